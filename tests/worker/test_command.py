@@ -145,15 +145,15 @@ async def pack(number: int) -> None: ...
         ("shp:app", 2, "there is no module 'shp' in "),
         ("shop.tasks:app", 2, "there is no module 'shop.tasks' in "),
         ("shop:ap", 2, "shop:ap does not exist: did you mean app?"),
-        ("shop:headrace", 2, "shop:headrace is no headrace.App: the app: app"),
+        ("shop:headrace", 2, "shop:headrace is no headrace.App: the apps: app"),
         ("shop:app --tasks pak", 2, "the app has no task 'pak': did you mean pack?"),
-        ("shop:app --tasks ,", 1, "the app has no tasks"),
+        ("shop:app --tasks ,", 2, "the app has no tasks"),
         ("shop:app --concurrency 0", 2, "'0' is not a whole number above 0"),
         ("shop:app --health-port 70000", 2, "'70000' is not a port: 0 to 65535"),
         ("shop:app --drain-timeout 0", 2, "'0' is not a number of seconds above 0"),
         ("shop:app", 1, "no broker answers at 127.0.0.1:1: "),
         ("shop:app -b 127.0.0.1:2", 1, "no broker answers at 127.0.0.1:2: "),
-        ("empty:app", 1, "the app has no tasks: decorate a function with @app.task()"),
+        ("empty:app", 2, "the app has no tasks: decorate a function with @app.task()"),
         ("needs:app", 1, "cannot import needs: ModuleNotFoundError: No module named 'absent'"),
         ("broken:app", 1, "cannot import broken: ZeroDivisionError: division by zero ("),
         ("syntax:app", 1, "cannot import syntax: SyntaxError: "),
@@ -255,7 +255,7 @@ def test_a_worker_from_its_banner_to_its_totals(
     )
     assert worker.stop() == 0
     lines = worker.text("err").splitlines()
-    assert any("stopping: 1 functions have 30 s to end" in line for line in lines)
+    assert any("stopping: 1 function has 30 s to end" in line for line in lines)
     assert lines[-2].endswith(
         f"task '{own}' has ended: 2 done, 2 failed, 1 retried, 1 dead letters"
     )

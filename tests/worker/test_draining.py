@@ -53,7 +53,7 @@ def test_what_does_not_end_in_time_goes_back_and_the_process_ends(
         worker.wait_for("begins", 2)
         worker.process.send_signal(signal.SIGTERM)
         assert worker.wait() == 0
-        assert worker.count("2 functions have not ended: their records are released") == 1
+        assert worker.count("2 functions have not ended, so records are released") == 1
     records = asyncio.run(take(bootstrap_servers, name, 2))
     # The deliveries to this worker do not count; Apache Kafka counts each.
     assert {record.delivery_count for record in records} == {1 if target == "headrace" else 2}
@@ -66,7 +66,7 @@ def test_a_second_signal_does_not_wait(bootstrap_servers: str, number: signal.Si
     with WorkerProcess(SCRIPT, bootstrap_servers, prefix, "sleep", 3600) as worker:
         worker.wait_for("begins")
         worker.process.send_signal(number)
-        worker.wait_for("stopping: 1 functions have 3600 s to end")
+        worker.wait_for("stopping: 1 function has 3600 s to end")
         worker.process.send_signal(number)
         assert worker.wait() == 0
         assert worker.count("returned") == 1

@@ -13,11 +13,11 @@ from confluent_kafka import KafkaError
 from headrace import App, Record, Reject, Retry
 from headrace.client.errors import ClientError
 from headrace.protocol import dead_letters
-from headrace.worker.attempts import Terms, Waiting, attempt_of, origin_of, terms_of, written_again
+from headrace.worker.attempts import Attempt, Waiting
 from headrace.worker.breaker import Breaker
+from headrace.worker.copies import letter, origin_of, written_again
 from headrace.worker.endings import Endings
-from headrace.worker.letters import letter, without_content
-from headrace.worker.outcomes import ACCEPTED, Ending, TimedOut, Undecodable, decide
+from headrace.worker.outcomes import ACCEPTED, Ending, Outcome, TimedOut, Undecodable, decide
 from headrace.worker.runner import Runner
 from headrace.worker.sending import SendFailed
 from tests.support import story
@@ -102,15 +102,17 @@ def test_headers_say_attempts_and_times() -> None:
         ("headrace-due", b"1500"),
         ("headrace-expires", b"2500"),
     )
-    assert terms_of(record(headers)) == Terms(9, 1.5, 2.5)
-    assert attempt_of(record(headers, deliveries=2)) == 11
-    assert terms_of(record((("other", b"x"),))) == Terms()
+    attempt = Attempt(record(headers, deliveries=2))
+    assert (attempt.number, attempt.earlier) == (11, 9)
+    assert (attempt.due_s, attempt.expires_s) == (1.5, 2.5)
+    plain = Attempt(record((("other", b"x"),)))
+    assert (plain.number, plain.earlier, plain.due_s, plain.expires_s) == (1, 0, 0, 0)
 
 
 @pytest.mark.parametrize("value", [b"-1", b"", b"1e9", "¹".encode(), b"9" * 16, None])
 def test_headers_that_are_no_numbers_say_nothing(value: bytes | None) -> None:
-    headers: Headers = (("headrace-due", value), ("headrace-attempts", value))
-    assert terms_of(record(headers)) == Terms()
+    attempt = Attempt(record((("headrace-due", value), ("headrace-attempts", value))))
+    assert (attempt.number, attempt.due_s) == (1, 0)
 
 
 def test_a_record_is_written_again_with_attempts_and_a_time() -> None:
@@ -130,27 +132,30 @@ def test_an_origin_that_anybody_may_have_written_says_nothing() -> None:
     assert ("headrace-origin", b"t/0/7") in written_again("g-later", forged, 1).headers
 
 
+def due(at_ms: int, value: bytes = b"v") -> Attempt:
+    return Attempt(record((("headrace-due", b"%d" % at_ms),), value=value))
+
+
 def test_records_wait_in_the_order_of_their_times() -> None:
     waiting = Waiting()
-    one, two, three = (record(value=value) for value in (b"1", b"22", b"333"))
-    for late, due_s in ((one, 30.0), (two, 10.0), (three, 20.0)):
-        waiting.add(late, due_s)
+    third, first, second = due(30_000, b"1"), due(10_000, b"22"), due(20_000, b"333")
+    for attempt in (third, first, second):
+        waiting.add(attempt)
     assert (len(waiting), waiting.size_bytes, waiting.next_due_s()) == (3, 9, 10.0)
     assert waiting.take_due(9.9, 5) == []
-    assert waiting.take_due(30, 1) == [two]
-    waiting.remove([three])
-    assert waiting.take_due(30, 5) == [one]
+    assert waiting.take_due(30, 1) == [first]
+    assert waiting.remove({id(second.record)}) == [second]
+    assert waiting.take_due(30, 5) == [third]
     assert (len(waiting), waiting.size_bytes, waiting.next_due_s()) == (0, 0, None)
 
 
 def test_a_lost_record_waits_no_longer_and_its_equal_does() -> None:
     waiting = Waiting()
-    lost, again = record(), record()
-    waiting.add(lost, 1.0)
-    waiting.add(again, 2.0)
-    waiting.remove([lost])
-    assert [entry for _, entry in waiting.items()] == [again]
-    assert waiting.take_due(5.0, 5)[0] is again
+    lost, again = due(1000), due(1000)
+    waiting.add(lost)
+    waiting.add(again)
+    waiting.remove({id(lost.record)})
+    assert waiting.attempts() == [again]
 
 
 def failure() -> Exception:
@@ -162,17 +167,11 @@ def failure() -> Exception:
 
 def test_a_letter_names_record_exception_and_worker() -> None:
     error = failure()
-    copy = letter(
-        "dlq.t",
-        record((("a", b"1"),), deliveries=2),
-        group="g",
-        worker="host-1",
-        attempt=11,
-        reason=f"ValueError: {error}",
-        error=error,
-    )
-    headers = dict(copy.headers)
-    assert (copy.topic, copy.key, copy.value, headers["a"]) == ("dlq.t", b"k", b"v", b"1")
+    attempt = Attempt(record((("a", b"1"), ("headrace-attempts", b"9")), deliveries=2))
+    outcome = Outcome(Ending.LETTER, reason=f"ValueError: {error}", error=error)
+    whole, smaller = letter("dlq.t", attempt, outcome, group="g", worker="host-1")
+    headers = dict(whole.headers)
+    assert (whole.topic, whole.key, whole.value, headers["a"]) == ("dlq.t", b"k", b"v", b"1")
     context = [headers[name] for name in dead_letters.HEADERS[:5]]
     assert context == [b"t", b"0", b"7", b"g", b"2"]
     message = headers[dead_letters.MESSAGE] or b""
@@ -180,15 +179,7 @@ def test_a_letter_names_record_exception_and_worker() -> None:
     assert (headers[dead_letters.ATTEMPT], headers[dead_letters.WORKER]) == (b"11", b"host-1")
     assert headers[dead_letters.EXCEPTION] == b"ValueError"
     assert len(headers[dead_letters.TRACEBACK] or b"") <= 8000
-
-
-def test_a_smaller_letter_has_what_names_the_record() -> None:
-    original = record((("a", b"1"),))
-    copy = letter(
-        "dlq.t", original, group="g", worker="w", attempt=1, reason="no", error=OSError("no")
-    )
-    smaller = without_content(copy, original)
-    assert (smaller.key, smaller.value) == (None, None)
+    assert (smaller.topic, smaller.key, smaller.value) == ("dlq.t", None, None)
     assert {name for name, _ in smaller.headers} == {
         *dead_letters.HEADERS,
         *dead_letters.WORKER_HEADERS,
@@ -201,9 +192,7 @@ def test_the_traceback_of_an_exception_whose_text_fails() -> None:
             raise RuntimeError("no text")
 
     outcome = decide(Rude(), 4, Retry(4), lambda: 0.5)
-    copy = letter(
-        "q", record(), group="g", worker="w", attempt=4, reason=outcome.reason, error=outcome.error
-    )
+    copy, _ = letter("q", Attempt(record()), outcome, group="g", worker="w")
     assert outcome.reason == "Rude: <Rude without text: RuntimeError>"
     assert dict(copy.headers)[dead_letters.EXCEPTION].endswith(b"Rude")  # type: ignore[union-attr]
 
@@ -211,8 +200,8 @@ def test_the_traceback_of_an_exception_whose_text_fails() -> None:
 class _Closed:
     """A member that is closed."""
 
-    def by_holder(self, records: list[Record]) -> dict[_Closed, list[Record]]:
-        return {self: records}
+    def holds(self, record: Record) -> _Closed:
+        return self
 
     async def accept(self, records: list[Record]) -> None:
         raise ClientError("the consumer is closed")
@@ -228,8 +217,8 @@ async def test_an_end_that_no_broker_has_confirmed_is_that_of_the_next_delivery(
     counts: dict[str, int] = defaultdict(int)
     ended = asyncio.Event()
     endings = Endings(task, "w", counts, ended.set)
-    endings.begin(_Closed(), is_counted=True)  # type: ignore[arg-type]
-    endings.accept(record())
+    endings.begin(_Closed().holds, is_counted=True)  # type: ignore[arg-type]
+    endings.accept(Attempt(record()))
     await ended.wait()
     again = record(deliveries=2)
     assert not endings.has_ended(Record(*again)._replace(offset=8))
@@ -239,14 +228,11 @@ async def test_an_end_that_no_broker_has_confirmed_is_that_of_the_next_delivery(
     assert counts["late"] == 1
 
 
-class _Bringing(_Closed):
-    """A member whose poll has brought records meanwhile."""
+class _Releasing(_Closed):
+    """A member to which records go back."""
 
-    def __init__(self, records: list[Record]) -> None:
-        self.records, self.released = records, list[Record]()
-
-    def arrived(self) -> list[Record]:
-        return self.records
+    def __init__(self) -> None:
+        self.released: list[Record] = []
 
     async def release(self, records: list[Record], *, delay: float, counted: bool) -> None:
         assert not counted
@@ -265,13 +251,12 @@ async def test_what_arrives_during_a_pause_goes_back() -> None:
     for number in range(Breaker.MIN_OUTCOMES):
         runner.breaker.failed(number, "no", time.monotonic())
     assert runner.breaker.is_pausing
-    members = _Bringing([record()])
-    runner._endings.begin(members, is_counted=True)  # type: ignore[arg-type]
-    runner.stop()
-    await runner._take(members)  # type: ignore[arg-type]
+    member = _Releasing()
+    runner._endings.begin(member.holds, is_counted=True)  # type: ignore[arg-type]
+    runner._begin([Attempt(record())])
     while runner._endings.is_busy:
         await asyncio.sleep(0)
-    assert members.released == members.records
+    assert member.released == [record()]
     assert not runner._ready and not runner.running
 
 

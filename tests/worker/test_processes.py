@@ -79,7 +79,6 @@ async def test_calls_run_in_all_processes() -> None:
         ("stop", Exception, "nothing"),
         ("final", LookupError, "no such item"),
         ("huge", ValueError, "x" * 10_000),
-        ("reject", Reject, "no such item"),
     ],
 )
 def test_exceptions_come_back_with_their_tracebacks(
@@ -109,10 +108,12 @@ async def test_a_local_exception_keeps_its_name() -> None:
 
 
 @story
-async def test_a_retry_comes_back_with_its_delay() -> None:
+async def test_decisions_come_back_raised_or_returned() -> None:
     async with running(functions.fail) as backend:
-        result = await backend.run((("retry",), {}))
-    assert isinstance(result, Retry) and result.after_s == 30
+        retry = await backend.run((("retry",), {}))
+        reject = await backend.run((("reject",), {}))
+    assert isinstance(retry, Retry) and retry.after_s == 30
+    assert isinstance(reject, Reject) and reject.reason == "no such item"
 
 
 @story

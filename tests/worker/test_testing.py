@@ -135,6 +135,7 @@ def test_tasks_that_cannot_be_are_refused() -> None:
         ({"concurrency": -3}, "concurrency is -3, not a whole number from 1"),
         ({"partitions": 0}, "partitions is 0, not a whole number from 1"),
         ({"breaker": 3}, "breaker is 3, not a headrace.worker.breaker.Breaker"),
+        ({"retries": 8}, "there is no option retries: did you mean retry?"),
         ({"run_in": "proces"}, "run_in is 'proces'; an async function runs in 'loop'"),
     ],
 )

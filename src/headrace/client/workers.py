@@ -45,6 +45,17 @@ _RECORD_BYTES = 100
 """What a record counts besides its value."""
 _RECORDS_AT_ONCE = 200
 
+COUNTERS = {
+    "done": "records whose functions have returned",
+    "failed": "attempts that have raised, and records that do not decode",
+    "retried": "records that were given back to be tried again",
+    "dead_letters": "records that became dead letters",
+    "rejected": "records that could not be processed, and have no dead-letter queue",
+    "expired": "records that were not processed, because they came too late",
+    "late": "functions that have ended after their records were given up",
+}
+"""What a worker counts of each task, and its meaning."""
+
 TaskKey = tuple[str, str]
 """The names of a task and its group."""
 Text = Annotated[str, Meta(max_length=MAX_TEXT_CHARS)]
@@ -88,16 +99,13 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class TaskState:
-    """A task of a worker. Counts are of records since the worker's start, rates of the last 15 s.
+    """A task of a worker. :data:`COUNTERS` are since the worker's start, rates of the last 15 s.
 
     :param run_in: loop, thread or process
     :param slots: how many records it processes at once
     :param running: how many it processes now
     :param occupancy: the busy share of the slots over the last 15 s
-    :param done: whose functions have returned
-    :param rejected: that could not be processed, and have no dead-letter queue
-    :param late: whose functions have ended after their records were given up
-    :param waiting: that it has given back, and are due later
+    :param waiting: the records that it has given back, and are due later
     :param breaker: closed: it works; open: it pauses, as most records fail; probing: one is tried
     :param breaker_reason: the last failure, unless closed
     :param records: those that have run longest
@@ -166,9 +174,8 @@ def shortened(text: str) -> str:
 
 _WORST_FIRST = ("open", "probing", "closed")
 _SUMMED = (
-    *("slots", "running", "done", "failed", "retried", "dead_letters", "rejected"),
-    *("late", "expired"),
-    *("waiting", "done_per_s", "failed_per_s", "retried_per_s"),
+    *COUNTERS,
+    *("slots", "running", "waiting", "done_per_s", "failed_per_s", "retried_per_s"),
 )
 _DECODER = msgspec.json.Decoder(WorkerState)
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from difflib import get_close_matches
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -13,31 +15,28 @@ from typing import (
     ParamSpec,
     Protocol,
     TypeVar,
+    Unpack,
     overload,
 )
 
 from headrace.client.errors import ClientError
 from headrace.log_lines import get_logger
 
-from .backends import RunIn
-from .breaker import Breaker
 from .delivery import Delivery
-from .outcomes import Retry, Seconds, seconds, whole_number
+from .outcomes import Seconds, seconds, whole_number
 from .sending import Sender
-from .task import Middleware, Task
+from .task import Middleware, SubscriberOptions, Task, TaskOptions
 from .worker import Worker
 
 if TYPE_CHECKING:
     from headrace.client.tracing import Tracing
 
-    from .testing import InlineTrial, WorkerTrial
+    from .testing import Trial, WorkerTrial
 
 _log = get_logger(__name__)
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-_BREAKER = Breaker()
 
 
 class TaskDecorator(Protocol):
@@ -122,28 +121,14 @@ class App:
         self.middlewares.append(function)
         return function
 
-    def task(
-        self,
-        *misplaced: object,
-        name: str | None = None,
-        group: str | None = None,
-        dead_letters: str | bool = True,
-        retry: int | Retry = 3,
-        timeout: Seconds | None = None,
-        expires: Seconds | None = None,
-        concurrency: int | None = None,
-        run_in: RunIn | None = None,
-        at_most_once: bool = False,
-        breaker: Breaker | None = _BREAKER,
-        partitions: int = 4,
-    ) -> TaskDecorator:
+    def task(self, *misplaced: object, **options: Unpack[TaskOptions]) -> TaskDecorator:
         """Make a function a task: its calls are records of a topic of its own.
 
         :param name: of the task and its topic; the function's by default
         :param group: the share group; the name by default
         :param dead_letters: the topic of records that could not be processed; ``dlq.`` and the name
             by default, False for none
-        :param retry: how often a failed record is tried again, or a policy
+        :param retry: how often a failed record is tried again, 3 times by default; or a policy
         :param timeout: the seconds that the function may take
         :param expires: records are not processed later than so many seconds after they were sent
         :param concurrency: how many records each worker processes at once; 100 async functions, 20
@@ -153,79 +138,41 @@ class App:
         :param at_most_once: records are accepted before they are processed: never twice, and lost
             if the worker dies
         :param breaker: when to pause because most records fail; None for never
-        :param partitions: of the topic, when it is created
+        :param partitions: of the topic, when it is created; 4 by default
         :raises ClientError: a parameter makes no sense, or the name is taken
         """
-
         if misplaced:
             raise ClientError("write @app.task(), with parentheses, and name each option")
-
-        def decorate(function: Any) -> Any:
-            return self._add(
-                Task(
-                    function,
-                    self._sender,
-                    self.middlewares,
-                    name=name,
-                    topics=None,
-                    group=group,
-                    dead_letters=dead_letters,
-                    retry=retry,
-                    timeout=timeout,
-                    expires=expires,
-                    concurrency=concurrency,
-                    run_in=run_in,
-                    at_most_once=at_most_once,
-                    breaker=breaker,
-                    partitions=partitions,
-                    start="earliest",
-                )
-            )
-
-        return decorate
+        return self._decorator(None, "earliest", options, TaskOptions.__optional_keys__)
 
     def subscriber(
-        self,
-        *topics: str,
-        group: str | None = None,
-        dead_letters: str | bool = True,
-        retry: int | Retry = 3,
-        timeout: Seconds | None = None,
-        concurrency: int | None = None,
-        run_in: RunIn | None = None,
-        at_most_once: bool = False,
-        breaker: Breaker | None = _BREAKER,
-        start: str = "earliest",
+        self, *topics: str, start: str = "earliest", **options: Unpack[SubscriberOptions]
     ) -> TaskDecorator:
         """Have a function process the records of topics that others write: its argument is the
         record's value, by its annotation: ``bytes``, ``str``, or what JSON describes.
 
         :param topics: their names
-        :param group: the share group; the function's name by default
         :param start: where a new group begins: ``"earliest"`` or ``"latest"``
 
-        The other parameters are those of :meth:`task`.
+        The group is the function's name by default. The other parameters are those of :meth:`task`,
+        without ``name``, ``expires`` and ``partitions``.
         """
+        return self._decorator(topics, start, options, SubscriberOptions.__optional_keys__)
+
+    def _decorator(
+        self,
+        topics: Sequence[str] | None,
+        start: str,
+        options: Mapping[str, Any],
+        allowed: Iterable[str],
+    ) -> Any:
+        for name in options:
+            if name not in allowed:
+                raise ClientError(f"there is no option {name}: {hint(name, allowed, 'option')}")
 
         def decorate(function: Any) -> Any:
             return self._add(
-                Task(
-                    function,
-                    self._sender,
-                    self.middlewares,
-                    topics=topics,
-                    group=group,
-                    dead_letters=dead_letters,
-                    retry=retry,
-                    timeout=timeout,
-                    expires=None,
-                    concurrency=concurrency,
-                    run_in=run_in,
-                    at_most_once=at_most_once,
-                    breaker=breaker,
-                    partitions=-1,
-                    start=start,
-                )
+                Task(function, self._sender, self.middlewares, topics, start, **options)
             )
 
         return decorate
@@ -260,7 +207,7 @@ class App:
         names = list(self.tasks if tasks is None else tasks)
         for name in names:
             if name not in self.tasks:
-                raise ClientError(f"the app has no task '{name}', but {', '.join(self.tasks)}")
+                raise ClientError(f"the app has no task '{name}': {hint(name, self.tasks, 'task')}")
         if not names:
             raise ClientError("the app has no tasks: decorate a function with @app.task()")
         return Worker(
@@ -271,21 +218,20 @@ class App:
         )
 
     @overload
-    def test(self) -> InlineTrial: ...
+    def test(self) -> AbstractContextManager[Trial]: ...
 
     @overload
-    def test(self, *, worker: Literal[True]) -> WorkerTrial: ...
+    def test(self, *, worker: Literal[True]) -> AbstractAsyncContextManager[WorkerTrial]: ...
 
-    def test(self, *, worker: bool = False) -> InlineTrial | WorkerTrial:
+    def test(self, *, worker: bool = False) -> object:
         """Return a context for tests: ``with app.test() as trial`` processes records when they are
         sent, without a broker; ``async with app.test(worker=True) as trial`` has a broker and a
         worker of the test, and ``await trial.drained()``. Both have ``trial.sent(task)`` and
         ``trial.dead_letters(task)``.
         """
-        from .testing import InlineTrial, WorkerTrial
+        from .testing import inline_trial, worker_trial
 
-        tasks = self.tasks.values()
-        return WorkerTrial(tasks) if worker else InlineTrial(tasks)
+        return (worker_trial if worker else inline_trial)(self.tasks.values())
 
     def run(self) -> None:
         """Be a worker of all tasks, until SIGTERM or Ctrl-C.
@@ -298,3 +244,11 @@ class App:
                 "if __name__ == '__main__':"
             )
         asyncio.run(self.worker().run_until_signal())
+
+
+def hint(name: str, names: Iterable[str], kind: str) -> str:
+    """Return what a name that does not exist may stand for."""
+    names = list(names)
+    if near := get_close_matches(name, names, 1):
+        return f"did you mean {near[0]}?"
+    return f"the {kind}s: {', '.join(names)}" if names else f"there is no {kind}"

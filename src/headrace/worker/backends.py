@@ -11,19 +11,20 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from contextvars import Context, copy_context
 from queue import SimpleQueue
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from .payload import Arguments
-from .processes import ProcessBackend
 
 RunIn = Literal["loop", "thread", "process"]
 
 
-class Backend(Protocol):
-    """Runs the calls of one function."""
+class Backend:
+    """Runs the calls of one function.
 
-    is_cancellable: bool
-    """Whether to cancel :meth:`run` ends the function."""
+    :cvar is_cancellable: whether to cancel :meth:`run` ends the function
+    """
+
+    is_cancellable = True
 
     async def open(self) -> None:
         """Prepare it.
@@ -36,26 +37,19 @@ class Backend(Protocol):
 
     async def run(self, arguments: Arguments) -> Any:
         """Return what the function returns, or raise what it raises."""
+        raise NotImplementedError
 
     async def close(self) -> None:
         """Free what it uses. No function runs any more, or will be waited for."""
 
 
-class LoopBackend:
+class LoopBackend(Backend):
     """Runs coroutine functions on the event loop."""
-
-    is_cancellable = True
 
     def __init__(self, function: Callable[..., Awaitable[Any]], name: str) -> None:
         self.name = name
         self._function = function
         self._process_id = os.getpid()
-
-    async def open(self) -> None:
-        pass
-
-    async def ready(self) -> None:
-        pass
 
     async def run(self, arguments: Arguments) -> Any:
         args, kwargs = arguments
@@ -64,14 +58,11 @@ class LoopBackend:
         finally:
             _end_fork(self._process_id)
 
-    async def close(self) -> None:
-        pass
-
 
 _Call = tuple["asyncio.Future[Any]", Context, Arguments]
 
 
-class ThreadBackend:
+class ThreadBackend(Backend):
     """Runs functions in threads of its own. They end with the process, whatever they do: a pool of
     :mod:`concurrent.futures` would wait at its end for functions that hang.
 
@@ -89,12 +80,6 @@ class ThreadBackend:
         self._results: deque[tuple[asyncio.Future[Any], object, BaseException | None]] = deque()
         self._is_told = False
         """Whether the event loop will look for results."""
-
-    async def open(self) -> None:
-        pass
-
-    async def ready(self) -> None:
-        pass
 
     async def run(self, arguments: Arguments) -> Any:
         loop = asyncio.get_running_loop()
@@ -123,12 +108,10 @@ class ThreadBackend:
             error: BaseException | None = None
             try:
                 result = context.run(self._function, *args, **kwargs)
-            except StopIteration as stop:  # no future takes it
-                error = RuntimeError("the function raised StopIteration")
-                error.__cause__ = stop
-            except (
-                BaseException
-            ) as failure:  # also SystemExit: it ends the function, not the thread
+            except (StopIteration, GeneratorExit) as end:  # means another thing in a coroutine
+                error = RuntimeError(f"the function raised {type(end).__name__}")
+                error.__cause__ = end
+            except BaseException as failure:  # SystemExit ends the function, not the thread
                 error = failure
             _end_fork(process_id)
             self._results.append((future, result, error))
@@ -166,6 +149,8 @@ def backend(
         return LoopBackend(function, name)
     if run_in == "thread":
         return ThreadBackend(function, name, concurrency)
+    from .processes import ProcessBackend
+
     return ProcessBackend(function, name, concurrency, conf)
 
 

@@ -6,58 +6,52 @@ import importlib
 import logging
 import os
 import pickle
-import runpy
 import select
 import signal
 import socket
 import struct
 import sys
 import threading
-import types
 from collections.abc import Callable
+from multiprocessing import spawn
 from traceback import format_exception
 from typing import Any, NamedTuple
+
+from .outcomes import Reject, Retry
 
 LENGTH = struct.Struct(">Q")
 """Before each message of either side: the bytes of a pickled object."""
 
 _MAX_FRAMES = 40
 _MAX_TEXT_CHARS = 10_000
-_MAX_PICKLED_BYTES = 1 << 20
-"""The limit of results, which only middleware sees, and of exceptions: a worker has the ones of all
-its processes in memory.
-"""
+_MAX_RESULT_BYTES = 1 << 20
+"""The limit of pickled results, which only middleware sees."""
 
 
 class Start(NamedTuple):
     """The first message to a process.
 
-    :ivar main_name: the module to run as ``__main__``, for a function of it
-    :ivar main_path: the file to run instead
+    :ivar preparation: for :func:`multiprocessing.spawn.prepare`
     :ivar conf: librdkafka's names and values; None for those of the app as it is imported
     """
 
+    preparation: dict[str, Any]
     module: str
     qualname: str
-    main_name: str | None
-    main_path: str | None
-    arguments: list[str]
     conf: dict[str, Any] | None
     log_level: int | None
     log_format: str | None
 
 
 class Failure(NamedTuple):
-    """An exception, as it travels: also one that cannot be pickled.
+    """An exception, as it travels: not every one can be pickled.
 
     :ivar classes: module and qualified name of its class and those above, the closest first
-    :ivar pickled: the exception; None if it does not pickle
     """
 
     classes: tuple[tuple[str, str], ...]
     message: str
     traceback: str
-    pickled: bytes | None
 
     @classmethod
     def of(cls, error: BaseException) -> Failure:
@@ -65,50 +59,36 @@ class Failure(NamedTuple):
             message = str(error)[:_MAX_TEXT_CHARS]
         except Exception as problem:
             message = f"no text: {type(problem).__name__}"
-        pickled: bytes | None = None
-        try:
-            copy = pickle.dumps(error)
-            if len(copy) <= _MAX_PICKLED_BYTES:
-                pickle.loads(copy)
-                pickled = copy
-        except Exception:
-            pass
         return cls(
             tuple((kind.__module__, kind.__qualname__) for kind in type(error).__mro__),
             message,
             "".join(format_exception(error, limit=-_MAX_FRAMES))[-_MAX_TEXT_CHARS:],
-            pickled,
         )
 
     def exception(self) -> BaseException:
-        """Return an exception of the same class, if that can be imported here, else of the closest
-        class above, with the same name and text. Its cause has the traceback.
+        """Return an exception with the same name and text, of the closest class that can be
+        imported here. Its cause has the traceback.
         """
-        error: BaseException | None = None
-        if self.pickled is not None:
-            try:
-                error = pickle.loads(self.pickled)
-            except Exception:
-                pass
-        if not isinstance(error, BaseException) or isinstance(error, StopIteration):
-            error = self._substitute()
-        error.__cause__ = RemoteTraceback(self.traceback)
-        return error
-
-    def _substitute(self) -> BaseException:
+        name = self.classes[0][1]
+        members = {
+            "__str__": lambda _: self.message,
+            "__init__": lambda *_: None,
+            "__qualname__": name,
+        }
+        error: BaseException = RuntimeError(self.message)
         for module, qualname in self.classes:
-            name = self.classes[0][1]
-            text = {"__str__": lambda _: self.message, "__init__": lambda *_: None}
             try:
                 base = find(module, qualname)
-                kind: Any = type(name.rpartition(".")[2], (base,), {**text, "__qualname__": name})
+                kind: Any = type(name.rpartition(".")[2], (base,), members)
                 substitute = kind.__new__(kind, self.message)
             except Exception:  # not every class can be imported here, or has others below it
                 continue
             # No coroutine may raise StopIteration.
             if isinstance(substitute, BaseException) and base is not StopIteration:
-                return substitute
-        return RuntimeError(self.message)
+                error = substitute
+                break
+        error.__cause__ = RemoteTraceback(self.traceback)
+        return error
 
 
 class RemoteTraceback(Exception):
@@ -134,7 +114,7 @@ def main(file_descriptor: int) -> None:
     threading.Thread(target=_end_with, args=(connection,), daemon=True).start()
     reader = connection.makefile("rb", buffering=1 << 16)
 
-    def receive() -> bytes:
+    def receive() -> Any:
         head = reader.read(LENGTH.size)
         if len(head) < LENGTH.size:
             os._exit(0)
@@ -151,7 +131,7 @@ def main(file_descriptor: int) -> None:
     except BaseException as error:
         send(pickle.dumps(f"its process cannot import it: {type(error).__name__}: {error}"))
         raise
-    send(pickle.dumps(None))
+    send(_NONE)
     process_id = os.getpid()
     while True:
         message = _call(function, receive())
@@ -160,11 +140,16 @@ def main(file_descriptor: int) -> None:
         send(message)
 
 
+_NONE = pickle.dumps(None)
+
+
 def _call(function: Callable[..., Any], message: bytes) -> bytes:
     """Return the message with what a function returns or raises."""
     try:
         args, kwargs = pickle.loads(message)
         result = function(*args, **kwargs)
+    except (Reject, Retry) as decision:
+        result = decision
     except BaseException as error:  # also SystemExit: it ends the function, not the process
         return pickle.dumps(Failure.of(error))
     if result is None:
@@ -172,11 +157,8 @@ def _call(function: Callable[..., Any], message: bytes) -> bytes:
     try:
         pickled = pickle.dumps(result)
     except Exception:
-        return _NONE  # only middleware would see it
-    return pickled if len(pickled) <= _MAX_PICKLED_BYTES else _NONE
-
-
-_NONE = pickle.dumps(None)
+        return _NONE
+    return pickled if len(pickled) <= _MAX_RESULT_BYTES else _NONE
 
 
 def _end_with(connection: socket.socket) -> None:
@@ -192,26 +174,15 @@ def _end_with(connection: socket.socket) -> None:
 
 
 def _function(start: Start) -> Callable[..., Any]:
-    sys.argv[:] = start.arguments
-    if start.main_name is not None:
-        _become_main(runpy.run_module(start.main_name, run_name="__mp_main__", alter_sys=True))
-    elif start.main_path is not None:
-        _become_main(runpy.run_path(start.main_path, run_name="__mp_main__"))
+    spawn.prepare(start.preparation)
     task = find(start.module, start.qualname)
-    root = logging.getLogger()
-    if start.log_level is not None and not root.handlers:
+    if start.log_level is not None and not logging.root.handlers:
         logging.basicConfig(level=start.log_level, format=start.log_format or logging.BASIC_FORMAT)
     sender = getattr(task, "sender", None)
     if sender is not None and start.conf is not None:
         sender.use(start.conf)  # the embedded broker of an app is another one in this process
     function: Callable[..., Any] = getattr(task, "function", task)
     return function
-
-
-def _become_main(variables: dict[str, Any]) -> None:
-    module = types.ModuleType("__mp_main__")
-    module.__dict__.update(variables)
-    sys.modules["__main__"] = sys.modules["__mp_main__"] = module
 
 
 def find(module: str, qualname: str) -> Any:

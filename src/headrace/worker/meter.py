@@ -33,8 +33,8 @@ class Meter:
         self._at_s = time.monotonic()
         self._retries: Counter[int] = Counter()
         """The second in which records are due again, on a steady clock → their number."""
-        self._samples: deque[tuple[float, float, dict[str, int]]] = deque()
-        """(time, busy seconds, counts) of the last :data:`WINDOW_S`, and one before."""
+        self._samples: deque[tuple[float, dict[str, float]]] = deque()
+        """(time, counts and busy seconds) of the last :data:`WINDOW_S`, and one before."""
 
     def begin(self, now_s: float) -> None:
         """Count a slot that becomes busy."""
@@ -60,25 +60,21 @@ class Meter:
     def sample(self) -> None:
         """Note where the counts are; call it every few seconds."""
         samples, busy_s = self._samples, self.busy_s
-        samples.append((self._at_s, busy_s, dict(self._counts)))
+        samples.append((self._at_s, {**self._counts, "busy_s": busy_s}))
         while len(samples) > 2 and samples[1][0] <= self._at_s - WINDOW_S:
             samples.popleft()
-
-    @property
-    def occupancy(self) -> float:
-        """The busy share of the slots, from 0 to 1."""
-        if len(self._samples) < 2:
-            return 0.0
-        (first_s, first_busy_s, _), (last_s, busy_s, _) = self._samples[0], self._samples[-1]
-        share = (busy_s - first_busy_s) / max(self.slots * (last_s - first_s), 1e-9)
-        return min(max(share, 0.0), 1.0)
 
     def rate(self, name: str) -> float:
         """Return how much a count grows in a second."""
         if len(self._samples) < 2:
             return 0.0
-        (first_s, _, first), (last_s, _, last) = self._samples[0], self._samples[-1]
+        (first_s, first), (last_s, last) = self._samples[0], self._samples[-1]
         return (last.get(name, 0) - first.get(name, 0)) / max(last_s - first_s, 1e-9)
+
+    @property
+    def occupancy(self) -> float:
+        """The busy share of the slots, from 0 to 1."""
+        return min(max(self.rate("busy_s") / self.slots, 0.0), 1.0)
 
     def retry_in(self, delay_s: float) -> None:
         """Count a record that is due again later."""

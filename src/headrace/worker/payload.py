@@ -7,9 +7,10 @@ can write one. See ``docs/how-to/worker.md``.
 
 from __future__ import annotations
 
+import gc
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any, get_type_hints
+from typing import Any, TypeVar, get_type_hints
 
 import msgspec
 
@@ -22,7 +23,10 @@ from headrace.protocol.task_headers import ENVELOPE, TASK
 from .delivery import Delivery
 from .outcomes import Undecodable
 
+T = TypeVar("T")
+
 VERSION = b"1"
+_LARGE_BYTES = 1 << 20
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 
@@ -39,8 +43,8 @@ class Signature:
         hints = _hints(function)
         self.delivery: str | None = None
         self.parameters: list[inspect.Parameter] = []
-        self._signature = inspect.signature(function)
-        for parameter in self._signature.parameters.values():
+        signature = inspect.signature(function)
+        for parameter in signature.parameters.values():
             if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
                 raise ClientError(f"{self.name}: *{parameter.name} cannot come from a record")
             annotation = hints.get(parameter.name, Any)
@@ -51,10 +55,10 @@ class Signature:
         self._names = [parameter.name for parameter in self.parameters]
         is_plain = all(p.kind is not p.KEYWORD_ONLY for p in self.parameters)
         self._positional = len(self.parameters) if is_plain else -1
-        self._payload = self._signature.replace(parameters=self.parameters)
-        self.has_positional_only = any(
-            p.kind is p.POSITIONAL_ONLY for p in self._signature.parameters.values()
-        )
+        self._payload = signature.replace(parameters=self.parameters)
+        self._positional_only = [
+            p for p in signature.parameters.values() if p.kind is p.POSITIONAL_ONLY
+        ]
 
     def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """Return the arguments of a call by name, without the delivery.
@@ -70,13 +74,8 @@ class Signature:
         named = dict(arguments)
         if self.delivery is not None:
             named[self.delivery] = delivery
-        if not self.has_positional_only:
-            return (), named
-        bound = self._signature.bind_partial()
-        bound.arguments.update(
-            (name, named[name]) for name in self._signature.parameters if name in named
-        )
-        return bound.args, bound.kwargs
+        first = tuple(named.pop(p.name, p.default) for p in self._positional_only)
+        return first, named
 
 
 class Envelope:
@@ -123,10 +122,7 @@ class Envelope:
                 raise Undecodable(f"it is of the task '{name}', not of '{self._task.decode()}'")
             if by_name.get(ENVELOPE) != VERSION:
                 raise Undecodable(f"its {ENVELOPE} is {by_name.get(ENVELOPE)!r}, not {VERSION!r}")
-        try:
-            arguments = self._decoder.decode(record.value or b"")
-        except Exception as error:  # also what a model's validator raises, with a text or without
-            raise Undecodable(shown(error)) from None
+        arguments = _read(self._decoder.decode, record.value or b"")
         return {
             name: value
             for name in arguments.__struct_fields__
@@ -148,17 +144,29 @@ class Value:
             )
         parameter = (required or signature.parameters)[0]
         self._name = parameter.name
-        self._read = _reader(parameter.annotation, signature.name)
+        self._decode = _reader(parameter.annotation, signature.name)
 
     def decode(self, record: Record) -> dict[str, Any]:
         """Return the argument in a record, by name; None for a record without a value.
 
         :raises Undecodable: its value is something else
         """
-        try:
-            return {self._name: None if record.value is None else self._read(record.value)}
-        except Exception as error:
-            raise Undecodable(shown(error)) from None
+        return {self._name: None if record.value is None else _read(self._decode, record.value)}
+
+
+def _read(decode: Callable[[bytes], T], value: bytes) -> T:
+    """:raises Undecodable: it has another form"""
+    # Collections in the middle of it would look at all that it becomes, again and again.
+    pauses_collections = len(value) > _LARGE_BYTES and gc.isenabled()
+    if pauses_collections:
+        gc.disable()
+    try:
+        return decode(value)
+    except Exception as error:  # also what a model's validator raises, with a text or without
+        raise Undecodable(shown(error)) from None
+    finally:
+        if pauses_collections:
+            gc.enable()
 
 
 def _reader(annotation: Any, name: str) -> Callable[[bytes], Any]:

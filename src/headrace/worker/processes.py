@@ -15,15 +15,16 @@ import signal
 import socket
 import subprocess
 import sys
-from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from multiprocessing import spawn
 from typing import Any
 
 from headrace.client.errors import ClientError
 from headrace.log_lines import get_logger
 
 from . import child
+from .backends import Backend
 from .child import LENGTH, Failure, Start
 from .outcomes import ProcessDied
 from .payload import Arguments
@@ -39,7 +40,7 @@ _START_S = 60.0
 """The time in which a process must have imported the function."""
 
 
-class ProcessBackend:
+class ProcessBackend(Backend):
     """Runs functions in processes, one call at a time in each.
 
     :param function: of a module that a new interpreter can import
@@ -48,8 +49,6 @@ class ProcessBackend:
     :raises ClientError: no other process can import the function
     """
 
-    is_cancellable = True
-
     def __init__(
         self,
         function: Callable[..., Any],
@@ -57,16 +56,10 @@ class ProcessBackend:
         concurrency: int,
         conf: Mapping[str, Any],
     ) -> None:
-        if "<" in function.__qualname__:  # <locals>, <lambda>
-            raise ClientError(
-                f"task '{name}': no other process can import {function.__qualname__}: define it at "
-                "the top of a module, or choose run_in='thread'"
-            )
         self._name = name
         self._concurrency = concurrency
         self._start = pickle.dumps(_start(function, name, conf))
-        self._free: deque[_Process] = deque()
-        self._given_back = asyncio.Event()
+        self._free: asyncio.LifoQueue[_Process] = asyncio.LifoQueue()
         self._keepers: list[asyncio.Task[None]] = []
 
     async def open(self) -> None:
@@ -96,8 +89,12 @@ class ProcessBackend:
             process.kill()  # nothing else ends the function
             raise
         finally:
-            if process.is_ready:
-                self._give_back(process)
+            if process.is_alive():
+                self._free.put_nowait(process)
+
+    async def ready(self) -> None:
+        """See :meth:`headrace.worker.backends.Backend.ready`."""
+        self._free.put_nowait(await self._next_free())
 
     async def close(self) -> None:
         """Kill the processes."""
@@ -105,35 +102,24 @@ class ProcessBackend:
             keeper.cancel()
         await asyncio.gather(*self._keepers, return_exceptions=True)
 
-    async def ready(self) -> None:
-        """See :meth:`headrace.worker.backends.Backend.ready`."""
-        self._free.append(await self._next_free())
-
     async def _next_free(self) -> _Process:
-        while True:
-            while not self._free:
-                self._given_back.clear()
-                await self._given_back.wait()
-            process = self._free.pop()
-            if process.is_ready and process.is_alive():
-                return process
-
-    def _give_back(self, process: _Process) -> None:
-        self._free.append(process)
-        self._given_back.set()
+        while not (process := await self._free.get()).is_alive():
+            pass
+        return process
 
     async def _keep(self, began: asyncio.Future[None]) -> None:
         """Have one process, another when it dies, until cancelled.
 
         :param began: its result is set when the first one is ready
         """
-        pause_s = _RESTART_PAUSES_S[0]
+        first_s, longest_s = _RESTART_PAUSES_S
+        pause_s = first_s
         while True:
-            process = _Process(self._name)
+            process = _Process()
             try:
                 problem = await process.start(self._start)
                 if problem is None:
-                    self._give_back(process)
+                    self._free.put_nowait(process)
                     if not began.done():
                         began.set_result(None)
                     await process.ended.wait()
@@ -149,9 +135,7 @@ class ProcessBackend:
                 continue
             _log.error("task '%s': %s; another begins in %.1f s", self._name, problem, pause_s)
             await asyncio.sleep(pause_s)
-            pause_s = min(pause_s * 2, _RESTART_PAUSES_S[1])
-            if process.has_worked:
-                pause_s = _RESTART_PAUSES_S[0]
+            pause_s = first_s if process.has_worked else min(pause_s * 2, longest_s)
 
 
 class _Process(asyncio.Protocol):
@@ -162,11 +146,10 @@ class _Process(asyncio.Protocol):
     :ivar ended: set when the process has ended, and ``status`` says how
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self) -> None:
         self.ended = asyncio.Event()
         self.status = ""
         self.has_worked = self.is_killed = False
-        self._name = name
         self._popen: subprocess.Popen[bytes] | None = None
         self._transport: asyncio.Transport | None = None
         self._buffer = bytearray()
@@ -177,21 +160,18 @@ class _Process(asyncio.Protocol):
     def pid(self) -> int:
         return 0 if self._popen is None else self._popen.pid
 
-    @property
-    def is_ready(self) -> bool:
-        """False when it has ended, or is about to."""
-        return self._reaping is None and not self.is_killed
-
     def is_alive(self) -> bool:
-        """Return False when it has died, though the end of its connection is not seen yet."""
-        return self._popen is not None and self._popen.poll() is None
+        """Return False when it has died, also if the end of its connection is not seen yet, or is
+        about to.
+        """
+        is_ending = self._reaping is not None or self.is_killed
+        return not is_ending and self._popen is not None and self._popen.poll() is None
 
     async def start(self, start: bytes) -> str | None:
         """Start it.
 
         :returns: why it cannot run the function; None if it can
         """
-        loop = asyncio.get_running_loop()
         here, there = socket.socketpair()
         try:
             with there:
@@ -203,7 +183,7 @@ class _Process(asyncio.Protocol):
                     process_group=0,
                 )
             here.setblocking(False)
-            await loop.create_unix_connection(lambda: self, sock=here)
+            await asyncio.get_running_loop().create_unix_connection(lambda: self, sock=here)
         except OSError as error:
             here.close()
             if self._popen is None:
@@ -211,13 +191,13 @@ class _Process(asyncio.Protocol):
             return f"no process can be started: {error}"
         try:
             async with asyncio.timeout(_START_S):
-                result = await self.call(start)
+                problem: str | None = await self.call(start)
         except TimeoutError:
             return f"its process has not imported it in {_START_S:.0f} s"
         except ProcessDied as death:
             return str(death)
         self.has_worked = False
-        return result if isinstance(result, str) else None
+        return problem
 
     async def call(self, call: bytes) -> Any:
         """Return what the function returns, or raise what it raises.
@@ -228,58 +208,51 @@ class _Process(asyncio.Protocol):
         self._result = asyncio.get_running_loop().create_future()
         self._transport.write(LENGTH.pack(len(call)) + call)
         try:
-            return await self._result
+            message = await self._result
         finally:
             self._result = None
+        self.has_worked = True
+        result = pickle.loads(message)
+        if isinstance(result, Failure):
+            raise result.exception()
+        return result
 
     def kill(self) -> None:
         """Kill it, and the processes that its functions have started."""
         if self._popen is not None and not self.ended.is_set():
             self.is_killed = True
-            with suppress(ProcessLookupError, PermissionError):
-                os.killpg(self._popen.pid, signal.SIGKILL)
+            self._kill_group()
             if self._transport is None:
                 self.connection_lost(None)
+
+    def _kill_group(self) -> None:
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, signal.SIGKILL)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport  # type: ignore[assignment]  # of a socket
 
     def data_received(self, data: bytes) -> None:
         self._buffer += data
-        while len(self._buffer) >= LENGTH.size:
-            end = LENGTH.size + LENGTH.unpack_from(self._buffer)[0]
-            if len(self._buffer) < end:
-                return
-            message = bytes(self._buffer[LENGTH.size : end])
-            del self._buffer[:end]
-            self.has_worked = True
-            self._end_call(message)
-
-    def _end_call(self, message: bytes) -> None:
-        future = self._result
-        if future is None or future.done():
+        if len(self._buffer) < LENGTH.size:
             return
-        try:
-            result = pickle.loads(message)
-        except Exception as error:
-            result = Failure.of(error)
-        if not isinstance(result, Failure):
-            future.set_result(result)
-        else:
-            future.set_exception(result.exception())
+        end = LENGTH.size + LENGTH.unpack_from(self._buffer)[0]
+        if len(self._buffer) >= end:  # one call at a time has one result
+            if self._result is not None and not self._result.done():
+                self._result.set_result(bytes(self._buffer[LENGTH.size : end]))
+            self._buffer.clear()
 
     def connection_lost(self, error: Exception | None) -> None:
         if self._reaping is None:
-            self._reaping = asyncio.get_running_loop().create_task(self._reap())
+            self._reaping = asyncio.create_task(self._reap())
 
     async def _reap(self) -> None:
         assert self._popen is not None
-        deadline_s = asyncio.get_running_loop().time() + _EXIT_S
-        pause_s = 0.001
+        loop = asyncio.get_running_loop()
+        deadline_s, pause_s = loop.time() + _EXIT_S, 0.001
         while (status := self._popen.poll()) is None:
-            if asyncio.get_running_loop().time() > deadline_s:
-                with suppress(ProcessLookupError, PermissionError):
-                    os.killpg(self._popen.pid, signal.SIGKILL)
+            if loop.time() > deadline_s:
+                self._kill_group()
             await asyncio.sleep(pause_s)
             pause_s = min(pause_s * 2, 0.05)
         self.status = _status_text(status)
@@ -289,27 +262,32 @@ class _Process(asyncio.Protocol):
 
 
 def _start(function: Callable[..., Any], name: str, conf: Mapping[str, Any]) -> Start:
-    """Return what a process needs to know to run a function."""
-    main_module = sys.modules["__main__"]
-    spec = getattr(main_module, "__spec__", None)
-    main_path: str | None = None
+    """Return what a process needs to know to run a function.
+
+    :raises ClientError: no other process can import the function
+    """
+    preparation = spawn.get_preparation_data(f"headrace-{name}")
+    del preparation["authkey"], preparation["start_method"]
+    main_module = {key: preparation.pop(key) for key in list(preparation) if "init_main" in key}
+    hint = ""
     if function.__module__ == "__main__":
-        main_path = getattr(main_module, "__file__", None)
-        if spec is None and main_path is None:
-            raise ClientError(
-                f"task '{name}': no other process can import {function.__qualname__}: write it "
-                "into a file"
-            )
-    root = logging.getLogger()
+        preparation |= main_module
+        if not main_module:
+            hint = "write it into a file"
+    if "<" in function.__qualname__:  # <locals>, <lambda>
+        hint = "define it at the top of a module, or choose run_in='thread'"
+    if hint:
+        raise ClientError(
+            f"task '{name}': no other process can import {function.__qualname__}: {hint}"
+        )
+    root = logging.root
     formatters = [handler.formatter for handler in root.handlers if handler.formatter]
-    plain = all(isinstance(value, str | int | float) for value in conf.values())
+    is_plain = all(isinstance(value, str | int | float) for value in conf.values())
     return Start(
-        module=function.__module__,
-        qualname=function.__qualname__,
-        main_name=spec.name if spec is not None and function.__module__ == "__main__" else None,
-        main_path=main_path and os.path.abspath(main_path),
-        arguments=sys.argv,
-        conf=dict(conf) if plain else None,  # a callback stays with the app that has it
+        preparation,
+        function.__module__,
+        function.__qualname__,
+        conf=dict(conf) if is_plain else None,  # a callback stays with the app that has it
         log_level=root.level if root.handlers else None,
         log_format=getattr(formatters[0], "_fmt", None) if formatters else None,
     )

@@ -8,18 +8,22 @@ import asyncio
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from heapq import nlargest, nsmallest
 from itertools import islice
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from headrace.client.errors import ClientError
 from headrace.client.topics import NewTopic
 from headrace.client.workers import (
+    COUNTERS,
     MAX_FAILURES,
     MAX_RUNNING,
     MAX_STATE_BYTES,
     MAX_TASKS,
     MAX_TOPICS,
     WORKERS_TOPIC,
+    Failure,
     RunningRecord,
     TaskState,
     WorkerState,
@@ -28,11 +32,11 @@ from headrace.client.workers import (
 )
 from headrace.log_lines import get_logger
 
-from .breaker import BreakerState
 from .sending import NewRecord, Sender
 
 if TYPE_CHECKING:
-    from .runner import Runner, Running
+    from .attempts import Attempt
+    from .runner import Runner
 
 _log = get_logger(__name__)
 
@@ -59,39 +63,33 @@ class Reporter:
     """
 
     def __init__(self, worker: str, runners: Sequence[Runner], sender: Sender) -> None:
-        self.worker = worker
-        self.runners = runners
+        self._worker = shortened(worker)
+        self._runners = runners
         self._sender = sender
         self._started_ms = time.time_ns() // 1_000_000
         self._is_refused = False
 
     def state(self) -> WorkerState:
         """Return what the worker does now."""
-        oldest = sorted(
+        longest = nsmallest(
+            MAX_RUNNING,
             (
-                (number, running)
-                for number, runner in enumerate(self.runners)
-                for running in islice(runner.running.values(), MAX_RUNNING)
+                attempt
+                for runner in self._runners
+                for attempt in islice(runner.running.values(), MAX_RUNNING)
             ),
-            key=lambda entry: entry[1].since_s,
-        )[:MAX_RUNNING]
-        newest = sorted(
-            (failure.time_ms, number)
-            for number, runner in enumerate(self.runners)
-            for failure in runner.failures
-        )[-MAX_FAILURES:]
+            key=attrgetter("since_s"),
+        )
+        newest = nlargest(
+            MAX_FAILURES,
+            (failure for runner in self._runners for failure in runner.failures),
+            key=attrgetter("time_ms"),
+        )
         return WorkerState(
-            shortened(self.worker),
+            self._worker,
             self._started_ms,
-            any(runner.is_stopping for runner in self.runners),
-            tuple(
-                _task_state(
-                    runner,
-                    [running for owner, running in oldest if owner == number],
-                    sum(owner == number for _, owner in newest),
-                )
-                for number, runner in enumerate(self.runners[:MAX_TASKS])
-            ),
+            any(runner.is_stopping for runner in self._runners),
+            tuple(_task_state(runner, longest, newest) for runner in self._runners[:MAX_TASKS]),
         )
 
     async def run(self) -> None:
@@ -99,7 +97,7 @@ class Reporter:
         published, published_s, publishing = None, -_AT_LEAST_EVERY_S, None
         try:
             while True:
-                for runner in self.runners:
+                for runner in self._runners:
                     runner.meter.sample()
                 state, now_s = self.state(), time.monotonic()
                 is_due = state != published or now_s - published_s >= _AT_LEAST_EVERY_S
@@ -133,16 +131,16 @@ class Reporter:
             self._is_refused = False
 
     async def _send(self, value: bytes | None) -> None:
-        await self._sender.send([NewRecord(WORKERS_TOPIC, value, shortened(self.worker).encode())])
+        await self._sender.send([NewRecord(WORKERS_TOPIC, value, self._worker.encode())])
 
 
-def _task_state(runner: Runner, oldest: Sequence[Running], failures: int) -> TaskState:
+def _task_state(runner: Runner, longest: Sequence[Attempt], newest: Sequence[Failure]) -> TaskState:
     """Return what a worker does of one task.
 
-    :param failures: the number of those that are told
+    :param longest: the attempts that are told, of all tasks
+    :param newest: the failures that are told, of all tasks
     """
-    task, meter, counts, breaker = runner.task, runner.meter, runner.counts, runner.breaker
-    state = BreakerState.CLOSED if breaker is None else breaker.state(time.monotonic())
+    task, meter, counts = runner.task, runner.meter, runner.counts
     return TaskState(
         task=shortened(task.name),
         group_id=shortened(task.group),
@@ -152,28 +150,23 @@ def _task_state(runner: Runner, oldest: Sequence[Running], failures: int) -> Tas
         slots=runner.concurrency,
         running=len(runner.running),
         occupancy=round(meter.occupancy, 2),
-        done=counts["done"],
-        failed=counts["failed"],
-        retried=counts["retried"],
-        dead_letters=counts["dead_letters"],
-        rejected=counts["rejected"],
-        late=counts["late"],
-        expired=counts["expired"],
         waiting=meter.waiting,
+        **{name: counts[name] for name in COUNTERS},
         done_per_s=round(meter.rate("done"), 1),
         failed_per_s=round(meter.rate("failed"), 1),
         retried_per_s=round(meter.rate("retried"), 1),
-        breaker=state.value,
-        breaker_reason="" if breaker is None else shortened(breaker.reason),
+        breaker=runner.breaker_state.value,
+        breaker_reason="" if runner.breaker is None else shortened(runner.breaker.reason),
         records=tuple(
             RunningRecord(
-                running.record.topic,
-                running.record.partition,
-                running.record.offset,
-                running.attempt,
-                int(running.since_s * 1000),
+                attempt.record.topic,
+                attempt.record.partition,
+                attempt.record.offset,
+                attempt.number,
+                int(attempt.since_s * 1000),
             )
-            for running in oldest
+            for attempt in longest
+            if id(attempt) in runner.running
         ),
-        failures=tuple(runner.failures)[::-1][:failures],
+        failures=tuple(failure for failure in newest if failure in runner.failures),
     )

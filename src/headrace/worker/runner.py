@@ -6,31 +6,28 @@ import asyncio
 import random
 import time
 from collections import defaultdict, deque
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext, suppress
 from contextvars import copy_context
-from dataclasses import replace
 from itertools import count
 from typing import Any
 
 from headrace.client.cluster import Cluster
 from headrace.client.config import read_config
-from headrace.client.configs import ConfigType, alter_configs, describe_configs, share_group_config
-from headrace.client.errors import ClientError, RequestRefused
-from headrace.client.groups import SHARE, GroupDescription, describe_group
+from headrace.client.configs import share_group_config
+from headrace.client.errors import ClientError
 from headrace.client.records import Record, UnreadableBatch
-from headrace.client.share.consumer import OutcomesFailed
-from headrace.client.topics import ensure_topic
+from headrace.client.share.consumer import ShareConsumer, is_setting
 from headrace.client.workers import MAX_FAILURES, Failure, shortened
 from headrace.log_lines import FewLines, get_logger
 
-from .attempts import Waiting, attempt_of, origin_of, terms_of
+from .attempts import Attempt, Waiting
 from .backends import backend
 from .breaker import BreakerState
+from .copies import origin_of
 from .delivery import Delivery, RecordLog
 from .endings import HELD_S, Endings
-from .later import crowded, ensure_queue, largest_records
-from .members import Members
+from .group import crowded, prepare
 from .meter import Meter
 from .outcomes import (
     ACCEPTED,
@@ -43,6 +40,7 @@ from .outcomes import (
     decide,
     lost_attempts,
 )
+from .payload import Arguments
 from .task import Task
 
 _log = get_logger(__name__)
@@ -51,14 +49,14 @@ _POLL_S = 1.0
 _MAX_POLL_RECORDS = 500
 _AHEAD_S = 0.05
 """Records that are expected to begin in this time are taken from the broker before."""
+_MEAN_OF = 32
+"""The functions whose times make the mean, about."""
 _STALLED_S = 1.0
 """The time after which records that were taken ahead go back."""
 _RETRY_PAUSES_S = (1.0, 30.0)
 """The first and the longest pause after which a consumer that has failed is opened again."""
 _CANCEL_GRACE_S = 5.0
 """The time that a cancelled function has to end before its record is given up."""
-_MAX_DELIVERIES = 10
-"""The largest ``share.delivery.count.limit`` of Apache Kafka."""
 _CARE_INTERVAL_S = 10.0
 """The interval of looking after what is held for long."""
 _CARES_BETWEEN_LIMITS = 6
@@ -67,26 +65,11 @@ _MAX_WAITING = 1000
 """The limit of records of the task's topics that are held until they are due; those that come then
 wait in the topic for later records, so that others get past them.
 """
-_MAX_WAITING_BYTES = 64 << 20
+_MAX_WAITING_BYTES = 32 << 20
 _MAX_HELD_RECORDS = 20_000
 """The limit of held records beside those that are processed; the broker has lower ones."""
-
-
-class Running:
-    """A record whose function runs.
-
-    :ivar since_s: when it began, by ``time.time``
-    :ivar is_given_up: whether its outcome is decided, though the function has not ended
-    """
-
-    __slots__ = ("attempt", "is_given_up", "is_timed_out", "record", "since_s", "slot")
-
-    def __init__(self, record: Record, attempt: int, slot: asyncio.Task[None] | None) -> None:
-        self.record = record
-        self.attempt = attempt
-        self.slot = slot
-        self.since_s = time.time()
-        self.is_given_up = self.is_timed_out = False
+_MAX_HELD_BYTES = 256 << 20
+"""The limit of held records of the task's topics by their size."""
 
 
 class Runner:
@@ -95,6 +78,12 @@ class Runner:
     Functions run in slots: asyncio tasks that take one record after the other while there are
     some. The outcomes of records that end while others travel are sent together.
 
+    A runner is two members of its group, one for the task's topics and one for the topic of later
+    records. The assignor of share groups counts partitions, whatever is in them: with one member
+    for both, the first worker would keep all partitions of the task, and the second one would get
+    those where mostly nothing is. When members subscribe to different topics, the assignor balances
+    each topic on its own.
+
     :param task: what to run
     :param conf: librdkafka's names and values
     :param worker: the worker's name, for dead letters and for the group's member list
@@ -102,26 +91,22 @@ class Runner:
     """
 
     def __init__(
-        self,
-        task: Task[Any, Any],
-        conf: Mapping[str, Any],
-        worker: str,
-        concurrency: int,
+        self, task: Task[Any, Any], conf: Mapping[str, Any], worker: str, concurrency: int
     ) -> None:
         self.task = task
         self.worker = worker
         self.concurrency = concurrency
         self.hurries = False
         """True in tests: retries and delayed records come at once."""
-        self.running: dict[int, Running] = {}
-        """By id; in the order of their beginning."""
-        self.counts: dict[str, int] = defaultdict(int)
-        """done, accepted, retried, written_again, dead_letters, rejected, failed, late, expired,
-        undecodable → records.
+        self.running: dict[int, Attempt] = {}
+        """Those whose functions run, by ``id()``; in the order of their beginning."""
+        self.counts: defaultdict[str, int] = defaultdict(int)
+        """:data:`headrace.client.workers.COUNTS`, accepted, written_again, undecodable →
+        records.
         """
         self.meter = Meter(concurrency, self.counts)
         self.breaker = None if task.breaker is None else task.breaker.new()
-        self._failure_lines = FewLines(_log, str(self))
+        self._failure_lines = FewLines(_log, repr(task))
         self.failures: deque[Failure] = deque(maxlen=MAX_FAILURES)
         """The last ones, the newest last."""
         self._conf = {
@@ -130,18 +115,22 @@ class Runner:
             "client.id": f"{task.name}@{worker}",
         }
         self._backend = backend(task.function, task.run_in, task.name, concurrency, conf)
-        self._members: Members | None = None
+        self._consumers: tuple[ShareConsumer, ...] = ()
+        """That of the task's topics, and that of later records; none while it has not joined."""
         self._problem = "it has not joined its group yet"
-        self._ready: deque[Record] = deque()
+        self._ready: deque[Attempt] = deque()
         self._slots, self._is_starting = 0, False
-        self._ended = self._counted = self._taken_ahead = 0
-        self._counted_at_s = 0.0
+        self._mean_s = 1.0
+        """The time that functions have taken lately."""
         self._slot_free = asyncio.Event()
         self._endings = Endings(task, worker, self.counts, self._slot_free.set)
         self._waiting = Waiting()
-        self._is_later_paused = False
+        self._waits_for_another = asyncio.Event()
         self._is_limit_told = False
         self._stopping = asyncio.Event()
+
+    def __repr__(self) -> str:
+        return repr(self.task)
 
     # -- life
 
@@ -150,60 +139,12 @@ class Runner:
 
         :raises ClientError: no broker answers, or it refuses
         """
-        task = self.task
-        async with read_config(self._conf).cluster() as cluster:
-            if task.is_own_topic:
-                await ensure_topic(cluster, task.new_topic)
-            largest = await largest_records(cluster, task.topics)
-            later = task.new_later
-            await ensure_topic(cluster, replace(later, configs={**later.configs, **largest}))
-            if task.dead_letters is not None:
-                await ensure_queue(cluster, task.dead_letters, largest)
-            group = await describe_group(cluster, task.group)
-            if group is not None:
-                self._check_group(group)
-            await self._configure_group(cluster, is_new=group is None)
+        async with self._cluster() as cluster:
+            await prepare(cluster, self.task)
             await self._read_limit(cluster)
 
-    def _check_group(self, group: GroupDescription) -> None:
-        """:raises ClientError: the records of the group go to others, too"""
-        if group.type != SHARE:
-            raise ClientError(
-                f"{self} needs a share group, and '{group.group_id}' is a {group.type} group: give "
-                "the task another group"
-            )
-        for member in group.members:
-            name, at, worker = member.client_id.rpartition("@")
-            if at and name != self.task.name:
-                raise ClientError(
-                    f"{self} and task '{name}' of worker {worker} have one group, "
-                    f"'{group.group_id}', whose records go to either: give one another group, or "
-                    "stop that worker"
-                )
-
-    async def _configure_group(self, cluster: Cluster, *, is_new: bool) -> None:
-        task, configs = self.task, dict[str, str]()
-        if is_new:
-            configs["share.auto.offset.reset"] = task.start
-            configs["share.delivery.count.limit"] = str(_MAX_DELIVERIES)
-        if task.dead_letters is not None:  # for records whose workers died at each delivery
-            configs["errors.deadletterqueue.topic.name"] = task.dead_letters
-            configs["errors.deadletterqueue.copy.record.enable"] = "true"
-        described = await describe_configs(
-            cluster, ConfigType.GROUP, [task.group], keys=list(configs)
-        )
-        answer = described[task.group]
-        if not isinstance(answer, ClientError):  # what others have set stays
-            for config in answer:
-                if config.is_dynamic:
-                    configs.pop(config.name, None)
-        for name, value in configs.items():  # a broker may know some of them only
-            try:
-                await alter_configs(cluster, ConfigType.GROUP, task.group, {name: value})
-            except RequestRefused as refusal:
-                if name == "share.auto.offset.reset":
-                    raise
-                _log.info("%s goes on without %s: %s", self, name, refusal)
+    def _cluster(self) -> Cluster:
+        return read_config(self._conf).cluster()
 
     async def _read_limit(self, cluster: Cluster) -> None:
         """Learn after how many deliveries the broker archives a record: anybody may change it."""
@@ -229,16 +170,22 @@ class Runner:
         """Why it gets no records; None while it is a member of its group."""
         if self._stopping.is_set():
             return "it stops"
-        if self._members is None or self._members.is_closed:
-            return self._problem
-        return self._members.problem
+        problems = [consumer.problem for consumer in self._consumers] or [self._problem]
+        return next(filter(None, problems), None)
+
+    @property
+    def breaker_state(self) -> BreakerState:
+        """Whether the breaker lets records through."""
+        if self.breaker is None:
+            return BreakerState.CLOSED
+        return self.breaker.state(time.monotonic())
 
     async def run(self) -> None:
         """Work until :meth:`stop`; then end what runs.
 
         :raises ClientError: the first attempt to join the group fails
         """
-        pause_s, is_first = _RETRY_PAUSES_S[0], True
+        pause_s, longest_s = _RETRY_PAUSES_S
         try:
             await self._backend.open()
             while not self._stopping.is_set():
@@ -246,216 +193,213 @@ class Runner:
                     await self._work()
                     pause_s = _RETRY_PAUSES_S[0]
                 except ClientError as error:
-                    if is_first and self._members is None:
+                    if not self._consumers:  # it has never joined
                         raise
                     self._problem = str(error)
                     _log.warning("%s: %s; it goes on in %.0f s", self, error, pause_s)
                     with suppress(TimeoutError):
                         await asyncio.wait_for(self._stopping.wait(), pause_s)
-                    pause_s = min(pause_s * 2, _RETRY_PAUSES_S[1])
-                is_first = False
+                    pause_s = min(pause_s * 2, longest_s)
         finally:
             await self._backend.close()
 
     async def _work(self) -> None:
         """Be a member of the group until :meth:`stop` or an error."""
-        async with Members(
-            self.task,
-            self._conf,
-            max_held_records=self.concurrency + _MAX_HELD_RECORDS,
-            on_lock_lost=self._lose,
-            on_arrival=self._slot_free.set,
-        ) as members:
-            self._members, self._is_later_paused = members, False
-            self._endings.begin(members, is_counted=not await members.broker_delays())
-            care = asyncio.create_task(self._care(), name=f"headrace-care-{self.task.name}")
+        async with (
+            self._consumer(self.task.topics, _MAX_HELD_BYTES) as own,
+            self._consumer([self.task.later], 2 * _MAX_WAITING_BYTES) as later,
+        ):
+            self._consumers = own, later
+            self._endings.begin(self._holder, is_counted=not await own.broker_delays())
+            loops = [
+                asyncio.create_task(loop)
+                for loop in (
+                    self._take(own),
+                    self._take(later),
+                    self._begin_due(),
+                    self._care(),
+                    self._stopping.wait(),
+                )
+            ]
             try:
-                while not self._stopping.is_set():
-                    await self._take(members)
+                ended, _ = await asyncio.wait(loops, return_when=asyncio.FIRST_COMPLETED)
+                for loop in ended:
+                    loop.result()
             finally:
                 # No new records; those that run end their own way, or are cancelled by the worker.
-                care.cancel()
-                self._endings.put_back([*self._waiting.clear(), *members.stop()])
-                if not self.task.at_most_once:
-                    self._endings.put_back(self._ready)
-                    self._ready.clear()
+                for loop in loops:
+                    loop.cancel()
+                await asyncio.gather(*loops, return_exceptions=True)
+                self._endings.put_back([*self._waiting.attempts(), *self._ready])
+                self._waiting = Waiting()
+                self._ready.clear()
                 self._endings.stop()
-                while self.running or self._ready or self._endings.is_busy:
+                while self._slots or self._endings.is_busy:
                     self._slot_free.clear()
                     await self._slot_free.wait()
 
+    def _consumer(self, topics: Iterable[str], max_held_bytes: int) -> ShareConsumer:
+        return ShareConsumer(
+            {name: value for name, value in self._conf.items() if is_setting(name)},
+            topics,
+            on_lock_lost=self._lose,
+            max_held_records=self.concurrency + _MAX_HELD_RECORDS,
+            max_held_bytes=max_held_bytes,
+            tracing=self.task.sender.tracing,
+        )
+
+    def _holder(self, record: Record) -> ShareConsumer:
+        return self._consumers[record.topic == self.task.later]
+
     def _lose(self, records: list[Record]) -> None:
         lost = set(map(id, records))
-        self._ready = deque(record for record in self._ready if id(record) not in lost)
-        self._waiting.remove(records)
-        self._endings.lose(records)
+        self._ready = deque(attempt for attempt in self._ready if id(attempt.record) not in lost)
+        self._waiting.remove(lost)
+        self._endings.lose(lost)
 
     async def _care(self) -> None:
         """Look after records that wait for long, and the limits that others may change."""
         for number in count(1):
             await asyncio.sleep(_CARE_INTERVAL_S)
-            waiting = [
-                record
-                for due_s, record in self._waiting.items()
-                if record.topic == self.task.later and due_s > time.time() + HELD_S
+            far = [
+                attempt
+                for attempt in self._waiting.attempts()
+                if attempt.record.topic == self.task.later and attempt.due_s > time.time() + HELD_S
             ]
             reads_limit = number % _CARES_BETWEEN_LIMITS == 0
-            if not waiting and not reads_limit:
+            if not far and not reads_limit:
                 continue
             try:
-                async with read_config(self._conf).cluster() as cluster:
+                async with self._cluster() as cluster:
                     if reads_limit:
                         await self._read_limit(cluster)
-                    if waiting:
-                        # When they fill the memory, those behind get no other turn.
-                        behind = (
-                            waiting
-                            if self._is_later_paused
-                            else await crowded(cluster, self.task.group, waiting)
-                        )
-                        for record in self._waiting.remove(behind):
-                            terms = terms_of(record)
-                            self._endings.write_again(record, terms.earlier, terms.due_s)
+                    # When they fill the memory, those behind get no other turn.
+                    if far and self._waiting.size_bytes < _MAX_WAITING_BYTES:
+                        far = await crowded(cluster, self.task, far)
             except ClientError as error:
                 _log.info("%s: %s", self, error)
+                continue
+            for attempt in self._waiting.remove({id(attempt.record) for attempt in far}):
+                self._endings.write_again(attempt, attempt.earlier, attempt.due_s)
 
     def stop(self) -> None:
         """Take no more records."""
         self._stopping.set()
-        self._slot_free.set()
 
     def abandon(self) -> None:
         """Cancel what runs; its records are released."""
-        for running in list(self.running.values()):
-            if not running.is_given_up:
-                running.is_given_up = True
-                if not self.task.at_most_once:
-                    self._endings.put_back([running.record])
-            if running.slot is not None and self._backend.is_cancellable:
-                running.slot.cancel()
+        for attempt in list(self.running.values()):
+            if not attempt.is_given_up:
+                attempt.is_given_up = True
+                self._endings.put_back([attempt])
+            if attempt.slot is not None and self._backend.is_cancellable:
+                attempt.slot.cancel()
 
-    async def _take(self, members: Members) -> None:
-        """Hand the next records to slots."""
-        arrived = members.arrived()
-        if self.breaker is None or not self.breaker.is_pausing:
-            await self._begin(members, arrived)
-        elif arrived:  # a poll from before has brought them
-            self._endings.put_back(arrived)
-        room = self.concurrency + self._ahead() - self._slots - len(self._ready)
-        room -= self._endings.stuck
-        if self.breaker is not None:
-            state = self.breaker.state(time.monotonic())
-            if state is BreakerState.OPEN:
-                with suppress(TimeoutError):
-                    opens_for_s = self.breaker.opens_for_s(time.monotonic())
-                    await asyncio.wait_for(self._stopping.wait(), opens_for_s)
-                return
-            if state is BreakerState.PROBING:
-                room = min(room, 1 - len(self.running) - len(self._ready))
-        if room <= 0:
-            await self._wait_for_room()
-            return
-        records = self._waiting.take_due(time.time(), room)
-        if not records:
-            due_s, wait_s = self._waiting.next_due_s(), _POLL_S
-            if due_s is not None:
-                wait_s = min(max(due_s - time.time(), 0.01), wait_s)
-            self._resume_later()
+    # -- arrivals
+
+    async def _take(self, consumer: ShareConsumer) -> None:
+        """Take records as slots come free."""
+        while True:
+            room = await self._room()
             try:
-                records = await members.poll(min(room, _MAX_POLL_RECORDS), wait_s)
+                records = await consumer.poll(min(room, _MAX_POLL_RECORDS), _POLL_S)
             except UnreadableBatch as error:  # its records are released
                 _log.error("%s: %s", self, error)
                 await asyncio.sleep(_POLL_S)
-                return
-        await self._begin(members, records)
+            else:
+                self._begin(map(Attempt, records))
 
-    async def _begin(self, members: Members, records: list[Record]) -> None:
-        """Hand those records to slots of which an attempt is to be made now."""
-        records = [record for record in records if not self._ends_before(record)]
-        if not records:
-            return
-        if self.task.at_most_once:
-            records = await self._accept_first(members, records)
-        self._ready.extend(records)
-        self._start_slot()
+    async def _begin_due(self) -> None:
+        """Begin the attempts that have waited until they are due."""
+        while True:
+            due_s = self._waiting.next_due_s()
+            wait_s = None if due_s is None else min(due_s - time.time(), _POLL_S)
+            if wait_s is not None and wait_s <= 0:
+                room = await self._room()
+                self._begin(self._waiting.take_due(time.time(), room))
+                continue
+            self._waits_for_another.clear()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._waits_for_another.wait(), wait_s)
+
+    async def _room(self) -> int:
+        """Wait until records may be taken, and return how many. Those that wait long for a slot go
+        back, for others.
+        """
+        while (room := self._room_now()) <= 0:
+            if self.breaker is not None and self.breaker_state is BreakerState.OPEN:
+                await asyncio.sleep(self.breaker.opens_for_s(time.monotonic()))
+                continue
+            self._slot_free.clear()
+            try:
+                async with asyncio.timeout(_STALLED_S if self._ready else None):
+                    await self._slot_free.wait()
+            except TimeoutError:
+                self._endings.put_back(self._ready)
+                self._ready.clear()
+        return room
+
+    def _room_now(self) -> int:
+        room = self.concurrency + self._ahead() - self._slots - len(self._ready)
+        room -= self._endings.stuck
+        match self.breaker_state:
+            case BreakerState.CLOSED:
+                return room
+            case BreakerState.PROBING:
+                return min(room, 1 - len(self.running) - len(self._ready))
+            case BreakerState.OPEN:
+                return 0
 
     def _ahead(self) -> int:
         """Return how many records are taken before there are slots for them: as many as end in a
         moment, so that short functions need not wait for the broker.
         """
-        now_s = time.monotonic()
-        past_s = now_s - self._counted_at_s
-        if past_s >= _AHEAD_S:
-            per_s = (self._ended - self._counted) / past_s
-            self._taken_ahead = min(int(per_s * _AHEAD_S), _MAX_POLL_RECORDS)
-            self._counted, self._counted_at_s = self._ended, now_s
-        return 0 if self.task.at_most_once else self._taken_ahead
+        return min(int(self.concurrency * _AHEAD_S / self._mean_s), _MAX_POLL_RECORDS)
 
-    async def _wait_for_room(self) -> None:
-        """Wait until a slot is free. Records that wait long for one go back, for others."""
-        self._slot_free.clear()
-        if not self._ready or self.task.at_most_once:
-            await self._slot_free.wait()
-            return
-        try:
-            async with asyncio.timeout(_STALLED_S):
-                await self._slot_free.wait()
-        except TimeoutError:
-            self._endings.put_back(self._ready)
-            self._ready.clear()
+    def _begin(self, attempts: Iterable[Attempt]) -> None:
+        """Hand those attempts to slots that are to be made now."""
+        now = [attempt for attempt in attempts if not self._ends_before(attempt)]
+        if self.breaker is not None and self.breaker.is_pausing:  # a poll from before brings them
+            room = max(self._room_now(), 0)
+            self._endings.put_back(now[room:])
+            now = now[:room]
+        self._ready += now
+        self._start_slot()
 
-    def _ends_before(self, record: Record) -> bool:
-        """Return False for a record of which an attempt is to be made now; see to another one."""
-        terms, now_s = terms_of(record), time.time()
+    def _ends_before(self, attempt: Attempt) -> bool:
+        """Return False for an attempt that is to be made now; see to another one."""
+        record, now_s = attempt.record, time.time()
         if self._endings.has_ended(record):
-            self._endings.accept(record)
-        elif 0 < terms.expires_s < now_s:
+            self._endings.accept(attempt)
+        elif 0 < attempt.expires_s < now_s:
             self.counts["expired"] += 1
-            self._endings.accept(record)
-        elif terms.due_s > now_s and not self.hurries:
-            self._wait(record, terms.due_s, terms.earlier)
+            self._endings.accept(attempt)
+        elif attempt.due_s > now_s and not self.hurries:
+            self._wait(attempt)
         elif not self.task.at_most_once and record.delivery_count >= self._endings.max_deliveries:
             # A crash in this delivery, which is the last one, would be the end of the record.
-            attempt = attempt_of(record)
-            if attempt > self.task.retry.attempts:
-                self._end(record, attempt, lost_attempts(attempt))
+            if attempt.number > self.task.retry.attempts:
+                self._end(attempt, lost_attempts(attempt.number))
             else:
-                self._endings.write_again(record, attempt - 1)
+                self._endings.write_again(attempt, attempt.number - 1)
         else:
             return False
         return True
 
-    def _wait(self, record: Record, due_s: float, earlier: int) -> None:
+    def _wait(self, attempt: Attempt) -> None:
         """Hold a record until it is due, or have it wait elsewhere."""
-        is_later = record.topic == self.task.later
-        waiting = self._waiting
-        is_full = waiting.size_bytes > _MAX_WAITING_BYTES
-        is_far = due_s > time.time() + HELD_S or len(waiting) > _MAX_WAITING
+        is_later = attempt.record.topic == self.task.later
+        is_too_much = (
+            attempt.due_s > time.time() + HELD_S
+            or len(self._waiting) > _MAX_WAITING
+            or self._waiting.size_bytes > _MAX_WAITING_BYTES
+        )
         # All deliveries so far were too early. Written again, the next one is the first.
-        if record.delivery_count > 1 or (not is_later and (is_full or is_far)):
-            self._endings.write_again(record, earlier, due_s)
+        if attempt.record.delivery_count > 1 or (is_too_much and not is_later):
+            self._endings.write_again(attempt, attempt.earlier, attempt.due_s)
             return
-        waiting.add(record, due_s)
-        if is_full and self._members is not None:
-            self._is_later_paused = True
-            self._members.pause_later()
-
-    def _resume_later(self) -> None:
-        if self._is_later_paused and self._waiting.size_bytes < _MAX_WAITING_BYTES / 2:
-            self._is_later_paused = False
-            assert self._members is not None
-            self._members.resume_later()
-
-    async def _accept_first(self, members: Members, records: list[Record]) -> list[Record]:
-        """Return the records that are accepted, and so are never delivered again."""
-        accepted: list[Record] = []
-        for consumer, held in members.by_holder(records).items():
-            try:
-                await consumer.accept(held)
-                accepted += held
-            except OutcomesFailed as error:
-                accepted += [record for record in held if record not in error.failed]
-        return accepted
+        self._waiting.add(attempt)
+        self._waits_for_another.set()
 
     # -- slots
 
@@ -473,9 +417,10 @@ class Runner:
         slot, context = asyncio.current_task(), copy_context()
         try:
             while self._ready:
-                record = self._ready.popleft()
+                attempt = self._ready.popleft()
+                attempt.slot = slot
                 self._start_slot()
-                await self._process(record, slot)
+                await self._process(attempt)
                 # What a function has set, or a cancellation of it, must not reach the next one.
                 if copy_context() != context or (slot is not None and slot.cancelling()):
                     return
@@ -484,199 +429,177 @@ class Runner:
             self._start_slot()
             self._slot_free.set()
 
-    async def _process(self, record: Record, slot: asyncio.Task[None] | None) -> None:
-        task = self.task
-        terms = terms_of(record)
-        attempt = terms.earlier + record.delivery_count
-        running = Running(record, attempt, slot)
-        self.running[id(running)] = running
-        began_s = time.monotonic()
+    async def _process(self, attempt: Attempt) -> None:
+        consumer = self._holder(attempt.record)
+        if self.task.at_most_once:
+            try:
+                await consumer.accept(attempt.record)
+            except ClientError as error:  # others get it
+                _log.info("%s: %s", self, error)
+                return
+            attempt.is_accepted = True
+        self.running[id(attempt)] = attempt
+        attempt.since_s, began_s = time.time(), time.monotonic()
         self.meter.begin(began_s)
-        if attempt == 1:
-            since_s = terms.due_s or record.timestamp_ms / 1000
-            self.meter.started_after.observe(max(running.since_s - since_s, 0.0))
-        result: object
-        assert self._members is not None
-        try:
-            with self._members.of(record).processing(record):  # its span tells what is raised
-                result = await self.call(running)
-            if not isinstance(result, Reject | Retry):
-                result = None
-        except BaseException as error:  # also SystemExit: it ends the function, not the worker
-            result = error
-        self._ended += 1
-        if self._taken_ahead and len(self._ready) == self._taken_ahead // 2:
+        if attempt.number == 1:
+            sent_s = attempt.due_s or attempt.record.timestamp_ms / 1000
+            self.meter.started_after.observe(max(attempt.since_s - sent_s, 0.0))
+        result = await self.result_of(attempt, consumer.processing(attempt.record))
+        ended_s = time.monotonic()
+        self.meter.end(began_s, ended_s)
+        self._mean_s += (max(ended_s - began_s, 1e-6) - self._mean_s) / _MEAN_OF
+        if len(self._ready) == self._ahead() // 2:
             self._slot_free.set()
-        self.meter.end(began_s, time.monotonic())
-        del self.running[id(running)]
-        if running.is_given_up:
-            self._tell_late(running, result)
-            return
-        if isinstance(result, asyncio.CancelledError):
-            if running.is_timed_out:
-                result = TimedOut(f"not done in {task.timeout_s:g} s")
-            else:
-                result = RuntimeError("the function was cancelled")
-        if not isinstance(result, BaseException):
+        del self.running[id(attempt)]
+        if attempt.is_given_up:
+            self._tell_late(attempt, result)
+        elif result is None:
             self.counts["done"] += 1
-            self._end(record, attempt, ACCEPTED)
+            self._end(attempt, ACCEPTED)
         else:
-            self._end(record, attempt, decide(result, attempt, task.retry, random.random))
+            outcome = decide(result, attempt.number, self.task.retry, random.random)
+            self._end(attempt, outcome)
 
-    async def call(self, running: Running) -> object:
+    async def result_of(
+        self, attempt: Attempt, context: AbstractContextManager[object] | None = None
+    ) -> BaseException | None:
         """Run the function once with what is in a record.
 
-        :raises Exception: what it raises; of :class:`Undecodable` and ``CancelledError``, too
+        :param context: around the function; is told what that raises
+        :returns: what it has raised, or its decision; None for success
         """
-        task, record = self.task, running.record
-        arguments = task.decode(record)
+        try:
+            with context or nullcontext():
+                result = await self._run(attempt)
+        except asyncio.CancelledError as error:
+            if attempt.is_timed_out:
+                return TimedOut(f"not done in {self.task.timeout_s:g} s")
+            return error if attempt.is_given_up else RuntimeError("the function was cancelled")
+        except BaseException as error:  # also SystemExit: it ends the function, not the worker
+            return error
+        return result if isinstance(result, Reject | Retry) else None
+
+    async def _run(self, attempt: Attempt) -> object:
+        task = self.task
+        arguments = task.decode(attempt.record)
         delivery: Delivery | None = None
         if task.signature.delivery is not None or task.middleware:
-            delivery = self._delivery(running)
+            delivery = self._delivery(attempt)
         call = task.signature.call(arguments, delivery)
         if task.timeout_s is None:
             return await self._call(call, delivery)
         await self._backend.ready()
         loop = asyncio.get_running_loop()
-        deadline = loop.call_later(task.timeout_s, self._time_out, running)
+        deadline = loop.call_later(task.timeout_s, self._time_out, attempt)
         try:
             return await self._call(call, delivery)
         finally:
             deadline.cancel()
 
-    async def _call(self, call: Any, delivery: Delivery | None) -> Any:
-        if not self.task.middleware or delivery is None:
+    async def _call(self, call: Arguments, delivery: Delivery | None, depth: int = 0) -> object:
+        """Run the function within the middleware from a depth on."""
+        if delivery is None or depth == len(self.task.middleware):
             return await self._backend.run(call)
+        return await self.task.middleware[depth](
+            delivery, lambda: self._call(call, delivery, depth + 1)
+        )
 
-        async def at(depth: int) -> Any:
-            if depth == len(self.task.middleware):
-                return await self._backend.run(call)
-            return await self.task.middleware[depth](delivery, lambda: at(depth + 1))
-
-        return await at(0)
-
-    def _delivery(self, running: Running) -> Delivery:
-        record, task = running.record, self.task
-        where = f"{task.name} {record.topic}-{record.partition} offset {record.offset}"
+    def _delivery(self, attempt: Attempt) -> Delivery:
+        record, task = attempt.record, self.task
 
         async def renew() -> None:
-            assert self._members is not None
-            await self._members.of(record).renew(record)
+            await self._holder(record).renew(record)
 
-        log = RecordLog(task.log, {"record": where})
-        return Delivery(record, running.attempt, task.name, task.group, log, renew)
+        log = RecordLog(task.log, {"record": f"{task.name} {attempt}"})
+        return Delivery(record, attempt.number, task.name, task.group, log, renew)
 
-    def _time_out(self, running: Running) -> None:
-        running.is_timed_out = True
+    def _time_out(self, attempt: Attempt) -> None:
+        attempt.is_timed_out = True
         grace_s = 0.0
-        if self._backend.is_cancellable and running.slot is not None:
-            running.slot.cancel()
+        if self._backend.is_cancellable and attempt.slot is not None:
+            attempt.slot.cancel()
             grace_s = _CANCEL_GRACE_S
-        asyncio.get_running_loop().call_later(grace_s, self._give_up_timed_out, running)
+        asyncio.get_running_loop().call_later(grace_s, self._give_up, attempt)
 
-    def _give_up_timed_out(self, running: Running) -> None:
-        if id(running) in self.running and not running.is_given_up:
-            error = TimedOut(f"not done in {self.task.timeout_s:g} s, and still running")
-            self._give_up(running, decide(error, running.attempt, self.task.retry, random.random))
-
-    def _give_up(self, running: Running, outcome: Outcome) -> None:
+    def _give_up(self, attempt: Attempt) -> None:
         """Decide what becomes of a record, though its function still runs."""
-        if not running.is_given_up:
-            running.is_given_up = True
-            self._end(running.record, running.attempt, outcome)
+        if id(attempt) in self.running and not attempt.is_given_up:
+            attempt.is_given_up = True
+            error = TimedOut(f"not done in {self.task.timeout_s:g} s, and still running")
+            self._end(attempt, decide(error, attempt.number, self.task.retry, random.random))
 
-    def _tell_late(self, running: Running, result: object) -> None:
-        if isinstance(result, asyncio.CancelledError):
-            return
-        self.counts["late"] += 1
-        _log.warning(
-            "%s has ended %s-%d offset %d after its record was given up: the result is not used",
-            self,
-            running.record.topic,
-            running.record.partition,
-            running.record.offset,
-        )
+    def _tell_late(self, attempt: Attempt, result: object) -> None:
+        if not isinstance(result, asyncio.CancelledError | TimedOut):
+            self.counts["late"] += 1
+            _log.warning(
+                "%s has ended %s after its record was given up: the result is not used",
+                self,
+                attempt,
+            )
 
     # -- outcomes
 
-    def _end(self, record: Record, attempt: int, outcome: Outcome) -> None:
+    def _end(self, attempt: Attempt, outcome: Outcome) -> None:
         """Have an outcome sent; tell and count failures."""
         if outcome is ACCEPTED:
             if self.breaker is not None and self.breaker.succeeded(time.monotonic()):
                 _log.warning("%s works again", self)
-            # At most once: it is accepted already.
-            if not self.task.at_most_once:
-                self._endings.accept(record)
+            self._endings.accept(attempt)
             return
-        if self.task.at_most_once and outcome.ending is Ending.RETRY:
-            outcome = outcome._replace(ending=Ending.LETTER)
-        outcome = self._judged(record, attempt, outcome)
+        if outcome.is_failure:
+            outcome = self._judged(attempt, outcome)
         if self.hurries:
             outcome = outcome._replace(delay_s=0.0)
-        self._tell(record, attempt, outcome)
-        if outcome.ending is not Ending.ACCEPT or not self.task.at_most_once:
-            self._endings.end(record, attempt, outcome)
+        if outcome.reason:
+            self._tell(attempt, outcome)
+        self._endings.end(attempt, outcome)
 
-    def _judged(self, record: Record, attempt: int, outcome: Outcome) -> Outcome:
+    def _judged(self, attempt: Attempt, outcome: Outcome) -> Outcome:
         """Count a failure, and return what becomes of the record if most records fail: then it is
         tried again, also after its last attempt.
         """
+        self.counts["failed"] += 1
+        self.counts["undecodable"] += isinstance(outcome.error, Undecodable)
         breaker = self.breaker
-        if breaker is None or not outcome.is_failure:
+        if breaker is None:
             return outcome
         now_s = time.monotonic()
-        if breaker.failed(origin_of(record, self.task.later), outcome.reason, now_s):
+        if breaker.failed(origin_of(attempt.record, self.task.later), outcome.reason, now_s):
             _log.error(
                 "%s pauses for %.1f s, because most records fail: %s",
                 self,
                 breaker.opens_for_s(now_s),
                 outcome.reason,
             )
-        if self.task.at_most_once or not breaker.is_doubtful:
+        if attempt.is_accepted or not breaker.is_doubtful:
             return outcome
         if outcome.ending is Ending.LETTER:
-            delay_s = self.task.retry.delay_s(attempt, random.random())
+            delay_s = self.task.retry.delay_s(attempt.number, random.random())
             outcome = outcome._replace(ending=Ending.PUT_BACK, delay_s=delay_s)
         return outcome._replace(delay_s=breaker.retry_after_s(outcome.delay_s, now_s))
 
-    def _tell(self, record: Record, attempt: int, outcome: Outcome) -> None:
-        if not outcome.reason:
-            return
-        where = f"{record.topic}-{record.partition} offset {record.offset}"
+    def _tell(self, attempt: Attempt, outcome: Outcome) -> None:
+        queue = self.task.dead_letters
         fate = {
             Ending.ACCEPT: "it ends",
             Ending.RETRY: f"next try in {outcome.delay_s:.1f} s",
             Ending.PUT_BACK: f"put back for {outcome.delay_s:.1f} s, because most records fail",
-            Ending.LETTER: f"dead letter in {self.task.dead_letters}"
-            if self.task.dead_letters
+            Ending.LETTER: f"dead letter in {queue}"
+            if queue
             else "rejected: there is no dead-letter queue",
         }[outcome.ending]
         self._failure_lines.warning(
             "%s failed on %s, attempt %d of %d: %s; %s",
             self,
-            where,
             attempt,
+            attempt.number,
             self.task.retry.attempts,
             outcome.reason,
             fate,
         )
-        self.failures.append(
-            Failure(
-                time.time_ns() // 1_000_000,
-                record.topic,
-                record.partition,
-                record.offset,
-                attempt,
-                shortened(outcome.reason),
-                shortened(fate),
-            )
-        )
+        record, time_ms = attempt.record, time.time_ns() // 1_000_000
+        place = record.topic, record.partition, record.offset
+        texts = shortened(outcome.reason), shortened(fate)
+        self.failures.append(Failure(time_ms, *place, attempt.number, *texts))
         if outcome.ending in (Ending.RETRY, Ending.PUT_BACK):
             self.meter.retry_in(outcome.delay_s)
-        if outcome.is_failure:
-            self.counts["failed"] += 1
-            if isinstance(outcome.error, Undecodable):
-                self.counts["undecodable"] += 1
-
-    def __repr__(self) -> str:
-        return f"task '{self.task.name}'"

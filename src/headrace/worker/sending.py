@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
@@ -18,6 +19,8 @@ from headrace.client.topics import NewTopic, ensure_topic
 
 if TYPE_CHECKING:
     from headrace.client.tracing import Tracing
+
+T = TypeVar("T")
 
 Headers = Sequence[tuple[str, bytes | None]]
 Report = Callable[[KafkaError | None, Message | None], None]
@@ -33,6 +36,7 @@ _TOO_LARGE = (KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE)
 _QUEUE_FULL_PAUSE_S = 0.005
 _POLL_S = 0.1
 _CLOSE_TIMEOUT_S = 30.0
+_CLOSED = "the app is closed"
 
 
 class Sent(NamedTuple):
@@ -69,7 +73,7 @@ class NewRecord(NamedTuple):
 
 class Sender:
     """A producer of librdkafka, and the thread that takes its reports. It may be used from several
-    threads and event loops; both begin with the first record.
+    threads and event loops, and after a fork; all begin with the first record.
 
     :param conf: returns librdkafka's names and values
     :ivar tracing: gives each record a span, and puts its context into the headers; None for none
@@ -82,10 +86,10 @@ class Sender:
         self.tracing = tracing
         self._topics: set[str] = set()
         """Those that are there."""
-        self._loop_thread = LoopThread("headrace-topics")
         self._lock = threading.Lock()
         self._producer: Producer | None = None
-        self._process_id = 0
+        self._loop_thread = LoopThread("headrace-sync")
+        self._process_id = os.getpid()
         self._is_closed = False
 
     def use(self, conf: Mapping[str, Any]) -> None:
@@ -102,50 +106,50 @@ class Sender:
                 await ensure_topic(cluster, topic)
             self._topics.add(topic.name)
 
-    def ensure_topic_sync(self, topic: NewTopic) -> None:
-        """Do the same without asyncio."""
-        if topic.name not in self._topics:
-            self._loop_thread.run(self.ensure_topic(topic))
-
     async def send(self, records: Sequence[NewRecord]) -> list[Sent]:
         """Send records, and wait until the broker has written all.
 
-        :raises ClientError: the first of the refusals; the other records may be written
-        """
-        return _raised(await self.try_send(records))
-
-    async def try_send(self, records: Sequence[NewRecord]) -> list[Sent | SendFailed]:
-        """Send records, and return what has become of each.
-
-        :raises ClientError: the app is closed
+        :raises ClientError: the first of the refusals, the other records may be written; or the app
+            is closed
         """
         loop = asyncio.get_running_loop()
-        done = loop.create_future()
+        done = asyncio.Event()
+        lock = threading.Lock()
+        results: list[Sent | SendFailed | None] = [None] * len(records)
+        left = len(records)
 
-        def tell() -> None:
-            if not done.done():
-                done.set_result(None)
+        def report(index: int, error: KafkaError | None, message: Message | None) -> None:
+            nonlocal left
+            topic = records[index].topic
+            if error is not None:
+                results[index] = SendFailed(topic, error)
+            elif message is not None:
+                results[index] = Sent(topic, message.partition() or 0, message.offset() or 0)
+            with lock:  # a record that is refused at once is reported by the sending thread
+                left -= 1
+                is_last = not left
+            if is_last:
+                with suppress(RuntimeError):  # the loop is closed: nobody waits
+                    loop.call_soon_threadsafe(done.set)
 
-        batch = _Batch(
-            [record.topic for record in records], lambda: loop.call_soon_threadsafe(tell)
-        )
         for index, record in enumerate(records):
-            while not self._produce(record, batch.report(index)):
+            while not self._produce(record, partial(report, index)):
                 await asyncio.sleep(_QUEUE_FULL_PAUSE_S)
         if records:
-            await done
-        return batch.results
+            await done.wait()
+        for result in results:
+            if isinstance(result, SendFailed):
+                raise result
+        return results  # type: ignore[return-value]  # no failure is left
 
-    def send_sync(self, records: Sequence[NewRecord]) -> list[Sent]:
-        """Do the same without asyncio."""
-        done = threading.Event()
-        batch = _Batch([record.topic for record in records], done.set)
-        for index, record in enumerate(records):
-            while not self._produce(record, batch.report(index)):
-                done.wait(_QUEUE_FULL_PAUSE_S)
-        if records:
-            done.wait()
-        return _raised(batch.results)
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Do work of this sender from code without asyncio."""
+        with self._lock:
+            self._begin_anew_after_fork()
+            if self._is_closed:
+                work.close()
+                raise ClientError(_CLOSED)
+        return self._loop_thread.run(work)
 
     def _produce(self, record: NewRecord, report: Report) -> bool:
         """Return False if the queue is full."""
@@ -170,15 +174,21 @@ class Sender:
         if producer is not None and self._process_id == os.getpid():
             return producer
         with self._lock:
+            self._begin_anew_after_fork()
             if self._is_closed:
-                raise ClientError("the app is closed")
-            if self._producer is None or self._process_id != os.getpid():  # or after a fork
-                conf = {**_DEFAULTS, **librdkafka_config(self._conf())}
-                self._producer, self._process_id = Producer(conf), os.getpid()
+                raise ClientError(_CLOSED)
+            if self._producer is None:
+                self._producer = Producer({**_DEFAULTS, **librdkafka_config(self._conf())})
                 threading.Thread(
                     target=self._poll, args=(self._producer,), name="headrace-sender", daemon=True
                 ).start()
             return self._producer
+
+    def _begin_anew_after_fork(self) -> None:
+        """Threads and connections stay with the parent."""
+        if self._process_id != os.getpid():
+            self._process_id = os.getpid()
+            self._producer, self._loop_thread = None, LoopThread("headrace-sync")
 
     def _poll(self, producer: Producer) -> None:
         while not self._is_closed:
@@ -187,49 +197,9 @@ class Sender:
     def close(self) -> None:
         """Wait for the records on their way, for up to 30 s. May be called twice."""
         with self._lock:
+            self._begin_anew_after_fork()
             self._is_closed = True
             producer, self._producer = self._producer, None
         self._loop_thread.close()
-        if producer is not None and self._process_id == os.getpid():
+        if producer is not None:
             producer.flush(_CLOSE_TIMEOUT_S)
-
-
-class _Batch:
-    """The reports of records that are sent together.
-
-    :param topics: of the records
-    :param done: called after the last report, mostly by another thread
-    :ivar results: what has become of each record
-    """
-
-    def __init__(self, topics: Sequence[str], done: Callable[[], object]) -> None:
-        self.results: list[Sent | SendFailed] = [Sent(topic, 0, 0) for topic in topics]
-        self._left = len(topics)
-        self._lock = threading.Lock()
-        self._done = done
-
-    def report(self, index: int) -> Report:
-        """Return what takes the report of one record."""
-
-        def written(error: KafkaError | None, message: Message | None) -> None:
-            topic = self.results[index].topic
-            if error is not None:
-                self.results[index] = SendFailed(topic, error)
-            elif message is not None:
-                place = message.partition() or 0, message.offset() or 0
-                self.results[index] = Sent(topic, *place)
-            with self._lock:  # a record that is refused at once is reported by the sending thread
-                self._left -= 1
-                is_last = not self._left
-            if is_last:
-                self._done()
-
-        return written
-
-
-def _raised(results: Sequence[Sent | SendFailed]) -> list[Sent]:
-    """:raises ClientError: a record was not written"""
-    for result in results:
-        if isinstance(result, SendFailed):
-            raise result
-    return results  # type: ignore[return-value]  # no failure is left

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import update_wrapper
 from math import ceil
-from typing import Any, Generic, ParamSpec, TypeVar, get_args, overload
+from typing import Any, Generic, ParamSpec, TypedDict, TypeVar, get_args, overload
 
 from headrace.client.errors import ClientError
 from headrace.client.records import Record
@@ -33,7 +33,29 @@ Middleware = Callable[[Delivery, Callable[[], Awaitable[Any]]], Awaitable[Any]]
 _DEAD_LETTER_PREFIX = "dlq."
 _LATER_SUFFIX = "-later"
 _LATER_RETENTION_MS = 7 * 86_400_000
+_BREAKER = Breaker()
 _DEFAULT_CONCURRENCY = {"loop": 100, "thread": 20, "process": 2}
+
+
+class SubscriberOptions(TypedDict, total=False):
+    """The options of :meth:`headrace.App.subscriber`, which says what they are."""
+
+    group: str | None
+    dead_letters: str | bool
+    retry: int | Retry
+    timeout: Seconds | None
+    concurrency: int | None
+    run_in: RunIn | None
+    at_most_once: bool
+    breaker: Breaker | None
+
+
+class TaskOptions(SubscriberOptions, total=False):
+    """The options of :meth:`headrace.App.task`, which says what they are."""
+
+    name: str | None
+    expires: Seconds | None
+    partitions: int
 
 
 class Task(Generic[P, R]):
@@ -53,20 +75,20 @@ class Task(Generic[P, R]):
         function: Callable[P, R],
         sender: Sender,
         middleware: Sequence[Middleware],
+        topics: Sequence[str] | None,
+        start: str,
         *,
         name: str | None = None,
-        topics: Sequence[str] | None,
-        group: str | None,
-        dead_letters: str | bool,
-        retry: int | Retry,
-        timeout: Seconds | None,
-        expires: Seconds | None,
-        concurrency: int | None,
-        run_in: RunIn | None,
-        at_most_once: bool,
-        breaker: Breaker | None,
-        partitions: int,
-        start: str,
+        group: str | None = None,
+        dead_letters: str | bool = True,
+        retry: int | Retry = 3,
+        timeout: Seconds | None = None,
+        expires: Seconds | None = None,
+        concurrency: int | None = None,
+        run_in: RunIn | None = None,
+        at_most_once: bool = False,
+        breaker: Breaker | None = _BREAKER,
+        partitions: int = 4,
     ) -> None:
         if not callable(function):
             raise ClientError(f"{function!r} is not a function: decorate one with @app.task()")
@@ -84,20 +106,16 @@ class Task(Generic[P, R]):
         """Whether only tasks of this name write into the topic, and so it is created."""
         self.topics = list(topics or [self.name])
         self.group = group or self.name
-        self.dead_letters: str | None = None
-        if dead_letters:
-            self.dead_letters = (
-                dead_letters
-                if isinstance(dead_letters, str)
-                else f"{_DEAD_LETTER_PREFIX}{self.topics[0]}"
-            )
+        if dead_letters is True:
+            dead_letters = f"{_DEAD_LETTER_PREFIX}{self.topics[0]}"
+        self.dead_letters = dead_letters or None
         self.later = f"{self.group}{_LATER_SUFFIX}"
         for topic in (*self.topics, self.later, *filter(None, [self.dead_letters])):
             if problem := why_illegal(topic):
                 raise ClientError(f"{function.__qualname__}: '{topic}' names no topic: {problem}")
-        self.retry = _policy(retry)
-        if at_most_once:
-            self.retry = self.retry.once()
+        if not isinstance(retry, Retry):
+            retry = Retry(whole_number(retry, "retry", 0) + 1)
+        self.retry = retry.once() if at_most_once else retry
         self.timeout_s = None if timeout is None else seconds(timeout, "timeout")
         self.expires_s = None if expires is None else seconds(expires, "expires")
         self.run_in: RunIn = run_in or default_place(function)
@@ -152,13 +170,11 @@ class Task(Generic[P, R]):
         :raises ClientError: the broker has not written it
         :raises TypeError: the function cannot be called so
         """
-        options = {name: kwargs.pop(name) for name in list(kwargs) if name in self._options()}
-        return await self.options(**options).send(*args, **kwargs)
+        return await self._sending(kwargs).send(*args, **kwargs)
 
     def send_sync(self, *args: Any, **kwargs: Any) -> Sent:
         """Do the same from code without asyncio."""
-        options = {name: kwargs.pop(name) for name in list(kwargs) if name in self._options()}
-        return self.options(**options).send_sync(*args, **kwargs)
+        return self._sending(kwargs).send_sync(*args, **kwargs)
 
     async def send_many(self, calls: Iterable[Any]) -> list[Sent]:
         """Send many calls, each with one argument; faster than one by one.
@@ -199,17 +215,15 @@ class Task(Generic[P, R]):
         ]
         return Sending(self, key.encode() if isinstance(key, str) else key, own)
 
-    def _options(self) -> tuple[str, ...]:
-        names = ("delay", "at", "expires", "key", "headers")
+    def _sending(self, kwargs: dict[str, Any]) -> Sending[P]:
+        """Take the options out of the arguments of a call."""
         own = {parameter.name for parameter in self.signature.parameters}
-        return tuple(name for name in names if name not in own)
+        names = [name for name in kwargs if name in _SENDING and name not in own]
+        return self.options(**{name: kwargs.pop(name) for name in names})
 
 
-def _policy(retry: int | Retry) -> Retry:
-    """:raises ClientError: it is neither a number nor a policy"""
-    if isinstance(retry, Retry):
-        return retry
-    return Retry(whole_number(retry, "retry", 0) + 1)
+_SENDING = frozenset(Task.options.__kwdefaults__ or ())
+"""The options of one call."""
 
 
 class Sending(Generic[P]):
@@ -224,9 +238,7 @@ class Sending(Generic[P]):
 
     def send_sync(self, *args: P.args, **kwargs: P.kwargs) -> Sent:
         """See :meth:`Task.send_sync`."""
-        task = self._task
-        task.sender.ensure_topic_sync(task.new_topic)
-        return task.sender.send_sync([self._record(args, kwargs)])[0]
+        return self._task.sender.run(self._send([self._record(args, kwargs)]))[0]
 
     async def send_many(self, calls: Iterable[Any]) -> list[Sent]:
         """See :meth:`Task.send_many`."""

@@ -7,10 +7,10 @@ import os
 import signal
 import socket
 import threading
-import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from headrace.client.workers import COUNTERS
 from headrace.log_lines import get_logger
 
 from .reporter import Reporter
@@ -46,7 +46,7 @@ class Worker:
         self.runners = [
             Runner(task, conf, self.name, concurrency or task.concurrency) for task in tasks
         ]
-        self.reporter = Reporter(self.name, self.runners, tasks[0].sender)
+        self._reporter = Reporter(self.name, self.runners, tasks[0].sender)
         self._stop = asyncio.Event()
         self._stop_now = asyncio.Event()
         self._is_overdue = False
@@ -59,70 +59,57 @@ class Worker:
         """
         watch = LoopWatch()
         watch.start()
+        prepare = asyncio.create_task(self._prepare())
         try:
-            await self._run()
+            await _first(self._stop, prepare)
+            if prepare.done():
+                await prepare
+                await self._work()
         finally:
+            prepare.cancel()
+            await asyncio.gather(prepare, return_exceptions=True)
             watch.close()
 
-    async def _run(self) -> None:
-        if not await self._prepare():
-            self._tell_totals()
-            return
+    async def _prepare(self) -> None:
+        for runner in self.runners:
+            await runner.prepare()
+
+    async def _work(self) -> None:
         runs = [asyncio.create_task(runner.run()) for runner in self.runners]
-        stop = asyncio.create_task(self._stop.wait())
-        report = asyncio.create_task(self.reporter.run())
+        report = asyncio.create_task(self._reporter.run())
         try:
-            await asyncio.wait((stop, *runs), return_when=asyncio.FIRST_COMPLETED)
+            await _first(self._stop, *runs)
         finally:
-            stop.cancel()
             await self._drain(runs)
             report.cancel()
-            await self.reporter.end()
-            self._tell_totals()
+            await self._reporter.end()
+            for runner in self.runners:
+                counts = [
+                    f"{runner.counts[name]} {name.replace('_', ' ')}"
+                    for name in COUNTERS
+                    if runner.counts[name]
+                ]
+                _log.info("%s has ended: %s", runner, ", ".join(counts) or "no records")
         for run in runs:
             if not run.cancelled() and (error := run.exception()) is not None:
                 raise error
-
-    async def _prepare(self) -> bool:
-        """Return True when all tasks can begin, False if it is told to stop before."""
-
-        async def prepare() -> None:
-            for runner in self.runners:
-                await runner.prepare()
-
-        preparing = asyncio.create_task(prepare())
-        stop = asyncio.create_task(self._stop.wait())
-        try:
-            await asyncio.wait((preparing, stop), return_when=asyncio.FIRST_COMPLETED)
-            if preparing.done():
-                await preparing
-            return preparing.done()
-        finally:
-            preparing.cancel()
-            stop.cancel()
-            await asyncio.gather(preparing, stop, return_exceptions=True)
 
     async def _drain(self, runs: list[asyncio.Task[None]]) -> None:
         """Have functions end, then cancel them."""
         for runner in self.runners:
             runner.stop()
-        if running := sum(len(runner.running) for runner in self.runners):
+        if running := self._running():
             _log.info(
-                "stopping: %d functions have %g s to end, and no more records are taken",
+                "stopping: %s %g s to end, and no more records are taken",
                 running,
                 self._drain_timeout_s,
             )
-        now = asyncio.create_task(self._stop_now.wait())
         ended = asyncio.gather(*runs, return_exceptions=True)
-        futures: list[asyncio.Future[Any]] = [ended, now]
-        await asyncio.wait(
-            futures, timeout=self._drain_timeout_s, return_when=asyncio.FIRST_COMPLETED
-        )
-        now.cancel()
+        await _first(self._stop_now, ended, timeout_s=self._drain_timeout_s)
         if not ended.done():
             self._is_overdue = True
-            if running := sum(len(runner.running) for runner in self.runners):
-                _log.warning("%d functions have not ended: their records are released", running)
+            if running := self._running():
+                _log.warning("%s not ended, so records are released", running)
             for runner in self.runners:
                 runner.abandon()
             await asyncio.wait([ended], timeout=_CLOSE_GRACE_S)
@@ -130,22 +117,10 @@ class Worker:
             run.cancel()
         await asyncio.gather(*runs, return_exceptions=True)
 
-    def _tell_totals(self) -> None:
-        for runner in self.runners:
-            counts = (
-                f"{count} {name.replace('_', ' ')}"
-                for name in (
-                    "done",
-                    "failed",
-                    "retried",
-                    "dead_letters",
-                    "rejected",
-                    "expired",
-                    "late",
-                )
-                if (count := runner.counts[name])
-            )
-            _log.info("%s has ended: %s", runner, ", ".join(counts) or "no records")
+    def _running(self) -> str:
+        """Return the beginning of a sentence about the functions that run; nothing if none does."""
+        count = sum(len(runner.running) for runner in self.runners)
+        return "1 function has" if count == 1 else f"{count:,} functions have" if count else ""
 
     def stop(self) -> None:
         """Take no more records, and end. The second call does not wait for functions that run."""
@@ -160,12 +135,16 @@ class Worker:
         threads that never end: its records go back with its connections.
         """
         loop = asyncio.get_running_loop()
-        exit_timer = _ExitTimer()
+        exits: list[threading.Timer] = []
+
+        def exit_within(seconds: float) -> None:
+            exits.append(threading.Timer(seconds, _exit))
+            exits[-1].daemon = True
+            exits[-1].start()
 
         def stop(*_: object) -> None:
             # Runs in the main thread also while a function blocks the loop.
-            is_second = exit_timer.is_running
-            exit_timer.run((0.0 if is_second else self._drain_timeout_s) + 2 * _CLOSE_GRACE_S)
+            exit_within((0.0 if exits else self._drain_timeout_s) + 2 * _CLOSE_GRACE_S)
             loop.call_soon_threadsafe(self.stop)
 
         handlers = {number: signal.signal(number, stop) for number in _SIGNALS}
@@ -174,37 +153,26 @@ class Worker:
         finally:
             for number, handler in handlers.items():
                 signal.signal(number, handler)
-            if not self._is_overdue:
-                exit_timer.cancel()
-            elif exit_timer.is_running:
-                exit_timer.run(_CLOSE_GRACE_S)
+            if exits and self._is_overdue:
+                exit_within(_CLOSE_GRACE_S)
+            else:
+                for timer in exits:
+                    timer.cancel()
 
 
-class _ExitTimer:
-    """Ends the process after a while, unless it has ended itself."""
+async def _first(
+    event: asyncio.Event, *futures: asyncio.Future[Any], timeout_s: float | None = None
+) -> None:
+    """Wait until an event is set, or one of the futures is done."""
+    is_set = asyncio.create_task(event.wait())
+    try:
+        await asyncio.wait(
+            (is_set, *futures), timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED
+        )
+    finally:
+        is_set.cancel()
 
-    def __init__(self) -> None:
-        self._deadline_s = float("inf")
-        self._is_cancelled = threading.Event()
 
-    @property
-    def is_running(self) -> bool:
-        return self._deadline_s < float("inf")
-
-    def run(self, seconds: float) -> None:
-        """Leave the process no more than so many seconds."""
-        begins = not self.is_running
-        self._deadline_s = min(self._deadline_s, time.monotonic() + seconds)
-        if begins:
-            threading.Thread(target=self._wait, name="headrace-exit", daemon=True).start()
-
-    def cancel(self) -> None:
-        """Leave the process any time."""
-        self._is_cancelled.set()
-
-    def _wait(self) -> None:
-        while time.monotonic() < self._deadline_s:
-            if self._is_cancelled.wait(0.1):
-                return
-        _log.warning("functions have not ended: the process ends without them")
-        os._exit(0)
+def _exit() -> None:
+    _log.warning("functions have not ended: the process ends without them")
+    os._exit(0)

@@ -8,6 +8,7 @@ from argparse import Namespace
 from typing import TYPE_CHECKING
 
 from headrace import __version__
+from headrace.cli.errors import BadUsage
 from headrace.cli.log_output import log_to_stderr
 from headrace.cli.nouns import Declaration, arg, command, seconds_option, switch
 from headrace.cli.options import (
@@ -21,7 +22,7 @@ from headrace.cli.output import Output, Row
 from headrace.cli.signals import at_end_of_stdin
 from headrace.cli.tables import one_line
 
-from .loading import chosen_tasks, load_app
+from .loading import load_app
 
 if TYPE_CHECKING:
     from headrace.client.cluster import Cluster
@@ -91,6 +92,8 @@ def run(options: Namespace) -> int:
     :raises ClientError: no broker answers, or it refuses
     :raises Failure: the app or a port cannot be used
     """
+    from headrace.client.errors import ClientError
+
     if options.reload:
         from .reload import run_reloaded
 
@@ -101,11 +104,14 @@ def run(options: Namespace) -> int:
     with load_app(options.app) as app:
         if options.bootstrap_server is not None:
             app.connect_to(options.bootstrap_server)
-        worker = app.worker(
-            chosen_tasks(app, options.tasks),
-            concurrency=options.concurrency,
-            drain_timeout=options.drain_timeout,
-        )
+        try:
+            worker = app.worker(
+                options.tasks,
+                concurrency=options.concurrency,
+                drain_timeout=options.drain_timeout,
+            )
+        except ClientError as error:
+            raise BadUsage(str(error)) from None
         with asyncio.Runner(loop_factory=new_loop) as runner:
             runner.run(_work(app, worker, options))
     return 0

@@ -1,11 +1,9 @@
-"""The app that a command line names, and its tasks."""
+"""The app that a command line names."""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Sequence
-from difflib import get_close_matches
 from importlib import import_module
 from traceback import extract_tb
 from typing import TYPE_CHECKING
@@ -32,7 +30,7 @@ def load_app(name: str) -> App:
         raise BadUsage(f"'{name}' is not of the form MODULE:APP, such as shop:app")
     if "" not in sys.path:
         sys.path.insert(0, os.getcwd())
-    from headrace.worker.app import App
+    from headrace.worker.app import App, hint
 
     App.is_being_loaded = True
     try:
@@ -49,28 +47,8 @@ def load_app(name: str) -> App:
     app = getattr(module, attribute, None)
     if not isinstance(app, App):
         what = "is no headrace.App" if hasattr(module, attribute) else "does not exist"
-        raise BadUsage(f"{module_name}:{attribute} {what}: {_hint(attribute, apps, 'app')}")
+        raise BadUsage(f"{module_name}:{attribute} {what}: {hint(attribute, apps, 'app')}")
     return app
-
-
-def chosen_tasks(app: App, names: Sequence[str] | None) -> Sequence[str] | None:
-    """Return the tasks that a command line names; None for all.
-
-    :raises BadUsage: there is no such task
-    """
-    for name in names or ():
-        if name not in app.tasks:
-            raise BadUsage(f"the app has no task '{name}': {_hint(name, app.tasks, 'task')}")
-    return names
-
-
-def _hint(name: str, names: Iterable[str], kind: str) -> str:
-    names = list(names)
-    if near := get_close_matches(name, names, 1):
-        return f"did you mean {near[0]}?"
-    if not names:
-        return f"there is no {kind}"
-    return f"the {kind}{'' if len(names) == 1 else 's'}: {', '.join(names)}"
 
 
 def _where(error: BaseException) -> str:

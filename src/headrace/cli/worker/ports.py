@@ -3,59 +3,24 @@
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from headrace.broker.limits import MAX_SCRAPE_CONNECTIONS
 from headrace.broker.metrics.text import CONTENT_TYPE, MetricsPage, labels
 from headrace.cli.errors import Failure, one_line_error
 from headrace.cli.options import Address
+from headrace.client.workers import COUNTERS
+from headrace.histogram import Histogram
 from headrace.http.hosts import Hosts
 from headrace.http.messages import Request, Response
 from headrace.http.server import HttpServer
 from headrace.open_ports import warn_if_open
 from headrace.worker.breaker import BreakerState
+from headrace.worker.meter import Meter
 from headrace.worker.runner import Runner
 from headrace.worker.worker import Worker
 
 _HINT = "This is a port of a headrace worker: /health, /metrics"
-_FAMILIES: Sequence[tuple[str, str, Callable[[Runner], float]]] = (
-    *(
-        (f"{name}_total", meaning, lambda runner, name=name: runner.counts.get(name, 0))
-        for name, meaning in (
-            ("done", "records whose functions have returned"),
-            ("failed", "attempts that have raised, and records that do not decode"),
-            ("retried", "records that were given back to be tried again"),
-            ("dead_letters", "records that became dead letters"),
-            ("rejected", "records that could not be processed, and have no dead-letter queue"),
-            ("expired", "records that were not processed, because they came too late"),
-            ("late", "functions that have ended after their records were given up"),
-        )
-    ),
-    (
-        "busy_seconds_total",
-        "sum of the times for which slots were busy",
-        lambda runner: round(runner.meter.busy_s, 3),
-    ),
-    ("running", "records whose functions run", lambda runner: len(runner.running)),
-    ("slots", "how many records are processed at once", lambda runner: runner.concurrency),
-    (
-        "occupancy",
-        "busy share of the slots over the last 15 s",
-        lambda runner: round(runner.meter.occupancy, 4),
-    ),
-    (
-        "retries_waiting",
-        "records that were given back, and are due later",
-        lambda runner: runner.meter.waiting,
-    ),
-    (
-        "in_group",
-        "1 while the task is a member of its group",
-        lambda runner: int(runner.problem is None),
-    ),
-)
-"""(Name after headrace_worker_, meaning, value) of counters and gauges."""
 
 
 class WorkerPorts:
@@ -114,8 +79,7 @@ def health(worker: Worker) -> tuple[int, bytes]:
         "paused": [
             runner.task.name
             for runner in worker.runners
-            if runner.breaker is not None
-            and runner.breaker.state(time.monotonic()) is not BreakerState.CLOSED
+            if runner.breaker_state is not BreakerState.CLOSED
         ],
     }
     return 503 if problems else 200, json.dumps(state).encode() + b"\n"
@@ -124,32 +88,61 @@ def health(worker: Worker) -> tuple[int, bytes]:
 def metrics(worker: Worker) -> bytes:
     """Return the metrics of a worker in the text format of Prometheus."""
     page = MetricsPage()
-    runners = [
+    labelled = [
         (runner, labels(task=runner.task.name, group=runner.task.group))
         for runner in worker.runners
     ]
-    for name, meaning, value in _FAMILIES:
+
+    def family(name: str, meaning: str, value: Callable[[Runner], float]) -> None:
         page.family(f"headrace_worker_{name}", meaning)
-        for runner, label in runners:
+        for runner, label in labelled:
             page.sample(value(runner), label)
+
+    def histogram(name: str, meaning: str, observed: Callable[[Meter], Histogram]) -> None:
+        page.family(f"headrace_worker_{name}", meaning, "histogram")
+        for runner, label in labelled:
+            page.histogram(observed(runner.meter), label)
+
+    for counter, meaning in COUNTERS.items():
+        page.family(f"headrace_worker_{counter}_total", meaning)
+        for runner, label in labelled:
+            page.sample(runner.counts[counter], label)
+    family(
+        "busy_seconds_total",
+        "sum of the times for which slots were busy",
+        lambda runner: round(runner.meter.busy_s, 3),
+    )
+    family("running", "records whose functions run", lambda runner: len(runner.running))
+    family("slots", "how many records are processed at once", lambda runner: runner.concurrency)
+    family(
+        "occupancy",
+        "busy share of the slots over the last 15 s",
+        lambda runner: round(runner.meter.occupancy, 4),
+    )
+    family(
+        "retries_waiting",
+        "records that were given back, and are due later",
+        lambda runner: runner.meter.waiting,
+    )
+    family(
+        "in_group",
+        "1 while the task is a member of its group",
+        lambda runner: int(runner.problem is None),
+    )
     page.family(
         "headrace_worker_breaker",
         "1 for the state of the circuit breaker: closed, open (the task pauses) or probing",
     )
-    for runner, label in runners:
-        if runner.breaker is not None:
-            state = runner.breaker.state(time.monotonic())
-            page.sample(1, f'{label[:-1]},state="{state.value}"}}')
-    page.family(
-        "headrace_worker_start_delay_seconds",
+    for runner, label in labelled:
+        page.sample(1, f'{label[:-1]},state="{runner.breaker_state.value}"}}')
+    histogram(
+        "start_delay_seconds",
         "from the sending of a record, or the time for which it was sent, to its first start",
-        "histogram",
+        lambda meter: meter.started_after,
     )
-    for runner, label in runners:
-        page.histogram(runner.meter.started_after, label)
-    page.family(
-        "headrace_worker_duration_seconds", "the time for which functions have run", "histogram"
+    histogram(
+        "duration_seconds",
+        "the time for which functions have run",
+        lambda meter: meter.durations,
     )
-    for runner, label in runners:
-        page.histogram(runner.meter.durations, label)
     return page.text()

@@ -6,10 +6,9 @@ import os
 import signal
 import subprocess
 import sys
-import time
+import threading
 from collections.abc import Mapping
 from pathlib import Path
-from types import FrameType
 
 from headrace.cli.errors import Failure
 
@@ -47,52 +46,6 @@ def modified(folder: Path) -> Mapping[str, int]:
     return times
 
 
-class _Worker:
-    """The worker's process, and the signals for it.
-
-    :param words: its command line
-    """
-
-    def __init__(self, words: list[str]) -> None:
-        self._words = words
-        self.process: subprocess.Popen[bytes] | None = None
-        self.is_told = False
-        """Whether this process was told to end."""
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._pass_on)
-
-    def start(self) -> None:
-        """Start a process, unless the worker was told to end."""
-        if self.is_told:
-            return
-        # In a process group of its own, so that Ctrl-C reaches it once: through this process. Its
-        # standard input ends with this process, and then it ends.
-        self.process = subprocess.Popen(self._words, stdin=subprocess.PIPE, process_group=0)
-
-    def ends_within(self, timeout_s: float) -> bool:
-        """Wait for the end, and return whether it has come."""
-        if self.process is None:
-            return True
-        try:
-            self.process.wait(timeout_s)
-        except subprocess.TimeoutExpired:
-            return False
-        return True
-
-    def stop(self, timeout_s: float) -> None:
-        """Tell the worker to end, and wait for it."""
-        if self.process is not None and self.process.poll() is None:
-            self.process.terminate()
-            if not self.ends_within(timeout_s):
-                self.process.kill()
-                self.process.wait()
-
-    def _pass_on(self, _: int, __: FrameType | None) -> None:
-        self.is_told = True
-        if self.process is not None and self.process.returncode is None:
-            self.process.terminate()
-
-
 def run_reloaded(drain_timeout_s: float) -> int:
     """Run this command line without ``--reload``, and again whenever a source file has changed.
 
@@ -101,27 +54,45 @@ def run_reloaded(drain_timeout_s: float) -> int:
     """
     # An option may be shortened.
     words = [w for w in sys.argv[1:] if not (w.startswith("--r") and "--reload".startswith(w))]
-    worker = _Worker([sys.executable, "-m", "headrace", *words, "--stop-with-stdin"])
-    folder = Path.cwd()
-    seen = modified(folder)
-    worker.start()
+    command = [sys.executable, "-m", "headrace", *words, "--stop-with-stdin"]
+    worker: subprocess.Popen[bytes] | None = None
+    is_told = threading.Event()
+
+    def pass_on(*_: object) -> None:
+        is_told.set()
+        if worker is not None:
+            worker.terminate()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, pass_on)
+    seen = modified(Path.cwd())
+    while True:
+        # In a process group of its own, so that Ctrl-C reaches it once: through this process. Its
+        # standard input ends with this process, and then it ends.
+        worker = subprocess.Popen(command, stdin=subprocess.PIPE, process_group=0)
+        seen = _changed(worker, seen, is_told)
+        if not is_told.is_set():
+            worker.terminate()
+        try:
+            worker.wait(drain_timeout_s + _KILL_AFTER_S)
+        except subprocess.TimeoutExpired:
+            worker.kill()
+        if is_told.is_set():
+            return max(worker.wait(), 0)
+
+
+def _changed(
+    worker: subprocess.Popen[bytes], seen: Mapping[str, int], is_told: threading.Event
+) -> Mapping[str, int]:
+    """Wait until a source file has changed, or the worker was told to end; return when files were
+    modified.
+    """
     has_ended = False
-    while not worker.is_told:
-        if not has_ended and worker.ends_within(_EVERY_S):
+    while (now := modified(Path.cwd())) == seen and not is_told.wait(_EVERY_S):
+        if not has_ended and worker.poll() is not None:
             has_ended = True
-            if not worker.is_told:
-                print("the worker has ended; it starts again when a file changes", file=sys.stderr)
-        elif has_ended:
-            time.sleep(_EVERY_S)
-        if (now := modified(folder)) != seen and not worker.is_told:
-            changed = min(
-                path for path in now.keys() | seen.keys() if now.get(path) != seen.get(path)
-            )
-            print(f"{os.path.relpath(changed)} has changed: starting again", file=sys.stderr)
-            seen = now
-            worker.stop(drain_timeout_s + _KILL_AFTER_S)
-            worker.start()
-            has_ended = False
-    if not worker.ends_within(drain_timeout_s + _KILL_AFTER_S):
-        worker.stop(0)
-    return max(worker.process.returncode, 0) if worker.process is not None else 0
+            print("the worker has ended; it starts again when a file changes", file=sys.stderr)
+    if now != seen:
+        path = min(path for path in now.keys() | seen.keys() if now.get(path) != seen.get(path))
+        print(f"{os.path.relpath(path)} has changed: starting again", file=sys.stderr)
+    return now
