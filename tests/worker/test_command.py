@@ -302,7 +302,8 @@ def test_health_tells_why_a_task_gets_no_records(
     )
     broker.start()
     try:
-        write(folder, SHOP.format(address=broker.bootstrap_servers, name=name))
+        conf = {"bootstrap.servers": broker.bootstrap_servers, "socket.timeout.ms": 2000}
+        write(folder, SHOP.format(address=conf, name=name))
         worker = start("--health-port", "0")
         health = worker.url("health")
         wait_until(lambda: got(health)[0] == 200, PATIENCE_S, "a healthy worker", 0.05)

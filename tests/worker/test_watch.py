@@ -44,7 +44,7 @@ def test_a_function_that_blocks_is_named_once(
         watch.start()
         for _ in range(2):
             told.clear()
-            await LoopBackend(pack, "pack").run(((told,), {}))
+            await LoopBackend(pack, "pack", 1, {}).run(((told,), {}))
             await asyncio.sleep(0)
         told.clear()
         _deeper(told)  # no task's

@@ -7,7 +7,7 @@ import inspect
 import os
 import threading
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from contextvars import Context, copy_context
 from queue import SimpleQueue
@@ -21,10 +21,18 @@ RunIn = Literal["loop", "thread", "process"]
 class Backend:
     """Runs the calls of one function.
 
+    :param name: of the task
+    :param concurrency: the largest number of calls at once
+    :param conf: librdkafka's names and values, for what functions in processes send
     :cvar is_cancellable: whether to cancel :meth:`run` ends the function
     """
 
     is_cancellable = True
+
+    def __init__(
+        self, function: Callable[..., Any], name: str, concurrency: int, conf: Mapping[str, Any]
+    ) -> None:
+        self.function, self.name, self.concurrency = function, name, concurrency
 
     async def open(self) -> None:
         """Prepare it.
@@ -46,17 +54,13 @@ class Backend:
 class LoopBackend(Backend):
     """Runs coroutine functions on the event loop."""
 
-    def __init__(self, function: Callable[..., Awaitable[Any]], name: str) -> None:
-        self.name = name
-        self._function = function
-        self._process_id = os.getpid()
-
     async def run(self, arguments: Arguments) -> Any:
+        process_id = os.getpid()
         args, kwargs = arguments
         try:
-            return await self._function(*args, **kwargs)
+            return await self.function(*args, **kwargs)
         finally:
-            _end_fork(self._process_id)
+            _end_fork(process_id)
 
 
 _Call = tuple["asyncio.Future[Any]", Context, Arguments]
@@ -65,16 +69,14 @@ _Call = tuple["asyncio.Future[Any]", Context, Arguments]
 class ThreadBackend(Backend):
     """Runs functions in threads of its own. They end with the process, whatever they do: a pool of
     :mod:`concurrent.futures` would wait at its end for functions that hang.
-
-    :param concurrency: the largest number of threads
     """
 
     is_cancellable = False
 
-    def __init__(self, function: Callable[..., Any], name: str, concurrency: int) -> None:
-        self._function = function
-        self._name = name
-        self._concurrency = concurrency
+    def __init__(
+        self, function: Callable[..., Any], name: str, concurrency: int, conf: Mapping[str, Any]
+    ) -> None:
+        super().__init__(function, name, concurrency, conf)
         self._calls: SimpleQueue[_Call | None] = SimpleQueue()
         self._threads = self._busy = 0
         self._results: deque[tuple[asyncio.Future[Any], object, BaseException | None]] = deque()
@@ -85,12 +87,12 @@ class ThreadBackend(Backend):
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Any] = loop.create_future()
         self._busy += 1
-        if self._threads < min(self._busy, self._concurrency):
+        if self._threads < min(self._busy, self.concurrency):
             self._threads += 1
             threading.Thread(
                 target=self._work,
                 args=(loop,),
-                name=f"headrace-{self._name}-{self._threads}",
+                name=f"headrace-{self.name}-{self._threads}",
                 daemon=True,
             ).start()
         self._calls.put((future, copy_context(), arguments))
@@ -107,7 +109,7 @@ class ThreadBackend(Backend):
             result: object = None
             error: BaseException | None = None
             try:
-                result = context.run(self._function, *args, **kwargs)
+                result = context.run(self.function, *args, **kwargs)
             except (StopIteration, GeneratorExit) as end:  # means another thing in a coroutine
                 error = RuntimeError(f"the function raised {type(end).__name__}")
                 error.__cause__ = end
@@ -132,26 +134,6 @@ class ThreadBackend(Backend):
                 future.set_result(result)
             else:
                 future.set_exception(error)
-
-
-def backend(
-    function: Callable[..., Any],
-    run_in: RunIn,
-    name: str,
-    concurrency: int,
-    conf: Mapping[str, Any],
-) -> Backend:
-    """Return what runs the calls of a function.
-
-    :param conf: librdkafka's names and values, for what functions in processes send
-    """
-    if run_in == "loop":
-        return LoopBackend(function, name)
-    if run_in == "thread":
-        return ThreadBackend(function, name, concurrency)
-    from .processes import ProcessBackend
-
-    return ProcessBackend(function, name, concurrency, conf)
 
 
 def default_place(function: Callable[..., Any]) -> RunIn:

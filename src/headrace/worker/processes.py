@@ -45,19 +45,13 @@ class ProcessBackend(Backend):
 
     :param function: of a module that a new interpreter can import
     :param concurrency: the number of processes
-    :param conf: librdkafka's names and values, for what the functions send
     :raises ClientError: no other process can import the function
     """
 
     def __init__(
-        self,
-        function: Callable[..., Any],
-        name: str,
-        concurrency: int,
-        conf: Mapping[str, Any],
+        self, function: Callable[..., Any], name: str, concurrency: int, conf: Mapping[str, Any]
     ) -> None:
-        self._name = name
-        self._concurrency = concurrency
+        super().__init__(function, name, concurrency, conf)
         self._start = pickle.dumps(_start(function, name, conf))
         self._free: asyncio.LifoQueue[_Process] = asyncio.LifoQueue()
         self._keepers: list[asyncio.Task[None]] = []
@@ -72,7 +66,7 @@ class ProcessBackend(Backend):
                 "a process of a worker is no worker: put what starts the worker below "
                 "'if __name__ == \"__main__\":'"
             )
-        began = [asyncio.get_running_loop().create_future() for _ in range(self._concurrency)]
+        began = [asyncio.get_running_loop().create_future() for _ in range(self.concurrency)]
         self._keepers = [asyncio.create_task(self._keep(future)) for future in began]
         await asyncio.gather(*began)
 
@@ -125,7 +119,7 @@ class ProcessBackend(Backend):
                     await process.ended.wait()
                     problem = f"process {process.pid} has ended: {process.status}"
                 elif not began.done():
-                    began.set_exception(ClientError(f"task '{self._name}': {problem}"))
+                    began.set_exception(ClientError(f"task '{self.name}': {problem}"))
                     return
                 is_timed_out = process.is_killed
             finally:
@@ -133,7 +127,7 @@ class ProcessBackend(Backend):
                 await process.ended.wait()
             if is_timed_out:
                 continue
-            _log.error("task '%s': %s; another begins in %.1f s", self._name, problem, pause_s)
+            _log.error("task '%s': %s; another begins in %.1f s", self.name, problem, pause_s)
             await asyncio.sleep(pause_s)
             pause_s = first_s if process.has_worked else min(pause_s * 2, longest_s)
 

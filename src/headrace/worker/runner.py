@@ -22,7 +22,7 @@ from headrace.client.workers import MAX_FAILURES, Failure, shortened
 from headrace.log_lines import FewLines, get_logger
 
 from .attempts import Attempt, Waiting
-from .backends import backend
+from .backends import Backend, LoopBackend, RunIn, ThreadBackend
 from .breaker import BreakerState
 from .copies import origin_of
 from .delivery import Delivery, RecordLog
@@ -41,10 +41,16 @@ from .outcomes import (
     lost_attempts,
 )
 from .payload import Arguments
+from .processes import ProcessBackend
 from .task import Task
 
 _log = get_logger(__name__)
 
+_BACKENDS: dict[RunIn, type[Backend]] = {
+    "loop": LoopBackend,
+    "thread": ThreadBackend,
+    "process": ProcessBackend,
+}
 _POLL_S = 1.0
 _MAX_POLL_RECORDS = 500
 _AHEAD_S = 0.05
@@ -114,7 +120,7 @@ class Runner:
             "group.id": task.group,
             "client.id": f"{task.name}@{worker}",
         }
-        self._backend = backend(task.function, task.run_in, task.name, concurrency, conf)
+        self._backend = _BACKENDS[task.run_in](task.function, task.name, concurrency, conf)
         self._consumers: tuple[ShareConsumer, ...] = ()
         """That of the task's topics, and that of later records; none while it has not joined."""
         self._problem = "it has not joined its group yet"
