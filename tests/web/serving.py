@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,20 +23,14 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from headrace.client import RangeConsumer
 from headrace.client.cluster import Cluster
 from headrace.client.share.types import Acknowledgement, AcknowledgeType
-from headrace.client.workers import (
-    WORKERS_TOPIC,
-    Failure,
-    RunningRecord,
-    TaskState,
-    WorkerState,
-    encode,
-)
+from headrace.client.workers import WORKERS_TOPIC, WorkerState, encode
 from headrace.http.messages import Request
 from headrace.web.app import App
 from headrace.web.site import Site
 from tests.cli.command import start
 from tests.clients.confluent import create_topic, produce, share_from_earliest
 from tests.support import ROOT, unique
+from tests.worker.test_states import TASK
 
 TOKEN = "a-token-for-tests"
 HOSTILE = b"<script>document.title='owned'</script><img src=x onerror=alert(1)>"
@@ -197,30 +192,18 @@ def world(bootstrap_servers: str) -> Iterator[World]:
 def tell(bootstrap_servers: str, group: str, topic: str) -> None:
     """Say what a worker says of itself."""
     evil, now_ms = HOSTILE.decode(), time.time_ns() // 1_000_000
-    task = TaskState(
+    task = replace(
+        TASK,
         task=f"{group}-task",
         group_id=group,
         topics=(topic,),
         dead_letter_queue=None,
-        run_in="loop",
-        slots=10,
-        running=4,
-        occupancy=0.5,
-        done=100,
-        failed=3,
-        retried=2,
-        dead_letters=1,
-        rejected=0,
-        late=0,
-        expired=0,
-        waiting=1,
-        done_per_s=5.0,
-        failed_per_s=0.1,
-        retried_per_s=0.1,
         breaker="open",
         breaker_reason=f"ValueError: {evil}",
-        records=(RunningRecord(topic, 0, 7, 1, now_ms),),
-        failures=(Failure(now_ms, topic, 0, 6, 2, f"ValueError: {evil}", "next try in 2.0 s"),),
+        records=(replace(TASK.records[0], topic=topic, since_ms=now_ms),),
+        failures=(
+            replace(TASK.failures[0], time_ms=now_ms, topic=topic, reason=f"ValueError: {evil}"),
+        ),
     )
     state = WorkerState(unique("worker"), now_ms, False, (task,))
     producer = Producer({"bootstrap.servers": bootstrap_servers, "log_level": 2})

@@ -8,6 +8,7 @@ from threading import Event
 
 import pytest
 
+from headrace.worker import watch as watch_module
 from headrace.worker.backends import LoopBackend
 from headrace.worker.watch import LoopWatch
 from tests.support import story
@@ -58,11 +59,14 @@ def test_a_function_that_blocks_is_named_once(
     assert lines[1].startswith("code blocks the event loop at threading.py:")
 
 
-def test_a_loop_that_works_is_not_named(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_loop_that_works_is_not_named(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watch_module, "_BEAT_S", 0.01)
+
     @story
     async def run() -> None:
         watch = LoopWatch(60)
-        watch._beat_s = 0.01
         watch.start()
         for _ in range(10):
             await asyncio.sleep(0.02)

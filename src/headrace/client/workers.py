@@ -55,6 +55,13 @@ COUNTERS = {
     "late": "functions that have ended after their records were given up",
 }
 """What a worker counts of each task, and its meaning."""
+GAUGES = {
+    "running": "records whose functions run",
+    "slots": "how many records are processed at once",
+    "occupancy": "busy share of the slots over the last 15 s",
+    "waiting": "records that were given back, and are due later",
+}
+"""What else a worker measures of each task."""
 
 TaskKey = tuple[str, str]
 """The names of a task and its group."""
@@ -99,13 +106,10 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class TaskState:
-    """A task of a worker. :data:`COUNTERS` are since the worker's start, rates of the last 15 s.
+    """A task of a worker: :data:`COUNTERS` since the worker's start, :data:`GAUGES`, and rates of
+    the last 15 s.
 
     :param run_in: loop, thread or process
-    :param slots: how many records it processes at once
-    :param running: how many it processes now
-    :param occupancy: the busy share of the slots over the last 15 s
-    :param waiting: the records that it has given back, and are due later
     :param breaker: closed: it works; open: it pauses, as most records fail; probing: one is tried
     :param breaker_reason: the last failure, unless closed
     :param records: those that have run longest

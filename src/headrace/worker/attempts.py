@@ -39,25 +39,13 @@ class Attempt:
 
     def __init__(self, record: Record) -> None:
         self.record = record
-        self.earlier, self.due_s, self.expires_s = 0, 0.0, 0.0
-        for name, value in record.headers:
-            if name in _HEADERS:  # the last header of a name counts
-                self._read(name, value)
+        numbers = {name: _number(text) for name, text in record.headers if name in _HEADERS}
+        self.earlier = numbers.get(ATTEMPTS, 0)
+        self.due_s, self.expires_s = (numbers.get(n, 0) / 1000 for n in (DUE_MS, EXPIRES_MS))
         self.number = self.earlier + record.delivery_count
         self.since_s = 0.0
         self.slot: asyncio.Task[Any] | None = None
         self.is_accepted = self.is_given_up = self.is_timed_out = False
-
-    def _read(self, name: str, text: bytes | None) -> None:
-        """Take the number in a header; 0 if there is none: anybody may write headers."""
-        is_number = text is not None and text.isdigit() and len(text) < 16
-        number = int(text) if is_number and text else 0
-        if name == ATTEMPTS:
-            self.earlier = number
-        elif name == DUE_MS:
-            self.due_s = number / 1000
-        else:
-            self.expires_s = number / 1000
 
     @property
     def size_bytes(self) -> int:
@@ -66,6 +54,11 @@ class Attempt:
 
     def __str__(self) -> str:
         return f"{self.record.topic}-{self.record.partition} offset {self.record.offset}"
+
+
+def _number(text: bytes | None) -> int:
+    """Return the number in a header; 0 if there is none: anybody may write headers."""
+    return int(text) if text is not None and text.isdigit() and len(text) < 16 else 0
 
 
 class Waiting:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Hashable
 from enum import StrEnum
 
@@ -51,10 +51,8 @@ class Breaker:
         self.failures, self.of = failures, of
         self._first_pause_s = seconds(pause, "pause")
         self._max_pause_s = max(seconds(max_pause, "max_pause"), self._first_pause_s)
-        self._last: deque[Hashable] = deque()
+        self._last: deque[Hashable] = deque(maxlen=of)
         """The records of the last outcomes; None for a success."""
-        self._failed: Counter[Hashable] = Counter()
-        """Failures by record."""
         self._pause_s = self._first_pause_s
         self._probes_at_s: float | None = None
         self.reason = ""
@@ -89,8 +87,9 @@ class Breaker:
         return self.is_pausing or self._most_fail()
 
     def _most_fail(self) -> bool:
-        failed = self._failed.total()
-        return len(self._failed) >= self.MIN_RECORDS and failed > self.failures * len(self._last)
+        failed = [record for record in self._last if record is not None]
+        is_most = len(failed) > self.failures * len(self._last)
+        return is_most and len(set(failed)) >= self.MIN_RECORDS
 
     def retry_after_s(self, delay_s: float, now_s: float) -> float:
         """Return the delay of a record that has failed: while it is open, others are probed before
@@ -108,9 +107,8 @@ class Breaker:
         if closes:
             self._probes_at_s = None
             self._last.clear()
-            self._failed.clear()
             self._pause_s, self.reason = self._first_pause_s, ""
-        self._count(None)
+        self._last.append(None)
         return closes
 
     def failed(self, record: Hashable, reason: str, now_s: float) -> bool:
@@ -119,7 +117,7 @@ class Breaker:
         :param record: which record it is of
         :returns: whether this has opened it, or kept it open after a probe
         """
-        self._count(record)
+        self._last.append(record)
         if self.state(now_s) is BreakerState.OPEN:
             return False
         if self._probes_at_s is not None:
@@ -128,12 +126,3 @@ class Breaker:
             return False
         self._probes_at_s, self.reason = now_s + self._pause_s, reason
         return True
-
-    def _count(self, failed: Hashable) -> None:
-        if len(self._last) == self.of and (oldest := self._last.popleft()) is not None:
-            self._failed[oldest] -= 1
-            if not self._failed[oldest]:
-                del self._failed[oldest]
-        self._last.append(failed)
-        if failed is not None:
-            self._failed[failed] += 1

@@ -30,7 +30,8 @@ class Delivery:
     _renew: Callable[[], Awaitable[None]] = field(repr=False)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _elsewhere, (self.record, self.attempt, self.task, self.group, self.log)
+        fields = self.record, self.attempt, self.task, self.group, self.log
+        return Delivery, (*fields, _renew_elsewhere)
 
     async def renew(self) -> None:
         """Restart the lock of the record now. It is renewed without this, too, as long as the
@@ -48,12 +49,5 @@ class RecordLog(LoggerAdapter):  # type: ignore[type-arg]
         return f"{(self.extra or {})['record']}: {msg}", kwargs
 
 
-def _elsewhere(
-    record: Record, attempt: int, task: str, group: str, log: LoggerAdapter[Any]
-) -> Delivery:
-    """Return a delivery in another process than the worker's."""
-
-    async def renew() -> None:
-        raise ClientError("a process cannot renew: the worker does, as long as the function runs")
-
-    return Delivery(record, attempt, task, group, log, renew)
+async def _renew_elsewhere() -> None:
+    raise ClientError("a process cannot renew: the worker does, as long as the function runs")

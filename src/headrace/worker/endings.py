@@ -15,7 +15,7 @@ from headrace.log_lines import FewLines, get_logger
 
 from .attempts import Attempt
 from .copies import letter, written_again
-from .outcomes import Ending, Outcome
+from .outcomes import Ending, Outcome, growing
 from .sending import NewRecord, SendFailed
 from .task import Task
 
@@ -26,8 +26,6 @@ HELD_S = 60.0
 partition are few, and new records wait for them.
 """
 _MAX_UNCONFIRMED = 10_000
-_DELAY_STEPS_S = ((1.0, 0.05), (10.0, 0.5), (60.0, 1.0), (float("inf"), 10.0))
-"""Delays up to the first number are rounded to the second, so that many records share a request."""
 _WRITE_PAUSES_S = (1.0, 30.0)
 """The first and the longest pause until a copy that was refused is written again."""
 
@@ -179,7 +177,8 @@ class Endings:
         if (is_last and uses_delivery) or (is_counted and delay_s > HELD_S):
             self.write_again(attempt, earlier, time.time() + delay_s if delay_s else 0.0)
         else:
-            self._release(attempt, _rounded(delay_s), is_counted=is_counted)
+            # Rounded to two digits, so that many records share a request.
+            self._release(attempt, float(f"{delay_s:.2g}"), is_counted=is_counted)
 
     def _release(self, attempt: Attempt, delay_s: float, *, is_counted: bool) -> None:
         self._send_soon(_End("release", (("delay", delay_s), ("counted", is_counted))), attempt)
@@ -241,7 +240,7 @@ class Endings:
         :param copies: the next one is written if the broker finds one too large
         :param counted_as: the name of what is counted when it is written
         """
-        pause_s, longest_s = _WRITE_PAUSES_S
+        pauses_s = growing(*_WRITE_PAUSES_S)
         while problem := await self._refusal(copies[0]):
             is_too_large = isinstance(problem, SendFailed) and problem.is_too_large
             if is_too_large and len(copies) > 1:
@@ -257,10 +256,9 @@ class Endings:
                     self._task,
                     problem,
                 )
-            if await self._is_stopped_within(pause_s, id(attempt.record)):
+            if await self._is_stopped_within(next(pauses_s), id(attempt.record)):
                 self.put_back([attempt])
                 return
-            pause_s = min(2 * pause_s, longest_s)
         self._counts[counted_as] += 1
         self._problem = ""
         self.accept(attempt)
@@ -296,8 +294,3 @@ class Endings:
 
 def _place(record: Record) -> Place:
     return record.topic_id, record.partition, record.offset, record.timestamp_ms
-
-
-def _rounded(delay_s: float) -> float:
-    step_s = next(step for limit, step in _DELAY_STEPS_S if delay_s <= limit)
-    return round(delay_s / step_s) * step_s

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from enum import Enum, auto
 from typing import Any, NamedTuple
@@ -34,6 +34,13 @@ def whole_number(value: int, name: str, least: int = 1) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise ClientError(f"{name} is {value!r}, not a whole number from {least}")
     return value
+
+
+def growing(first_s: float, longest_s: float) -> Iterator[float]:
+    """Yield the pauses between attempts: each twice as long as the one before."""
+    while True:
+        yield first_s
+        first_s = min(2 * first_s, longest_s)
 
 
 class Reject(Exception):

@@ -53,6 +53,7 @@ class Signature:
             else:
                 self.parameters.append(parameter.replace(annotation=annotation))
         self._names = [parameter.name for parameter in self.parameters]
+        self.names = frozenset(self._names)
         is_plain = all(p.kind is not p.KEYWORD_ONLY for p in self.parameters)
         self._positional = len(self.parameters) if is_plain else -1
         self._payload = signature.replace(parameters=self.parameters)

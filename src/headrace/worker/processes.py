@@ -26,7 +26,7 @@ from headrace.log_lines import get_logger
 from . import child
 from .backends import Backend
 from .child import LENGTH, Failure, Start
-from .outcomes import ProcessDied
+from .outcomes import ProcessDied, growing
 from .payload import Arguments
 
 _log = get_logger(__name__)
@@ -106,8 +106,7 @@ class ProcessBackend(Backend):
 
         :param began: its result is set when the first one is ready
         """
-        first_s, longest_s = _RESTART_PAUSES_S
-        pause_s = first_s
+        pauses_s = growing(*_RESTART_PAUSES_S)
         while True:
             process = _Process()
             try:
@@ -127,9 +126,11 @@ class ProcessBackend(Backend):
                 await process.ended.wait()
             if is_timed_out:
                 continue
+            if process.has_worked:
+                pauses_s = growing(*_RESTART_PAUSES_S)
+            pause_s = next(pauses_s)
             _log.error("task '%s': %s; another begins in %.1f s", self.name, problem, pause_s)
             await asyncio.sleep(pause_s)
-            pause_s = first_s if process.has_worked else min(pause_s * 2, longest_s)
 
 
 class _Process(asyncio.Protocol):

@@ -89,7 +89,7 @@ class Reporter:
             self._worker,
             self._started_ms,
             any(runner.is_stopping for runner in self._runners),
-            tuple(_task_state(runner, longest, newest) for runner in self._runners[:MAX_TASKS]),
+            tuple(task_state(runner, longest, newest) for runner in self._runners[:MAX_TASKS]),
         )
 
     async def run(self) -> None:
@@ -134,7 +134,9 @@ class Reporter:
         await self._sender.send([NewRecord(WORKERS_TOPIC, value, self._worker.encode())])
 
 
-def _task_state(runner: Runner, longest: Sequence[Attempt], newest: Sequence[Failure]) -> TaskState:
+def task_state(
+    runner: Runner, longest: Sequence[Attempt] = (), newest: Sequence[Failure] = ()
+) -> TaskState:
     """Return what a worker does of one task.
 
     :param longest: the attempts that are told, of all tasks

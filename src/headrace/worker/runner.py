@@ -38,6 +38,7 @@ from .outcomes import (
     TimedOut,
     Undecodable,
     decide,
+    growing,
     lost_attempts,
 )
 from .payload import Arguments
@@ -191,21 +192,20 @@ class Runner:
 
         :raises ClientError: the first attempt to join the group fails
         """
-        pause_s, longest_s = _RETRY_PAUSES_S
+        pauses_s = growing(*_RETRY_PAUSES_S)
         try:
             await self._backend.open()
             while not self._stopping.is_set():
                 try:
                     await self._work()
-                    pause_s = _RETRY_PAUSES_S[0]
+                    pauses_s = growing(*_RETRY_PAUSES_S)
                 except ClientError as error:
                     if not self._consumers:  # it has never joined
                         raise
-                    self._problem = str(error)
+                    self._problem, pause_s = str(error), next(pauses_s)
                     _log.warning("%s: %s; it goes on in %.0f s", self, error, pause_s)
                     with suppress(TimeoutError):
                         await asyncio.wait_for(self._stopping.wait(), pause_s)
-                    pause_s = min(pause_s * 2, longest_s)
         finally:
             await self._backend.close()
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import inspect
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from copy import copy
 from datetime import datetime
 from functools import update_wrapper
 from math import ceil
@@ -146,6 +147,9 @@ class Task(Generic[P, R]):
             self.envelope.decode if self.envelope else Value(self.signature).decode
         )
         self.log = logging.getLogger(f"{function.__module__}.{function.__name__}")
+        self._key: bytes | None = None
+        self._headers: list[tuple[str, bytes | None]] = []
+        """What :meth:`options` says."""
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         return self.function(*args, **kwargs)
@@ -170,18 +174,18 @@ class Task(Generic[P, R]):
         :raises ClientError: the broker has not written it
         :raises TypeError: the function cannot be called so
         """
-        return await self._sending(kwargs).send(*args, **kwargs)
+        return (await self._send([self._record(args, kwargs)]))[0]
 
     def send_sync(self, *args: Any, **kwargs: Any) -> Sent:
         """Do the same from code without asyncio."""
-        return self._sending(kwargs).send_sync(*args, **kwargs)
+        return self.sender.run(self._send([self._record(args, kwargs)]))[0]
 
     async def send_many(self, calls: Iterable[Any]) -> list[Sent]:
         """Send many calls, each with one argument; faster than one by one.
 
         :raises ClientError: the broker has not written one; others may be written
         """
-        return await self.options().send_many(calls)
+        return await self._send([self._record((argument,), {}) for argument in calls])
 
     def options(
         self,
@@ -191,8 +195,8 @@ class Task(Generic[P, R]):
         expires: Seconds | None = None,
         key: bytes | str | None = None,
         headers: Headers = (),
-    ) -> Sending[P]:
-        """Return what sends with these options.
+    ) -> Task[P, R]:
+        """Return this task, to send calls with these options.
 
         :param delay: not to be processed before so many seconds
         :param at: not to be processed before; without a time zone it is local time
@@ -200,55 +204,36 @@ class Task(Generic[P, R]):
         :param key: the key of the record: records with one key are in one partition
         :param headers: further headers
         """
-        if self.envelope is None:
-            raise ClientError(f"{self} takes the records of others: produce to {self.topics[0]}")
-        own: list[tuple[str, bytes | None]] = [*self.envelope.headers]
-        if at is not None:
-            own.append((DUE_MS, b"%d" % ceil(at.timestamp() * 1000)))
-        elif delay is not None:
-            own.append((DUE_MS, b"%d" % ceil((time.time() + seconds(delay, "delay")) * 1000)))
-        expires_s = self.expires_s if expires is None else seconds(expires, "expires")
-        if expires_s is not None:
-            own.append((EXPIRES_MS, b"%d" % ((time.time() + expires_s) * 1000)))
-        own += [
+        task = copy(self)
+        task._key = key.encode() if isinstance(key, str) else key
+        task._headers = [
             (name, value.encode() if isinstance(value, str) else value) for name, value in headers
         ]
-        return Sending(self, key.encode() if isinstance(key, str) else key, own)
-
-    def _sending(self, kwargs: dict[str, Any]) -> Sending[P]:
-        """Take the options out of the arguments of a call."""
-        own = {parameter.name for parameter in self.signature.parameters}
-        names = [name for name in kwargs if name in _SENDING and name not in own]
-        return self.options(**{name: kwargs.pop(name) for name in names})
-
-
-_SENDING = frozenset(Task.options.__kwdefaults__ or ())
-"""The options of one call."""
-
-
-class Sending(Generic[P]):
-    """Sends calls of a task with the options of :meth:`Task.options`."""
-
-    def __init__(self, task: Task[P, Any], key: bytes | None, headers: Headers) -> None:
-        self._task, self._key, self._headers = task, key, headers
-
-    async def send(self, *args: P.args, **kwargs: P.kwargs) -> Sent:
-        """See :meth:`Task.send`."""
-        return (await self._send([self._record(args, kwargs)]))[0]
-
-    def send_sync(self, *args: P.args, **kwargs: P.kwargs) -> Sent:
-        """See :meth:`Task.send_sync`."""
-        return self._task.sender.run(self._send([self._record(args, kwargs)]))[0]
-
-    async def send_many(self, calls: Iterable[Any]) -> list[Sent]:
-        """See :meth:`Task.send_many`."""
-        return await self._send([self._record((argument,), {}) for argument in calls])
+        if at is not None:
+            task._headers.append((DUE_MS, b"%d" % ceil(at.timestamp() * 1000)))
+        elif delay is not None:
+            due_s = time.time() + seconds(delay, "delay")
+            task._headers.append((DUE_MS, b"%d" % ceil(due_s * 1000)))
+        if expires is not None:
+            task.expires_s = seconds(expires, "expires")
+        return task
 
     async def _send(self, records: list[NewRecord]) -> list[Sent]:
-        await self._task.sender.ensure_topic(self._task.new_topic)
-        return await self._task.sender.send(records)
+        await self.sender.ensure_topic(self.new_topic)
+        return await self.sender.send(records)
 
-    def _record(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> NewRecord:
-        assert self._task.envelope is not None
-        value = self._task.envelope.encode(args, kwargs)
-        return NewRecord(self._task.topics[0], value, self._key, self._headers)
+    def _record(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> NewRecord:
+        if self.envelope is None:
+            raise ClientError(f"{self} takes the records of others: produce to {self.topics[0]}")
+        if options := [name for name in kwargs if name in _OPTIONS - self.signature.names]:
+            return self.options(**{name: kwargs.pop(name) for name in options})._record(
+                args, kwargs
+            )
+        headers = [*self.envelope.headers, *self._headers]
+        if self.expires_s is not None:
+            headers.append((EXPIRES_MS, b"%d" % ((time.time() + self.expires_s) * 1000)))
+        return NewRecord(self.topics[0], self.envelope.encode(args, kwargs), self._key, headers)
+
+
+_OPTIONS = frozenset(Task.options.__kwdefaults__ or ())
+"""The options of one call."""

@@ -24,47 +24,40 @@ _MAX_TOLD = 1000
 
 
 class LoopWatch:
-    """Watches one event loop. Create, start and close it on the loop.
+    """Watches the running event loop.
 
     :param blocked_s: the time for which the loop stands still before it is told
     """
 
     def __init__(self, blocked_s: float = _BLOCKED_S) -> None:
         self._blocked_s = blocked_s
-        self._beat_s = min(_BEAT_S, blocked_s / 2)
-        self._loop_thread = 0
-        self._last_s = 0.0
-        self._timer: asyncio.TimerHandle | None = None
+        self._loop = asyncio.get_running_loop()
+        self._loop_thread = threading.get_ident()
         self._told: set[str] = set()
         """The tasks that have blocked it, or lines of code that belong to none."""
         self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._look_out, name="headrace-watch", daemon=True)
 
     def start(self) -> None:
         """Watch from now on."""
-        self._loop_thread = threading.get_ident()
-        self._beat(asyncio.get_running_loop())
-        self._thread.start()
+        threading.Thread(target=self._look_out, name="headrace-watch", daemon=True).start()
 
     def close(self) -> None:
         """Stop watching."""
         self._stopping.set()
-        if self._timer is not None:
-            self._timer.cancel()
-
-    def _beat(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._last_s = time.monotonic()
-        self._timer = loop.call_later(self._beat_s, self._beat, loop)
 
     # In the thread --------------------------------------------------------------------------------
 
     def _look_out(self) -> None:
-        looked_s = time.monotonic()
-        while not self._stopping.wait(self._beat_s):
-            now_s = time.monotonic()
-            slept_s, looked_s = now_s - looked_s, now_s
+        while not self._stopping.wait(_BEAT_S):
+            has_run = threading.Event()
+            asked_s = time.monotonic()
+            try:
+                self._loop.call_soon_threadsafe(has_run.set)
+            except RuntimeError:  # it is closed
+                return
+            is_blocked = not has_run.wait(self._blocked_s)
             # A machine or a process that stood still has stopped this thread, too.
-            if now_s - self._last_s > self._blocked_s and slept_s < self._blocked_s:
+            if is_blocked and time.monotonic() - asked_s < 2 * self._blocked_s:
                 frame = sys._current_frames().get(self._loop_thread)
                 if frame is not None:
                     self._tell(frame)

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 
 from headrace.broker.limits import MAX_SCRAPE_CONNECTIONS
 from headrace.broker.metrics.text import CONTENT_TYPE, MetricsPage, labels
 from headrace.cli.errors import Failure, one_line_error
 from headrace.cli.options import Address
-from headrace.client.workers import COUNTERS
-from headrace.histogram import Histogram
+from headrace.client.workers import COUNTERS, GAUGES
 from headrace.http.hosts import Hosts
 from headrace.http.messages import Request, Response
 from headrace.http.server import HttpServer
 from headrace.open_ports import warn_if_open
 from headrace.worker.breaker import BreakerState
-from headrace.worker.meter import Meter
-from headrace.worker.runner import Runner
+from headrace.worker.reporter import task_state
 from headrace.worker.worker import Worker
 
 _HINT = "This is a port of a headrace worker: /health, /metrics"
@@ -88,61 +85,37 @@ def health(worker: Worker) -> tuple[int, bytes]:
 def metrics(worker: Worker) -> bytes:
     """Return the metrics of a worker in the text format of Prometheus."""
     page = MetricsPage()
-    labelled = [
-        (runner, labels(task=runner.task.name, group=runner.task.group))
+    tasks = [
+        (runner, task_state(runner), labels(task=runner.task.name, group=runner.task.group))
         for runner in worker.runners
     ]
-
-    def family(name: str, meaning: str, value: Callable[[Runner], float]) -> None:
-        page.family(f"headrace_worker_{name}", meaning)
-        for runner, label in labelled:
-            page.sample(value(runner), label)
-
-    def histogram(name: str, meaning: str, observed: Callable[[Meter], Histogram]) -> None:
-        page.family(f"headrace_worker_{name}", meaning, "histogram")
-        for runner, label in labelled:
-            page.histogram(observed(runner.meter), label)
-
-    for counter, meaning in COUNTERS.items():
-        page.family(f"headrace_worker_{counter}_total", meaning)
-        for runner, label in labelled:
-            page.sample(runner.counts[counter], label)
-    family(
-        "busy_seconds_total",
-        "sum of the times for which slots were busy",
-        lambda runner: round(runner.meter.busy_s, 3),
-    )
-    family("running", "records whose functions run", lambda runner: len(runner.running))
-    family("slots", "how many records are processed at once", lambda runner: runner.concurrency)
-    family(
-        "occupancy",
-        "busy share of the slots over the last 15 s",
-        lambda runner: round(runner.meter.occupancy, 4),
-    )
-    family(
-        "retries_waiting",
-        "records that were given back, and are due later",
-        lambda runner: runner.meter.waiting,
-    )
-    family(
-        "in_group",
-        "1 while the task is a member of its group",
-        lambda runner: int(runner.problem is None),
-    )
+    for name, meaning in {**COUNTERS, **GAUGES}.items():
+        suffix = "_total" if name in COUNTERS else ""
+        page.family(f"headrace_worker_{name}{suffix}", meaning)
+        for _, state, label in tasks:
+            page.sample(getattr(state, name), label)
+    page.family("headrace_worker_busy_seconds_total", "sum of the times for which slots were busy")
+    for runner, _, label in tasks:
+        page.sample(round(runner.meter.busy_s, 3), label)
+    page.family("headrace_worker_in_group", "1 while the task is a member of its group")
+    for runner, _, label in tasks:
+        page.sample(int(runner.problem is None), label)
     page.family(
         "headrace_worker_breaker",
         "1 for the state of the circuit breaker: closed, open (the task pauses) or probing",
     )
-    for runner, label in labelled:
-        page.sample(1, f'{label[:-1]},state="{runner.breaker_state.value}"}}')
-    histogram(
-        "start_delay_seconds",
+    for _, state, label in tasks:
+        page.sample(1, f'{label[:-1]},state="{state.breaker}"}}')
+    page.family(
+        "headrace_worker_start_delay_seconds",
         "from the sending of a record, or the time for which it was sent, to its first start",
-        lambda meter: meter.started_after,
+        "histogram",
     )
-    histogram(
-        "duration_seconds",
-        "the time for which functions have run",
-        lambda meter: meter.durations,
+    for runner, _, label in tasks:
+        page.histogram(runner.meter.started_after, label)
+    page.family(
+        "headrace_worker_duration_seconds", "the time for which functions have run", "histogram"
     )
+    for runner, _, label in tasks:
+        page.histogram(runner.meter.durations, label)
     return page.text()
