@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from headrace.client.errors import ClientError
-from headrace.worker.breaker import Breaker, BreakerState
+from headrace.worker.breaker import Breaker
 
-CLOSED, OPEN, PROBING = BreakerState.CLOSED, BreakerState.OPEN, BreakerState.PROBING
+CLOSED, OPEN, PROBING = "closed", "open", "probing"
 
 
 def failing(breaker: Breaker, records: int, now_s: float = 0.0) -> list[bool]:
@@ -21,6 +21,10 @@ def test_it_opens_when_most_of_twenty_records_have_failed() -> None:
     assert breaker.failed(19, "away", 0)
     assert (breaker.state(0), breaker.state(9.9), breaker.state(10)) == (OPEN, OPEN, PROBING)
     assert (breaker.reason, breaker.opens_for_s(4)) == ("away", 6)
+
+
+def test_one_that_never_opens() -> None:
+    assert failing(Breaker(1), 200) == [False] * 200
 
 
 def test_half_of_the_records_may_fail() -> None:
@@ -55,7 +59,7 @@ def test_one_record_is_probed_and_the_pauses_grow_until_it_succeeds() -> None:
         assert not breaker.succeeded(now_s)  # it began before
         assert not breaker.failed(77, "away", now_s)
         now_s += pause_s
-        assert breaker.state(now_s) is PROBING
+        assert breaker.state(now_s) == PROBING
         assert breaker.failed(78, "away", now_s)
     now_s += 30
     assert breaker.succeeded(now_s)
@@ -82,7 +86,7 @@ def test_each_runner_has_its_own() -> None:
     assert other.opens_for_s(0) == 3
 
 
-@pytest.mark.parametrize(("failures", "of"), [(1, 100), (-0.1, 100), (0.5, 19), (0.5, True)])
+@pytest.mark.parametrize(("failures", "of"), [(1.1, 100), (-0.1, 100), (0.5, 19), (0.5, True)])
 def test_parameters_that_make_no_sense_are_refused(failures: float, of: int) -> None:
     with pytest.raises(ClientError, match="failures is"):
         Breaker(failures, of)

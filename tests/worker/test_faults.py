@@ -280,7 +280,7 @@ async def test_records_that_are_no_calls_hurt_no_other(bootstrap_servers: str) -
         counts = runner(worker, name).counts
         await until(lambda: counts["accepted"] == len(odd) + len(good))
     assert sorted(numbers) == [2, 3, 4, 5]
-    assert counts["undecodable"] == counts["dead_letters"] == len(odd)
+    assert counts["failed"] == counts["dead_letters"] == len(odd)
 
 
 @story

@@ -247,7 +247,6 @@ async def test_what_arrives_during_a_pause_goes_back() -> None:
     async def task() -> None: ...
 
     runner = Runner(task, app.conf, "w", 10)
-    assert runner.breaker is not None
     for number in range(Breaker.MIN_OUTCOMES):
         runner.breaker.failed(number, "no", time.monotonic())
     assert runner.breaker.is_pausing

@@ -19,7 +19,7 @@ from headrace.cli.main import main
 from headrace.protocol import dead_letters
 from headrace.protocol.task_headers import DUE_MS
 from headrace.worker import endings, runner
-from headrace.worker.breaker import Breaker, BreakerState
+from headrace.worker.breaker import Breaker
 from headrace.worker.runner import Runner
 from headrace.worker.task import Task
 from tests.clients.confluent import PATIENCE_S, create_topic, produce, set_configs
@@ -309,7 +309,7 @@ async def test_undecodable_and_expired_records(app: App, bootstrap_servers: str)
     async with working(app, task) as worker:
         await until(lambda: worker.counts["accepted"] == 3, dict(worker.counts))
     assert numbers == [2]
-    assert (worker.counts["expired"], worker.counts["undecodable"]) == (1, 1)
+    assert (worker.counts["expired"], worker.counts["failed"]) == (1, 1)
     (message,) = read(bootstrap_servers, str(task.dead_letters), 1)
     assert message.value() == b"no JSON"
     assert dict(message.headers())[dead_letters.EXCEPTION] == b"Undecodable"
@@ -486,22 +486,21 @@ async def test_a_downstream_that_is_away_makes_no_dead_letters(
         done.add(number)
 
     await task.send_many(range(2000))
-    states = set[BreakerState]()
+    states = set[str]()
     async with working(app, task) as worker:
         breaker = worker.breaker
-        assert breaker is not None
         deadline_s = time.monotonic() + 4
-        while time.monotonic() < deadline_s or BreakerState.OPEN not in states:
+        while time.monotonic() < deadline_s or "open" not in states:
             states.add(breaker.state(time.monotonic()))
             await asyncio.sleep(0.02)
         assert breaker.reason == "ConnectionError: the database is away"
         failed = worker.counts["failed"]
         is_away = False
         await until(lambda: len(done) == 2000, (len(done), dict(worker.counts)))
-        await until(lambda: breaker.state(time.monotonic()) is BreakerState.CLOSED)
+        await until(lambda: breaker.state(time.monotonic()) == "closed")
     assert worker.counts["dead_letters"] == 0
     assert failed < 400  # it has paused
-    assert states >= {BreakerState.OPEN, BreakerState.PROBING}
+    assert states >= {"open", "probing"}
 
 
 def test_letters_are_shown_and_redriven_records_begin_anew(

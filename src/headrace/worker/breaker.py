@@ -4,19 +4,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Hashable
-from enum import StrEnum
+from typing import Literal
 
 from headrace.client.errors import ClientError
 
 from .outcomes import Seconds, seconds
 
-
-class BreakerState(StrEnum):
-    """Kafka's records flow in CLOSED, none in OPEN, one at a time in PROBING."""
-
-    CLOSED = "closed"
-    OPEN = "open"
-    PROBING = "probing"
+BreakerState = Literal["closed", "open", "probing"]
+"""Records flow while it is closed, none while it is open, one at a time while it is probing."""
 
 
 class Breaker:
@@ -27,7 +22,7 @@ class Breaker:
     ``pause`` it lets one record through: if that one succeeds, it closes; else the next pause is
     twice as long, up to ``max_pause``.
 
-    :param failures: a share, from 0 to 1
+    :param failures: a share, from 0 to 1, which is never reached
     :param of: the number of outcomes that count
     :raises ClientError: a parameter makes no sense
     """
@@ -43,9 +38,9 @@ class Breaker:
         pause: Seconds = 10.0,
         max_pause: Seconds = 60.0,
     ) -> None:
-        if not 0 <= failures < 1 or isinstance(of, bool) or of < self.MIN_OUTCOMES:
+        if not 0 <= failures <= 1 or isinstance(of, bool) or of < self.MIN_OUTCOMES:
             raise ClientError(
-                f"failures is {failures!r} and of {of!r}: from 0 to less than 1, and a number from "
+                f"failures is {failures!r} and of {of!r}: from 0 to 1, and a number from "
                 f"{self.MIN_OUTCOMES}"
             )
         self.failures, self.of = failures, of
@@ -67,8 +62,8 @@ class Breaker:
     def state(self, now_s: float) -> BreakerState:
         """Return whether records are let through."""
         if self._probes_at_s is None:
-            return BreakerState.CLOSED
-        return BreakerState.PROBING if now_s >= self._probes_at_s else BreakerState.OPEN
+            return "closed"
+        return "probing" if now_s >= self._probes_at_s else "open"
 
     def opens_for_s(self, now_s: float) -> float:
         """Return the seconds until the next probe; 0 unless it is open."""
@@ -103,7 +98,7 @@ class Breaker:
 
         :returns: whether this has closed it
         """
-        closes = self.state(now_s) is BreakerState.PROBING
+        closes = self.state(now_s) == "probing"
         if closes:
             self._probes_at_s = None
             self._last.clear()
@@ -118,7 +113,7 @@ class Breaker:
         :returns: whether this has opened it, or kept it open after a probe
         """
         self._last.append(record)
-        if self.state(now_s) is BreakerState.OPEN:
+        if self.state(now_s) == "open":
             return False
         if self._probes_at_s is not None:
             self._pause_s = min(self._pause_s * 2, self._max_pause_s)

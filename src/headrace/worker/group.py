@@ -39,7 +39,7 @@ async def prepare(cluster: Cluster, task: Task[Any, Any]) -> None:
 
     :raises ClientError: no broker answers, or it refuses; the records of the group go to others
     """
-    if task.is_own_topic:
+    if task.envelope is not None:
         await ensure_topic(cluster, task.new_topic)
     largest = await _largest_records(cluster, task.topics)
     later = task.new_later

@@ -157,8 +157,8 @@ def task_state(
         done_per_s=round(meter.rate("done"), 1),
         failed_per_s=round(meter.rate("failed"), 1),
         retried_per_s=round(meter.rate("retried"), 1),
-        breaker=runner.breaker_state.value,
-        breaker_reason="" if runner.breaker is None else shortened(runner.breaker.reason),
+        breaker=runner.breaker_state,
+        breaker_reason=shortened(runner.breaker.reason),
         records=tuple(
             RunningRecord(
                 attempt.record.topic,

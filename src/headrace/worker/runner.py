@@ -7,7 +7,7 @@ import random
 import time
 from collections import defaultdict, deque
 from collections.abc import Iterable, Mapping
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, suppress
 from contextvars import copy_context
 from itertools import count
 from typing import Any
@@ -36,7 +36,6 @@ from .outcomes import (
     Reject,
     Retry,
     TimedOut,
-    Undecodable,
     decide,
     growing,
     lost_attempts,
@@ -108,11 +107,9 @@ class Runner:
         self.running: dict[int, Attempt] = {}
         """Those whose functions run, by ``id()``; in the order of their beginning."""
         self.counts: defaultdict[str, int] = defaultdict(int)
-        """:data:`headrace.client.workers.COUNTS`, accepted, written_again, undecodable →
-        records.
-        """
+        """:data:`headrace.client.workers.COUNTERS`, accepted, written_again → records."""
         self.meter = Meter(concurrency, self.counts)
-        self.breaker = None if task.breaker is None else task.breaker.new()
+        self.breaker = task.breaker.new()
         self._failure_lines = FewLines(_log, repr(task))
         self.failures: deque[Failure] = deque(maxlen=MAX_FAILURES)
         """The last ones, the newest last."""
@@ -183,8 +180,6 @@ class Runner:
     @property
     def breaker_state(self) -> BreakerState:
         """Whether the breaker lets records through."""
-        if self.breaker is None:
-            return BreakerState.CLOSED
         return self.breaker.state(time.monotonic())
 
     async def run(self) -> None:
@@ -333,7 +328,7 @@ class Runner:
         back, for others.
         """
         while (room := self._room_now()) <= 0:
-            if self.breaker is not None and self.breaker_state is BreakerState.OPEN:
+            if self.breaker_state == "open":
                 await asyncio.sleep(self.breaker.opens_for_s(time.monotonic()))
                 continue
             self._slot_free.clear()
@@ -349,11 +344,11 @@ class Runner:
         room = self.concurrency + self._ahead() - self._slots - len(self._ready)
         room -= self._endings.stuck
         match self.breaker_state:
-            case BreakerState.CLOSED:
+            case "closed":
                 return room
-            case BreakerState.PROBING:
+            case "probing":
                 return min(room, 1 - len(self.running) - len(self._ready))
-            case BreakerState.OPEN:
+            case "open":
                 return 0
 
     def _ahead(self) -> int:
@@ -365,7 +360,7 @@ class Runner:
     def _begin(self, attempts: Iterable[Attempt]) -> None:
         """Hand those attempts to slots that are to be made now."""
         now = [attempt for attempt in attempts if not self._ends_before(attempt)]
-        if self.breaker is not None and self.breaker.is_pausing:  # a poll from before brings them
+        if self.breaker.is_pausing:  # a poll from before brings them
             room = max(self._room_now(), 0)
             self._endings.put_back(now[room:])
             now = now[:room]
@@ -467,7 +462,7 @@ class Runner:
             self._end(attempt, outcome)
 
     async def result_of(
-        self, attempt: Attempt, context: AbstractContextManager[object] | None = None
+        self, attempt: Attempt, context: AbstractContextManager[object]
     ) -> BaseException | None:
         """Run the function once with what is in a record.
 
@@ -475,7 +470,7 @@ class Runner:
         :returns: what it has raised, or its decision; None for success
         """
         try:
-            with context or nullcontext():
+            with context:
                 result = await self._run(attempt)
         except asyncio.CancelledError as error:
             if attempt.is_timed_out:
@@ -548,7 +543,7 @@ class Runner:
     def _end(self, attempt: Attempt, outcome: Outcome) -> None:
         """Have an outcome sent; tell and count failures."""
         if outcome is ACCEPTED:
-            if self.breaker is not None and self.breaker.succeeded(time.monotonic()):
+            if self.breaker.succeeded(time.monotonic()):
                 _log.warning("%s works again", self)
             self._endings.accept(attempt)
             return
@@ -565,11 +560,7 @@ class Runner:
         tried again, also after its last attempt.
         """
         self.counts["failed"] += 1
-        self.counts["undecodable"] += isinstance(outcome.error, Undecodable)
-        breaker = self.breaker
-        if breaker is None:
-            return outcome
-        now_s = time.monotonic()
+        breaker, now_s = self.breaker, time.monotonic()
         if breaker.failed(origin_of(attempt.record, self.task.later), outcome.reason, now_s):
             _log.error(
                 "%s pauses for %.1f s, because most records fail: %s",

@@ -34,7 +34,7 @@ Middleware = Callable[[Delivery, Callable[[], Awaitable[Any]]], Awaitable[Any]]
 _DEAD_LETTER_PREFIX = "dlq."
 _LATER_SUFFIX = "-later"
 _LATER_RETENTION_MS = 7 * 86_400_000
-_BREAKER = Breaker()
+_BREAKER, _NEVER = Breaker(), Breaker(failures=1)
 _DEFAULT_CONCURRENCY = {"loop": 100, "thread": 20, "process": 2}
 
 
@@ -103,8 +103,6 @@ class Task(Generic[P, R]):
         self.sender = sender
         self.middleware = middleware
         self.name = name or function.__name__
-        self.is_own_topic = topics is None
-        """Whether only tasks of this name write into the topic, and so it is created."""
         self.topics = list(topics or [self.name])
         self.group = group or self.name
         if dead_letters is True:
@@ -133,7 +131,7 @@ class Task(Generic[P, R]):
         if breaker is not None and not isinstance(breaker, Breaker):
             raise ClientError(f"breaker is {breaker!r}, not a headrace.worker.breaker.Breaker")
         self.at_most_once = at_most_once
-        self.breaker = breaker
+        self.breaker = breaker or _NEVER
         partitions = -1 if topics else whole_number(partitions, "partitions")
         self.new_topic = NewTopic(self.topics[0], partitions)
         """The topic of its own."""
@@ -142,7 +140,8 @@ class Task(Generic[P, R]):
         )
         self.start = start
         self.signature = Signature(function)
-        self.envelope = Envelope(self.signature, self.name) if self.is_own_topic else None
+        self.envelope = Envelope(self.signature, self.name) if topics is None else None
+        """The form of its records; None if others write them, so that its topic is theirs."""
         self.decode: Callable[[Record], dict[str, Any]] = (
             self.envelope.decode if self.envelope else Value(self.signature).decode
         )

@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections import defaultdict
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager, nullcontext, suppress
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -117,7 +117,7 @@ class _InlineSender(Sender):
         outcome = None
         while outcome is None or outcome.ending is Ending.RETRY:
             attempt = Attempt(record)
-            attempt.slot = asyncio.create_task(runner.result_of(attempt))
+            attempt.slot = asyncio.create_task(runner.result_of(attempt, nullcontext()))
             outcome = decide(await attempt.slot, attempt.number, task.retry, lambda: 0.5)
             record = record._replace(delivery_count=record.delivery_count + 1)
         if outcome.ending is Ending.LETTER:

@@ -13,7 +13,6 @@ from headrace.http.hosts import Hosts
 from headrace.http.messages import Request, Response
 from headrace.http.server import HttpServer
 from headrace.open_ports import warn_if_open
-from headrace.worker.breaker import BreakerState
 from headrace.worker.reporter import task_state
 from headrace.worker.worker import Worker
 
@@ -74,9 +73,7 @@ def health(worker: Worker) -> tuple[int, bytes]:
         "worker": worker.name,
         "problems": problems,
         "paused": [
-            runner.task.name
-            for runner in worker.runners
-            if runner.breaker_state is not BreakerState.CLOSED
+            runner.task.name for runner in worker.runners if runner.breaker_state != "closed"
         ],
     }
     return 503 if problems else 200, json.dumps(state).encode() + b"\n"
