@@ -37,7 +37,7 @@ from bench import spark_history, spark_ordered, spark_share
 from bench.driver_memory import PARTS, Driver
 from bench.spark_application import session, start
 from headrace.spark import history
-from headrace.spark.history.groups import Period, group_histories
+from headrace.spark.history.groups import group_histories
 from headrace.spark.option_parsing import KafkaOptions
 from tests.spark.application import SHORT_LIVED
 from tests.support import HeadraceProcess, unique
@@ -138,10 +138,10 @@ class Application:
 
     def _history(self, kafka: KafkaOptions) -> int:
         now_ms = int(time.time() * 1000)
-        period = Period(now_ms - _PERIOD_MS, now_ms, _STEP_MS)
+        times_ms = range(now_ms - _PERIOD_MS, now_ms + 1, _STEP_MS)
         events = history(self._spark, kafka).persist(StorageLevel.DISK_ONLY)
         try:
-            assert list(group_histories(events, kafka, period, _DRAIN_S))
+            assert list(group_histories(events, kafka, times_ms, _DRAIN_S))
             return events.count()
         finally:
             events.unpersist()

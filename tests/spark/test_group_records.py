@@ -44,9 +44,8 @@ from headrace.spark.history.group_records import (
     UNREADABLE,
     events,
 )
-from headrace.spark.history.source import is_chosen, split
 from headrace.spark.reader.columns import Records
-from headrace.spark.reader.ranges import OffsetRange
+from headrace.spark.reader.ranges import OffsetRange, split_evenly
 
 Pair = tuple[bytes, bytes | None]
 TOPIC_ID = UUID(int=2**127 + 5)
@@ -143,13 +142,12 @@ SHARE_RECORDS = st.one_of(
 )
 
 
-def rows(pairs: Sequence[Pair], topic: str) -> list[dict[str, Any]]:
+def rows(pairs: Sequence[Pair], topic: str, groups: str | None = None) -> list[dict[str, Any]]:
     count = len(pairs)
     keys, values = (pa.array(column, pa.binary()) for column in zip(*pairs, strict=True))
     numbers = np.arange(count, dtype=np.int64)
-    found: list[dict[str, Any]] = events(
-        Records(numbers + 7, numbers + 1000, numbers * 0, keys, values), topic, 3
-    ).to_pylist()
+    batch = Records(numbers + 7, numbers + 1000, numbers * 0, keys, values).spark_batch(topic, 3)
+    found = [row for decoded in events(batch, groups) for row in decoded.to_pylist()]
     for row in found:
         assert (row["log_topic"], row["log_partition"]) == (topic, 3)
         assert round(row["timestamp"].timestamp() * 1000) == 1000 + row["log_offset"] - 7
@@ -385,7 +383,7 @@ def test_tasks_together_have_all_ranges(bounds: list[tuple[int, int, int]], size
     ranges = [
         OffsetRange(CONSUMER_OFFSETS, index, start, start + count) for index, start, count in bounds
     ]
-    work = split(ranges, size)
+    work = split_evenly(ranges, size)
     counts = [sum(part.end - part.start for part in parts) for parts in work]
     assert len(work) == -(-sum(counts) // size)
     assert all(0 < count <= size for count in counts)
@@ -398,6 +396,22 @@ def test_tasks_together_have_all_ranges(bounds: list[tuple[int, int, int]], size
 
 def test_a_record_without_a_group_is_of_none_that_a_pattern_chooses() -> None:
     commit = record_schemas.encode(OffsetCommit("g", "t", 2, CommittedOffset(1, -1, "", 1)))
-    found = rows([commit, (b"\0\1", b""), (b"", b"")], CONSUMER_OFFSETS)
-    assert [row["group_id"] for row in found] == ["g", None, None]
-    assert [is_chosen("[a-z]*", row["group_id"]) for row in found] == [True, False, False]
+    pairs = [commit, (b"\0\1", b""), (b"", b"")]
+    assert [row["group_id"] for row in rows(pairs, CONSUMER_OFFSETS)] == ["g", None, None]
+    assert [row["group_id"] for row in rows(pairs, CONSUMER_OFFSETS, "[a-z]*")] == ["g"]
+    assert rows(pairs, CONSUMER_OFFSETS, "h") == []
+
+
+def test_hostile_numbers_and_text_harm_no_neighbours() -> None:
+    commit = record_schemas.encode(OffsetCommit("g", "t", 2, CommittedOffset(1, -1, "", 2**62)))
+    surrogate = record_schemas.encode(OffsetCommit("\udcff", "t", 2, None))
+    key = record_schemas.encode(GroupMetadata("g", None))[0]
+    members = primitives.compact_string("") + primitives.i32(7) + b"\0\0" + primitives.i64(9)
+    many = (key, primitives.i16(4) + members + b"\xff\xff\xff\xff\x0f")
+    found = rows([commit, surrogate, many, commit], CONSUMER_OFFSETS)
+    assert [(row["event"], row["group_id"]) for row in found] == [
+        (COMMIT, "g"),
+        (COMMIT_DELETED, "?"),
+        (UNREADABLE, "g"),
+        (COMMIT, "g"),
+    ]

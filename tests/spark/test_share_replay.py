@@ -215,7 +215,7 @@ class Query:
         end = self.offsets[number]
         tasks = [] if start == end else reader.partitions(start, end)
         here()  # divided
-        rows = [["t", 0, r.first_offset, task.receipt] for task in tasks for r in task.value]
+        rows = [["t", 0, r.start, task.receipt] for task in tasks for r in task.value]
         offsets = [row[2] for row in rows]
         if number in self.others:  # a row from state, whose record was accepted long ago
             rows.append(["t", 0, RECORDS, self.group.old_receipt])
@@ -253,10 +253,10 @@ def old_receipt(request: pytest.FixtureRequest, loop: LoopThread) -> Iterator[Ca
 
         def make() -> str:
             if request.param == "gone":
-                return str(Address("127.0.0.1", port, "0" * 32))
+                return str(Address(f"127.0.0.1:{port}", "0" * 32))
             path = f"{folder}/{next(numbers)}"
             loop.run(_listen_once(path))
-            return str(Address(path, 0, "0" * 32))
+            return str(Address(path, "0" * 32))
 
         yield make
 
@@ -356,7 +356,7 @@ class Answers:
         self.closed.set()
 
 
-@pytest.mark.parametrize("waits_for", ["token", "size", "body"])
+@pytest.mark.parametrize("waits_for", ["token", "body"])
 def test_a_reader_that_stood_still_answers_what_has_arrived_meanwhile(
     waits_for: str,
 ) -> None:
@@ -370,8 +370,8 @@ async def _stand_still(waits_for: str) -> None:
 
     server = DriverServer(answer, 1000)
     address = await server.listen_at("127.0.0.1")
-    request = address.token.encode() + driver_server.frame([])
-    before = {"token": 0, "size": len(address.token), "body": len(address.token) + 4}[waits_for]
+    request = address.token.encode() + driver_server.line([])
+    before = {"token": 0, "body": len(address.token)}[waits_for]
     connection, answers = asyncio.StreamReader(), Answers()
     serving = asyncio.create_task(server._serve(connection, cast(Any, answers)))
     connection.feed_data(request[:before])
@@ -383,6 +383,6 @@ async def _stand_still(waits_for: str) -> None:
     loop.call_soon(connection.feed_data, request[before:])
     loop.time = lambda: clock() + 2 * driver_server.TIMEOUT_S  # type: ignore[method-assign]
     await serving
-    assert answers.sent == driver_server.frame({"counts": {"accept": 7}})
+    assert answers.sent == driver_server.line({"counts": {"accept": 7}})
     assert answers.closed.is_set()
     server.close()

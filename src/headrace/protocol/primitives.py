@@ -5,8 +5,6 @@ it; :class:`Reader` keeps the position. Integers are big-endian. Strings, bytes 
 arrays of the flexible encoding ("compact") begin with their length plus 1 as an unsigned varint, 0
 for null. Those of the old encoding ("legacy") begin with a fixed integer, -1 for null: int16 for
 strings, int32 for bytes and arrays. Inside record batches lengths are zigzag varints.
-
-:mod:`headrace.spark.reader.byte_fields` reads the same types from many strings at once, with numpy.
 """
 
 from __future__ import annotations

@@ -56,29 +56,29 @@ def compile_archive(archive: Path) -> int:
 
 
 def _add_compiled(copy: Path, archive: Path) -> int:
-    with ZipFile(copy) as old:
-        names = set(old.namelist())
-        modules = [name for name in old.namelist() if name.endswith(".py")]
-        if any(old.read(f"{name}c")[:4] != MAGIC_NUMBER for name in modules if f"{name}c" in names):
-            raise ArchiveError(
-                f"{archive} was compiled by another version of Python: install pyspark again"
-            )
-        new = {
-            f"{name}c": _compiled(old.read(name), archive / name)
-            for name in modules
-            if f"{name}c" not in names and "/tests/" not in name
-        }
+    with ZipFile(copy) as old, warnings.catch_warnings(action="ignore"):
+        names = dict.fromkeys(old.namelist())
+        compiled = {}
+        for name in filter(_is_module, names):
+            if f"{name}c" not in names:
+                compiled[f"{name}c"] = _compiled(old.read(name), archive / name)
+            elif old.read(f"{name}c")[:4] != MAGIC_NUMBER:
+                raise ArchiveError(
+                    f"{archive} was compiled by another version of Python: install pyspark again"
+                )
     # It appends: what a process may have looked up in the old archive stays in its place.
     with ZipFile(copy, "a", ZIP_DEFLATED) as grown:
-        for name, content in new.items():
+        for name, content in compiled.items():
             grown.writestr(name, content)
-    return len(new)
+    return len(compiled)
+
+
+def _is_module(name: str) -> bool:
+    return name.endswith(".py") and "/tests/" not in name
 
 
 def _compiled(source: bytes, file: Path) -> bytes:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        code = compile(source, file, "exec", dont_inherit=True)
+    code = compile(source, file, "exec", dont_inherit=True)
     return MAGIC_NUMBER + _UNCHECKED_HASH + source_hash(source) + dumps(code)
 
 
@@ -87,10 +87,9 @@ def main() -> int:
 
     :returns: the exit status: 0, or 1 after an error
     """
-    found = archives()
-    if not found:
+    if not archives():
         print("nothing to compile: Spark has no archives of Python modules here")
-    for archive in found:
+    for archive in archives():
         try:
             compiled = compile_archive(archive)
         except ArchiveError as error:

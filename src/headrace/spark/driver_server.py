@@ -5,8 +5,8 @@ their own. The reader listens, on a Unix socket that only its user can open, or 
 clients may be on other hosts or share no files with it. It asks for a random token. The
 :class:`Address` has both.
 
-A connection has one request and one answer: the token, and frames of JSON with their size before
-them. Nothing is read from a connection that has not sent the token.
+A connection has one request and one answer: the token and a line of JSON, and a line of JSON.
+Nothing is read from a connection that has not sent the token.
 """
 
 from __future__ import annotations
@@ -19,16 +19,15 @@ import os
 import secrets
 import signal
 import socket
-import struct
 import sys
 import tempfile
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from headrace.client.cluster import parse_bootstrap
 
-_SIZE = struct.Struct(">I")
 _TOKEN_BYTES = 16
 _TOKEN_LENGTH = 2 * _TOKEN_BYTES
 MAX_STRANGERS = 64
@@ -37,7 +36,7 @@ oldest."""
 _STRANGER_TIMEOUT_S = 10.0
 """Time in which a connection must send the token."""
 TIMEOUT_S = 60.0
-"""Time in which a process that has sent the token must send each part of its request."""
+"""Time in which a process that has sent the token must send its request."""
 _MAX_ANSWER_BYTES = 1 << 20
 _BACKLOG = 1024
 _MAX_PATH_LENGTH = 100
@@ -49,20 +48,11 @@ class Address(NamedTuple):
     """The address of a server, and the secret that it asks for. ``str()`` is the inverse of
     :meth:`parse`.
 
-    :param host: or the path of a Unix socket, which begins with a slash
-    :param port: 0 for a Unix socket
+    :param place: ``host:port``, or the path of a Unix socket: what an error may show
     """
 
-    host: str
-    port: int
+    place: str
     token: str
-
-    @property
-    def place(self) -> str:
-        """Host and port, or the path: what an error may show."""
-        if not self.port:
-            return self.host
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
     def __str__(self) -> str:
         return f"{self.place}/{self.token}"
@@ -74,10 +64,10 @@ class Address(NamedTuple):
         :raises ValueError: it is none
         """
         place, _, token = text.rpartition("/")
-        host, _, port = (place, "", "0") if place.startswith("/") else place.rpartition(":")
-        if not (host and port.isdigit() and token):
+        host, _, port = place.rpartition(":")
+        if not (token and (place.startswith("/") or (host and port.isdigit()))):
             raise ValueError(f"'{text}' is no address of a reader")
-        return cls(host.strip("[]"), int(port), token)
+        return cls(place, token)
 
 
 class DriverServer:
@@ -91,7 +81,7 @@ class DriverServer:
         self, answer: Callable[[Any], Awaitable[dict[str, Any]]], max_request_bytes: int
     ) -> None:
         self._answer = answer
-        self._max_request_bytes = max_request_bytes
+        self._bounds = {"backlog": _BACKLOG, "limit": max_request_bytes}
         self._token = secrets.token_hex(_TOKEN_BYTES)
         self._strangers: dict[asyncio.StreamWriter, None] = {}
         self._server: asyncio.Server | None = None
@@ -100,9 +90,9 @@ class DriverServer:
     async def listen_on_host(self) -> Address:
         """Listen for processes of this host and user, on a Unix socket."""
         self._path = _short_directory() / "s"
-        self._server = await asyncio.start_unix_server(self._serve, self._path, backlog=_BACKLOG)
+        self._server = await asyncio.start_unix_server(self._serve, self._path, **self._bounds)
         self._path.chmod(0o600)
-        return Address(str(self._path), 0, self._token)
+        return Address(str(self._path), self._token)
 
     async def listen_for_tasks(self, bootstrap_servers: str) -> Address:
         """Listen for tasks: on this host if the brokers are, else over TCP."""
@@ -113,9 +103,9 @@ class DriverServer:
 
     async def listen_at(self, host: str) -> Address:
         """Listen at an address of this host, over TCP."""
-        self._server = await asyncio.start_server(self._serve, host, 0, backlog=_BACKLOG)
-        port: int = self._server.sockets[0].getsockname()[1]
-        return Address(host, port, self._token)
+        self._server = await asyncio.start_server(self._serve, host, 0, **self._bounds)
+        port = self._server.sockets[0].getsockname()[1]
+        return Address(f"[{host}]:{port}" if ":" in host else f"{host}:{port}", self._token)
 
     def close(self) -> None:
         """Stop listening."""
@@ -128,16 +118,12 @@ class DriverServer:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            if not await self._has_token(reader, writer):
-                return
-            (size_bytes,) = _SIZE.unpack(await _receive(reader, _SIZE.size, TIMEOUT_S))
-            if size_bytes > self._max_request_bytes:
-                return
-            body = await _receive(reader, size_bytes, TIMEOUT_S)
-            writer.write(frame(await self._answer_or_error(body)))
-            await writer.drain()
-        except (OSError, asyncio.IncompleteReadError, TimeoutError):
-            pass  # a stranger, or a process that was killed
+            if await self._has_token(reader, writer):
+                request = await _in_time(partial(reader.readuntil, b"\n"), TIMEOUT_S)
+                writer.write(line(await self._answer_or_error(request)))
+                await writer.drain()
+        except (OSError, EOFError, TimeoutError, asyncio.LimitOverrunError):
+            pass  # a stranger, a process that was killed, or too large a request
         finally:
             writer.close()
 
@@ -149,7 +135,7 @@ class DriverServer:
             oldest.transport.abort()
         self._strangers[writer] = None
         try:
-            token = await _receive(reader, _TOKEN_LENGTH, _STRANGER_TIMEOUT_S)
+            token = await _in_time(partial(reader.readexactly, _TOKEN_LENGTH), _STRANGER_TIMEOUT_S)
         finally:
             self._strangers.pop(writer, None)
         return secrets.compare_digest(token, self._token.encode())
@@ -161,17 +147,17 @@ class DriverServer:
             return {"error": f"{type(error).__name__}: {error}"}
 
 
-async def _receive(reader: asyncio.StreamReader, size_bytes: int, timeout_s: float) -> bytes:
-    """Receive a number of bytes.
+async def _in_time(read: Callable[[], Awaitable[bytes]], timeout_s: float) -> bytes:
+    """Read bytes.
 
     :raises TimeoutError: they have not arrived in time. Those that arrived while this process stood
         still (no free core, SIGSTOP, a suspended machine) have
     """
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(timeout_s):
-            return await reader.readexactly(size_bytes)
+            return await read()
     async with asyncio.timeout(0):  # returns what is in the buffer, and waits for nothing
-        return await reader.readexactly(size_bytes)
+        return await read()
 
 
 def _short_directory() -> Path:
@@ -218,33 +204,26 @@ def exchange(address: Address, request: object, timeout_s: float = TIMEOUT_S) ->
 
     :raises OSError: the server cannot be reached
     """
-    with _connected(address, timeout_s) as connection:
-        connection.sendall(address.token.encode() + frame(request))
-        stream = connection.makefile("rb")
-        size = stream.read(_SIZE.size)
-        if len(size) < _SIZE.size:
-            return b""
-        (size_bytes,) = _SIZE.unpack(size)
-        if size_bytes > _MAX_ANSWER_BYTES:
-            return b""  # not a DriverServer
-        body = stream.read(size_bytes)
-        return body if len(body) == size_bytes else b""
+    with _connected(address.place, timeout_s) as connection:
+        connection.sendall(address.token.encode() + line(request))
+        answer = connection.makefile("rb").readline(_MAX_ANSWER_BYTES)
+        return answer if answer.endswith(b"\n") else b""
 
 
-def _connected(address: Address, timeout_s: float) -> socket.socket:
-    if not address.host.startswith("/"):
-        return socket.create_connection((address.host, address.port), timeout_s)
+def _connected(place: str, timeout_s: float) -> socket.socket:
+    if not place.startswith("/"):
+        host, _, port = place.rpartition(":")
+        return socket.create_connection((host.strip("[]"), int(port)), timeout_s)
     connection = socket.socket(socket.AF_UNIX)
     try:
         connection.settimeout(timeout_s)
-        connection.connect(address.host)
+        connection.connect(place)
     except BaseException:
         connection.close()
         raise
     return connection
 
 
-def frame(value: object) -> bytes:
-    """Return a value in JSON, with its size before it."""
-    body = json.dumps(value).encode()
-    return _SIZE.pack(len(body)) + body
+def line(value: object) -> bytes:
+    """Return a value in JSON, as a line."""
+    return json.dumps(value).encode() + b"\n"

@@ -190,6 +190,19 @@ class UserOptions:
         elements = (element.strip() for element in (self.text(name) or "").split(","))
         return tuple(element for element in elements if element)
 
+    def pattern(self, name: str) -> str | None:
+        """Return a regular expression; None if it is not given.
+
+        :raises SourceError: the value is none
+        """
+        pattern = self.text(name)
+        try:
+            if pattern is not None:
+                compiled(pattern)
+        except InvalidPattern as error:
+            raise SourceError(f"option {name} is not a regular expression: {error}") from None
+        return pattern
+
     def names_or_pattern(
         self, names_option: str, pattern_option: str
     ) -> tuple[tuple[str, ...], str | None]:
@@ -197,18 +210,11 @@ class UserOptions:
 
         :raises SourceError: both options are given, or the pattern is no regular expression
         """
-        names, pattern = self.listed(names_option), self.text(pattern_option)
+        names, pattern = self.listed(names_option), self.pattern(pattern_option)
         if names and pattern:
             raise SourceError(
                 f"set one of the options {names_option} and {pattern_option}, not both"
             )
-        try:
-            if pattern:
-                compiled(pattern)
-        except InvalidPattern as error:
-            raise SourceError(
-                f"option {pattern_option} is not a regular expression: {error}"
-            ) from None
         return tuple(dict.fromkeys(names)), pattern
 
     def subscription(self, *, required: bool = True) -> Subscription:

@@ -77,22 +77,20 @@ def run(options: Namespace) -> None:
     :raises ClientError: no broker answers
     """
     config = client_config(options)
-    period = _period(options)
+    times_ms = _points(options)
     must_answer(config)
     if "JAVA_HOME" not in os.environ and shutil.which("java") is None:
         raise Failure("Java is not installed: Spark needs a Java 17 runtime")
     require("pyspark", "spark")
-    groups = _read(options, config, period)
+    groups = _read(options, config, times_ms)
     Output(options.output).rows(map(_fields, groups), nothing="no group was active")
 
 
-def _read(
-    options: Namespace, config: dict[str, Any], period: tuple[int, int, int]
-) -> list[GroupHistory]:
+def _read(options: Namespace, config: dict[str, Any], times_ms: range) -> list[GroupHistory]:
     """Return the histories of groups; the group with the most lag first."""
     from headrace.spark.errors import SourceError
     from headrace.spark.history.group_records import UNREADABLE
-    from headrace.spark.history.groups import Period, group_histories
+    from headrace.spark.history.groups import group_histories
     from headrace.spark.history.source import history
     from headrace.spark.option_parsing import KafkaOptions
 
@@ -104,7 +102,7 @@ def _read(
         try:
             kafka.connections()  # fails if a setting is wrong
             events = history(spark, kafka, options.groups).persist(StorageLevel.DISK_ONLY)
-            groups = list(group_histories(events, kafka, Period(*period), drain_s))
+            groups = list(group_histories(events, kafka, times_ms, drain_s))
             unreadable = events.where(events["event"] == UNREADABLE).count()
         except SourceError as error:
             raise Failure(str(error)) from None
@@ -182,8 +180,8 @@ def _fields(group: GroupHistory) -> dict[str, object]:
     }
 
 
-def _period(options: Namespace) -> tuple[int, int, int]:
-    """Return start, end and step in milliseconds."""
+def _points(options: Namespace) -> range:
+    """Return the points in time, in milliseconds; the first is at or before ``--since``."""
     until_ms = min(options.until, time_ms("now"))
     length_ms = until_ms - options.since
     if length_ms <= 0:
@@ -195,4 +193,5 @@ def _period(options: Namespace) -> tuple[int, int, int]:
             f"--step makes {points} points of this period, but the limit is {MOST_POINTS}: give a "
             f"longer --step or a later --since"
         )
-    return options.since, until_ms, step_ms
+    steps = -(-length_ms // step_ms)
+    return range(until_ms - steps * step_ms, until_ms + 1, step_ms)

@@ -1,23 +1,22 @@
-"""Records of ``__consumer_offsets`` and ``__share_group_state``, decoded as columns of events.
+"""Records of ``__consumer_offsets`` and ``__share_group_state`` as rows that tell of events.
 
-The layouts are those of :mod:`headrace.groups.record_schemas` and :mod:`headrace.share.records`.
-Here all records of a batch are decoded at once, and only the fields that tell of progress: commits,
-share state, members, groups. Records of streams groups (KIP-1071) are laid out like those of
-consumer groups in these fields: a group's value begins with its epoch, and a member's record needs
-only its key.
+Only the fields that tell of progress are read: commits, share state, members, groups. Records of
+streams groups (KIP-1071) are laid out like those of consumer groups in these fields: the value of
+a group begins with its epoch, and a record of a member needs only its key.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import struct
+from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from headrace.internal_topics import CONSUMER_OFFSETS
-from headrace.spark.reader.byte_fields import Column, Fields, Numbers, text
-from headrace.spark.reader.columns import Records, arrow_schema
+from headrace.patterns import matches
+from headrace.protocol.primitives import Reader, check_items
+from headrace.spark.reader.columns import MOST_MICROSECONDS_AS_MS, arrow_schema
 
 COMMIT, COMMIT_DELETED = "commit", "commit deleted"
 """A group committed an offset of a partition; the offset was deleted or expired."""
@@ -29,19 +28,6 @@ MEMBER, MEMBER_LEFT = "member", "member left"
 """A member joined or changed; it left."""
 UNREADABLE = "unreadable"
 """A record of an unknown type or version, or one that is too short."""
-_EVENTS = (
-    COMMIT,
-    COMMIT_DELETED,
-    SHARE_STATE,
-    SHARE_STATE_DELETED,
-    GROUP,
-    GROUP_DELETED,
-    MEMBER,
-    MEMBER_LEFT,
-    UNREADABLE,
-)
-_CODES: Mapping[str, int] = {event: code for code, event in enumerate(_EVENTS)}
-_SKIPPED = -1
 
 SCHEMA = (
     "event string, group_id string, group_type string, member_id string, topic string, "
@@ -57,246 +43,155 @@ leaves it unchanged); ``epoch`` the generation or epoch of a group; ``members`` 
 members of a classic group; ``timestamp`` that of the record.
 """
 
+SHARE_SNAPSHOT, _SHARE_UPDATE = 0, 1
 _ARROW_SCHEMA = arrow_schema(SCHEMA)
-_GROUP_TYPES = ("classic", "consumer", "share", "streams")
+_ROWS_AT_ONCE = 2_000
 _COMMIT_TYPES = (0, 1)
 _CLASSIC_GROUP = 2
 _GROUP_TYPE_OF_GROUP = {_CLASSIC_GROUP: "classic", 3: "consumer", 11: "share", 17: "streams"}
 _GROUP_TYPE_OF_MEMBER = {5: "consumer", 10: "share", 19: "streams"}
 _SKIPPED_TYPES = (4, 6, 7, 8, 9, 12, 13, 14, 15, 16, 18, 20, 21, 22, 23)
 """Record types of assignments, subscriptions and topologies, which tell nothing of progress."""
-_HIGHEST_TYPE = max(_SKIPPED_TYPES)
 _LAST_COMMIT_VERSION = _LAST_CLASSIC_VERSION = 4
-SHARE_SNAPSHOT, _SHARE_UPDATE = 0, 1
-_STATE_BATCH_BYTES = 20
-_UUID_BYTES = 16
-_UNKNOWN = -1
+
+Row = dict[str, Any]
 
 
-class _Table:
-    """Columns under construction: a place for each record, null where nothing was put.
+def events(batch: pa.RecordBatch, groups: str | None = None) -> Iterator[pa.RecordBatch]:
+    """Decode records of one partition of an internal topic, as batches of :data:`SCHEMA`.
 
-    :ivar event: codes of events
-    :ivar group_type: indexes in :data:`_GROUP_TYPES`
-    :ivar columns: columns that are complete
+    :param batch: with the columns of Spark's Kafka source
+    :param groups: a regular expression that whole group ids must match; None for all records
     """
-
-    def __init__(self, count: int) -> None:
-        self.count = count
-        self.event: Numbers = np.full(count, _CODES[UNREADABLE], np.int64)
-        self.group_type: Numbers = np.full(count, _UNKNOWN, np.int64)
-        self.columns: dict[str, Column] = {}
-        self._numbers: dict[str, tuple[Numbers, Any]] = {}
-
-    def put(self, name: str, rows: Numbers, values: Numbers, valid: Any = None) -> None:
-        """Put numbers into some rows of a column.
-
-        :param valid: a boolean for each; None for all
-        """
-        if name not in self._numbers:
-            self._numbers[name] = np.zeros(self.count, np.int64), np.zeros(self.count, bool)
-        column, is_set = self._numbers[name]
-        column[rows] = values
-        is_set[rows] = True if valid is None else valid
-
-    def numbers(self, name: str, kind: Any) -> Column:
-        """Return a column of numbers. Timestamps are put in milliseconds."""
-        if name not in self._numbers:
-            return pa.nulls(self.count, kind)
-        column, is_set = self._numbers[name]
-        if pa.types.is_timestamp(kind):
-            return pa.array(column * 1000, mask=~is_set).cast(kind)
-        return pa.array(column, mask=~is_set).cast(kind, safe=False)
-
-    def strings(self, name: str) -> Column:
-        """Return a column of strings."""
-        if name not in self.columns:
-            return pa.nulls(self.count, pa.string())
-        return text(self.columns[name])
+    topic, partition = batch.column("topic")[0].as_py(), batch.column("partition")[0].as_py()
+    decode = _offsets_event if topic == CONSUMER_OFFSETS else _share_event
+    for start in range(0, batch.num_rows, _ROWS_AT_ONCE):
+        piece = batch.slice(start, _ROWS_AT_ONCE)
+        timestamps = piece.column("timestamp").cast(pa.int64())
+        columns = (piece.column("key"), piece.column("value"), timestamps, piece.column("offset"))
+        rows = []
+        for key, value, timestamp, offset in zip(*(c.to_pylist() for c in columns), strict=True):
+            row: Row = {"log_topic": topic, "log_partition": partition, "log_offset": offset}
+            row["timestamp"] = timestamp
+            try:
+                row["event"] = decode(row, Reader(key or b""), value)
+            except (IndexError, ValueError, struct.error):
+                row["event"] = UNREADABLE
+            if row["event"] is not None and _is_chosen(groups, row):
+                rows.append(row)
+        yield pa.RecordBatch.from_pylist(rows, _ARROW_SCHEMA)
 
 
-def events(records: Records, topic: str, partition: int) -> Any:
-    """Decode records of one partition of an internal topic.
+def _is_chosen(groups: str | None, row: Row) -> bool:
+    return groups is None or ("group_id" in row and matches(groups, row["group_id"].decode()))
 
-    :param topic: ``__consumer_offsets`` or ``__share_group_state``
-    :returns: a ``pa.RecordBatch`` of :data:`SCHEMA`
+
+def _offsets_event(row: Row, key: Reader, value: bytes | None) -> str | None:
+    """Fill the row of a record of ``__consumer_offsets``.
+
+    :returns: the event; None for a record that tells nothing of progress
+    :raises ValueError, IndexError, struct.error: the record cannot be read
     """
-    key = records.key
-    if key.null_count:  # no coordinator writes these
-        key = key.fill_null(b"")
-    has_value = ~np.asarray(records.value.is_null())
-    table = _Table(len(records))
-    decode = _decode_offsets_topic if topic == CONSUMER_OFFSETS else _decode_share_state
-    decode(table, key, records.value, has_value)
-    batch = _to_batch(table, records, topic, partition)
-    is_kept = table.event != _SKIPPED
-    return batch if is_kept.all() else batch.filter(pa.array(is_kept))
+    record_type = row["record_type"] = key.i16()
+    if record_type in _SKIPPED_TYPES:
+        return None
+    group_id = _text(key)
+    if record_type in _COMMIT_TYPES:
+        row |= {"topic": _text(key), "partition": key.i32(), "group_id": group_id}
+        return COMMIT_DELETED if value is None else _commit(row, value)
+    row["group_id"] = group_id
+    if record_type in _GROUP_TYPE_OF_MEMBER:
+        row |= {"group_type": _GROUP_TYPE_OF_MEMBER[record_type], "member_id": _text(key)}
+        return MEMBER_LEFT if value is None else MEMBER
+    if record_type not in _GROUP_TYPE_OF_GROUP:
+        raise ValueError(f"record type {record_type}")
+    row["group_type"] = _GROUP_TYPE_OF_GROUP[record_type]
+    if value is None:
+        return GROUP_DELETED
+    if record_type == _CLASSIC_GROUP:
+        return _classic_group(row, value)
+    row["epoch"] = _value_reader(row, value, 0).i32()
+    return GROUP
 
 
-def _to_batch(table: _Table, records: Records, topic: str, partition: int) -> Any:
-    count = table.count
-    table.put("timestamp", np.arange(count), records.timestamp_ms)
-    group_types = pa.array(table.group_type, mask=table.group_type == _UNKNOWN)
-    made = {
-        "event": pa.array(_EVENTS).take(pa.array(np.maximum(table.event, 0))),
-        "group_type": pa.array(_GROUP_TYPES).take(group_types),
-        "topic_id": table.columns.get("topic_id", pa.nulls(count, pa.binary())),
-        "log_topic": pa.repeat(topic, count),
-        "log_partition": pa.repeat(partition, count),
-        "log_offset": pa.array(records.offset),
-    }
-    for field in _ARROW_SCHEMA:
-        if field.name not in made:
-            is_text = field.type == pa.string()
-            column = table.strings(field.name) if is_text else table.numbers(field.name, field.type)
-            made[field.name] = column
-    return pa.RecordBatch.from_pydict(made, _ARROW_SCHEMA)
+def _commit(row: Row, value: bytes) -> str:
+    reader = _value_reader(row, value, _LAST_COMMIT_VERSION)
+    offset = reader.i64()
+    leader_epoch = reader.i32() if row["version"] >= 3 else -1
+    reader.string()  # metadata
+    commit_timestamp_ms = reader.i64()
+    row["offset"] = offset
+    if leader_epoch >= 0:
+        row["leader_epoch"] = leader_epoch
+    if 0 <= commit_timestamp_ms <= MOST_MICROSECONDS_AS_MS:
+        row["commit_timestamp"] = commit_timestamp_ms * 1000
+    return COMMIT
 
 
-def _decode_offsets_topic(table: _Table, key: Column, value: Column, has_value: Any) -> None:
-    rows = np.arange(table.count)
-    fields = Fields(key, rows)
-    record_type = fields.number(2)
-    is_known = fields.whole & (record_type >= 0) & (record_type <= _HIGHEST_TYPE)
-    record_type = np.where(is_known, record_type, _UNKNOWN)
-    table.put("record_type", rows, record_type, is_known)
-    for code, group_type in (_GROUP_TYPE_OF_GROUP | _GROUP_TYPE_OF_MEMBER).items():
-        table.group_type[record_type == code] = _GROUP_TYPES.index(group_type)
-    table.event[np.isin(record_type, _SKIPPED_TYPES)] = _SKIPPED
-
-    # The key of a commit is (type, group, topic, partition), of a member (type, group, member).
-    is_commit = np.isin(record_type, _COMMIT_TYPES)
-    is_member = np.isin(record_type, tuple(_GROUP_TYPE_OF_MEMBER))
-    has_second = is_commit | is_member
-    group_id = fields.string()
-    second = fields.only(has_second)
-    start: Numbers = np.zeros(table.count, np.int64)
-    length: Numbers = np.full(table.count, -1)
-    start[has_second], length[has_second] = second.string()
-    topic = start, np.where(is_commit, length, -1)
-    member_id = start, np.where(is_member, length, -1)
-    columns = fields.gather(group_id, topic, member_id)
-    table.columns |= zip(("group_id", "topic", "member_id"), columns, strict=True)
-
-    commit_rows = rows[is_commit]
-    commit_key = second.only(is_commit[has_second])
-    table.put("partition", commit_rows, commit_key.number(4), commit_key.whole)
-    commit_rows = commit_rows[commit_key.ended()]
-    table.event[commit_rows] = _CODES[COMMIT_DELETED]
-    _decode_commits(table, value, commit_rows[has_value[commit_rows]])
-
-    member_rows = rows[is_member & fields.whole]
-    member_codes = np.where(has_value[member_rows], _CODES[MEMBER], _CODES[MEMBER_LEFT])
-    table.event[member_rows] = member_codes
-
-    for code in _GROUP_TYPE_OF_GROUP:
-        group_rows = rows[(record_type == code) & fields.ended()]
-        table.event[group_rows] = _CODES[GROUP_DELETED]
-        decode = _decode_classic_groups if code == _CLASSIC_GROUP else _decode_group_epochs
-        decode(table, value, group_rows[has_value[group_rows]])
+def _classic_group(row: Row, value: bytes) -> str:
+    reader = _value_reader(row, value, _LAST_CLASSIC_VERSION)
+    reader.string()  # protocol type
+    generation = reader.i32()
+    reader.string()  # protocol
+    reader.string()  # leader
+    if row["version"] >= 2:
+        reader.i64()  # current state timestamp
+    members = reader.unsigned_varint() - 1 if reader.flexible else reader.i32()
+    row |= {"epoch": generation, "members": check_items(members)}
+    return GROUP
 
 
-def _by_version(
-    table: _Table, value: Column, rows: Numbers, highest: int
-) -> list[tuple[int, Fields, Numbers]]:
-    """Divide values by the version that they begin with.
+def _share_event(row: Row, key: Reader, value: bytes | None) -> str:
+    """Fill the row of a record of ``__share_group_state``; return the event.
 
-    The rows count as unreadable until their event is set.
-
-    :returns: versions up to ``highest``, the fields of their values, and their rows
+    :raises ValueError, IndexError, struct.error: the record cannot be read
     """
-    table.event[rows] = _CODES[UNREADABLE]
-    fields = Fields(value, rows)
-    version = fields.number(2)
-    table.put("version", rows, version, fields.whole)
-    found = []
-    for number in range(highest + 1):
-        chosen = fields.whole & (version == number)
-        if chosen.any():
-            found.append((number, fields.only(chosen), rows[chosen]))
-    return found
+    record_type = row["record_type"] = key.i16()
+    row |= {"group_id": _text(key), "topic_id": key.uuid().bytes, "partition": key.i32()}
+    if record_type not in (SHARE_SNAPSHOT, _SHARE_UPDATE):
+        raise ValueError(f"record type {record_type}")
+    row["group_type"] = "share"
+    if value is None:
+        return SHARE_STATE_DELETED
+    reader = _value_reader(row, value, 0)
+    reader.flexible = True
+    reader.i32()  # snapshot epoch
+    if record_type == SHARE_SNAPSHOT:
+        reader.i32()  # state epoch
+    leader_epoch, start_offset = reader.i32(), reader.i64()
+    if record_type == SHARE_SNAPSHOT:
+        reader.i64()  # create timestamp
+        reader.i64()  # write timestamp
+    reader.array(_skip_state_batch)
+    complete_count = reader.tagged_fields().get(0, b"\xff")
+    row["leader_epoch"] = leader_epoch
+    if start_offset >= 0:
+        row["offset"] = start_offset
+    if (count := int.from_bytes(complete_count[:4], signed=True)) >= 0:
+        row["delivery_complete_count"] = count
+    return SHARE_STATE
 
 
-def _decode_commits(table: _Table, value: Column, rows: Numbers) -> None:
-    for version, fields, at in _by_version(table, value, rows, _LAST_COMMIT_VERSION):
-        offset = fields.number(8)
-        if version >= 3:
-            leader_epoch = fields.number(4)
-            table.put("leader_epoch", at, leader_epoch, leader_epoch >= 0)
-        fields.string(compact=version >= 4)  # metadata
-        commit_timestamp_ms = fields.number(8)
-        if version == 1:
-            fields.number(8)  # expire timestamp
-        is_complete = fields.whole if version >= 4 else fields.ended()
-        has_timestamp = is_complete & (commit_timestamp_ms >= 0)
-        table.put("offset", at, offset, is_complete)
-        table.put("commit_timestamp", at, commit_timestamp_ms, has_timestamp)
-        table.event[at[is_complete]] = _CODES[COMMIT]
+def _skip_state_batch(reader: Reader) -> None:
+    """Skip first and last offset, delivery state and count."""
+    reader.i64()
+    reader.i64()
+    reader.i8()
+    reader.i16()
+    reader.tagged_fields()
 
 
-def _decode_classic_groups(table: _Table, value: Column, rows: Numbers) -> None:
-    for version, fields, at in _by_version(table, value, rows, _LAST_CLASSIC_VERSION):
-        compact = version >= 4
-        fields.string(compact=compact)  # protocol type
-        generation = fields.number(4)
-        fields.string(compact=compact)  # protocol
-        fields.string(compact=compact)  # leader
-        if version >= 2:
-            fields.number(8)  # current state timestamp
-        members = fields.unsigned() - 1 if compact else fields.number(4)
-        table.put("epoch", at, generation, fields.whole)
-        table.put("members", at, members, fields.whole)
-        table.event[at[fields.whole]] = _CODES[GROUP]
+def _value_reader(row: Row, value: bytes, highest: int) -> Reader:
+    """Return the reader of a value behind its version, which is flexible from 4 on.
+
+    :raises ValueError: the version is above ``highest``
+    """
+    row["version"] = Reader(value).i16()
+    reader = Reader(value)
+    reader.flexible = reader.version(highest) >= 4
+    return reader
 
 
-def _decode_group_epochs(table: _Table, value: Column, rows: Numbers) -> None:
-    for _, fields, at in _by_version(table, value, rows, 0):
-        table.put("epoch", at, fields.number(4), fields.whole)
-        table.event[at[fields.whole]] = _CODES[GROUP]
-
-
-def _decode_share_state(table: _Table, key: Column, value: Column, has_value: Any) -> None:
-    rows = np.arange(table.count)
-    fields = Fields(key, rows)
-    record_type = fields.number(2)
-    group_id = fields.string()
-    topic_id_start = fields.skip(_UUID_BYTES)
-    topic_id = topic_id_start, np.where(fields.whole, _UUID_BYTES, -1)
-    partition = fields.number(4)
-    is_known_type = (record_type == SHARE_SNAPSHOT) | (record_type == _SHARE_UPDATE)
-    is_known = fields.ended() & is_known_type
-    table.columns["group_id"], table.columns["topic_id"] = fields.gather(group_id, topic_id)
-    table.put("record_type", rows, record_type, fields.whole)
-    table.put("partition", rows, partition, is_known)
-    table.group_type[is_known] = _GROUP_TYPES.index("share")
-    table.event[is_known & ~has_value] = _CODES[SHARE_STATE_DELETED]
-    for code in (SHARE_SNAPSHOT, _SHARE_UPDATE):
-        with_value = rows[is_known & has_value & (record_type == code)]
-        for _, values, at in _by_version(table, value, with_value, 0):
-            _decode_share_values(table, values, at, is_snapshot=code == SHARE_SNAPSHOT)
-
-
-def _decode_share_values(
-    table: _Table, fields: Fields, rows: Numbers, *, is_snapshot: bool
-) -> None:
-    fields.number(4)  # snapshot epoch
-    epoch = fields.number(4)  # the state epoch of a snapshot, the leader epoch of an update
-    leader_epoch = fields.number(4) if is_snapshot else epoch
-    start_offset = fields.number(8)
-    if is_snapshot:
-        fields.skip(16)  # create and write timestamp
-    batch_count = fields.unsigned() - 1
-    fields.skip(batch_count * _STATE_BATCH_BYTES)
-    # The only tagged field is the delivery complete count, tag 0.
-    count: Numbers = np.full(len(rows), _UNKNOWN)
-    is_tagged = fields.unsigned() == 1
-    tagged = fields.only(is_tagged)
-    tag, size = tagged.unsigned(), tagged.unsigned()
-    tagged_count = tagged.number(4)
-    count[is_tagged] = np.where((tag == 0) & (size == 4), tagged_count, _UNKNOWN)
-    is_complete = fields.ended()
-    is_complete[is_tagged] = tagged.ended()
-    table.put("leader_epoch", rows, leader_epoch, is_complete)
-    table.put("offset", rows, start_offset, is_complete & (start_offset >= 0))
-    table.put("delivery_complete_count", rows, count, is_complete & (count >= 0))
-    table.event[rows[is_complete]] = _CODES[SHARE_STATE]
+def _text(reader: Reader) -> bytes:
+    """Read a string as UTF-8, for Arrow. Half surrogate pairs, which it refuses, become ``?``."""
+    return reader.string().encode(errors="replace")

@@ -37,39 +37,15 @@ from .group_records import (
     SHARE_STATE,
     SHARE_STATE_DELETED,
 )
-from .series import SERIES, busy, consumers_needed, recent, series_of
+from .series import busy, consumers_needed, positions, rates, recent, time_lags
 
-_KEY = ("group_id", "topic", "partition")
-_TOPICS = "topic string, topic_id binary, partitions int"
-_ENDS = "topic string, partition int, end_offsets array<bigint>"
-_POINTS = ("lag", "time_lag_s", "done_per_s", "produced_per_s", "commits")
-"""Series of a group; sums over its partitions, but the largest of their time lags."""
+_NUMBERS = ("lag", "time_lag_s", "done_per_s", "produced_per_s", "commits")
+"""What a group has at each point; sums over its partitions, but the largest of their time lags."""
+_POINTS = "group_id string, at int, " + ", ".join(f"{name} double" for name in _NUMBERS)
 _TIMEOUT_S = 60.0
-_POINTS_AT_ONCE = 8
-_PARTITIONS_AT_ONCE = 2_000
-
-
-@dataclass(frozen=True, slots=True)
-class Period:
-    """Points in time, ``step_ms`` apart, the last of them ``until_ms``.
-
-    :param since_ms: milliseconds since 1970, as is ``until_ms``
-    """
-
-    since_ms: int
-    until_ms: int
-    step_ms: int
-
-    @property
-    def times_ms(self) -> list[int]:
-        """The points; the first is at or before ``since_ms``."""
-        first_ms = self.until_ms - self.steps * self.step_ms
-        return list(range(first_ms, self.until_ms + 1, self.step_ms))
-
-    @property
-    def steps(self) -> int:
-        """Number of steps between the points."""
-        return max(1, -(-(self.until_ms - self.since_ms) // self.step_ms))
+_REQUESTS_AT_ONCE = 8
+_CELLS_AT_ONCE = 100_000
+"""Partitions times points that a task works on at once, approximately."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,33 +79,53 @@ class GroupHistory:
 
 
 def group_histories(
-    events: DataFrame, kafka: KafkaOptions, period: Period, drain_s: float
+    events: DataFrame, kafka: KafkaOptions, times_ms: range, drain_s: float
 ) -> Iterator[GroupHistory]:
     """Yield the history of each group that was active in the period, or has members or a lag.
 
     :param events: rows of :func:`headrace.spark.history.source.history`, which are read twice
+    :param times_ms: the points of the period, in milliseconds since 1970; the last is its end
     :param drain_s: time in which the consumers that a group needs finish its lag
     :raises ClientError: the cluster does not answer
     """
-    all_series = series(events, kafka, period).cache()
-    try:
-        rows = members(events, period).join(_of_groups(all_series), "group_id", "left")
-        for row in rows.toLocalIterator():
-            group = _history(row, period, drain_s)
-            is_active = any((row["commits"] or ())[1:])
-            if group.members or group.lag is not None or is_active:
-                yield group
-    finally:
-        all_series.unpersist()
+    events = events.where(F.unix_millis("timestamp") <= times_ms[-1])
+    points = group_points(events, kafka, times_ms)
+    for row in _members(events).join(points, "group_id", "left").toLocalIterator():
+        group = _history(row, times_ms, drain_s)
+        is_active = any(point["commits"] for point in (row["points"] or ())[1:])
+        if group.members or group.lag is not None or is_active:
+            yield group
 
 
-def _history(row: Any, period: Period, drain_s: float) -> GroupHistory:
-    unknown = [None] * (period.steps + 1)
+def group_points(events: DataFrame, kafka: KafkaOptions, times_ms: range) -> DataFrame:
+    """Return a row per group with a position: at its ``points``, the number of its partitions and
+    the sums of :data:`_NUMBERS`.
+
+    :raises ClientError: the cluster does not answer
+    """
+    thread = shared_cluster_thread(kafka)
+    topics = thread.call(thread.cluster.all_topics()).values()
+    steps = _steps(events, [(topic.topic_id.bytes, topic.name) for topic in topics], times_ms)
+    largest_or_sum = (
+        (F.max if name == "time_lag_s" else F.sum)(name).alias(name) for name in _NUMBERS
+    )
+    return (
+        steps.mapInArrow(partial(_points, kafka, times_ms), _POINTS)
+        .groupBy("group_id", "at")
+        .agg(F.count("*").alias("partitions"), *largest_or_sum)
+        .groupBy("group_id")
+        .agg(F.sort_array(F.collect_list(F.struct("at", "partitions", *_NUMBERS))).alias("points"))
+    )
+
+
+def _history(row: Any, times_ms: range, drain_s: float) -> GroupHistory:
+    points = row["points"] or [dict.fromkeys(("partitions", *_NUMBERS))] * len(times_ms)
     lags, done, produced = (
-        np.array(row[name] or unknown, np.float64)  # None becomes NaN
+        np.array([point[name] for point in points], np.float64)  # None becomes NaN
         for name in ("lag", "done_per_s", "produced_per_s")
     )
-    lag, time_lag_s = ((row[name] or unknown)[-1] for name in ("lag", "time_lag_s"))
+    last = points[-1]
+    lag, time_lag_s = last["lag"], last["time_lag_s"]
     done_per_s, produced_per_s, busy_per_s = recent(done), recent(produced), busy(done, lags)
     left_s, needed = None, None
     if lag is not None:
@@ -140,8 +136,8 @@ def _history(row: Any, period: Period, drain_s: float) -> GroupHistory:
         group_id=row["group_id"],
         group_type=row["group_type"],
         members=row["members"],
-        gone=bool(row["gone"]),
-        partitions=row["partitions"] or 0,
+        gone=row["gone"],
+        partitions=last["partitions"] or 0,
         lag=None if lag is None else int(lag),
         time_lag_ms=None if time_lag_s is None else round(time_lag_s * 1000),
         done_per_s=done_per_s,
@@ -152,175 +148,139 @@ def _history(row: Any, period: Period, drain_s: float) -> GroupHistory:
     )
 
 
-# -- DataFrames
-
-
-def series(events: DataFrame, kafka: KafkaOptions, period: Period) -> DataFrame:
-    """Return a row per group and partition, with the columns
-    :data:`headrace.spark.history.series.SERIES`: series at the points of the period.
-
-    The end of a partition that no longer exists is unknown.
-
-    :param events: rows of :func:`headrace.spark.history.source.history`
-    :raises ClientError: the cluster does not answer
+def _steps(events: DataFrame, topics: Sequence[tuple[bytes, str]], times_ms: range) -> DataFrame:
+    """Return a row per group and partition: its ``steps``, as
+    :func:`~headrace.spark.history.series.positions` takes them.
     """
-    thread = shared_cluster_thread(kafka)
-    topics = [
-        (topic.name, bytearray(topic.topic_id.bytes), len(topic.leaders))
-        for topic in thread.call(thread.cluster.all_topics()).values()
-    ]
-    existing = F.broadcast(events.sparkSession.createDataFrame(topics, _TOPICS))
-    steps = _positions(events, existing, period).cache()
-    partitions = (
-        steps.select("topic", "partition")
-        .distinct()
-        .join(existing, "topic")
-        .where("partition < partitions")
-        .select("topic", "partition")
-    )
-    ends = partitions.mapInArrow(partial(_ends_at, kafka, period.times_ms), _ENDS)
-    points, step_s = period.steps + 1, period.step_ms / 1000
-    to_series = partial(series_of, points, step_s)
-    return steps.join(ends, ["topic", "partition"], "left").mapInArrow(to_series, SERIES)
-
-
-def _positions(events: DataFrame, topics: DataFrame, period: Period) -> DataFrame:
-    """Return a row per group and partition: the position after each step that had events."""
-    with_position = (COMMIT, COMMIT_DELETED, SHARE_STATE, SHARE_STATE_DELETED)
-    time_ms = F.unix_millis("timestamp")
-    step = F.ceil((time_ms - F.lit(period.times_ms[0])) / F.lit(period.step_ms))
-    share_topics = topics.select("topic_id", F.col("topic").alias("share_topic"))
-    named = (
-        events.where(_is_event(*with_position) & (time_ms <= period.until_ms))
-        .withColumn("step", F.greatest(F.lit(0), step).cast("int"))
-        .join(share_topics, "topic_id", "left")
-        .withColumn("topic", F.coalesce("topic", "share_topic", F.hex("topic_id")))
-    )
+    names = events.sparkSession.createDataFrame(topics, "topic_id binary, share_topic string")
+    since_first_ms = F.unix_millis("timestamp") - F.lit(times_ms[0])
     is_share = F.col("group_type") == "share"
     is_deletion = _is_event(COMMIT_DELETED, SHARE_STATE_DELETED)
     # The coordinator writes snapshots of state that it already had: no member has committed then.
     is_snapshot = is_share & (F.col("record_type") == SHARE_SNAPSHOT)
     done = F.when(is_share, F.col("delivery_complete_count")).otherwise(F.lit(0)).cast("bigint")
     last = F.struct(is_deletion.alias("deleted"), done.alias("done"))
-    per_step = named.groupBy(*_KEY, "step").agg(
-        _latest(last, F.lit(True)).alias("last"),
-        _latest("offset", F.col("offset").isNotNull()).alias("start"),
-        F.count(F.when(~is_deletion & ~is_snapshot, 1)).cast("int").alias("commits"),
+    key = ("group_id", "topic", "partition")
+    per_step = (
+        events.where(_is_event(COMMIT, COMMIT_DELETED, SHARE_STATE, SHARE_STATE_DELETED))
+        .join(F.broadcast(names), "topic_id", "left")
+        .withColumn("topic", F.coalesce("topic", "share_topic", F.hex("topic_id")))
+        .withColumn("step", F.greatest(F.lit(0), F.ceil(since_first_ms / times_ms.step)))
+        .groupBy(*key, F.col("step").cast("int").alias("step"))
+        .agg(
+            _latest(last).alias("last"),
+            _latest("offset", F.col("offset").isNotNull()).alias("start"),
+            F.count(F.when(~is_deletion & ~is_snapshot, 1)).cast("int").alias("commits"),
+        )
     )
     fields = F.struct("step", "start", "last.done", "last.deleted", "commits")
-    return per_step.groupBy(*_KEY).agg(F.sort_array(F.collect_list(fields)).alias("steps"))
+    return per_step.groupBy(*key).agg(F.sort_array(F.collect_list(fields)).alias("steps"))
 
 
-def members(events: DataFrame, period: Period) -> DataFrame:
-    """Return a row per group at the end of the period.
-
-    Columns: its type, its number of members (``members``), and whether it has been deleted
-    (``gone``).
+def _members(events: DataFrame) -> DataFrame:
+    """Return a row per group: its ``group_type``, its number of ``members``, and whether it is
+    ``gone``.
     """
-    until_end = events.where(F.unix_millis("timestamp") <= period.until_ms)
-    of_group = _is_event(GROUP, GROUP_DELETED)
     # A group may consist of commits only.
     of_life = _is_event(GROUP, GROUP_DELETED, COMMIT)
-    groups = until_end.groupBy("group_id").agg(
-        _latest("group_type", of_group).alias("of_group"),
+    groups = events.groupBy("group_id").agg(
+        _latest("group_type", _is_event(GROUP, GROUP_DELETED)).alias("of_group"),
         F.max(F.when(F.col("group_type") == "share", F.lit("share"))).alias("of_share"),
         _latest("event", of_life).alias("latest"),
         _latest("members", F.col("members").isNotNull()).alias("classic_members"),
     )
     alive = (
-        until_end.where(_is_event(MEMBER, MEMBER_LEFT))
+        events.where(_is_event(MEMBER, MEMBER_LEFT))
         .groupBy("group_id", "member_id")
-        .agg(_latest("event", F.lit(True)).alias("event"))
+        .agg(_latest("event").alias("event"))
         .groupBy("group_id")
         .agg(F.count(F.when(_is_event(MEMBER), 1)).alias("new_members"))
     )
     gone = F.coalesce(F.col("latest") == GROUP_DELETED, F.lit(False))
     group_type = F.coalesce("of_share", "of_group", F.lit("classic"))
-    classic_members, new_members = F.col("classic_members"), F.col("new_members")
-    count = F.when(group_type == "classic", classic_members).otherwise(new_members)
+    members = F.when(group_type == "classic", F.col("classic_members")).otherwise(
+        F.col("new_members")
+    )
     return groups.join(alive, "group_id", "left").select(
         "group_id",
         group_type.alias("group_type"),
-        F.when(gone, 0).otherwise(F.coalesce(count, F.lit(0))).cast("int").alias("members"),
+        F.when(gone, 0).otherwise(F.coalesce(members, F.lit(0))).cast("int").alias("members"),
         gone.alias("gone"),
     )
 
 
-def _of_groups(all_series: DataFrame) -> DataFrame:
-    """Return a row per group: its number of partitions and its series."""
-    points = all_series.select(
-        "group_id", F.posexplode(F.arrays_zip(*_POINTS)).alias("at", "point")
-    )
-    sums = (F.sum(f"point.{name}").alias(name) for name in _POINTS if name != "time_lag_s")
-    largest_time_lag = F.max("point.time_lag_s").alias("time_lag_s")
-    by_point = points.groupBy("group_id", "at").agg(*sums, largest_time_lag)
-    ordered = F.sort_array(F.collect_list(F.struct("at", *_POINTS)))
-
-    def column(name: str) -> Column:
-        return F.transform(ordered, lambda point: point[name]).alias(name)
-
-    series_of_groups = by_point.groupBy("group_id").agg(*map(column, _POINTS))
-    partitions = all_series.groupBy("group_id").agg(F.count("*").alias("partitions"))
-    return partitions.join(series_of_groups, "group_id")
-
-
-def _latest(column: Column | str, condition: Column) -> Column:
+def _latest(column: Column | str, condition: Column | None = None) -> Column:
     """Return the value of a column in the last event for which a condition holds."""
-    return F.max_by(column, F.when(condition, F.struct("timestamp", "log_offset")))
+    place = F.struct("timestamp", "log_offset")
+    return F.max_by(column, place if condition is None else F.when(condition, place))
 
 
 def _is_event(*names: str) -> Column:
     return F.col("event").isin(*names)
 
 
-# -- end offsets, asked of the leaders in tasks
+# -- in tasks
 
 
-def _ends_at(
-    kafka: KafkaOptions, times_ms: Sequence[int], batches: Iterator[pa.RecordBatch]
+def _points(
+    kafka: KafkaOptions, times_ms: range, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Add the end offset of each partition at each point in time. For ``mapInArrow``.
+    """Yield rows of :data:`_POINTS`, one for each partition and point. For ``mapInArrow``.
+
+    :param batches: rows of :func:`_steps`
+    :raises SourceError: the leaders do not answer
+    """
+    points, step_s = len(times_ms), times_ms.step / 1000
+    thread = shared_cluster_thread(kafka)
+    rows_at_once = max(1, _CELLS_AT_ONCE // points)
+    for batch in batches:
+        for first in range(0, batch.num_rows, rows_at_once):
+            rows = batch.slice(first, rows_at_once).to_pylist()
+            partitions = {(row["topic"], row["partition"]) for row in rows}
+            with one_line_errors():
+                ends = thread.call(_ends(thread.cluster, times_ms, partitions))
+            numbers = []
+            for row in rows:
+                position, commits = positions(row["steps"], points)
+                end = ends.get((row["topic"], row["partition"]), np.full(points, np.nan))
+                lag = np.maximum(end - position, 0.0)
+                time_lag_s = time_lags(position, end, step_s)
+                numbers.append(
+                    (lag, time_lag_s, rates(position, step_s), rates(end, step_s), commits)
+                )
+            columns = (np.concatenate(series) for series in zip(*numbers, strict=True))
+            yield pa.RecordBatch.from_arrays(
+                [
+                    pa.array([row["group_id"] for row in rows for _ in times_ms]),
+                    pa.array(np.tile(np.arange(points, dtype=np.int32), len(rows))),
+                    *(pa.array(column, from_pandas=True) for column in columns),
+                ],
+                names=["group_id", "at", *_NUMBERS],
+            )
+
+
+async def _ends(
+    cluster: Cluster, times_ms: Sequence[int], partitions: set[TopicPartition]
+) -> dict[TopicPartition, Any]:
+    """Return the end offsets of those partitions that exist, a series of each.
 
     The end at a time is the first offset with a later timestamp (ListOffsets), so that one request
     per point and leader answers for all partitions. Before the first record that retention has
     left, it is that record's offset.
-
-    :raises SourceError: the leaders do not answer
     """
-    for batch in batches:
-        for start in range(0, batch.num_rows, _PARTITIONS_AT_ONCE):
-            piece = batch.slice(start, _PARTITIONS_AT_ONCE)
-            topics, numbers = piece.column("topic"), piece.column("partition")
-            partitions = list(zip(topics.to_pylist(), numbers.to_pylist(), strict=True))
-            with one_line_errors():
-                thread = shared_cluster_thread(kafka)
-                ends = thread.call(_list_ends(thread.cluster, times_ms, partitions))
-            list_starts: Any = np.arange(len(partitions) + 1, dtype=np.int32) * len(times_ms)
-            lists = pa.ListArray.from_arrays(pa.array(list_starts), pa.array(ends.reshape(-1)))
-            yield pa.RecordBatch.from_arrays(
-                [topics, numbers, lists], names=["topic", "partition", "end_offsets"]
-            )
-
-
-async def _list_ends(
-    cluster: Cluster, times_ms: Sequence[int], partitions: Sequence[TopicPartition]
-) -> Any:
-    """Return end offsets as a numpy array: a row per partition, a column per time."""
+    topics = await cluster.existing_topics(sorted({topic for topic, _ in partitions}))
+    existing = [(t, p) for t, p in partitions if t in topics and p in topics[t].leaders]
+    limit = asyncio.Semaphore(_REQUESTS_AT_ONCE)
 
     async def list_at(timestamp_ms: int) -> list[int | None]:
-        timestamps_ms = dict.fromkeys(partitions, timestamp_ms)
-        listed = raised(await list_offsets(cluster.within(_TIMEOUT_S), timestamps_ms))
-        return [listed[partition].offset for partition in partitions]
+        async with limit:
+            timestamps_ms = dict.fromkeys(existing, timestamp_ms)
+            listed = raised(await list_offsets(cluster.within(_TIMEOUT_S), timestamps_ms))
+            return [listed[partition].offset for partition in existing]
 
-    log_ends = await list_at(LATEST)
-    columns: list[list[int]] = []
-    for first in range(0, len(times_ms), _POINTS_AT_ONCE):
-        times = times_ms[first : first + _POINTS_AT_ONCE]
-        for offsets in await asyncio.gather(*(list_at(time_ms + 1) for time_ms in times)):
-            columns.append(
-                [
-                    log_end or 0 if offset is None else offset
-                    for offset, log_end in zip(offsets, log_ends, strict=True)
-                ]
-            )
-    return np.array(columns, np.int64).T
+    log_ends, *at_times = await asyncio.gather(
+        list_at(LATEST), *(list_at(time_ms + 1) for time_ms in times_ms)
+    )
+    offsets: Any = np.array([log_ends, *at_times], np.float64)  # None becomes NaN
+    offsets = np.where(np.isnan(offsets), np.nan_to_num(offsets[0]), offsets)[1:]
+    return dict(zip(existing, offsets.T, strict=True))

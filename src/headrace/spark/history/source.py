@@ -1,8 +1,7 @@
 """``format("kafka-group-history")``: events in groups, from the internal topics of a cluster.
 
 A batch source. Each task reads a range of one partition of ``__consumer_offsets`` or
-``__share_group_state``, and decodes it as columns. Transactional commits appear when their
-transaction has been committed.
+``__share_group_state``. Transactional commits appear when their transaction has been committed.
 """
 
 from __future__ import annotations
@@ -11,18 +10,16 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from headrace.client import Cluster, TopicMetadata
+from headrace.client import Cluster
 from headrace.client.offsets import READ_COMMITTED, log_bounds
 from headrace.internal_topics import CONSUMER_OFFSETS, SHARE_GROUP_STATE
-from headrace.patterns import matches
 from headrace.spark.errors import one_line_errors
 from headrace.spark.option_parsing import KafkaOptions, UserOptions
 from headrace.spark.reader.cluster_thread import shared_cluster_thread
-from headrace.spark.reader.log_reader import LogReader
+from headrace.spark.reader.log_reader import read
 from headrace.spark.reader.ranges import OffsetRange, ReadOptions, split_evenly
 from headrace.spark.worker_check import CheckedInExecutors
 
@@ -46,20 +43,11 @@ def history(spark: SparkSession, kafka: KafkaOptions | str, groups: str | None =
     if isinstance(kafka, str):
         kafka = KafkaOptions(kafka)
     spark.dataSource.register(GroupHistorySource)
+    options = {f"kafka.{name}": value for name, value in kafka.librdkafka.items()}
+    if groups is not None:
+        options["groupsPattern"] = groups
     reader = spark.read.format(NAME).option("kafka.bootstrap.servers", kafka.bootstrap_servers)
-    for name, value in kafka.librdkafka.items():
-        reader = reader.option(f"kafka.{name}", value)
-    events = reader.load()
-    if groups is None:
-        return events
-    # Spark reads the type hints of a function, and cannot read those of a partial one.
-    matching = F.udf(lambda group_id: is_chosen(groups, group_id), "boolean")
-    return events.where(matching("group_id"))
-
-
-def is_chosen(groups: str, group_id: str | None) -> bool:
-    """Return whether a pattern matches a group id; unreadable records may have none."""
-    return group_id is not None and matches(groups, group_id)
+    return reader.options(**options).load()
 
 
 class GroupHistorySource(CheckedInExecutors, DataSource):
@@ -83,11 +71,14 @@ class GroupHistorySource(CheckedInExecutors, DataSource):
         :raises SourceError: an option is invalid
         """
         with one_line_errors():
-            user_options = UserOptions(self.options, ("kafka.bootstrap.servers", "recordsPerTask"))
+            user_options = UserOptions(self.options, ("groupsPattern", "recordsPerTask"))
             kafka = user_options.kafka()
             kafka.connections()  # fails if a setting is wrong
-            records_per_task = user_options.number("recordsPerTask") or DEFAULT_RECORDS_PER_TASK
-        return GroupHistoryReader(kafka, records_per_task)
+            return GroupHistoryReader(
+                kafka,
+                user_options.pattern("groupsPattern"),
+                user_options.number("recordsPerTask") or DEFAULT_RECORDS_PER_TASK,
+            )
 
 
 class _HistoryPartition(InputPartition):
@@ -96,17 +87,12 @@ class _HistoryPartition(InputPartition):
     value: Sequence[OffsetRange]
 
 
-def split(ranges: Sequence[OffsetRange], records_per_task: int) -> list[list[OffsetRange]]:
-    """Divide ranges into tasks of about equal size, at most ``records_per_task`` offsets each."""
-    tasks = split_evenly([(r, r.start, r.end) for r in ranges], records_per_task)
-    return [[r._replace(start=start, end=end) for r, start, end in parts] for parts in tasks]
-
-
 class GroupHistoryReader(DataSourceReader):
     """The reader of one query. It plans in a process on the driver's host."""
 
-    def __init__(self, kafka: KafkaOptions, records_per_task: int) -> None:
+    def __init__(self, kafka: KafkaOptions, groups: str | None, records_per_task: int) -> None:
         self._kafka = kafka
+        self._groups = groups
         self._records_per_task = records_per_task
 
     def partitions(self) -> Sequence[InputPartition]:
@@ -114,23 +100,20 @@ class GroupHistoryReader(DataSourceReader):
         with one_line_errors():
             thread = shared_cluster_thread(self._kafka)
             ranges = thread.call(_ranges(thread.cluster))
-        return [_HistoryPartition(of_task) for of_task in split(ranges, self._records_per_task)]
+        return [_HistoryPartition(parts) for parts in split_evenly(ranges, self._records_per_task)]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Yield the events of one task. Runs in an executor."""
         if not isinstance(partition, _HistoryPartition):
             return  # without records there are no tasks, and Spark passes one of its own
-        with one_line_errors(), LogReader(self._kafka, partition.value, _READING) as reader:
-            for (topic, number), records in reader.records():
-                yield events(records, topic, number)
+        with one_line_errors():
+            for batch in read(self._kafka, partition.value, _READING):
+                yield from events(batch, self._groups)
 
 
 async def _ranges(cluster: Cluster) -> list[OffsetRange]:
-    partitions = [
-        (name, number)
-        for name, topic in (await cluster.metadata((CONSUMER_OFFSETS, SHARE_GROUP_STATE))).items()
-        if isinstance(topic, TopicMetadata)  # a cluster creates them for its first group
-        for number in topic.leaders
-    ]
+    # A cluster creates the topics for its first group.
+    topics = await cluster.existing_topics((CONSUMER_OFFSETS, SHARE_GROUP_STATE))
+    partitions = [(name, number) for name, topic in topics.items() for number in topic.leaders]
     bounds = await log_bounds(cluster, partitions, READ_COMMITTED)
     return [OffsetRange(*partition, *bounds[partition]) for partition in sorted(partitions)]

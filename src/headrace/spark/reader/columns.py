@@ -1,10 +1,9 @@
 """Decoding of record batches of magic 2 as columns, without a Python object per record.
 
 The format is Kafka's (KIP-98), as in :mod:`headrace.protocol.record_batch`. A record begins with
-its length, so the place of a record follows from the record before it. Places are found for all
-batches at once where batches are many and short (the first record of each, then the second of each
-…), and record by record where they are few and long. All other fields but headers are decoded for
-all records at once. Arrow copies keys and values once, from the batches into their columns.
+its length, so the place of a record follows from the record before it. All fields but this length
+and headers are decoded for all records at once. Arrow copies keys and values once, from the batches
+into their columns.
 
 ``docs/decisions/0007-columns-from-record-batches.md`` has the measurements.
 """
@@ -51,14 +50,11 @@ HEADERS_TYPE = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value
 
 _OPENED_BYTES = 32 * 1024 * 1024
 _MOST_BODY_BYTES = 2**31 - 1
-_MANY_BATCHES = 100
-"""Number of batches from which decoding all of them in step is faster than a loop over their
-records (measured)."""
 _LEAST_RECORD_BYTES = 7
 """The size of a record without anything: its length, and six fields."""
 _MOST_LENGTH_BITS = 28
 """Bits before the last byte of the longest varint that is a length."""
-_MOST_MICROSECONDS_AS_MS = (2**63 - 1) // 1000
+MOST_MICROSECONDS_AS_MS = (2**63 - 1) // 1000
 
 
 def arrow_schema(columns: str) -> pa.Schema:
@@ -94,7 +90,7 @@ class Records:
         count = len(self)
         # Spark counts microseconds, which end in the year 294247. A producer may write any 64-bit
         # number of milliseconds.
-        limited_ms = np.clip(self.timestamp_ms, -_MOST_MICROSECONDS_AS_MS, _MOST_MICROSECONDS_AS_MS)
+        limited_ms = np.clip(self.timestamp_ms, -MOST_MICROSECONDS_AS_MS, MOST_MICROSECONDS_AS_MS)
         columns = {
             "key": self.key,
             "value": self.value,
@@ -180,59 +176,15 @@ def _bodies(batches: Batches, indexes: Any, most_bytes: int) -> Iterator[_Body]:
             pieces, size_bytes, begin = [], 0, done
 
 
-@dataclass(slots=True)
-class _Fields:
-    """Fields of records, an array each.
-
-    :param bounds: a row per record: start and end of its key, start and end of its value
-    :param key_length: -1 for null, as is ``value_length``
-    :param headers_start: place of the number of headers
-    :param end: place behind the record
-    """
-
-    offset: Numbers
-    timestamp_ms: Numbers
-    timestamp_type: Numbers
-    bounds: Numbers
-    key_length: Numbers
-    value_length: Numbers
-    headers_start: Numbers
-    end: Numbers
-
-    def only(self, kept: Any) -> _Fields:
-        """Return some of the records.
-
-        :param kept: a boolean for each record
-        """
-        return _Fields(*(getattr(self, name)[kept] for name in self.__slots__))
-
-
 def _decode(body: _Body, wanted: WantedOffsets | None, headers: bool) -> Records:
     if len(body.data) > _MOST_BODY_BYTES:
         raise CorruptBatch(f"{len(body.data)} bytes of records in one piece")
-    data = np.frombuffer(body.data, np.uint8)
-    fields = _fields(body, data)
-    if wanted is not None:
-        kept = wanted.overlap(fields.offset, fields.offset)
-        if not kept.all():
-            fields = fields.only(kept)
-    key, value = gather(body.data, fields.bounds, fields.key_length, fields.value_length)
-    return Records(
-        fields.offset,
-        fields.timestamp_ms,
-        fields.timestamp_type,
-        key,
-        value,
-        _headers(body.data, fields) if headers else None,
-    )
-
-
-def _fields(body: _Body, data: Any) -> _Fields:
     heads = body.heads
     counts = heads["record_count"].astype(np.int64)
     if (counts * _LEAST_RECORD_BYTES > body.ends - body.starts).any():
         raise CorruptBatch("a batch claims more records than fit into it")
-    length, at = varints(data, _places(body, data, counts))
+    data = np.frombuffer(body.data, np.uint8)
+    length, at = varints(data, _places(body, counts))
     end = at + length
     timestamp_delta, at = varints(data, at + 1)  # behind the attributes
     offset_delta, at = varints(data, at)
@@ -244,60 +196,33 @@ def _fields(body: _Body, data: Any) -> _Fields:
     if (after_count > end).any() or (after_count != end)[header_count == 0].any():
         raise CorruptBatch("a record does not have the length that it states")
 
-    base_offset: Numbers = np.repeat(heads["base_offset"].astype(np.int64), counts)
-    base_timestamp_ms: Numbers = np.repeat(heads["base_timestamp"].astype(np.int64), counts)
-    timestamp_ms = base_timestamp_ms + timestamp_delta
-    is_log_append = (heads["attributes"] & LOG_APPEND_TIME_BIT) != 0
-    timestamp_type: Numbers = np.repeat(is_log_append.astype(np.int64), counts)
-    if is_log_append.any():
-        append_time_ms: Numbers = np.repeat(heads["max_timestamp"].astype(np.int64), counts)
-        timestamp_ms = np.where(timestamp_type == 1, append_time_ms, timestamp_ms)
-    return _Fields(
-        offset=base_offset + offset_delta,
-        timestamp_ms=timestamp_ms,
-        timestamp_type=timestamp_type,
-        bounds=np.stack((key_start, key_end, value_start, value_end), axis=1),
-        key_length=key_length,
-        value_length=value_length,
-        headers_start=value_end,
-        end=end,
+    def of_batches(field: str) -> Numbers:
+        return np.repeat(heads[field].astype(np.int64), counts)
+
+    offset = of_batches("base_offset") + offset_delta
+    timestamp_type = (of_batches("attributes") & LOG_APPEND_TIME_BIT != 0).astype(np.int64)
+    timestamp_ms = of_batches("base_timestamp") + timestamp_delta
+    if timestamp_type.any():
+        timestamp_ms = np.where(timestamp_type, of_batches("max_timestamp"), timestamp_ms)
+    bounds = np.stack((key_start, key_end, value_start, value_end), axis=1)
+    columns = [offset, timestamp_ms, timestamp_type, bounds, key_length, value_length]
+    columns += [value_end, end]
+    if wanted is not None and not (is_wanted := wanted.overlap(offset, offset)).all():
+        columns = [column[is_wanted] for column in columns]
+    *numbers, bounds, key_length, value_length, headers_start, end = columns
+    key, value = gather(body.data, bounds, key_length, value_length)
+    return Records(
+        *numbers, key, value, _headers(body.data, headers_start, end) if headers else None
     )
 
 
-def _places(body: _Body, data: Any, counts: Numbers) -> Numbers:
+def _places(body: _Body, counts: Numbers) -> Numbers:
     """Return the place of each record; its length is its first field."""
-    most = int(counts.max())
-    if len(counts) >= _MANY_BATCHES and counts.sum() >= _MANY_BATCHES * most:
-        return _places_in_step(data, body.starts, body.ends, counts)
-    return _places_one_by_one(body.data, body.starts.tolist(), body.ends.tolist(), counts.tolist())
-
-
-def _places_in_step(data: Any, starts: Numbers, ends: Numbers, counts: Numbers) -> Numbers:
-    slots = np.cumsum(counts) - counts
-    places: Numbers = np.empty(int(counts.sum()), np.int64)
-    at = starts
-    step = 0
-    while len(at):
-        places[slots + step] = at
-        length, at = varints(data, at)
-        at = at + length
-        step += 1
-        unfinished = counts > step
-        runs_past_end = (length < 0).any() or (at > ends).any()
-        if runs_past_end or (at != ends)[~unfinished].any():
-            raise CorruptBatch("a record runs past the end of its batch")
-        if not unfinished.all():
-            at, slots = at[unfinished], slots[unfinished]
-            ends, counts = ends[unfinished], counts[unfinished]
-    return places
-
-
-def _places_one_by_one(
-    data: Bytes, starts: list[int], ends: list[int], counts: list[int]
-) -> Numbers:
+    data = body.data
     places: list[int] = []
     add = places.append
-    for start, end, count in zip(starts, ends, counts, strict=True):
+    bounds = zip(body.starts.tolist(), body.ends.tolist(), counts.tolist(), strict=True)
+    for start, end, count in bounds:
         at = start
         for _ in range(count):
             add(at)
@@ -321,15 +246,14 @@ def _places_one_by_one(
     return np.array(places, np.int64)
 
 
-def _headers(body: Bytes, fields: _Fields) -> Any:
+def _headers(body: Bytes, starts: Numbers, ends: Numbers) -> Any:
     """Return the headers of each record, which are read one by one: mostly they are those of the
     record before.
     """
     data = bytes(body)
     headers = []
-    starts, ends = fields.headers_start.tolist(), fields.end.tolist()
     of_record, header_bytes = None, b""
-    for start, end in zip(starts, ends, strict=True):
+    for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
         if header_bytes != data[start:end]:
             header_bytes = data[start:end]
             read, after = read_headers(header_bytes, 0)

@@ -85,15 +85,6 @@ class LogReader:
         """
         return self._next((topic, partition))
 
-    def records(self) -> Iterator[tuple[TopicPartition, Records]]:
-        """Yield the records as they arrive, without the columns that only Spark needs.
-
-        :raises ReadError: records are lost, or did not arrive in time
-        """
-        while (piece := self._take(None)) is not None:
-            for records in self._decode(piece):
-                yield piece.key, records
-
     def _next(self, key: TopicPartition | None) -> Any | None:
         while True:
             batch = next(self._decoded.get(key, iter(())), None)

@@ -9,8 +9,6 @@ from typing import NamedTuple, TypeVar
 from headrace.client.offsets import READ_COMMITTED, READ_UNCOMMITTED
 from headrace.spark.errors import SourceError
 
-T = TypeVar("T")
-
 DEFAULT_TIMEOUT_MS = 60_000
 DEFAULT_BUFFER_BYTES = 32 * 1024 * 1024
 
@@ -30,6 +28,19 @@ class OffsetRange(NamedTuple):
     partition: int
     start: int
     end: int
+
+
+class AcquiredOffsets(NamedTuple):
+    """An :class:`OffsetRange` that a member of a share group has acquired."""
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+    delivery_count: int
+
+
+R = TypeVar("R", OffsetRange, AcquiredOffsets)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,29 +74,28 @@ class ReadOptions:
 DEFAULTS = ReadOptions()
 
 
-def split_evenly(ranges: Sequence[tuple[T, int, int]], most: int) -> list[list[tuple[T, int, int]]]:
+def split_evenly(ranges: Sequence[R], most: int) -> list[list[R]]:
     """Divide ranges of offsets into as few tasks as possible, of about equal size.
 
     Ranges keep their order. A task may hold a part of a range, or parts of several.
 
-    :param ranges: what the range is of, its first offset and its exclusive end
     :param most: the largest number of offsets of a task
-    :returns: the parts of each task
     """
-    total = sum(max(0, end - start) for _, start, end in ranges)
+    total = sum(max(0, r.end - r.start) for r in ranges)
     if not total:
         return []
     task_count = -(-total // most)
     task_size = -(-total // task_count)
-    tasks: list[list[tuple[T, int, int]]] = []
+    tasks: list[list[R]] = []
     room = 0
-    for of, start, end in ranges:
-        while start < end:
+    for r in ranges:
+        start = r.start
+        while start < r.end:
             if not room:
                 tasks.append([])
                 room = task_size
-            part_end = min(end, start + room)
-            tasks[-1].append((of, start, part_end))
-            room -= part_end - start
-            start = part_end
+            end = min(r.end, start + room)
+            tasks[-1].append(r._replace(start=start, end=end))
+            room -= end - start
+            start = end
     return tasks

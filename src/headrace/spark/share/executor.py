@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,7 @@ from headrace.protocol.partitions import TopicPartition
 from headrace.spark.errors import one_line_errors
 from headrace.spark.option_parsing import KafkaOptions
 from headrace.spark.reader import log_reader
-from headrace.spark.reader.ranges import OffsetRange, ReadOptions, split_evenly
+from headrace.spark.reader.ranges import AcquiredOffsets, OffsetRange, ReadOptions, split_evenly
 
 from .outcomes import RECEIPT_COLUMN
 
@@ -26,9 +25,9 @@ class ShareInputPartition(InputPartition):
     :ivar receipt: text of the column ``receipt``
     """
 
-    value: Sequence[AcquiredRange]
+    value: Sequence[AcquiredOffsets]
 
-    def __init__(self, ranges: Sequence[AcquiredRange], receipt: str) -> None:
+    def __init__(self, ranges: Sequence[AcquiredOffsets], receipt: str) -> None:
         super().__init__(ranges)
         self.receipt = receipt
 
@@ -40,14 +39,12 @@ def split(
 
     A task may hold a part of a topic partition, or parts of several.
     """
-    ordered = sorted(ranges, key=lambda r: (r.topic, r.partition, r.first_offset))
-    bounds = [(r, r.first_offset, r.last_offset + 1) for r in ordered]
+    offsets = sorted(
+        AcquiredOffsets(r.topic, r.partition, r.first_offset, r.last_offset + 1, r.delivery_count)
+        for r in ranges
+    )
     return [
-        ShareInputPartition(
-            [replace(r, first_offset=start, last_offset=end - 1) for r, start, end in parts],
-            receipt,
-        )
-        for parts in split_evenly(bounds, records_per_task)
+        ShareInputPartition(parts, receipt) for parts in split_evenly(offsets, records_per_task)
     ]
 
 
@@ -62,12 +59,11 @@ def read(
 
     :raises SourceError: a broker refuses, or has not delivered for a minute
     """
-    ranges = []
     counts: dict[TopicPartition, list[tuple[int, int]]] = {}
     for r in partition.value:
-        ranges.append(OffsetRange(r.topic, r.partition, r.first_offset, r.last_offset + 1))
-        counts.setdefault((r.topic, r.partition), []).append((r.first_offset, r.delivery_count))
+        counts.setdefault((r.topic, r.partition), []).append((r.start, r.delivery_count))
     runs = {key: np.array(sorted(of_key), np.int64).T for key, of_key in counts.items()}
+    ranges = [OffsetRange(*r[:4]) for r in partition.value]
     options = ReadOptions(headers=headers, skip_lost=True)
     with one_line_errors():
         for batch in log_reader.read(kafka, ranges, options):
