@@ -57,7 +57,7 @@ setup: $(STAMP)
 $(STAMP): pyproject.toml constraints.txt scripts/make-venv
 	@scripts/make-venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[spark,demo,dev]'
-	@$(BIN)/python -m headrace.spark.compile_pyspark > /dev/null
+	@scripts/compile-pyspark $(BIN)/python
 	@touch $@
 
 # Java's class data sharing: Spark's JVMs start with half the CPU time.

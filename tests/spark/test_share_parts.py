@@ -248,9 +248,7 @@ async def test_the_socket_is_in_a_folder_that_spark_removes_if_its_path_is_short
         assert os.listdir(long) == []
 
 
-@pytest.mark.parametrize(
-    "place", ["10.0.0.7:4711", "a.b:1", "[fe80::1]:4711", "/t/s"]
-)
+@pytest.mark.parametrize("place", ["10.0.0.7:4711", "a.b:1", "[fe80::1]:4711", "/t/s"])
 def test_a_receipt_is_text(place: str) -> None:
     address = Address(place, "ab" * 16)
     assert Address.parse(str(address)) == address
