@@ -25,8 +25,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
 from bench.spark_application import drained, idle_trigger_ms, print_measured, session, start
-from headrace.spark.ordered.source import OrderedDataSource
-from headrace.spark.ordered.stream_reader import OrderedStreamReader
+from headrace.spark.ordered.source import OrderedDataSource, OrderedStreamReader
 from headrace.spark.reader.log_reader import read
 from tests.support import unique
 

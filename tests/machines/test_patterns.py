@@ -18,8 +18,7 @@ from headrace.client.records import Record
 from headrace.patterns import InvalidPattern, matches, occurs
 from headrace.security.principal_mapping import InvalidRules, PrincipalMapping
 from headrace.spark.errors import SourceError
-from headrace.spark.option_parsing import UserOptions
-from headrace.spark.subscription import Subscription, existing_topics
+from headrace.spark.option_parsing import Subscription, UserOptions
 
 SLOW = r"([a-z0-9]+[-_.]?)+"
 """Python's re tries 2**40 ways to match it."""
@@ -50,7 +49,7 @@ def test_no_name_takes_long() -> None:
     assert not LetterFilter(reason=f"^{SLOW}$").selects(letter)
     topics = {NAME: SimpleNamespace(is_internal=False)}
     cluster: Any = SimpleNamespace(all_topics=lambda: asyncio.sleep(0, topics))
-    assert asyncio.run(existing_topics(cluster, Subscription(pattern=SLOW))) == {}
+    assert asyncio.run(Subscription(pattern=SLOW).existing(cluster)) == {}
     assert PrincipalMapping(f"RULE:{SLOW}/x/,DEFAULT").name_of(NAME) == NAME
 
 

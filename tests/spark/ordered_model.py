@@ -10,7 +10,7 @@ import numpy as np
 
 from headrace.ordered import OrderedMerge, Readiness
 from headrace.protocol.partitions import TopicPartition
-from headrace.spark.ordered.cuts import Inputs
+from headrace.spark.ordered.plan import Inputs
 
 
 @dataclass

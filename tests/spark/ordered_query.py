@@ -9,8 +9,7 @@ from typing import Any
 from pyspark.sql.datasource import InputPartition
 
 from headrace.spark.ordered.options import OrderedOptions
-from headrace.spark.ordered.source import OrderedReader
-from headrace.spark.ordered.stream_reader import JsonOffsets, OrderedStreamReader
+from headrace.spark.ordered.source import JsonOffsets, OrderedReader, OrderedStreamReader
 from tests.spark.ordered_topics import Place, Topics
 
 

@@ -11,8 +11,7 @@ import pytest
 from headrace.client import Cluster
 from headrace.client.sasl import Sasl
 from headrace.spark.errors import SourceError
-from headrace.spark.option_parsing import KafkaOptions, UserOptions
-from headrace.spark.subscription import Subscription, existing_topics
+from headrace.spark.option_parsing import KafkaOptions, Subscription, UserOptions
 
 SERVER = {"kafka.bootstrap.servers": "127.0.0.1:9092"}
 PATTERN_NAMES = ("at1", "t1", "t11", "t2", "t3")
@@ -79,7 +78,7 @@ def test_a_pattern_matches_whole_names() -> None:
     topics = {name: SimpleNamespace(is_internal=name == "t3") for name in PATTERN_NAMES}
     cluster: Any = SimpleNamespace(all_topics=lambda: asyncio.sleep(0, topics))
     subscription = given(subscribePattern="t[0-9]").subscription()
-    assert list(asyncio.run(existing_topics(cluster, subscription))) == ["t1", "t2"]
+    assert list(asyncio.run(subscription.existing(cluster))) == ["t1", "t2"]
     assert given(subscribe="b, a,b").subscription() == Subscription(("b", "a"))
     assert given().subscription(required=False) == Subscription()
 

@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from headrace.spark.ordered.stream_reader import JsonOffsets
+from headrace.spark.ordered.source import JsonOffsets
 from tests.clients.compacted import CompactedTopic
 from tests.spark.ordered_query import Query, batch
 from tests.spark.ordered_topics import Topics

@@ -7,10 +7,9 @@ import random
 import pytest
 
 from headrace.spark.ordered.broker_log import BrokerLog
-from headrace.spark.ordered.cuts import Inputs, Offsets
 from headrace.spark.ordered.executor import TaskWork, offset_ranges, read
 from headrace.spark.ordered.options import OrderedOptions
-from headrace.spark.ordered.plan import Pacing, plan
+from headrace.spark.ordered.plan import Inputs, Offsets, Pacing, plan
 from headrace.spark.ordered.positions import all_partitions, tasks_of
 from tests.spark.ordered_topics import Place, Topics
 from tests.support import RUN_SEED

@@ -18,7 +18,7 @@ from headrace.spark.ordered.progress import ReportServer, TaskCounts, send_repor
 READER = """
 import time
 from headrace.spark.ordered.options import OrderedOptions
-from headrace.spark.ordered.stream_reader import OrderedStreamReader
+from headrace.spark.ordered.source import OrderedStreamReader
 
 given = {"kafka.bootstrap.servers": "127.0.0.1:9", "subscribe": "weather"}
 reader = OrderedStreamReader(OrderedOptions.parse(given, streaming=True))

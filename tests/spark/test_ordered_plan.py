@@ -10,10 +10,9 @@ from hypothesis import strategies as st
 
 from headrace.ordered import OrderedMerge
 from headrace.protocol.partitions import TopicPartition
-from headrace.spark.ordered import cuts
-from headrace.spark.ordered.cuts import Inputs
+from headrace.spark.ordered import plan as plan_module
 from headrace.spark.ordered.executor import ChunkMerge
-from headrace.spark.ordered.plan import Pacing, plan, slices
+from headrace.spark.ordered.plan import Inputs, Pacing, plan, slices
 from tests.spark.ordered_model import BruteForce, SimulatedLog, merged
 
 
@@ -189,7 +188,7 @@ def test_a_caught_up_partition_holds_the_others_until_its_deadline() -> None:
 
 
 def test_a_long_range_is_not_searched_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cuts, "SCAN_RECORDS", 100)
+    monkeypatch.setattr(plan_module, "SCAN_RECORDS", 100)
     log, inputs = even(1000)
     # The largest timestamps are those of markers, as with transactions of old records.
     for partition in inputs.partitions:

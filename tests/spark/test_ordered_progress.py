@@ -29,7 +29,7 @@ TIMEOUT_MS = 30_000
 def cluster_thread(bootstrap_servers: str) -> Iterator[ClusterThread]:
     made = ClusterThread(KafkaOptions(bootstrap_servers))
     yield made
-    made.close()
+    made.close(last=made.cluster.close())
 
 
 def test_offsets_are_committed_while_the_group_has_no_members(
@@ -44,7 +44,7 @@ def test_offsets_are_committed_while_the_group_has_no_members(
     places = [(name, partition) for name in topics.names for partition in topics.numbers]
 
     def committed() -> dict[tuple[str, int], int]:
-        answers = cluster_thread.call(committed_offsets(cluster_thread.cluster, {group_id: places}))
+        answers = cluster_thread.run(committed_offsets(cluster_thread.cluster, {group_id: places}))
         return {partition: at.offset for partition, at in raised(answers)[group_id].items()}
 
     committer = GroupProgress(cluster_thread, group_id)
@@ -66,13 +66,13 @@ def test_offsets_are_committed_while_the_group_has_no_members(
         assert committed() == {places[0]: 7, places[3]: 0}
         assert f"group '{group_id}' has consumers of its own" in caplog.text
         with pytest.raises(SourceError, match="has consumers that commit offsets themselves"):
-            cluster_thread.call(check_group(cluster_thread.cluster, group_id))
+            cluster_thread.run(check_group(cluster_thread.cluster, group_id))
     finally:
         consumer.close()
 
     committer.commit({places[0]: 8, places[1]: 3})
     assert committed() == {places[0]: 8, places[1]: 3, places[3]: 0}
-    cluster_thread.call(check_group(cluster_thread.cluster, group_id))
+    cluster_thread.run(check_group(cluster_thread.cluster, group_id))
 
 
 def test_a_share_group_has_no_offsets_to_commit(
@@ -88,7 +88,7 @@ def test_a_share_group_has_no_offsets_to_commit(
     with pytest.raises(
         SourceError, match="is a share group, which has no offsets to commit: choose another"
     ):
-        cluster_thread.call(check_group(cluster_thread.cluster, group_id))
+        cluster_thread.run(check_group(cluster_thread.cluster, group_id))
 
 
 @pytest.mark.parametrize("commits", [True, False])
@@ -98,7 +98,7 @@ def test_offsets_of_an_open_transaction_are_waited_for(
     topics = Topics.create(bootstrap_servers, 1)
     place = (topics.names[0], 0)
     cluster = cluster_thread.cluster
-    cluster_thread.call(commit_offsets(cluster, group_id, {place: 3}))
+    cluster_thread.run(commit_offsets(cluster, group_id, {place: 3}))
     producer = Producer({"bootstrap.servers": bootstrap_servers, "transactional.id": unique("txn")})
     producer.init_transactions(TIMEOUT_MS / 1000)
     producer.begin_transaction()
@@ -116,7 +116,7 @@ def test_offsets_of_an_open_transaction_are_waited_for(
         return answers[group_id]
 
     asked = threading.Event()
-    refusal = cluster_thread.call(committed(1.0))
+    refusal = cluster_thread.run(committed(1.0))
     assert isinstance(refusal, ClientError)
 
     with ThreadPoolExecutor(1) as pool:

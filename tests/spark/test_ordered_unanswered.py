@@ -12,7 +12,7 @@ import pytest
 from headrace.client import ClientError, ConnectionFailed
 from headrace.client.connection import Connection
 from headrace.spark.errors import SourceError
-from headrace.spark.ordered import stream_reader
+from headrace.spark.ordered import source
 from tests.spark.ordered_query import Query
 from tests.spark.ordered_topics import Place, Topics
 
@@ -89,7 +89,7 @@ def test_a_run_reads_everything_or_fails_whichever_requests_are_lost(
 def test_a_run_whose_leaders_have_stopped_answering_fails(
     topics: Topics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stream_reader, "_UNREADABLE_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(source, "_UNREADABLE_TIMEOUT_S", 0.2)
     query = Query(topics, maxOffsetsPerTrigger=40)
     query.reader.prepareForTriggerAvailableNow()
 

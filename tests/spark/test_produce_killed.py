@@ -27,11 +27,10 @@ PROGRAM = """
 import os, signal, sys
 import pyarrow as pa
 from headrace.spark.produce import sink
-from headrace.spark.produce.commits import KafkaCommitLog
-from headrace.spark.produce.transactions import OpenTransactions
+from headrace.spark.produce.commits import KafkaCommitLog, OpenTransactions
 from headrace.spark.produce.options import ProduceOptions
 from headrace.spark.produce.records import RecordProducer
-from headrace.spark.produce.transactions import QueryRun, Task
+from headrace.spark.produce.sink import WriteTask
 from tests.spark.test_produce_killed import BATCHES, ROWS, TASKS
 
 servers, topic, commit_topic, prefix = sys.argv[1:]
@@ -76,10 +75,9 @@ OpenTransactions.commit = commit_in_turn
 
 def micro_batch(query, run, number):
     writer = sink.StreamProduceWriter(options, None)
-    sink.current_run = lambda: QueryRun(query, run)
     messages = []
     for task in range(TASKS):
-        sink.current_task = lambda: Task(task, 0)
+        sink.current_task = lambda _: WriteTask(query, run, task, 0)
         rows = [f"{query} {number} {task} {row}" for row in range(ROWS)]
         messages.append(writer.write(iter([pa.RecordBatch.from_pydict({"value": rows})])))
     writer.commit(messages, number)

@@ -143,7 +143,9 @@ class Reader:
         outcomes = requested(request)
         self.applied += outcomes
         return {
-            "counts": {"accept": sum(min(o.last_offset, 9) - o.first_offset + 1 for o in outcomes)}
+            "counts": {
+                "accepted": sum(min(o.last_offset, 9) - o.first_offset + 1 for o in outcomes)
+            }
         }
 
 

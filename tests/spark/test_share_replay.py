@@ -31,7 +31,7 @@ from headrace.spark.pyspark_capabilities import (
     stream_reader,
 )
 from headrace.spark.share import source
-from headrace.spark.share.acquisitions import Counts
+from headrace.spark.share.acquisitions import COUNTED
 from headrace.spark.share.options import ShareOptions
 from headrace.spark.share.outcomes import OutcomeWriter, deliver, requested
 from headrace.spark.share.source import ShareStreamReader
@@ -68,7 +68,7 @@ class Member:
     def __init__(self, group: Group) -> None:
         self.id = secrets.token_hex(4)
         self.receipt = ""
-        self.counts = Counts()
+        self.counts = dict.fromkeys(COUNTED, 0)
         self.held: list[int] = []
         self.has_joined = False
         self._group = group
@@ -83,7 +83,7 @@ class Member:
     async def _take_outcomes(self, request: Any) -> dict[str, Any]:
         outcomes = requested(request)
         offsets = {n for o in outcomes for n in range(o.first_offset, o.last_offset + 1)}
-        return {"counts": {"accept": self.accept(offsets)}}
+        return {"counts": {"accepted": self.accept(offsets)}}
 
     def accept(self, offsets: Iterable[int]) -> int:
         done = set(offsets) & set(self.held)
@@ -366,7 +366,7 @@ def test_a_reader_that_stood_still_answers_what_has_arrived_meanwhile(
 
 async def _stand_still(waits_for: str) -> None:
     async def answer(request: Any) -> dict[str, Any]:
-        return {"counts": {"accept": 7}}
+        return {"counts": {"accepted": 7}}
 
     server = DriverServer(answer, 1000)
     address = await server.listen_at("127.0.0.1")
@@ -383,6 +383,6 @@ async def _stand_still(waits_for: str) -> None:
     loop.call_soon(connection.feed_data, request[before:])
     loop.time = lambda: clock() + 2 * driver_server.TIMEOUT_S  # type: ignore[method-assign]
     await serving
-    assert answers.sent == driver_server.line({"counts": {"accept": 7}})
+    assert answers.sent == driver_server.line({"counts": {"accepted": 7}})
     assert answers.closed.is_set()
     server.close()

@@ -9,23 +9,22 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from types import MappingProxyType
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaException
+from confluent_kafka import KafkaException, Producer
 
-from headrace.client import Cluster
+from headrace.client import Cluster, TopicMetadata
 from headrace.client.cluster import parse_bootstrap
 from headrace.client.config import ClientConfig, read_config
-from headrace.client.errors import UnsupportedSetting
+from headrace.client.errors import UnknownTopic, UnsupportedSetting
 from headrace.client.java_properties import from_java
-from headrace.patterns import InvalidPattern, compiled
+from headrace.patterns import InvalidPattern, compiled, matches
 
 from .errors import SourceError
-from .subscription import Subscription
 
 # Options that Spark itself passes to every source and sink.
 _SPARK_OPTIONS = {"path", "checkpointlocation", "queryname", "outputmode"}
@@ -55,19 +54,17 @@ class KafkaOptions:
     def check(
         self,
         check_cluster: Callable[[Cluster], Coroutine[Any, Any, object]],
-        make_client: Callable[..., Any] = Consumer,
-        config: Mapping[str, Any] = MappingProxyType({"group.id": "check"}),
+        config: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
         """Validate the settings without connecting, then what the cluster has.
 
-        :param make_client: makes a client of librdkafka that has them
-        :param config: its other settings
+        :param config: other settings of librdkafka
         :raises SourceError: librdkafka or headrace's own client does not accept a setting; or an
             error of ``check_cluster``
         """
         self.connections()  # first, because its errors about files are clearer than librdkafka's
         try:
-            make_client({**self.librdkafka, **config, "log_level": "0"}, logger=None)
+            Producer({**self.librdkafka, **config, "log_level": "0"}, logger=None)
         except KafkaException as refusal:
             raise SourceError(
                 f"librdkafka does not accept an option kafka.*: {refusal.args[0].str()}"
@@ -119,19 +116,71 @@ class KafkaOptions:
         return self.connections(timeout_ms=timeout_ms).cluster()
 
 
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """The topics of a query: either names (``subscribe``) or a pattern (``subscribePattern``).
+
+    :param topics: names in the order in which the user gave them; empty with a pattern
+    :param pattern: a regular expression (RE2's) that must match whole names; never Kafka's internal
+        topics
+    """
+
+    topics: tuple[str, ...] = ()
+    pattern: str | None = None
+
+    async def existing(self, cluster: Cluster) -> dict[str, TopicMetadata]:
+        """Return the subscribed topics that exist, by name; possibly none.
+
+        :raises ClientError: the cluster does not answer
+        """
+        if self.pattern is None:
+            return await cluster.existing_topics(self.topics)
+        return {
+            name: topic
+            for name, topic in (await cluster.all_topics()).items()
+            if not topic.is_internal and matches(self.pattern, name)
+        }
+
+    async def complete(self, cluster: Cluster) -> dict[str, TopicMetadata]:
+        """Return the subscribed topics by name.
+
+        :raises ClientError: a named topic does not exist, or the cluster does not answer
+        :raises SourceError: no topic matches the pattern
+        """
+        topics = await self.existing(cluster)
+        self.check(topics)
+        return topics
+
+    def check(self, existing: Collection[str]) -> None:
+        """Check that the topics that exist are all that were named.
+
+        :raises UnknownTopic: a named topic is missing
+        :raises SourceError: no topic matches the pattern
+        """
+        for name in self.topics:
+            if name not in existing:
+                raise UnknownTopic(name)
+        if not existing:
+            raise SourceError(
+                f"no topic matches the pattern '{self.pattern}': "
+                "create one first, or correct the pattern"
+            )
+
+
 class UserOptions:
     """The options that a user gave to a source. Names are matched whatever their case.
 
-    :param known: names that the source accepts, spelled as in the documentation; ``kafka.*`` is
-        always accepted
+    :param known: names that the source accepts, spelled as in the documentation
+    :param prefixes: beginnings of other names that it accepts; ``kafka.*`` is always accepted
     :raises SourceError: a name is unknown
     """
 
-    def __init__(self, options: Mapping[str, str], known: Iterable[str]) -> None:
+    def __init__(self, options: Mapping[str, str], known: Iterable[str], *prefixes: str) -> None:
         self._given = {name.lower(): str(value) for name, value in options.items()}
         spelling = {name.lower(): name for name in known}
         for name in self._given:
-            if name in spelling or name in _SPARK_OPTIONS or name.startswith(_KAFKA_PREFIX):
+            is_prefixed = name.startswith((_KAFKA_PREFIX, *prefixes))
+            if name in spelling or name in _SPARK_OPTIONS or is_prefixed:
                 continue
             nearest = get_close_matches(name, spelling, n=1)
             if nearest:
@@ -184,6 +233,10 @@ class UserOptions:
         if value not in choices:
             raise SourceError(f"option {name} is '{self.text(name)}': use {', '.join(choices)}")
         return value
+
+    def prefixed(self, prefix: str) -> dict[str, str]:
+        """Return the options whose names begin with a prefix, with their whole names."""
+        return {name: value for name, value in self._given.items() if name.startswith(prefix)}
 
     def listed(self, name: str) -> tuple[str, ...]:
         """Return the elements of a comma-separated list, without blank ones."""
@@ -243,9 +296,8 @@ class UserOptions:
             raise SourceError(f"option kafka.bootstrap.servers: {error}") from None
         given = {
             name.removeprefix(_KAFKA_PREFIX): value
-            for name, value in self._given.items()
-            if name.startswith(_KAFKA_PREFIX)
-            and name not in ("kafka.bootstrap.servers", "kafka.group.id")
+            for name, value in self.prefixed(_KAFKA_PREFIX).items()
+            if name not in ("kafka.bootstrap.servers", "kafka.group.id")
         }
         try:
             librdkafka = from_java(given)

@@ -104,7 +104,7 @@ def group_points(events: DataFrame, kafka: KafkaOptions, times_ms: range) -> Dat
     :raises ClientError: the cluster does not answer
     """
     thread = shared_cluster_thread(kafka)
-    topics = thread.call(thread.cluster.all_topics()).values()
+    topics = thread.run(thread.cluster.all_topics()).values()
     steps = _steps(events, [(topic.topic_id.bytes, topic.name) for topic in topics], times_ms)
     largest_or_sum = (
         (F.max if name == "time_lag_s" else F.sum)(name).alias(name) for name in _NUMBERS
@@ -238,7 +238,7 @@ def _points(
             rows = batch.slice(first, rows_at_once).to_pylist()
             partitions = {(row["topic"], row["partition"]) for row in rows}
             with one_line_errors():
-                ends = thread.call(_ends(thread.cluster, times_ms, partitions))
+                ends = thread.run(_ends(thread.cluster, times_ms, partitions))
             numbers = []
             for row in rows:
                 position, commits = positions(row["steps"], points)

@@ -99,7 +99,7 @@ class GroupHistoryReader(DataSourceReader):
         """Divide the internal topics into tasks."""
         with one_line_errors():
             thread = shared_cluster_thread(self._kafka)
-            ranges = thread.call(_ranges(thread.cluster))
+            ranges = thread.run(_ranges(thread.cluster))
         return [_HistoryPartition(parts) for parts in split_evenly(ranges, self._records_per_task)]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:

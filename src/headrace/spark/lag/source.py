@@ -217,7 +217,7 @@ def plan(options: LagOptions) -> list[LagPartition]:
     snapshot_time_ms = time.time_ns() // 1_000_000
     with one_line_errors():
         thread = shared_cluster_thread(options.kafka)
-        groups, warnings = thread.call(select_groups(thread.cluster, options.query))
+        groups, warnings = thread.run(select_groups(thread.cluster, options.query))
     _warn(warnings)
     step = options.groups_per_task
     return [
@@ -236,7 +236,7 @@ def read(options: LagOptions, partition: LagPartition) -> Iterator[pa.RecordBatc
         snapshots: Any = parts(
             thread.cluster, partition.groups, options.query, partition.snapshot_time_ms
         )
-        while (part := thread.call(anext(snapshots, None))) is not None:
+        while (part := thread.run(anext(snapshots, None))) is not None:
             _warn(part.warnings)
             yield from record_batches(part)
 

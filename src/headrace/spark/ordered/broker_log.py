@@ -1,13 +1,13 @@
 """Questions of the driver of ``kafka-ordered`` to the brokers.
 
 There are few requests: a Metadata once in a while, and one ListOffsets per broker and question.
-Records are fetched only where :mod:`headrace.spark.ordered.cuts` has to check a hint.
+Records are fetched only where :mod:`headrace.spark.ordered.plan` has to check a hint.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 from uuid import UUID
@@ -31,7 +31,6 @@ from headrace.protocol.partitions import TopicPartition
 from headrace.spark.reader.cluster_thread import shared_cluster_thread
 from headrace.spark.reader.log_reader import LogReader
 from headrace.spark.reader.ranges import OffsetRange
-from headrace.spark.subscription import check_complete, existing_topics
 
 from .options import OrderedOptions
 
@@ -55,6 +54,8 @@ class BrokerLog:
     Connects when it is first asked.
 
     :ivar thread: the connections to the cluster
+    :ivar replaced: topics that were deleted, or got another id; to be cleared by whoever gives up
+        the positions in them
     """
 
     def __init__(self, options: OrderedOptions) -> None:
@@ -63,7 +64,7 @@ class BrokerLog:
         self._leaders = Leaders(self.thread.cluster)
         self._topics: dict[str, int] = {}
         self._ids: dict[str, UUID] = {}
-        self._replaced: set[str] = set()
+        self.replaced: set[str] = set()
         self._metadata_at_s: float | None = None
 
     def topics(self) -> Mapping[str, int]:
@@ -77,21 +78,17 @@ class BrokerLog:
         now_s = time.monotonic()
         age_s = self._options.metadata_age_ms / 1000
         if self._metadata_at_s is None or now_s - self._metadata_at_s >= age_s:
-            self._refresh_metadata()
+            subscription = self._options.subscription
+            found = self.thread.run(subscription.existing(self.thread.cluster))
+            names = subscription.topics or sorted(found)
+            self._topics = {name: len(found[name].leaders) for name in names if name in found}
+            self._leaders.topics = dict(found)
+            for name, topic_id in self._ids.items():
+                if name not in found or found[name].topic_id != topic_id:
+                    self.replaced.add(name)
+            self._ids = {name: topic.topic_id for name, topic in found.items()}
             self._metadata_at_s = now_s
         return self._topics
-
-    def _refresh_metadata(self) -> None:
-        subscription = self._options.subscription
-        found = self.thread.call(existing_topics(self.thread.cluster, subscription))
-        names = subscription.topics or sorted(found)
-        self._topics = {name: len(found[name].leaders) for name in names if name in found}
-        self._leaders.topics = dict(found)
-        ids = {name: topic.topic_id for name, topic in found.items()}
-        self._replaced |= {
-            name for name, topic_id in self._ids.items() if ids.get(name) != topic_id
-        }
-        self._ids = ids
 
     def complete_topics(self) -> Mapping[str, int]:
         """Return the same as :meth:`topics`, if all subscribed topics exist.
@@ -100,21 +97,12 @@ class BrokerLog:
         :raises SourceError: no topic matches the pattern
         """
         topics = self.topics()
-        check_complete(topics, self._options.subscription)
+        self._options.subscription.check(topics)
         return topics
 
     def expire_metadata(self) -> None:
         """Ask for metadata again when they are next needed."""
         self._metadata_at_s = None
-
-    @property
-    def replaced(self) -> Collection[str]:
-        """Topics that were deleted, or got another id, since :meth:`accept_replaced`."""
-        return self._replaced
-
-    def accept_replaced(self) -> None:
-        """Forget replaced topics, after positions in them have been given up."""
-        self._replaced.clear()
 
     def starts(self, partitions: Sequence[TopicPartition]) -> Offsets:
         """Return the first offset of each log."""
@@ -175,7 +163,7 @@ class BrokerLog:
 
     def committed(self, group_id: str, partitions: Sequence[TopicPartition]) -> Offsets:
         """Return the group's committed offsets, of the partitions that have one."""
-        answers = self.thread.call(
+        answers = self.thread.run(
             committed_offsets(self.thread.cluster, {group_id: partitions}, require_stable=True)
         )
         return {partition: at.offset for partition, at in raised(answers)[group_id].items()}
@@ -212,7 +200,7 @@ class BrokerLog:
         """
         if isolation_level is None:
             isolation_level = self._options.reading.isolation_level
-        answers = self.thread.call(
+        answers = self.thread.run(
             list_offsets(
                 self.thread.cluster.within(_TIMEOUT_S),
                 timestamps,

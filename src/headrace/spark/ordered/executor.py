@@ -16,7 +16,7 @@ import pyarrow as pa
 from headrace.spark.errors import one_line_errors
 from headrace.spark.option_parsing import KafkaOptions
 from headrace.spark.ordered.broker_log import timestamps_ms
-from headrace.spark.ordered.cuts import Inputs
+from headrace.spark.ordered.plan import Inputs
 from headrace.spark.ordered.progress import ReportAddress, TaskCounts, send_report
 from headrace.spark.reader.log_reader import LogReader
 from headrace.spark.reader.ranges import OffsetRange, ReadOptions

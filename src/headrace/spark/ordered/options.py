@@ -9,9 +9,8 @@ from itertools import combinations
 
 from headrace.protocol.partitions import TopicPartition
 from headrace.spark.errors import SourceError
-from headrace.spark.option_parsing import KafkaOptions, UserOptions
+from headrace.spark.option_parsing import KafkaOptions, Subscription, UserOptions
 from headrace.spark.reader.ranges import ReadOptions
-from headrace.spark.subscription import Subscription
 
 EARLIEST, LATEST, COMMITTED = "earliest", "latest", "committed"
 OFFSET_NAMES = {-1: LATEST, -2: EARLIEST}

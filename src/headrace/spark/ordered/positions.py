@@ -14,7 +14,6 @@ from headrace.log_lines import get_logger
 from headrace.protocol.partitions import TopicPartition
 from headrace.spark.errors import SourceError
 from headrace.spark.ordered.broker_log import BrokerLog, Offsets
-from headrace.spark.ordered.cuts import Inputs, cut
 from headrace.spark.ordered.options import (
     COMMITTED,
     EARLIEST,
@@ -23,6 +22,7 @@ from headrace.spark.ordered.options import (
     Bound,
     OrderedOptions,
 )
+from headrace.spark.ordered.plan import Inputs, cut
 
 _log = get_logger(__name__)
 
@@ -180,13 +180,6 @@ class Readable:
     ends: Offsets
 
 
-class _Loss(NamedTuple):
-    """A loss, and what the query does about it with ``failOnDataLoss=false``."""
-
-    problem: str
-    remedy: str
-
-
 _CONTINUE, _RESTART = "continue without it", "read it from its start"
 
 
@@ -213,15 +206,12 @@ def detect_losses(
         # from their start at once, and not a second time later.
         log.expire_metadata()
         topics = log.topics()
-    losses: list[_Loss] = []
-    kept: Offsets = {}
-    for partition, offset in position.items():
-        loss = _loss(log, topics, partition, offset, ends.get(partition, offset))
-        if loss is None:
-            kept[partition] = offset
-        else:
-            losses.append(loss)
-    for problem, remedy in dict.fromkeys(losses):
+    losses = {
+        partition: _loss(log, topics, partition, offset, ends.get(partition, offset))
+        for partition, offset in position.items()
+    }
+    kept = {partition: position[partition] for partition, loss in losses.items() if loss is None}
+    for problem, remedy in dict.fromkeys(filter(None, losses.values())):
         if fail_on_data_loss:
             raise SourceError(
                 f"{problem}: set failOnDataLoss=false to {remedy}, "
@@ -249,13 +239,15 @@ def _ends_with_open_transactions(
 
 def _loss(
     log: BrokerLog, topics: Mapping[str, int], partition: TopicPartition, position: int, end: int
-) -> _Loss | None:
+) -> tuple[str, str] | None:
+    """Return what of a partition has been lost, and what the query does about it with
+    ``failOnDataLoss=false``.
+    """
     topic, number = partition
     if topic not in topics:
-        return _Loss(f"topic '{topic}' no longer exists or is not subscribed", _CONTINUE)
+        return f"topic '{topic}' no longer exists or is not subscribed", _CONTINUE
     if topic in log.replaced or number >= topics[topic]:
-        return _Loss(f"topic '{topic}' was deleted and created again", _RESTART)
+        return f"topic '{topic}' was deleted and created again", _RESTART
     if end < position:
-        problem = f"{topic}-{number} ends at {end}, before this query's position {position}"
-        return _Loss(problem, _RESTART)
+        return f"{topic}-{number} ends at {end}, before this query's position {position}", _RESTART
     return None

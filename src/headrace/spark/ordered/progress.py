@@ -58,7 +58,7 @@ class GroupProgress:
         changed = {p: offset for p, offset in offsets.items() if self._committed.get(p) != offset}
         if not changed or time.monotonic() < self._not_before_s:
             return
-        outcomes = self._thread.call(commit_offsets(self._thread.cluster, self._group_id, changed))
+        outcomes = self._thread.run(commit_offsets(self._thread.cluster, self._group_id, changed))
         errors = [
             error
             for error in outcomes.values()
@@ -175,12 +175,9 @@ class ReportServer:
         self._server.close()
 
     def _sum(self) -> TaskCounts:
-        counts = [self._before, *self._reports.values()]
-        return TaskCounts(
-            sum(task.records for task in counts),
-            sum(task.enforced for task in counts),
-            sum(task.late for task in counts),
-        )
+        counts = zip(self._before, *self._reports.values(), strict=True)
+        records, enforced, late, _ = map(sum, counts)
+        return TaskCounts(records, enforced, late)
 
     async def _add(self, request: Any) -> dict[str, Any]:
         batch, task, counts = request

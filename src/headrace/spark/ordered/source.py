@@ -1,9 +1,11 @@
-"""``format("kafka-ordered")``: the data source. See ``docs/spark.md``."""
+"""``format("kafka-ordered")``: the data source and its readers. See ``docs/spark.md``."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import (
@@ -14,27 +16,52 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from headrace.client import Cluster
+from headrace.client import Cluster, ConnectionFailed
 from headrace.client.errors import UnknownTopic
+from headrace.log_lines import get_logger
+from headrace.protocol.partitions import TopicPartition
+from headrace.spark.driver_server import exit_on_sigterm, ignore_sigterm
 from headrace.spark.errors import SourceError, one_line_errors
-from headrace.spark.ordered.broker_log import BrokerLog
-from headrace.spark.ordered.cuts import Inputs
-from headrace.spark.ordered.executor import TaskWork, offset_ranges, read
-from headrace.spark.ordered.options import OrderedOptions
-from headrace.spark.ordered.plan import slices
-from headrace.spark.ordered.positions import (
+from headrace.spark.pyspark_capabilities import (
+    HAS_ADMISSION_CONTROL,
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+    stream_reader,
+)
+from headrace.spark.reader.columns import spark_schema
+from headrace.spark.source_progress import refuse_checkpoint, without_progress
+from headrace.spark.worker_check import CheckedInExecutors
+
+from .broker_log import BrokerLog, Offsets
+from .executor import TaskWork, offset_ranges, read
+from .options import OrderedOptions
+from .plan import Inputs, Pacing, plan, slices
+from .positions import (
     all_partitions,
     check_equal_counts,
+    detect_losses,
     require_known,
     resolve,
     tasks_of,
 )
-from headrace.spark.ordered.progress import check_group
-from headrace.spark.ordered.stream_reader import OrderedStreamReader
-from headrace.spark.pyspark_capabilities import stream_reader
-from headrace.spark.reader.columns import SPARK_HEADERS, SPARK_SCHEMA
-from headrace.spark.subscription import existing_topics, subscribed_topics
-from headrace.spark.worker_check import CheckedInExecutors
+from .progress import GroupProgress, ReportServer, check_group
+
+_log = get_logger(__name__)
+
+_IDLE_INTERVAL_S = 0.05
+"""Shortest interval between questions to idle brokers. Spark asks for new data every 10 ms."""
+
+_RUN_ENDS_TIMEOUT_S = 10.0
+"""Time limit for finding the ends of a run with ``Trigger.AvailableNow``. After it the run fails;
+with ``maxTaskIdleMs=-1`` it begins without the partitions whose leader does not answer."""
+_UNREADABLE_TIMEOUT_S = 60.0
+"""Time to wait in a run with ``Trigger.AvailableNow`` for leaders that have stopped answering."""
+
+JsonOffsets = dict[str, dict[str, int]]
+"""Topic → partition → the next offset to read, as Spark's own Kafka source writes it. The order of
+the topics breaks ties between equal timestamps."""
 
 
 class OrderedDataSource(CheckedInExecutors, DataSource):
@@ -57,7 +84,7 @@ class OrderedDataSource(CheckedInExecutors, DataSource):
         options = self._parse(None)
         with one_line_errors():
             options.kafka.check(partial(_check, options))
-        return SPARK_SCHEMA + (f", {SPARK_HEADERS}" if options.include_headers else "")
+        return spark_schema(headers=options.include_headers)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the reader of a batch."""
@@ -76,9 +103,10 @@ class OrderedDataSource(CheckedInExecutors, DataSource):
 async def _check(options: OrderedOptions, cluster: Cluster) -> None:
     # With failOnDataLoss=false, a restarted query continues without a topic that no longer exists.
     # A new query checks its topics when it starts.
-    find_topics = subscribed_topics if options.fail_on_data_loss else existing_topics
+    topics_of = options.subscription
+    find_topics = topics_of.complete if options.fail_on_data_loss else topics_of.existing
     try:
-        topics = await find_topics(cluster, options.subscription)
+        topics = await find_topics(cluster)
         check_equal_counts({name: len(topic.leaders) for name, topic in topics.items()})
         if options.group_id is not None:
             await check_group(cluster, options.group_id)
@@ -124,3 +152,252 @@ class OrderedReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the records of one task. Runs in an executor."""
         return read(partition.value, self._options.kafka, self._options.reading)
+
+
+class OrderedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """The reader of one query, in a process of its own on the driver's host.
+
+    Its :meth:`read` runs in the executors. Spark's offsets are the position of each partition, so
+    the records of a micro-batch and their order follow from its offsets alone. Idle deadlines and
+    metrics live in this process and start anew with it.
+    """
+
+    def __init__(self, options: OrderedOptions) -> None:
+        self._options = options
+        self._log: BrokerLog | None = None
+        self._pacing = Pacing(options.max_task_idle_ms)
+        self._group: GroupProgress | None = None
+        self._reports: ReportServer | None = None
+        self._initial: JsonOffsets | None = None
+        self._run_ends: Offsets | None = None
+        """Ends of a run with ``Trigger.AvailableNow``."""
+        self._log_ends: Offsets = {}
+        """Ends of the logs, for the progress."""
+        self._readable_ends: Offsets = {}
+        """Ends up to which the last micro-batch might have read."""
+        self._position: Offsets = {}
+        self._unread: list[TopicPartition] = []
+        """Partitions that the last plan leaves unread, or whose end is unknown."""
+        self._planned_at_s = 0.0
+
+    def initialOffset(self) -> JsonOffsets:
+        """Return the offsets at which a new query starts."""
+        options = self._options
+        with one_line_errors():
+            log = self._open()
+            topics = log.complete_topics()
+            check_equal_counts(topics)
+            wanted = all_partitions(topics)
+            starts = resolve(log, options, options.start, wanted)
+            require_known(wanted, starts)
+        self._initial = _to_json(starts, topics)
+        return self._initial
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """Return the limit of ``maxOffsetsPerTrigger``."""
+        limit = self._options.max_offsets
+        return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
+
+    def latestOffset(self, start: JsonOffsets, limit: ReadLimit) -> JsonOffsets:
+        """Commit what lies before ``start``, and fix the end of the next micro-batch.
+
+        :raises SourceError: records are lost, or a broker refuses; or a leader does not answer for
+            too long in a run with ``Trigger.AvailableNow``
+        """
+        give_up_at_s = time.monotonic() + _UNREADABLE_TIMEOUT_S
+        # Returning `start` ends a run with Trigger.AvailableNow; before pyspark 4.2, it ends
+        # headrace.spark.drain.
+        must_read_all = self._run_ends is not None or not HAS_ADMISSION_CONTROL
+        with one_line_errors():
+            while True:
+                end = self._end_unless_unreachable(start, limit)
+                if end == start:
+                    time.sleep(max(0.0, self._planned_at_s + _IDLE_INTERVAL_S - time.monotonic()))
+                self._planned_at_s = time.monotonic()
+                if end != start or not (must_read_all and self._unread):
+                    return end
+                if self._run_ends is not None and time.monotonic() >= give_up_at_s:
+                    names = ", ".join(f"{topic}-{number}" for topic, number in sorted(self._unread))
+                    raise SourceError(
+                        f"cannot read on: the leaders of {names} have not answered for "
+                        f"{_UNREADABLE_TIMEOUT_S:.0f} s: check their brokers, then start the query "
+                        "again"
+                    )
+
+    def _end_unless_unreachable(self, start: JsonOffsets, limit: ReadLimit) -> JsonOffsets:
+        try:
+            self._commit(start)
+            return self._next_end(start, limit)
+        except ConnectionFailed as failure:
+            if self._run_ends is not None:
+                raise
+            _log.warning("no new micro-batch for now: %s", failure)
+            self._unread = list(_from_json(start))
+            return start
+
+    def partitions(self, start: JsonOffsets, end: JsonOffsets) -> Sequence[InputPartition]:
+        """Return the tasks of the micro-batch between two offsets."""
+        starts, ends = _from_json(start), _from_json(end)
+        reports = self._report_server()
+        address = reports.next_batch()
+        stream_times_ms = reports.stream_times_ms()
+        # With max.task.idle.ms=-1 no partition is waited for, so nothing counts as enforced.
+        counts_enforced = self._pacing.max_task_idle_ms >= 0
+        tasks = []
+        for task, partitions in tasks_of(ends).items():
+            inputs = Inputs(partitions, {p: starts.get(p, ends[p]) for p in partitions}, ends)
+            if not len(inputs):
+                continue
+            caught_up = tuple(
+                counts_enforced and p in self._readable_ends and ends[p] >= self._readable_ends[p]
+                for p in partitions
+            )
+            work = TaskWork(
+                task,
+                offset_ranges(inputs),
+                caught_up=caught_up,
+                stream_time_ms=stream_times_ms.get(task, -1),
+                reports=address,
+            )
+            tasks.append(InputPartition(work))
+        return tasks
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the records of one task. Runs in an executor."""
+        return read(partition.value, self._options.kafka, self._options.reading)
+
+    def commit(self, end: JsonOffsets) -> None:
+        """Commit a micro-batch that is done.
+
+        Spark calls this late; mostly :meth:`latestOffset` has committed it by then.
+        """
+        self._commit(end)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Read what the topics hold now, then end. Producers are not waited for."""
+        with one_line_errors():
+            log = self._open()
+            wanted = all_partitions(log.topics())
+            self._run_ends = _ends_within_timeout(log, wanted)
+            if self._options.max_task_idle_ms >= 0:
+                require_known(wanted, self._run_ends)
+                self._pacing = Pacing(0)
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        """Return ends, lags, waiting tasks and counts, for ``StreamingQuery.lastProgress``."""
+        if not self._log_ends:
+            return None
+        lags = {p: max(0, end - self._position.get(p, 0)) for p, end in self._log_ends.items()}
+        waiting = {
+            str(task): str(decision)
+            for task, decision in self._pacing.decisions.items()
+            if not decision.ready
+        }
+        totals = self._report_server().totals()
+        return {
+            "end": _to_json(self._log_ends),
+            "lag": _to_json(lags),
+            "waiting": waiting,
+            "records": totals.records,
+            "enforcedProcessing": totals.enforced,
+            "lateRecords": totals.late,
+        }
+
+    def stop(self) -> None:
+        """Stop listening for reports of tasks."""
+        reports, self._reports = self._reports, None
+        if reports is not None:
+            ignore_sigterm()
+            reports.close()
+
+    def _open(self) -> BrokerLog:
+        if self._log is None:
+            self._log = BrokerLog(self._options)
+            if self._options.group_id is not None:
+                self._group = GroupProgress(self._log.thread, self._options.group_id)
+        return self._log
+
+    def _report_server(self) -> ReportServer:
+        if self._reports is None:
+            self._reports = ReportServer(self._options.kafka.bootstrap_servers)
+            exit_on_sigterm()  # stop() removes the socket
+        return self._reports
+
+    def _commit(self, offsets: JsonOffsets) -> None:
+        self._open()
+        if self._group is not None and offsets != self._initial:
+            self._group.commit(_from_json(offsets))
+
+    def _next_end(self, start: JsonOffsets, limit: ReadLimit) -> JsonOffsets:
+        log = self._open()
+        readable = detect_losses(
+            log, _from_json(start), fail_on_data_loss=self._options.fail_on_data_loss
+        )
+        # The order breaks ties, and never changes while the query lives. A topic that is subscribed
+        # by name keeps its place while it does not exist.
+        named = self._options.subscription.topics
+        order = [topic for topic in start if topic in readable.topics or topic in named]
+        order += [topic for topic in readable.topics if topic not in start]
+        topics = {topic: readable.topics[topic] for topic in order if topic in readable.topics}
+        position, ends = readable.position, readable.ends
+        self._log_ends = dict(ends)
+        # A new partition starts with the micro-batch after this one, and its task waits for that:
+        # its first offset must be in Spark's log before anything is read.
+        partitions = all_partitions(topics)
+        new = log.starts([p for p in partitions if p not in position])
+        if self._run_ends is not None:
+            ends = {p: min(end, self._run_ends.get(p, position[p])) for p, end in ends.items()}
+        tasks = {
+            task: Inputs(
+                owned, {p: position[p] for p in owned}, {p: ends[p] for p in owned if p in ends}
+            )
+            for task, owned in tasks_of(partitions).items()
+            if all(p in position for p in owned)
+        }
+        max_offsets = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        now_ms = int(time.monotonic() * 1000)
+        for inputs in plan(log, self._pacing, tasks, now_ms, max_offsets).values():
+            position |= inputs.reached
+        self._position = position | new
+        self._readable_ends = ends
+        self._unread = [
+            partition
+            for partition, offset in self._position.items()
+            if (self._run_ends is None or offset < self._run_ends.get(partition, offset))
+            and offset < ends.get(partition, offset + 1)
+        ]
+        for partition, offset in self._position.items():
+            # The plan may have learned of later ends.
+            self._log_ends[partition] = max(offset, self._log_ends.get(partition, offset))
+        log.replaced.clear()
+        return _to_json(self._position, order)
+
+
+def _ends_within_timeout(log: BrokerLog, wanted: Sequence[TopicPartition]) -> Offsets:
+    """Return the ends of partitions, without those whose leader does not answer for a while."""
+    give_up_at_s = time.monotonic() + _RUN_ENDS_TIMEOUT_S
+    ends = log.ends(wanted)
+    while len(ends) < len(wanted) and time.monotonic() < give_up_at_s:
+        time.sleep(_IDLE_INTERVAL_S)
+        ends |= log.ends([partition for partition in wanted if partition not in ends])
+    return ends
+
+
+def _to_json(
+    offsets: Mapping[TopicPartition, int], order: Sequence[str] | Mapping[str, int] = ()
+) -> JsonOffsets:
+    found: JsonOffsets = {topic: {} for topic in order}
+    for (topic, partition), offset in sorted(offsets.items(), key=lambda item: item[0][1]):
+        found.setdefault(topic, {})[str(partition)] = offset
+    return found
+
+
+def _from_json(offsets: JsonOffsets) -> Offsets:
+    offsets = without_progress(offsets)  # of a checkpoint that an earlier pyspark has written
+    if not all(isinstance(by_partition, Mapping) for by_partition in offsets.values()):
+        refuse_checkpoint("kafka-ordered", offsets)
+    return {
+        (topic, int(partition)): offset
+        for topic, by_partition in offsets.items()
+        for partition, offset in by_partition.items()
+    }

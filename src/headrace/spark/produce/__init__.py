@@ -2,6 +2,5 @@
 
 Tasks write with librdkafka (:mod:`~headrace.spark.produce.records`), each in a transaction
 of its own if ``kafka.transactional.id.prefix`` is set. The driver then decides about all of them at
-once, with one record in a log of commits (:mod:`~headrace.spark.produce.commits`), and ends them
-(:mod:`~headrace.spark.produce.commits`).
+once, with one record in a log of commits, and ends them (:mod:`~headrace.spark.produce.commits`).
 """

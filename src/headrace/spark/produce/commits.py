@@ -24,16 +24,22 @@ from typing import Any, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from headrace.client import Cluster, RequestRefused
+from headrace.client import ClientError, Cluster, RequestRefused
+from headrace.client.errors import has_code, raised
 from headrace.client.offsets import READ_UNCOMMITTED, log_bounds
 from headrace.client.topics import NewTopic, create_topic
-from headrace.client.transactions import OpenTransaction
+from headrace.client.transactions import (
+    OpenTransaction,
+    abort_open_transactions,
+    end_transactions,
+    open_transactional_ids,
+    open_transactions,
+)
 from headrace.errors import ErrorCode
 from headrace.log_lines import get_logger
 from headrace.spark.errors import SourceError
 from headrace.spark.produce.options import ProduceOptions
 from headrace.spark.produce.records import described
-from headrace.spark.produce.transactions import OpenTransactions
 from headrace.spark.reader.cluster_thread import shared_cluster_thread
 from headrace.spark.reader.log_reader import read
 from headrace.spark.reader.ranges import OffsetRange, ReadOptions
@@ -103,10 +109,8 @@ def abort_batch(log: KafkaCommitLog, transactions: OpenTransactions, batch_id: i
     Spark calls this also after a commit that failed, be it before or after the decision.
     """
     decided = log.last()
-    if decided is None or decided.batch_id < batch_id:
-        transactions.abort_others(())
-    else:
-        transactions.abort_others(_ids(decided))
+    is_decided = decided is not None and decided.batch_id >= batch_id
+    transactions.abort_others(_ids(decided) if decided is not None and is_decided else ())
 
 
 def _ids(decided: Decision) -> list[str]:
@@ -158,7 +162,81 @@ def _describe_lost(decided: Decision, lost: Collection[OpenTransaction]) -> str:
     )
 
 
+# -- the cluster's side
+
 _log = get_logger(__name__)
+
+_ENDED_OTHERWISE = (
+    ErrorCode.PRODUCER_FENCED,
+    ErrorCode.INVALID_PRODUCER_EPOCH,
+    ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+    ErrorCode.INVALID_TXN_STATE,
+    ErrorCode.TRANSACTIONAL_ID_NOT_FOUND,
+)
+
+
+class OpenTransactions:
+    """The transactions of the tasks of one query.
+
+    :param query: the name of the query, with which the transactional ids of its tasks begin
+    """
+
+    def __init__(self, options: ProduceOptions, query: str) -> None:
+        self._thread = shared_cluster_thread(options.kafka)
+        self._prefix = f"{query}-"
+
+    def open_now(self, transactional_id: str) -> OpenTransaction:
+        """Return the open transaction of a transactional id.
+
+        :raises SourceError: there is none
+        :raises ClientError: the cluster does not tell
+        """
+        transaction = self._open_transactions([transactional_id])[transactional_id]
+        if transaction is None:
+            raise SourceError(f"the transaction of '{transactional_id}' has ended: try again")
+        return transaction
+
+    def no_longer_open(self, transactions: Sequence[OpenTransaction]) -> list[OpenTransaction]:
+        """Return the transactions that are not open any more.
+
+        :raises ClientError: the cluster does not tell
+        """
+        open_by_id = self._open_transactions([t.transactional_id for t in transactions])
+        return [t for t in transactions if open_by_id[t.transactional_id] != t]
+
+    def commit(self, transactions: Sequence[OpenTransaction]) -> list[OpenTransaction]:
+        """Commit transactions; return those that had been aborted before.
+
+        :raises ClientError: it is unknown whether one is committed
+        """
+        thread = self._thread
+        answers = thread.run(end_transactions(thread.cluster, transactions, commit=True))
+        aborted = [t for t, answer in answers.items() if has_code(answer, *_ENDED_OTHERWISE)]
+        raised({t: answer for t, answer in answers.items() if t not in aborted})
+        return aborted
+
+    def abort_others(self, kept: Collection[str]) -> None:
+        """Abort all open transactions of the query but those with the transactional ids ``kept``.
+
+        A failure is logged: they time out.
+        """
+
+        async def abort(cluster: Cluster) -> list[ClientError | None]:
+            names = await open_transactional_ids(cluster, self._prefix)
+            others = [name for name in names if name not in kept]
+            return list((await abort_open_transactions(cluster, others)).values())
+
+        try:
+            problems = self._thread.run(abort(self._thread.cluster))
+        except ClientError as failure:
+            problems = [failure]
+        for problem in filter(None, problems):
+            _log.warning("transactions may stay open until they time out: %s", problem)
+
+    def _open_transactions(self, transactional_ids: list[str]) -> dict[str, OpenTransaction | None]:
+        thread = self._thread
+        return raised(thread.run(open_transactions(thread.cluster, transactional_ids)))
+
 
 _PARTITION = 0
 _TIMEOUT_S = 60.0
@@ -193,7 +271,7 @@ class KafkaCommitLog:
         self._name = name
         self._topic = options.commit_topic
         self._thread = shared_cluster_thread(options.kafka)
-        self._thread.call(_create_topic(self._thread.cluster, self._topic))
+        self._thread.run(_create_topic(self._thread.cluster, self._topic))
         config = {
             **options.producer_config(name),
             "transaction.timeout.ms": _TRANSACTION_TIMEOUT_MS,
@@ -213,7 +291,7 @@ class KafkaCommitLog:
         partition = (self._topic, _PARTITION)
         # The end is behind open transactions.
         bounds = log_bounds(self._thread.cluster, [partition], READ_UNCOMMITTED)
-        start, end = self._thread.call(bounds)[partition]
+        start, end = self._thread.run(bounds)[partition]
         look_back = _FIRST_LOOK_BACK
         before = end
         while start < before:

@@ -8,9 +8,10 @@ import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
+from typing import NamedTuple
 
 import pyarrow as pa
-from confluent_kafka import Producer
+from pyspark import TaskContext
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceArrowWriter,
@@ -24,20 +25,61 @@ from headrace.spark.errors import SourceError, one_line_errors
 from headrace.spark.pyspark_capabilities import ArrowStreamWriter, arrow_batches
 from headrace.spark.worker_check import CheckedInExecutors
 
-from .commits import KafkaCommitLog, TaskTransaction, abort_batch, commit_batch
+from .commits import KafkaCommitLog, OpenTransactions, TaskTransaction, abort_batch, commit_batch
 from .options import ProduceOptions
 from .records import RecordProducer, check_columns, records
-from .transactions import (
-    OpenTransactions,
-    QueryRun,
-    current_run,
-    current_task,
-    query_transactional_id,
-    task_prefix,
-    task_transactional_id,
-)
 
 _BEGIN_TIMEOUT_S = 60.0
+
+# Local properties that Spark sets for the jobs of a streaming query.
+_QUERY_ID = "sql.streaming.queryId"
+_RUN_ID = "spark.jobGroup.id"
+_RUN_ID_CHARS = 8
+
+
+class WriteTask(NamedTuple):
+    """One attempt to write one part of a micro-batch, or of a batch.
+
+    :param query_id: stays the same for all runs with one checkpoint
+    :param run_id: differs for each start of the query, so that no task can abort what a task of an
+        earlier run has written
+    """
+
+    query_id: str
+    run_id: str
+    number: int
+    attempt: int
+
+    def transactional_id(self, prefix: str) -> str:
+        """Return the id of this task. Tasks of later micro-batches of the run have the same.
+
+        Attempts have different ids, so that a late attempt does not abort what another one has
+        written.
+        """
+        name = query_name(prefix, self.query_id)
+        return f"{name}-{self.run_id}-{self.number}-{self.attempt}"
+
+
+def query_name(prefix: str, query_id: str) -> str:
+    """Return the id of the driver that decides about micro-batches of a query."""
+    return f"{prefix}-{query_id}"
+
+
+def current_task(batch_query_id: str | None) -> WriteTask:
+    """Return the task of this Python worker.
+
+    :param batch_query_id: the query of a batch; None for a stream, whose tasks know theirs
+    :raises SourceError: it is not a task of a streaming query
+    """
+    context = TaskContext.get()
+    assert context is not None, "called outside of a Spark task"
+    query_id, run_id = batch_query_id, "batch"
+    if query_id is None:
+        query_id, run_id = map(context.getLocalProperty, (_QUERY_ID, _RUN_ID))
+    if not query_id or not run_id:
+        raise SourceError("transactions need a streaming query with micro-batches")
+    run_id = run_id[:_RUN_ID_CHARS]
+    return WriteTask(query_id, run_id, context.partitionId(), context.attemptNumber())
 
 
 @dataclass
@@ -95,9 +137,7 @@ class ProduceDataSource(CheckedInExecutors, DataSource):
             options = ProduceOptions.parse(self.options)
             check_columns(schema, options.topic)
             topics = [options.topic] if options.topic else []
-            options.kafka.check(
-                lambda cluster: cluster.topics(topics), Producer, options.producer_config()
-            )
+            options.kafka.check(lambda cluster: cluster.topics(topics), options.producer_config())
         return options
 
 
@@ -111,8 +151,7 @@ class StreamProduceWriter(CheckedInExecutors, ArrowStreamWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Write the rows of one task. Runs in an executor."""
         with one_line_errors():
-            run = None if self._options.prefix is None else current_run()
-            return write_rows(self._options, run, arrow_batches(iterator, self._schema))
+            return write_rows(self._options, arrow_batches(iterator, self._schema))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Make the rows of all tasks visible to readers with ``read_committed``, at once."""
@@ -125,14 +164,18 @@ class StreamProduceWriter(CheckedInExecutors, ArrowStreamWriter):
     def _end(
         self, messages: list[WriterCommitMessage | None], batch_id: int, *, commit: bool
     ) -> None:
-        options, (query_id, written) = self._options, _of_query(messages)
+        options, written = self._options, _written(messages)
+        query_id = next((message.query_id for message in written if message.query_id), None)
         if options.prefix is None or query_id is None:
             return
-        transactions = OpenTransactions(options.kafka, task_prefix(options.prefix, query_id))
+        name = query_name(options.prefix, query_id)
         with one_line_errors():
-            log = KafkaCommitLog(options, query_transactional_id(options.prefix, query_id))
+            transactions = OpenTransactions(options, name)
+            log = KafkaCommitLog(options, name)
             if commit:
-                commit_batch(log, transactions, batch_id, written, resend_lost=options.resend_lost)
+                commit_batch(
+                    log, transactions, batch_id, _tasks(written), resend_lost=options.resend_lost
+                )
             else:
                 abort_batch(log, transactions, batch_id)
 
@@ -142,23 +185,23 @@ class BatchProduceWriter(CheckedInExecutors, DataSourceArrowWriter):
 
     def __init__(self, options: ProduceOptions) -> None:
         self._options = options
-        self._run = QueryRun(str(uuid.uuid4()), "batch")
+        self._query_id = str(uuid.uuid4())
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Write the rows of one task. Runs in an executor."""
         with one_line_errors():
-            return write_rows(self._options, self._run, iterator)
+            return write_rows(self._options, iterator, self._query_id)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Commit the transactions of all tasks, one after the other.
 
         :raises SourceError: one of them is not open any more; then none is committed
         """
-        if self._options.prefix is None:
-            return
         with one_line_errors():
-            transactions = self._transactions(self._options.prefix)
-            written = [entry.transaction for entry in _of_query(messages)[1]]
+            transactions = self._transactions()
+            if transactions is None:
+                return
+            written = [task.transaction for task in _tasks(_written(messages))]
             lost = transactions.no_longer_open(written) or transactions.commit(written)
             if lost:
                 raise SourceError(
@@ -169,43 +212,46 @@ class BatchProduceWriter(CheckedInExecutors, DataSourceArrowWriter):
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Abort the transactions of all tasks."""
-        if self._options.prefix is not None:
-            self._transactions(self._options.prefix).abort_others(())
+        if transactions := self._transactions():
+            transactions.abort_others(())
 
-    def _transactions(self, prefix: str) -> OpenTransactions:
-        return OpenTransactions(self._options.kafka, task_prefix(prefix, self._run.query_id))
+    def _transactions(self) -> OpenTransactions | None:
+        options = self._options
+        if options.prefix is None:
+            return None
+        return OpenTransactions(options, query_name(options.prefix, self._query_id))
 
 
 def write_rows(
-    options: ProduceOptions, run: QueryRun | None, batches: Iterator[pa.RecordBatch]
+    options: ProduceOptions, batches: Iterator[pa.RecordBatch], batch_query_id: str | None = None
 ) -> Written:
     """Write rows; with a prefix of transactional ids, in a transaction that stays open for the
     driver.
 
+    :param batch_query_id: the query of a batch; None for a stream
     :raises SourceError: a row cannot be written; then the transaction is aborted
     """
-    if options.prefix is None or run is None:
+    if options.prefix is None:
         producer = RecordProducer(options.producer_config())
         _write_batches(producer, batches, options)
         return Written(producer.written)
+    task = current_task(batch_query_id)
     filled = (batch for batch in batches if batch.num_rows)
     first = next(filled, None)
     if first is None:
-        return Written(0, run.query_id)
-    task = current_task()
-    transactional_id = task_transactional_id(options.prefix, run, task)
+        return Written(0, task.query_id)
+    transactional_id = task.transactional_id(options.prefix)
     producer = RecordProducer(options.producer_config(transactional_id))
     producer.begin(_BEGIN_TIMEOUT_S)
     try:
         _write_batches(producer, chain([first], filled), options)
-        transactions = OpenTransactions(options.kafka, task_prefix(options.prefix, run.query_id))
-        transaction = TaskTransaction(
-            task.number, producer.written, transactions.open_now(transactional_id)
-        )
+        query = query_name(options.prefix, task.query_id)
+        transaction = OpenTransactions(options, query).open_now(transactional_id)
     except BaseException:
         producer.abort()
         raise
-    return Written(producer.written, run.query_id, transaction)
+    written = TaskTransaction(task.number, producer.written, transaction)
+    return Written(producer.written, task.query_id, written)
 
 
 def _write_batches(
@@ -216,13 +262,9 @@ def _write_batches(
     producer.flush()
 
 
-def _of_query(
-    messages: Sequence[WriterCommitMessage | None],
-) -> tuple[str | None, list[TaskTransaction]]:
-    """Return the query of commit messages, and the transactions of its tasks in their order."""
-    written_messages = [message for message in messages if isinstance(message, Written)]
-    query_id = next((message.query_id for message in written_messages if message.query_id), None)
-    written = [
-        message.transaction for message in written_messages if message.transaction is not None
-    ]
-    return query_id, sorted(written)
+def _written(messages: Sequence[WriterCommitMessage | None]) -> list[Written]:
+    return [message for message in messages if isinstance(message, Written)]
+
+
+def _tasks(written: Sequence[Written]) -> list[TaskTransaction]:
+    return sorted(message.transaction for message in written if message.transaction is not None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -19,7 +19,9 @@ from headrace.protocol.record_batch import (
     header_at,
 )
 
-from .byte_fields import Bytes, Numbers
+Bytes: TypeAlias = bytes | memoryview
+Numbers: TypeAlias = Any
+"""A numpy array of 64-bit integers."""
 
 _HEAD = np.dtype(
     [

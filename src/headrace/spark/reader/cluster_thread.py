@@ -4,32 +4,21 @@ from __future__ import annotations
 
 import atexit
 import os
-from collections.abc import Coroutine
-from typing import Any, TypeVar
+from typing import Any
 
 from headrace.client import Cluster
 from headrace.client.loop_thread import LoopThread
 from headrace.spark.option_parsing import KafkaOptions
 
-T = TypeVar("T")
-
 _STOP_TIMEOUT_S = 2.0
 
 
-class ClusterThread:
+class ClusterThread(LoopThread):
     """An event loop thread and the connections of one cluster that live in it."""
 
     def __init__(self, kafka: KafkaOptions) -> None:
-        self._thread = LoopThread("headrace-fetch")
+        super().__init__("headrace-fetch")
         self.cluster: Cluster = kafka.cluster()
-
-    def call(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine on the loop and return its result."""
-        return self._thread.run(work)
-
-    def close(self) -> None:
-        """Close the connections and end the thread."""
-        self._thread.close(_STOP_TIMEOUT_S, last=self.cluster.close())
 
 
 _threads: dict[tuple[Any, ...], ClusterThread] = {}
@@ -48,5 +37,5 @@ def shared_cluster_thread(kafka: KafkaOptions) -> ClusterThread:
 def _close_all() -> None:
     for (process_id, *_), thread in _threads.items():
         if process_id == os.getpid():
-            thread.close()
+            thread.close(_STOP_TIMEOUT_S, last=thread.cluster.close())
     _threads.clear()

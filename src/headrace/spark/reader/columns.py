@@ -28,16 +28,13 @@ from headrace.protocol.record_batch import (
     read_headers,
 )
 
-from .batches import Batches, WantedOffsets
-from .byte_fields import Bytes, Numbers, gather, varints
+from .batches import Batches, Bytes, Numbers, WantedOffsets
 
 SPARK_SCHEMA = (
     "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, "
     "timestampType int"
 )
 """The columns of Spark's own Kafka source, as DDL."""
-SPARK_HEADERS = "headers array<struct<key: string, value: binary>>"
-"""The column that the option ``includeHeaders`` adds, as DDL."""
 
 _ARROW_TYPES = {
     "string": pa.string(),
@@ -48,6 +45,7 @@ _ARROW_TYPES = {
 }
 HEADERS_TYPE = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
 
+_MOST_VARINT_BITS = 63
 _OPENED_BYTES = 32 * 1024 * 1024
 _MOST_BODY_BYTES = 2**31 - 1
 _LEAST_RECORD_BYTES = 7
@@ -55,6 +53,15 @@ _LEAST_RECORD_BYTES = 7
 _MOST_LENGTH_BITS = 28
 """Bits before the last byte of the longest varint that is a length."""
 MOST_MICROSECONDS_AS_MS = (2**63 - 1) // 1000
+
+
+def spark_schema(*own_columns: str, headers: bool) -> str:
+    """Return the columns of a source, as DDL.
+
+    :param headers: with the column that the option ``includeHeaders`` adds
+    """
+    added = ("headers array<struct<key: string, value: binary>>",) if headers else ()
+    return ", ".join((SPARK_SCHEMA, *added, *own_columns))
 
 
 def arrow_schema(columns: str) -> pa.Schema:
@@ -184,15 +191,15 @@ def _decode(body: _Body, wanted: WantedOffsets | None, headers: bool) -> Records
     if (counts * _LEAST_RECORD_BYTES > body.ends - body.starts).any():
         raise CorruptBatch("a batch claims more records than fit into it")
     data = np.frombuffer(body.data, np.uint8)
-    length, at = varints(data, _places(body, counts))
+    length, at = _varints(data, _places(body, counts))
     end = at + length
-    timestamp_delta, at = varints(data, at + 1)  # behind the attributes
-    offset_delta, at = varints(data, at)
-    key_length, key_start = varints(data, at)
+    timestamp_delta, at = _varints(data, at + 1)  # behind the attributes
+    offset_delta, at = _varints(data, at)
+    key_length, key_start = _varints(data, at)
     key_end = key_start + np.maximum(key_length, 0)
-    value_length, value_start = varints(data, key_end)
+    value_length, value_start = _varints(data, key_end)
     value_end = value_start + np.maximum(value_length, 0)
-    header_count, after_count = varints(data, value_end)
+    header_count, after_count = _varints(data, value_end)
     if (after_count > end).any() or (after_count != end)[header_count == 0].any():
         raise CorruptBatch("a record does not have the length that it states")
 
@@ -209,11 +216,10 @@ def _decode(body: _Body, wanted: WantedOffsets | None, headers: bool) -> Records
     columns += [value_end, end]
     if wanted is not None and not (is_wanted := wanted.overlap(offset, offset)).all():
         columns = [column[is_wanted] for column in columns]
-    *numbers, bounds, key_length, value_length, headers_start, end = columns
-    key, value = gather(body.data, bounds, key_length, value_length)
-    return Records(
-        *numbers, key, value, _headers(body.data, headers_start, end) if headers else None
-    )
+    offset, timestamp_ms, timestamp_type, bounds, key_length, value_length, after, end = columns
+    key, value = _gather(body.data, bounds, key_length, value_length)
+    header_column = _headers(body.data, after, end) if headers else None
+    return Records(offset, timestamp_ms, timestamp_type, key, value, header_column)
 
 
 def _places(body: _Body, counts: Numbers) -> Numbers:
@@ -244,6 +250,53 @@ def _places(body: _Body, counts: Numbers) -> Numbers:
         if at != end:
             raise CorruptBatch("records do not fill their batch")
     return np.array(places, np.int64)
+
+
+def _varints(data: Any, places: Numbers) -> tuple[Numbers, Numbers]:
+    """Return zigzag varints at ``places`` and the places behind them.
+
+    :param data: a ``uint8`` array
+    :raises ValueError: a varint is longer than ten bytes
+    :raises IndexError: a varint runs past the end of ``data``
+    """
+    values = data.take(places).astype(np.int64)
+    after = places + 1
+    unfinished = np.flatnonzero(values > 0x7F)
+    values[unfinished] &= 0x7F
+    shift = 7
+    while len(unfinished):
+        if shift > _MOST_VARINT_BITS:
+            raise ValueError("a varint is longer than ten bytes")
+        following = data.take(after[unfinished]).astype(np.int64)
+        after[unfinished] += 1
+        values[unfinished] |= (following & 0x7F) << shift
+        unfinished = unfinished[following > 0x7F]
+        shift += 7
+    # The shift must not extend the sign: bit 63 belongs to the number.
+    return ((values >> 1) & 0x7FFFFFFFFFFFFFFF) ^ -(values & 1), after
+
+
+def _gather(body: Bytes, bounds: Numbers, *lengths: Numbers) -> list[pa.Array]:
+    """Copy pieces of ``body`` into binary Arrow columns, one for each of ``lengths``.
+
+    :param bounds: a row per string: start and end of each of its pieces, ascending throughout
+    :param lengths: the length of each piece, negative for null; only the sign matters
+    """
+    count, width = bounds.shape
+    if not count:
+        return [pa.array([], pa.binary()) for _ in lengths]
+    flat = np.ascontiguousarray(bounds, np.int32).reshape(-1)
+    # The bytes between the pieces become elements too, so that one array covers all of the body and
+    # `take` copies the wanted elements.
+    whole = pa.Array.from_buffers(
+        pa.binary(), len(flat) - 1, [None, pa.py_buffer(flat), pa.py_buffer(body)]
+    )
+    columns = []
+    for piece, length in enumerate(lengths):
+        indexes = np.arange(2 * piece, len(flat), width, dtype=np.int32)
+        is_null = length < 0
+        columns.append(whole.take(pa.array(indexes, mask=is_null if is_null.any() else None)))
+    return columns
 
 
 def _headers(body: Bytes, starts: Numbers, ends: Numbers) -> Any:

@@ -295,13 +295,17 @@ class Fetcher:
         if partition.absent_since_s is None:
             partition.absent_since_s = now_s
         if error is not None and now_s - partition.absent_since_s >= _ABSENT_S:
-            if not self._options.skip_lost:
-                raise ReadError(error + self._options.advice)
-            self._skip_to(partition, partition.end, problem)
-            return
-        self._note_no_data(partition, problem + self._options.advice)
+            self._skip_to(partition, partition.end, problem, error)
+        else:
+            self._note_no_data(partition, problem + self._options.advice)
 
-    def _skip_to(self, partition: PartitionFetch, offset: int, problem: str) -> None:
+    def _skip_to(self, partition: PartitionFetch, offset: int, problem: str, error: str) -> None:
+        """Skip what is lost.
+
+        :raises ReadError: it must not be lost
+        """
+        if not self._options.skip_lost:
+            raise ReadError(error + self._options.advice)
         if self._options.warn_of_lost:
             _log.warning(
                 "skipping offsets %d to %d of %s: %s",
@@ -415,16 +419,12 @@ class Fetcher:
         except UnknownTopic:
             partition.leader = None  # the topic was deleted meanwhile: the next lookup reports it
             return
+        next_offset, problem = partition.end, "its log ends before it"
         if partition.offset < log_start:
-            problem = f"its log starts at {log_start}"
             next_offset = min(log_start, partition.end)
-        else:
-            problem = "its log ends before it"
-            next_offset = partition.end
-        if not self._options.skip_lost:
-            lost = f"offset {partition.offset} of {partition.name} is not available: {problem}"
-            raise ReadError(lost + self._options.advice)
-        self._skip_to(partition, next_offset, problem)
+            problem = f"its log starts at {log_start}"
+        lost = f"offset {partition.offset} of {partition.name} is not available: {problem}"
+        self._skip_to(partition, next_offset, problem, lost)
 
 
 def _reason(failure: ConnectionFailed) -> str:

@@ -60,7 +60,7 @@ class LogReader:
         self._wanted = {key: WantedOffsets.of(of_key) for key, of_key in bounds.items()}
         self._decoded: dict[TopicPartition | None, Iterator[Any]] = {}
         self._thread = shared_cluster_thread(kafka)
-        self._fetcher = self._thread.call(self._start_fetching(bounds))
+        self._fetcher = self._thread.run(self._start_fetching(bounds))
 
     async def _start_fetching(
         self, bounds: Mapping[TopicPartition, Sequence[tuple[int, int]]]
@@ -72,7 +72,7 @@ class LogReader:
 
     def __exit__(self, *_: object) -> None:
         self._decoded.clear()  # its generators refer to this object and to fetched bytes
-        self._thread.call(self._fetcher.close())
+        self._thread.run(self._fetcher.close())
 
     def __iter__(self) -> Iterator[Any]:
         while (batch := self._next(None)) is not None:
@@ -99,7 +99,7 @@ class LogReader:
 
     def _take(self, key: TopicPartition | None) -> Piece | None:
         try:
-            return self._thread.call(self._fetcher.take(key))
+            return self._thread.run(self._fetcher.take(key))
         except ClientError as error:
             raise ReadError(str(error)) from None
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from functools import partial
 
 from headrace.client import (
@@ -42,7 +41,7 @@ from .last_delivery import (
     next_step,
 )
 from .options import ShareOptions
-from .outcomes import OUTCOMES, one_for_each_offset
+from .outcomes import OUTCOME_COUNTS, one_for_each_offset
 
 _log = get_logger(__name__)
 
@@ -63,31 +62,9 @@ _START_OVER_PAUSES_S = (0.25, 4.0)
 """The first and the longest pause before another attempt to start over."""
 
 
-@dataclass(slots=True)
-class Counts:
-    """Numbers of records since the query began.
-
-    :param redelivered: acquired records that had been delivered before
-    """
-
-    acquired: int = 0
-    redelivered: int = 0
-    accepted: int = 0
-    released: int = 0
-    rejected: int = 0
-
-    def add_acquired(self, ranges: Iterable[AcquiredRange]) -> None:
-        """Count acquired records."""
-        for acquired in ranges:
-            self.acquired += acquired.count
-            if acquired.delivery_count > 1:
-                self.redelivered += acquired.count
-
-    def add_applied(self, applied: Mapping[str, int]) -> None:
-        """Count records by the outcome that was applied to them."""
-        self.accepted += applied["accept"]
-        self.released += applied["release"]
-        self.rejected += applied["reject"]
+COUNTED = ("acquired", "redelivered", *OUTCOME_COUNTS.values())
+"""Numbers of records since the query began; ``redelivered`` of those that were acquired had been
+delivered before."""
 
 
 class Acquisitions:
@@ -99,7 +76,7 @@ class Acquisitions:
 
     def __init__(self, consumer: RangeConsumer, options: ShareOptions) -> None:
         self.topics: tuple[str, ...] = ()
-        self.counts = Counts()
+        self.counts = dict.fromkeys(COUNTED, 0)
         self._consumer = consumer
         self._options = options
         self._ahead = AcquisitionAhead(partial(self._acquire_at_most, max_wait_ms=0))
@@ -144,26 +121,28 @@ class Acquisitions:
         listed = raised(await list_offsets(cluster, dict.fromkeys(partitions, LATEST), attempts=2))
         return {key: end.offset for key, end in listed.items() if end.offset is not None}
 
-    async def acquire(self) -> list[AcquiredRange]:
-        """Acquire the records of the next micro-batch; empty if there are none now."""
-        if self._run_ends:
+    async def acquire(self, *, unless_finished: bool = False) -> list[AcquiredRange]:
+        """Acquire the records of the next micro-batch; empty if there are none now.
+
+        :param unless_finished: empty only when the group has finished what the topics hold now:
+            records that other members hold are waited for, up to a time limit
+        """
+        if unless_finished:
+            ranges = await self._acquire_unless_finished()
+        elif self._run_ends:
             ranges = await self._acquire_until_run_ends()
         else:
             ranges, _ = await self._acquire_batch()
-        self._begin(ranges)
+        self._running, self._has_outcomes = ranges, False
+        if ranges and self._options.acquire_ahead and not self._is_last_delivery:
+            self._ahead.start(self._most_records)
         return ranges
 
-    async def acquire_unless_finished(self) -> list[AcquiredRange]:
-        """Acquire records; empty only when the group has finished what the topics hold now.
-
-        Records that other members hold are waited for, up to a time limit.
-        """
+    async def _acquire_unless_finished(self) -> list[AcquiredRange]:
         await self._consumer.wait_for_assignment(_ASSIGNMENT_TIMEOUT_MS)
         try:
             self._run_ends = await self._end_offsets()
-            ranges = await self._acquire_until_run_ends(takes_later=True)
-            self._begin(ranges)
-            return ranges
+            return await self._acquire_until_run_ends(takes_later=True)
         except ConnectionFailed as failure:
             _log.warning("no new micro-batch for now: %s", failure)
             return []
@@ -210,7 +189,9 @@ class Acquisitions:
             await self._consumer.release_unprocessed(r for r in ranges if r is not alone)
             ranges = [alone]
         ranges = still_held(ranges, self._consumer.held())
-        self.counts.add_acquired(ranges)
+        for r in ranges:
+            self.counts["acquired"] += r.count
+            self.counts["redelivered"] += r.count if r.delivery_count > 1 else 0
         return ranges, complete
 
     @property
@@ -321,12 +302,6 @@ class Acquisitions:
         altered = await alter_share_offsets(cluster, group_id, starts)
         return next((error for error in altered.values() if error is not None), None)
 
-    def _begin(self, ranges: Sequence[AcquiredRange]) -> None:
-        """Note the micro-batch that runs now, and acquire records for the next one meanwhile."""
-        self._running, self._has_outcomes = ranges, False
-        if ranges and self._options.acquire_ahead and not self._is_last_delivery:
-            self._ahead.start(self._most_records)
-
     async def _acquire_at_most(self, max_records: int, max_wait_ms: int) -> Acquired:
         limit = self._options.max_records_per_trigger
         return await self._consumer.acquire(
@@ -436,13 +411,14 @@ class Acquisitions:
         """Apply outcomes to the records that are held; return the number of records by outcome."""
         applied = await self._send(one_for_each_offset(outcomes))
         self._has_outcomes = self._has_outcomes or any(applied.values())
-        self._releases_records = self._releases_records or applied["release"] > 0
+        self._releases_records = self._releases_records or applied["released"] > 0
         return applied
 
-    async def _send(self, wanted: Iterable[Acknowledgement]) -> dict[str, int]:
-        applied = dict.fromkeys(OUTCOMES, 0)
-        for done in await self._consumer.acknowledge(wanted):
-            applied[done.type.name.lower()] += done.last_offset - done.first_offset + 1
-        self.counts.add_applied(applied)
+    async def _send(self, acknowledgements: Iterable[Acknowledgement]) -> dict[str, int]:
+        applied = dict.fromkeys(OUTCOME_COUNTS.values(), 0)
+        for done in await self._consumer.acknowledge(acknowledgements):
+            name, records = OUTCOME_COUNTS[done.type], done.last_offset - done.first_offset + 1
+            applied[name] += records
+            self.counts[name] += records
         self._ahead.locks_freed()
         return applied

@@ -9,26 +9,13 @@ from headrace.client import AcknowledgeType, Cluster
 from headrace.client.configs import ConfigType, alter_configs, describe_config
 from headrace.client.groups import SHARE, describe_group
 from headrace.spark.errors import SourceError
-from headrace.spark.option_parsing import KafkaOptions, UserOptions
-from headrace.spark.subscription import Subscription
+from headrace.spark.option_parsing import KafkaOptions, Subscription, UserOptions
 
 from .outcomes import OUTCOMES
 
-GROUP_SETTINGS = (
-    "share.auto.offset.reset",
-    "share.isolation.level",
-    "share.delivery.count.limit",
-    "share.record.lock.duration.ms",
-    "share.partition.max.record.locks",
-    "share.renew.acknowledge.enable",
-    "share.session.timeout.ms",
-    "share.heartbeat.interval.ms",
-    "share.assignment.interval.ms",
-)
-"""Configs of a share group that are options too, by Kafka's names."""
-
 DEFAULT_RECORDS_PER_TASK = 10_000
 
+_GROUP_PREFIX = "share."
 _SHORT_RESET, _RESET = "auto.offset.reset", "share.auto.offset.reset"
 _OPTIONS = (
     "subscribe",
@@ -40,7 +27,6 @@ _OPTIONS = (
     "receiptsOverTcp",
     "acquireAhead",
     _SHORT_RESET,
-    *GROUP_SETTINGS,
 )
 # Settings of consumers that contradict a share group.
 _REFUSED = {
@@ -83,7 +69,7 @@ class ShareOptions:
         :param is_source: require a subscription
         :raises SourceError: an option is missing, unknown, or has an invalid value
         """
-        user_options = UserOptions(options, _OPTIONS)
+        user_options = UserOptions(options, _OPTIONS, _GROUP_PREFIX)
         return cls(
             kafka=user_options.kafka(_REFUSED),
             group_id=user_options.required("kafka.group.id", "the share group to join"),
@@ -101,9 +87,7 @@ class ShareOptions:
 
 
 def _group_settings(user_options: UserOptions) -> dict[str, str]:
-    settings = {
-        name: value for name in GROUP_SETTINGS if (value := user_options.text(name)) is not None
-    }
+    settings = user_options.prefixed(_GROUP_PREFIX)
     short = user_options.text(_SHORT_RESET)
     if short is not None and settings.setdefault(_RESET, short) != short:
         raise SourceError(f"set one of the options {_SHORT_RESET} and {_RESET}, not both")
@@ -120,7 +104,7 @@ async def ensure_group_settings(
 ) -> None:
     """Set the configs of a new group; check that an existing group has them.
 
-    :param settings: values that the user asks for, of :data:`GROUP_SETTINGS`
+    :param settings: values that the user asks for, by Kafka's names
     :param validate_only: change nothing
     :raises SourceError: the group is of another type, or exists with other settings
     :raises ClientError: the broker does not accept a setting

@@ -38,6 +38,13 @@ OUTCOMES = {
 }
 """Outcomes of a record by their names in options and in the column ``outcome``."""
 
+OUTCOME_COUNTS = {
+    AcknowledgeType.ACCEPT: "accepted",
+    AcknowledgeType.RELEASE: "released",
+    AcknowledgeType.REJECT: "rejected",
+}
+"""The names of the numbers of records with an outcome, as in :class:`Acknowledged`."""
+
 RECEIPT_COLUMN = "receipt"
 _POSITION_COLUMNS = ("topic", "partition", "offset")
 _NEEDED_COLUMNS = (*_POSITION_COLUMNS, RECEIPT_COLUMN)
@@ -218,10 +225,10 @@ def deliver(outcomes: Mapping[str, Sequence[Acknowledgement]]) -> Acknowledged:
 
     :raises SourceError: a reader cannot be reached, or could not acknowledge
     """
-    counts = Counter[str]()
+    counts = Counter(accepted=0, released=0, rejected=0)
     for receipt, of_reader in outcomes.items():
         counts.update(_deliver(receipt, of_reader))
-    return Acknowledged(*(counts[name] for name in OUTCOMES))
+    return Acknowledged(**counts)
 
 
 def _deliver(receipt: str, outcomes: Sequence[Acknowledgement]) -> dict[str, int]:

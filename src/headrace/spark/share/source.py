@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import secrets
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -12,29 +13,51 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, DataSourceStreamWriter
 from pyspark.sql.types import StructType
 
-from headrace.client import AcquiredRange, Cluster
-from headrace.spark.driver_server import exit_on_sigterm, ignore_sigterm
-from headrace.spark.errors import one_line_errors
+from headrace.client import AcquiredRange, ClientError, Cluster, RangeConsumer
+from headrace.client.errors import is_missing_group
+from headrace.client.loop_thread import LoopThread
+from headrace.client.offsets import ShareOffset, share_offsets_of_topics
+from headrace.log_lines import get_logger
+from headrace.protocol.partitions import TopicPartition
+from headrace.spark.driver_server import (
+    DriverServer,
+    exit_on_sigterm,
+    ignore_sigterm,
+    own_address,
+)
+from headrace.spark.errors import SourceError, describe, one_line_errors
 from headrace.spark.pyspark_capabilities import (
+    HAS_ADMISSION_CONTROL,
     ReadAllAvailable,
     ReadLimit,
     SupportsTriggerAvailableNow,
     stream_reader,
 )
-from headrace.spark.reader.columns import SPARK_HEADERS, SPARK_SCHEMA
+from headrace.spark.reader.columns import spark_schema
 from headrace.spark.source_progress import check_offset
-from headrace.spark.subscription import subscribed_topics
 from headrace.spark.worker_check import CheckedInExecutors
 
+from .acquisitions import Acquisitions
 from .executor import ShareInputPartition, read, split
-from .member import ShareMember
 from .options import ShareOptions, ensure_group_settings
-from .outcomes import RECEIPT_COLUMN, OutcomeWriter
+from .outcomes import RECEIPT_COLUMN, OutcomeWriter, requested
+
+_log = get_logger(__name__)
 
 _NO_OFFSET: dict[str, Any] = {"session": "", "batch": 0}
 _LAG_INTERVAL_S = 1.0
 _LAG_TIME_FRACTION = 1 / 20
 """Largest part of the time that is spent on asking for the lag of many partitions."""
+_MATCH_INTERVAL_S = 3.0
+"""Interval of looking for new topics that match the pattern."""
+_LAGS_IN_PROGRESS = 1000
+"""Number of partitions up to which the progress has the lag of each."""
+_CLOSE_TIMEOUT_S = 4.0
+_RELEASE_TIMEOUT_S = 1.5
+"""The part of it in which records are released without counting."""
+_LEAVE_TIMEOUT_MS = 2000
+"""The part of it in which the member leaves."""
+_MAX_REQUEST_BYTES = 1 << 30
 
 
 class ShareDataSource(CheckedInExecutors, DataSource):
@@ -57,9 +80,8 @@ class ShareDataSource(CheckedInExecutors, DataSource):
         options = self._parse(is_source=True)
         with one_line_errors():
             options.kafka.check(partial(_check, options))
-        headers = [SPARK_HEADERS] if options.include_headers else []
-        own = ["deliveryCount int", f"{RECEIPT_COLUMN} string"]
-        return ", ".join([SPARK_SCHEMA, *headers, *own])
+        own_columns = "deliveryCount int", f"{RECEIPT_COLUMN} string"
+        return spark_schema(*own_columns, headers=options.include_headers)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Return the source's reader."""
@@ -77,7 +99,7 @@ class ShareDataSource(CheckedInExecutors, DataSource):
 
 
 async def _check(options: ShareOptions, cluster: Cluster) -> None:
-    await subscribed_topics(cluster, options.subscription)
+    await options.subscription.complete(cluster)
     await ensure_group_settings(
         cluster, options.group_id, options.group_settings, validate_only=True
     )
@@ -167,7 +189,7 @@ class ShareStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._lag = self._member.lag()
             took_s = time.monotonic() - began_s
             self._next_lag_s = began_s + max(_LAG_INTERVAL_S, took_s / _LAG_TIME_FRACTION)
-        return {"lag": self._lag, **asdict(self._member.counts)}
+        return {"lag": self._lag, **self._member.counts}
 
     def stop(self) -> None:
         """Leave the group and release what is held."""
@@ -197,3 +219,159 @@ class ShareStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._offset is not None and self._member is not None:
             self._member.acknowledge_rest(self._ranges)
         self._offset, self._ranges = None, ()
+
+
+class ShareMember:
+    """A member of a share group in the driver-side reader's process.
+
+    It joins with :meth:`join`, takes outcomes from then on, and holds records until they are
+    acknowledged. Creating one opens nothing. All methods are called from the reader's main thread.
+    An event loop on a thread of its own does the work, so that heartbeats and lock renewals
+    continue while Spark runs the micro-batch.
+
+    :ivar id: distinguishes the micro-batches of this member from those of an earlier one
+    :ivar receipt: text of the column ``receipt`` of its records, once it has joined
+    """
+
+    def __init__(self, options: ShareOptions) -> None:
+        self.id = secrets.token_hex(8)
+        self._options = options
+        cluster = options.kafka.cluster()
+        self._consumer = RangeConsumer(cluster, options.group_id, ())
+        self._acquisitions = Acquisitions(self._consumer, options)
+        self._server = DriverServer(self._take_outcomes, _MAX_REQUEST_BYTES)
+        self.receipt = ""
+        self._background: list[asyncio.Task[None]] = []
+        self._thread = LoopThread("headrace-share")
+
+    def join(self) -> None:
+        """Join the group, unless the member has joined.
+
+        :raises SourceError: the member cannot join
+        """
+        if self.has_joined:
+            return
+        try:
+            self._thread.run(self._join())
+        except (ClientError, SourceError) as error:
+            self.close()
+            raise SourceError(_with_advice(error)) from None
+
+    @property
+    def has_joined(self) -> bool:
+        """True once the member has joined the group."""
+        return bool(self._background)
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """Numbers of records since the query began."""
+        return self._acquisitions.counts
+
+    def acquire(self) -> list[AcquiredRange]:
+        """Acquire the records of the next micro-batch.
+
+        :returns: empty if there are none now; before pyspark 4.2, where such an answer ends
+            :func:`headrace.spark.drain`, if the group has finished them all
+        :raises ClientError: a broker refuses
+        """
+        must_finish = not HAS_ADMISSION_CONTROL
+        return self._thread.run(self._acquisitions.acquire(unless_finished=must_finish))
+
+    def stop_at_current_end(self) -> None:
+        """Acquire only what the topics hold now (``Trigger.AvailableNow``).
+
+        :raises SourceError: the member was assigned no partitions
+        :raises ClientError: the cluster does not answer
+        """
+        self._thread.run(self._acquisitions.stop_at_current_end())
+
+    def acknowledge_rest(self, ranges: Sequence[AcquiredRange]) -> None:
+        """Apply ``outcome.default`` to what is still held of a micro-batch that has ended."""
+        self._thread.run(self._acquisitions.acknowledge(ranges, self._options.default_outcome))
+
+    def lag(self) -> dict[str, dict[str, int]]:
+        """Return topic → partition → unfinished records, of the partitions whose lag is known.
+
+        With very many partitions, topic → ``"sum"``.
+        """
+        cluster, topics = self._consumer.cluster, self._acquisitions.topics
+        try:
+            group_id = self._options.group_id
+            return _by_topic(self._thread.run(share_offsets_of_topics(cluster, group_id, topics)))
+        except ClientError:
+            return {}
+
+    def close(self) -> None:
+        """Leave the group; the broker releases at once what is held. May be called twice."""
+        if self._thread.is_closed:
+            return
+        try:
+            self._thread.run(self._close(), _CLOSE_TIMEOUT_S)
+        except Exception as error:
+            _log.warning("leaving share group %s: %r", self._options.group_id, error)
+        self._thread.close(_CLOSE_TIMEOUT_S)
+
+    # The methods below run on the event loop's thread.
+
+    async def _join(self) -> None:
+        options, cluster = self._options, self._consumer.cluster
+        try:
+            if options.receipts_over_tcp:
+                host = own_address(options.kafka.bootstrap_servers)
+                self.receipt = str(await self._server.listen_at(host))
+            else:
+                self.receipt = str(await self._server.listen_on_host())
+            self._acquisitions.subscribe(await options.subscription.complete(cluster))
+            await ensure_group_settings(cluster, options.group_id, options.group_settings)
+            await self._consumer.start()
+        except BaseException:
+            await cluster.close()
+            raise
+        self._background.append(asyncio.create_task(self._consumer.keep_locks()))
+        if options.subscription.pattern is not None:
+            self._background.append(asyncio.create_task(self._follow_pattern()))
+
+    async def _take_outcomes(self, request: Any) -> dict[str, Any]:
+        return {"counts": await self._acquisitions.apply(requested(request))}
+
+    async def _close(self) -> None:
+        self._server.close()
+        if self._background:
+            for task in self._background:
+                task.cancel()
+            try:
+                async with asyncio.timeout(_RELEASE_TIMEOUT_S):
+                    await self._acquisitions.close()
+            except (TimeoutError, ClientError) as error:
+                _log.warning("releasing the records of a micro-batch: %r", error)
+            await self._consumer.close(_LEAVE_TIMEOUT_MS)
+
+    async def _follow_pattern(self) -> None:
+        subscription, group_id = self._options.subscription, self._options.group_id
+        while True:
+            await asyncio.sleep(_MATCH_INTERVAL_S)
+            try:
+                topics = tuple(await subscription.complete(self._consumer.cluster))
+            except (ClientError, SourceError) as error:
+                _log.warning("looking for topics of share group %s: %s", group_id, error)
+                continue
+            if topics != self._acquisitions.topics:
+                _log.warning("share group %s: subscribed to %s", group_id, ", ".join(topics))
+                self._acquisitions.subscribe(topics)
+
+
+def _by_topic(progress: Mapping[TopicPartition, ShareOffset]) -> dict[str, dict[str, int]]:
+    lags = {
+        partition: offset.lag for partition, offset in progress.items() if offset.lag is not None
+    }
+    by_topic: dict[str, dict[str, int]] = {topic: {} for topic, _ in lags}
+    for (topic, partition), records in lags.items():
+        name = str(partition) if len(lags) <= _LAGS_IN_PROGRESS else "sum"
+        by_topic[topic][name] = by_topic[topic].get(name, 0) + records
+    return by_topic
+
+
+def _with_advice(error: Exception) -> str:
+    if is_missing_group(error):
+        return f"{error}: choose another kafka.group.id, or delete that group"
+    return describe(error)
