@@ -120,7 +120,7 @@ def test_offsets_of_an_open_transaction_are_waited_for(
     assert isinstance(refusal, ClientError)
 
     with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(cluster_thread.call, committed(TIMEOUT_MS / 1000))
+        waiting = pool.submit(cluster_thread.run, committed(TIMEOUT_MS / 1000))
         assert asked.wait(TIMEOUT_MS / 1000)
         end = producer.commit_transaction if commits else producer.abort_transaction
         end(TIMEOUT_MS / 1000)

@@ -37,9 +37,9 @@ from .options import OrderedOptions
 Offsets = dict[TopicPartition, int]
 _log = get_logger(__name__)
 
-_FIRST_LOOK = 200
-"""Number of offsets in which the first visible record is looked for, before all are."""
-_LOOK_BUFFER_BYTES = 4 * 1024 * 1024
+_LOOK_BYTES = 512 * 1024
+"""Bytes of a partition to hold while its first visible record is looked for."""
+_SCAN_BYTES = 4 * 1024 * 1024
 _TIMEOUT_S = 10.0
 
 
@@ -146,18 +146,19 @@ class BrokerLog:
 
         :param ranges: (start inclusive, end exclusive)
         """
-        near = {p: (start, min(end, start + _FIRST_LOOK)) for p, (start, end) in ranges.items()}
-        found = self._first_records(near)
-        rest = {
-            p: (near[p][1], end)
-            for p, (_, end) in ranges.items()
-            if p not in found and near[p][1] < end
-        }
-        return found | (self._first_records(rest) if rest else {})
+        found = {}
+        with self._reader(ranges, min(len(ranges) * _LOOK_BYTES, _SCAN_BYTES)) as reader:
+            for partition in ranges:
+                batch = reader.next(*partition)
+                if batch is not None:
+                    first = batch.slice(0, 1)
+                    offset = first.column("offset")[0].as_py()
+                    found[partition] = (offset, int(timestamps_ms(first)[0]))
+        return found
 
     def scan(self, partition: TopicPartition, start: int, end: int) -> Iterator[tuple[Any, Any]]:
         """Yield offsets and timestamps in ms of the visible records in a range, as numpy arrays."""
-        with self._reader([OffsetRange(*partition, start, end)]) as reader:
+        with self._reader({partition: (start, end)}, _SCAN_BYTES) as reader:
             while (batch := reader.next(*partition)) is not None:
                 yield batch.column("offset").to_numpy(), timestamps_ms(batch)
 
@@ -168,28 +169,17 @@ class BrokerLog:
         )
         return {partition: at.offset for partition, at in raised(answers)[group_id].items()}
 
-    def _first_records(
-        self, ranges: Mapping[TopicPartition, tuple[int, int]]
-    ) -> dict[TopicPartition, tuple[int, int]]:
-        found = {}
-        wanted = [OffsetRange(*p, start, end) for p, (start, end) in ranges.items()]
-        with self._reader(wanted) as reader:
-            for partition in ranges:
-                batch = reader.next(*partition)
-                if batch is not None:
-                    first = batch.slice(0, 1)
-                    offset = first.column("offset")[0].as_py()
-                    found[partition] = (offset, int(timestamps_ms(first)[0]))
-        return found
-
-    def _reader(self, ranges: Sequence[OffsetRange]) -> LogReader:
+    def _reader(
+        self, ranges: Mapping[TopicPartition, tuple[int, int]], buffer_bytes: int
+    ) -> LogReader:
         options = replace(
             self._options.reading,
             headers=False,
             warn_of_lost=False,  # the task that reads the same range warns
-            buffer_bytes=_LOOK_BUFFER_BYTES,
+            buffer_bytes=buffer_bytes,
         )
-        return LogReader(self._options.kafka, ranges, options)
+        offsets = [OffsetRange(*partition, *bounds) for partition, bounds in ranges.items()]
+        return LogReader(self._options.kafka, offsets, options)
 
     def _list_offsets(
         self, timestamps: Mapping[TopicPartition, int], isolation_level: int | None = None

@@ -6,7 +6,7 @@ The merge takes whole runs of records, as Arrow batches: the rules are those of
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -103,18 +103,17 @@ class ChunkMerge:
 
     def __init__(self, count: int, stream_time_ms: int = -1) -> None:
         self.counts = TaskCounts(stream_time_ms=stream_time_ms)
-        self._chunks: list[list[_Chunk]] = [[] for _ in range(count)]
+        self._chunks: list[_Chunk | None] = [None] * count
         self._last_keys = [_LOWEST] * count
         self._is_finished = [False] * count
         self._first_exhausted: tuple[int, int] | None = None
 
     def add(self, partition: int, rows: pa.RecordBatch, timestamps_ms: Any) -> None:
-        """Add the next records of a partition."""
-        if not len(timestamps_ms):
-            return
-        keys = np.maximum.accumulate(np.maximum(timestamps_ms, self._last_keys[partition]))
-        self._last_keys[partition] = int(keys[-1])
-        self._chunks[partition].append(_Chunk(rows, timestamps_ms, keys))
+        """Add the next records of a partition that blocks."""
+        if len(timestamps_ms):
+            keys = np.maximum.accumulate(np.maximum(timestamps_ms, self._last_keys[partition]))
+            self._last_keys[partition] = int(keys[-1])
+            self._chunks[partition] = _Chunk(rows, timestamps_ms, keys)
 
     def finish(self, partition: int, *, caught_up: bool = True) -> None:
         """Mark a partition as having no more records.
@@ -132,8 +131,8 @@ class ChunkMerge:
         """The partitions whose next records must be added before anything can be yielded."""
         return [
             partition
-            for partition, chunks in enumerate(self._chunks)
-            if not chunks and not self._is_finished[partition]
+            for partition, chunk in enumerate(self._chunks)
+            if chunk is None and not self._is_finished[partition]
         ]
 
     def take(self) -> Iterator[pa.RecordBatch]:
@@ -145,39 +144,31 @@ class ChunkMerge:
             yield self._next()
 
     def _next(self) -> pa.RecordBatch:
-        # Of each partition only the first chunk is considered: the one that ends first sets the
-        # bound.
-        bound_key, bound_partition = min(
-            (int(chunks[0].keys[-1]), partition)
-            for partition, chunks in enumerate(self._chunks)
-            if chunks
-        )
-        taken = []
-        for partition, chunks in enumerate(self._chunks):
-            if not chunks:
-                continue
+        # The partition whose records end first sets the bound.
+        chunks = {partition: c for partition, c in enumerate(self._chunks) if c is not None}
+        bound_key, bound_partition = min((int(c.keys[-1]), p) for p, c in chunks.items())
+        taken: dict[int, _Chunk] = {}
+        for partition, chunk in chunks.items():
             side: Any = "right" if partition <= bound_partition else "left"
-            count = int(np.searchsorted(chunks[0].keys, bound_key, side=side))
+            count = int(np.searchsorted(chunk.keys, bound_key, side=side))
             if count:
-                first, rest = chunks[0].split(count)
-                chunks[:1] = [] if rest is None else [rest]
-                taken.append((partition, first))
+                taken[partition], self._chunks[partition] = chunk.split(count)
         return self._merged(taken)
 
-    def _merged(self, taken: Sequence[tuple[int, _Chunk]]) -> pa.RecordBatch:
+    def _merged(self, taken: Mapping[int, _Chunk]) -> pa.RecordBatch:
+        chunks = taken.values()
+        sizes = [len(chunk.keys) for chunk in chunks]
+        partitions: Any = np.repeat(list(taken), sizes)
         if len(taken) == 1:
-            partition, chunk = taken[0]
-            self._count(chunk.timestamps_ms, chunk.keys, np.full(len(chunk.keys), partition))
+            (chunk,) = chunks
+            self._count(chunk.timestamps_ms, chunk.keys, partitions)
             return chunk.rows
-        keys = np.concatenate([chunk.keys for _, chunk in taken])
+        keys = np.concatenate([chunk.keys for chunk in chunks])
         # A stable sort keeps the order of partitions and offsets among equal keys.
         order = np.argsort(keys, kind="stable")
-        partitions: Any = np.repeat(
-            [partition for partition, _ in taken], [len(chunk.keys) for _, chunk in taken]
-        )
-        timestamps_ms = np.concatenate([chunk.timestamps_ms for _, chunk in taken])
+        timestamps_ms = np.concatenate([chunk.timestamps_ms for chunk in chunks])
         self._count(timestamps_ms[order], keys[order], partitions[order])
-        return pa.concat_batches([chunk.rows for _, chunk in taken]).take(pa.array(order))
+        return pa.concat_batches([chunk.rows for chunk in chunks]).take(pa.array(order))
 
     def _count(self, timestamps_ms: Any, keys: Any, partitions: Any) -> None:
         counts = self.counts
