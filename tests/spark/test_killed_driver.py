@@ -28,7 +28,7 @@ BATCH = 50
 DRIVER = """
 import sys, time
 from headrace.spark import ShareDataSource
-from headrace.spark.pyspark_capabilities import ReadAllAvailable, stream_reader
+from headrace.spark.pyspark_capabilities import stream_reader
 from headrace.spark.share.source import ShareStreamReader
 from tests.spark.application import SHORT_LIVED, application
 from tests.spark.test_killed_driver import merge
@@ -56,7 +56,7 @@ class Source(ShareDataSource):
         return "slow-share"
 
     def streamReader(self, schema):
-        return stream_reader(Reader(self._parse(is_source=True)), ReadAllAvailable())
+        return stream_reader(Reader(self._parse(is_source=True)))
 
 def slow(batches):
     for batch in batches:

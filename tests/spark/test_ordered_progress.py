@@ -15,10 +15,9 @@ from headrace.client import RangeConsumer
 from headrace.client.errors import ClientError, raised
 from headrace.client.offsets import commit_offsets, committed_offsets
 from headrace.spark import SourceError
-from headrace.spark.option_parsing import KafkaOptions
+from headrace.spark.option_parsing import ClusterThread, KafkaOptions
 from headrace.spark.ordered import progress
 from headrace.spark.ordered.progress import GroupProgress, check_group
-from headrace.spark.reader.cluster_thread import ClusterThread
 from tests.spark.ordered_topics import Topics
 from tests.support import unique, wait_until
 

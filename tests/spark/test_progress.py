@@ -152,7 +152,7 @@ class Reporting:
 
 def test_progress_travels_in_offsets_where_spark_does_not_ask_for_it() -> None:
     inner = Reporting()
-    reader = SelfPacedReader(inner, "limit")  # type: ignore[arg-type]
+    reader = SelfPacedReader(inner)
     end = reader.latestOffset()
     assert end == {"next": 10, PROGRESS: {"lag": {"a": {"0": 4}}}}
     for text in (json.dumps(end), str(end)):  # as in the events of listeners, and in lastProgress

@@ -33,6 +33,9 @@ class Count:
     def __init__(self) -> None:
         self.calls: list[tuple[Any, ...]] = []
 
+    def getDefaultReadLimit(self) -> str:
+        return "limit"
+
     def initialOffset(self) -> dict[str, int]:
         self.calls.append(("initial",))
         return {"next": 5}
@@ -50,7 +53,7 @@ class Count:
 
 def test_a_new_query_is_asked_for_its_end_before_its_start() -> None:
     count = Count()
-    reader = SelfPacedReader(count, "limit")  # type: ignore[arg-type]
+    reader = SelfPacedReader(count)
     assert reader.latestOffset() == {"next": 15}
     assert reader.initialOffset() == {"next": 5}
     assert reader.partitions({"next": 5}, {"next": 15}) == [(5, 15)]
@@ -68,7 +71,7 @@ def test_a_restarted_query_learns_its_position_from_an_empty_range(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     count = Count()
-    reader = SelfPacedReader(count, "limit")  # type: ignore[arg-type]
+    reader = SelfPacedReader(count)
     assert reader.partitions({"next": 40}, {"next": 40}) == []
     assert reader.latestOffset() == {"next": 50}
     reader.stop()

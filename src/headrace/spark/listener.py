@@ -153,9 +153,7 @@ class PrometheusListener(StreamingQueryListener, Collector):
             samples = [sample for state in self._queries.values() for sample in _samples(state)]
         families: dict[str, Metric] = {}
         for family, labels, value in samples:
-            if family.name not in families:
-                families[family.name] = family.empty()
-            family.add(families[family.name], labels, value)
+            family.add(families.setdefault(family.name, family.empty()), labels, value)
         return families.values()
 
     def _state(self, query_id: Any, name: str | None) -> _QueryState:

@@ -1,4 +1,4 @@
-"""Parsing of options, common to all sources: names, types of values and cluster settings.
+"""Options, common to all sources: names, types of values, topics, and connections to the cluster.
 
 ``kafka.*`` options are librdkafka's settings with a prefix, as in Spark's own Kafka source. They
 serve two clients: librdkafka consumers get all of them; headrace's own connections use those about
@@ -8,6 +8,8 @@ addresses, timeouts, TLS and SASL, and ``client.id``.
 from __future__ import annotations
 
 import asyncio
+import atexit
+import os
 import re
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -22,6 +24,7 @@ from headrace.client.cluster import parse_bootstrap
 from headrace.client.config import ClientConfig, read_config
 from headrace.client.errors import UnknownTopic, UnsupportedSetting
 from headrace.client.java_properties import from_java
+from headrace.client.loop_thread import LoopThread
 from headrace.patterns import InvalidPattern, compiled, matches
 
 from .errors import SourceError
@@ -39,6 +42,7 @@ _CLIENT_ID = "headrace-spark"
 _TIMEOUT_MS = 30_000
 _CHECK_TIMEOUT_MS = 10_000
 _CONNECT_TIMEOUT_MS = 10_000
+_STOP_TIMEOUT_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +118,33 @@ class KafkaOptions:
         :raises SourceError: a setting is invalid or not supported
         """
         return self.connections(timeout_ms=timeout_ms).cluster()
+
+    def shared_thread(self) -> ClusterThread:
+        """Return this process's connections to the cluster, which outlive a Spark task."""
+        # A forked child must not use the threads and sockets of its parent.
+        key = (os.getpid(), self.bootstrap_servers, tuple(sorted(self.librdkafka.items())))
+        if key not in _threads:
+            _threads[key] = ClusterThread(self)
+        return _threads[key]
+
+
+class ClusterThread(LoopThread):
+    """An event loop thread and the connections of one cluster that live in it."""
+
+    def __init__(self, kafka: KafkaOptions) -> None:
+        super().__init__("headrace-fetch")
+        self.cluster: Cluster = kafka.cluster()
+
+
+_threads: dict[tuple[Any, ...], ClusterThread] = {}
+
+
+@atexit.register
+def _close_threads() -> None:
+    for (process_id, *_), thread in _threads.items():
+        if process_id == os.getpid():
+            thread.close(_STOP_TIMEOUT_S, last=thread.cluster.close())
+    _threads.clear()
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,12 +71,9 @@ _ROWS_PER_BATCH = 10_000
 _log = get_logger("headrace.spark")
 
 
-def stream_reader(reader: Any, limit: ReadLimit) -> DataSourceStreamReader:
-    """Return a reader for pyspark 4.2 in the form that the installed pyspark calls.
-
-    :param limit: the reader's own limit on a micro-batch, which pyspark before 4.2 does not pass
-    """
-    return reader if HAS_ADMISSION_CONTROL else SelfPacedReader(reader, limit)
+def stream_reader(reader: Any) -> DataSourceStreamReader:
+    """Return a reader for pyspark 4.2 in the form that the installed pyspark calls."""
+    return reader if HAS_ADMISSION_CONTROL else SelfPacedReader(reader)
 
 
 class SelfPacedReader(DataSourceStreamReader):
@@ -87,9 +84,9 @@ class SelfPacedReader(DataSourceStreamReader):
     range. They show nothing of a source but its offsets, so these have its progress, too.
     """
 
-    def __init__(self, reader: Any, limit: ReadLimit) -> None:
+    def __init__(self, reader: Any) -> None:
         self._reader = reader
-        self._limit = limit
+        self._limit = getattr(reader, "getDefaultReadLimit", ReadAllAvailable)()
         self._initial: dict[str, Any] | None = None
         self._position: dict[str, Any] | None = None
         self._questions = 0

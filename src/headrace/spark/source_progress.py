@@ -11,6 +11,7 @@ from ast import literal_eval
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from headrace.log_lines import printable
 from headrace.spark.errors import SourceError, one_line_errors
 
 PROGRESS = "#progress"
@@ -51,9 +52,7 @@ def refuse_checkpoint(source: str, offset: object) -> None:
 
     :raises SourceError: always
     """
-    text = json.dumps(offset)
-    if len(text) > _MAX_OFFSET_CHARS:
-        text = f"{text[:_MAX_OFFSET_CHARS]}…"
+    text = printable(json.dumps(offset), _MAX_OFFSET_CHARS)
     with one_line_errors():
         raise SourceError(
             f"the checkpoint is one of another query, because {source} has no offsets such as "

@@ -24,7 +24,6 @@ from headrace.client.offsets import LATEST, list_offsets
 from headrace.protocol.partitions import TopicPartition
 from headrace.spark.errors import one_line_errors
 from headrace.spark.option_parsing import KafkaOptions
-from headrace.spark.reader.cluster_thread import shared_cluster_thread
 
 from .group_records import (
     COMMIT,
@@ -103,7 +102,7 @@ def group_points(events: DataFrame, kafka: KafkaOptions, times_ms: range) -> Dat
 
     :raises ClientError: the cluster does not answer
     """
-    thread = shared_cluster_thread(kafka)
+    thread = kafka.shared_thread()
     topics = thread.run(thread.cluster.all_topics()).values()
     steps = _steps(events, [(topic.topic_id.bytes, topic.name) for topic in topics], times_ms)
     largest_or_sum = (
@@ -231,7 +230,7 @@ def _points(
     :raises SourceError: the leaders do not answer
     """
     points, step_s = len(times_ms), times_ms.step / 1000
-    thread = shared_cluster_thread(kafka)
+    thread = kafka.shared_thread()
     rows_at_once = max(1, _CELLS_AT_ONCE // points)
     for batch in batches:
         for first in range(0, batch.num_rows, rows_at_once):

@@ -18,7 +18,6 @@ from headrace.client.offsets import READ_COMMITTED, log_bounds
 from headrace.internal_topics import CONSUMER_OFFSETS, SHARE_GROUP_STATE
 from headrace.spark.errors import one_line_errors
 from headrace.spark.option_parsing import KafkaOptions, UserOptions
-from headrace.spark.reader.cluster_thread import shared_cluster_thread
 from headrace.spark.reader.log_reader import read
 from headrace.spark.reader.ranges import OffsetRange, ReadOptions, split_evenly
 from headrace.spark.worker_check import CheckedInExecutors
@@ -98,7 +97,7 @@ class GroupHistoryReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         """Divide the internal topics into tasks."""
         with one_line_errors():
-            thread = shared_cluster_thread(self._kafka)
+            thread = self._kafka.shared_thread()
             ranges = thread.run(_ranges(thread.cluster))
         return [_HistoryPartition(parts) for parts in split_evenly(ranges, self._records_per_task)]
 

@@ -28,12 +28,10 @@ from headrace.log_lines import get_logger
 from headrace.spark.errors import SourceError, one_line_errors
 from headrace.spark.option_parsing import KafkaOptions, UserOptions
 from headrace.spark.pyspark_capabilities import (
-    ReadAllAvailable,
     ReadLimit,
     SupportsTriggerAvailableNow,
     stream_reader,
 )
-from headrace.spark.reader.cluster_thread import shared_cluster_thread
 from headrace.spark.reader.columns import arrow_schema
 from headrace.spark.source_progress import check_offset
 from headrace.spark.worker_check import CheckedInExecutors
@@ -141,7 +139,7 @@ class LagDataSource(CheckedInExecutors, DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Return the reader of a snapshot per trigger."""
-        return stream_reader(LagStreamReader(self._parse()), ReadAllAvailable())
+        return stream_reader(LagStreamReader(self._parse()))
 
     def _parse(self) -> LagOptions:
         with one_line_errors():
@@ -178,7 +176,7 @@ class LagStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: LagOptions) -> None:
         self._options = options
         self._takes_one = False
-        self._last: int | None = None
+        self._last = 0
 
     def initialOffset(self) -> dict[str, Any]:
         """Return the offset before the first snapshot."""
@@ -187,11 +185,9 @@ class LagStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Return the offset of the next snapshot; ``start`` after the last one."""
         check_offset("kafka-lag", start, _NO_OFFSET)
-        snapshot: int = start["snapshot"] + 1
-        if self._takes_one:
-            self._last = self._last or snapshot
-            snapshot = max(self._last, start["snapshot"])
-        return {"snapshot": snapshot}
+        if not (self._takes_one and self._last):
+            self._last = start["snapshot"] + 1
+        return {"snapshot": max(self._last, start["snapshot"])}
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Take one snapshot, then end."""
@@ -216,7 +212,7 @@ def plan(options: LagOptions) -> list[LagPartition]:
     """
     snapshot_time_ms = time.time_ns() // 1_000_000
     with one_line_errors():
-        thread = shared_cluster_thread(options.kafka)
+        thread = options.kafka.shared_thread()
         groups, warnings = thread.run(select_groups(thread.cluster, options.query))
     _warn(warnings)
     step = options.groups_per_task
@@ -232,7 +228,7 @@ def read(options: LagOptions, partition: LagPartition) -> Iterator[pa.RecordBatc
     :raises SourceError: the cluster does not answer
     """
     with one_line_errors():
-        thread = shared_cluster_thread(options.kafka)
+        thread = options.kafka.shared_thread()
         snapshots: Any = parts(
             thread.cluster, partition.groups, options.query, partition.snapshot_time_ms
         )

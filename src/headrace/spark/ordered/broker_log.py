@@ -28,7 +28,6 @@ from headrace.client.offsets import (
 )
 from headrace.log_lines import get_logger
 from headrace.protocol.partitions import TopicPartition
-from headrace.spark.reader.cluster_thread import shared_cluster_thread
 from headrace.spark.reader.log_reader import LogReader
 from headrace.spark.reader.ranges import OffsetRange
 
@@ -60,7 +59,7 @@ class BrokerLog:
 
     def __init__(self, options: OrderedOptions) -> None:
         self._options = options
-        self.thread = shared_cluster_thread(options.kafka)
+        self.thread = options.kafka.shared_thread()
         self._leaders = Leaders(self.thread.cluster)
         self._topics: dict[str, int] = {}
         self._ids: dict[str, UUID] = {}

@@ -22,8 +22,8 @@ from headrace.log_lines import get_logger
 from headrace.protocol.partitions import TopicPartition
 from headrace.spark.driver_server import Address, DriverServer, exchange
 from headrace.spark.errors import SourceError
+from headrace.spark.option_parsing import ClusterThread
 from headrace.spark.ordered.broker_log import Offsets
-from headrace.spark.reader.cluster_thread import ClusterThread
 
 _log = get_logger(__name__)
 

@@ -92,8 +92,7 @@ class OrderedDataSource(CheckedInExecutors, DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Return the reader of a stream."""
-        reader = OrderedStreamReader(self._parse(True))
-        return stream_reader(reader, reader.getDefaultReadLimit())
+        return stream_reader(OrderedStreamReader(self._parse(True)))
 
     def _parse(self, streaming: bool | None) -> OrderedOptions:
         with one_line_errors():

@@ -20,7 +20,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Sequence
-from typing import Any, NamedTuple
+from dataclasses import astuple
+from typing import NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
@@ -40,7 +41,6 @@ from headrace.log_lines import get_logger
 from headrace.spark.errors import SourceError
 from headrace.spark.produce.options import ProduceOptions
 from headrace.spark.produce.records import described
-from headrace.spark.reader.cluster_thread import shared_cluster_thread
 from headrace.spark.reader.log_reader import read
 from headrace.spark.reader.ranges import OffsetRange, ReadOptions
 
@@ -182,7 +182,7 @@ class OpenTransactions:
     """
 
     def __init__(self, options: ProduceOptions, query: str) -> None:
-        self._thread = shared_cluster_thread(options.kafka)
+        self._thread = options.kafka.shared_thread()
         self._prefix = f"{query}-"
 
     def open_now(self, transactional_id: str) -> OpenTransaction:
@@ -270,7 +270,7 @@ class KafkaCommitLog:
         self._options = options
         self._name = name
         self._topic = options.commit_topic
-        self._thread = shared_cluster_thread(options.kafka)
+        self._thread = options.kafka.shared_thread()
         self._thread.run(_create_topic(self._thread.cluster, self._topic))
         config = {
             **options.producer_config(name),
@@ -307,7 +307,7 @@ class KafkaCommitLog:
 
         :raises SourceError: it is not written, or may not be; or another driver has opened the log
         """
-        value = _encode(decision, self._name)
+        value = json.dumps([_VERSION, *decision], default=astuple)
         try:
             self._producer.begin_transaction()
             self._producer.produce(self._topic, value, self._name, partition=_PARTITION)
@@ -331,7 +331,7 @@ class KafkaCommitLog:
             for place, key in enumerate(keys.to_pylist()):
                 if key == name:
                     decision = values[place].as_py()
-        return None if decision is None else _decode(decision, self._name)
+        return None if decision is None else _decode(decision)
 
 
 async def _create_topic(cluster: Cluster, name: str) -> None:
@@ -347,36 +347,21 @@ async def _create_topic(cluster: Cluster, name: str) -> None:
             ) from None
 
 
-def _encode(decision: Decision, name: str) -> bytes:
-    transactions: list[Any] = [
-        [
-            entry.task,
-            entry.records,
-            entry.transaction.transactional_id.removeprefix(name),
-            entry.transaction.producer_id,
-            entry.transaction.producer_epoch,
-        ]
-        for entry in decision.transactions
-    ]
-    return json.dumps(
-        {"version": _VERSION, "batch": decision.batch_id, "transactions": transactions},
-        separators=(",", ":"),
-    ).encode()
-
-
-def _decode(value: bytes, name: str) -> Decision:
+def _decode(value: bytes) -> Decision:
     """Return a decision.
 
     :raises SourceError: a later version of the sink has written it
     """
-    fields = json.loads(value)
-    if fields["version"] != _VERSION:
+    version, batch_id, transactions = json.loads(value)
+    if version != _VERSION:
         raise SourceError(
-            f"the log of commits has a decision of version {fields['version']}: use the version of "
+            f"the log of commits has a decision of version {version}: use the version of "
             "headrace that wrote it"
         )
-    transactions = (
-        TaskTransaction(task, records, OpenTransaction(name + suffix, producer_id, epoch))
-        for task, records, suffix, producer_id, epoch in fields["transactions"]
+    return Decision(
+        batch_id,
+        tuple(
+            TaskTransaction(task, records, OpenTransaction(*transaction))
+            for task, records, transaction in transactions
+        ),
     )
-    return Decision(fields["batch"], tuple(transactions))

@@ -19,7 +19,6 @@ from headrace.protocol.record_batch import CorruptBatch
 from headrace.spark.option_parsing import KafkaOptions
 
 from .batches import WantedOffsets
-from .cluster_thread import shared_cluster_thread
 from .columns import Records, decode
 from .fetcher import Fetcher, Piece
 from .ranges import DEFAULTS, OffsetRange, ReadError, ReadOptions
@@ -59,7 +58,7 @@ class LogReader:
         self._options = options
         self._wanted = {key: WantedOffsets.of(of_key) for key, of_key in bounds.items()}
         self._decoded: dict[TopicPartition | None, Iterator[Any]] = {}
-        self._thread = shared_cluster_thread(kafka)
+        self._thread = kafka.shared_thread()
         self._fetcher = self._thread.run(self._start_fetching(bounds))
 
     async def _start_fetching(

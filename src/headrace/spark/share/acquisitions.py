@@ -77,6 +77,9 @@ class Acquisitions:
     def __init__(self, consumer: RangeConsumer, options: ShareOptions) -> None:
         self.topics: tuple[str, ...] = ()
         self.counts = dict.fromkeys(COUNTED, 0)
+        limit = options.max_records_per_trigger
+        self._most_records = limit or _NO_LIMIT
+        self._mode = AcquireMode.RECORD_LIMIT if limit else AcquireMode.BATCH_OPTIMIZED
         self._consumer = consumer
         self._options = options
         self._ahead = AcquisitionAhead(partial(self._acquire_at_most, max_wait_ms=0))
@@ -157,9 +160,8 @@ class Acquisitions:
         :raises SourceError: the next delivery would be the last one, and the broker does not
             forget the others
         """
-        limit = self._most_records
         ranges = still_held(await self._ahead.take(), self._consumer.held())
-        room = limit - sum(r.count for r in ranges)
+        room = self._most_records - sum(r.count for r in ranges)
         complete = True
         step = await self._next_step(ranges)
         while room > 0 and step is Step.RUN:
@@ -193,10 +195,6 @@ class Acquisitions:
             self.counts["acquired"] += r.count
             self.counts["redelivered"] += r.count if r.delivery_count > 1 else 0
         return ranges, complete
-
-    @property
-    def _most_records(self) -> int:
-        return self._options.max_records_per_trigger or _NO_LIMIT
 
     def _warn(self, step: Step | None, text: str) -> None:
         if step not in self._has_warned:
@@ -303,12 +301,11 @@ class Acquisitions:
         return next((error for error in altered.values() if error is not None), None)
 
     async def _acquire_at_most(self, max_records: int, max_wait_ms: int) -> Acquired:
-        limit = self._options.max_records_per_trigger
         return await self._consumer.acquire(
             max_records=max_records,
             max_wait_ms=max_wait_ms,
             max_bytes=_ACQUIRE_BYTES,
-            mode=AcquireMode.BATCH_OPTIMIZED if limit is None else AcquireMode.RECORD_LIMIT,
+            mode=self._mode,
         )
 
     async def _acquire_until_run_ends(self, *, takes_later: bool = False) -> list[AcquiredRange]:

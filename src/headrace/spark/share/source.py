@@ -28,7 +28,6 @@ from headrace.spark.driver_server import (
 from headrace.spark.errors import SourceError, describe, one_line_errors
 from headrace.spark.pyspark_capabilities import (
     HAS_ADMISSION_CONTROL,
-    ReadAllAvailable,
     ReadLimit,
     SupportsTriggerAvailableNow,
     stream_reader,
@@ -85,7 +84,7 @@ class ShareDataSource(CheckedInExecutors, DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Return the source's reader."""
-        return stream_reader(ShareStreamReader(self._parse(is_source=True)), ReadAllAvailable())
+        return stream_reader(ShareStreamReader(self._parse(is_source=True)))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         """Return the sink for outcomes."""
@@ -124,10 +123,6 @@ class ShareStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._batches = 0
         self._lag: dict[str, Any] = {}
         self._next_lag_s = 0.0
-
-    def getDefaultReadLimit(self) -> ReadLimit:
-        """Leave the size of micro-batches to the options."""
-        return ReadAllAvailable()
 
     def initialOffset(self) -> dict[str, Any]:
         """Join the group, and return the offset of a new query."""
