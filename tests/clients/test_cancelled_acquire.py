@@ -14,6 +14,7 @@ from headrace.admin import AdminClient
 from headrace.client import RangeConsumer
 from headrace.client.connection import Connection
 from headrace.client.errors import ClientError, RequestRefused
+from headrace.client.share.membership import Membership
 from headrace.client.share.node import ShareNode
 from headrace.client.share.types import Acknowledgement, AcknowledgeType, Acquired
 from tests.clients.confluent import create_topic, produce, share_from_earliest
@@ -122,14 +123,14 @@ async def test_a_call_that_is_cancelled_as_its_records_are_there_loses_none(
 ):
     async with member(servers) as consumer:
         call = asyncio.create_task(consumer.acquire(max_wait_ms=10_000))
-        handed = RangeConsumer._acquire_at
+        handed = RangeConsumer._fetch
 
         async def acquire_at(*arguments: Any) -> Acquired:
             acquired = await handed(*arguments)
             asyncio.get_running_loop().call_soon(call.cancel)  # in the turn after the last
             return acquired
 
-        monkeypatch.setattr(RangeConsumer, "_acquire_at", acquire_at)
+        monkeypatch.setattr(RangeConsumer, "_fetch", acquire_at)
         with pytest.raises(asyncio.CancelledError):
             await call
         monkeypatch.undo()
@@ -237,7 +238,7 @@ async def test_a_second_close_asks_nobody(servers: str, monkeypatch: pytest.Monk
     async with member(servers) as consumer:
         await consumer.close()
         with monkeypatch.context() as patch:
-            patch.setattr(RangeConsumer, "_send_heartbeat", None)
+            patch.setattr(Membership, "_send", None)
             await consumer.close()
 
 
@@ -252,7 +253,7 @@ async def test_a_close_leaves_the_group_though_a_release_is_not_answered(
     release = asyncio.create_task(consumer.release_unprocessed(acquired.ranges))
     await answers.arrived.wait()
     await consumer.close(timeout_ms=400)
-    assert not consumer._membership.may_be_member
+    assert not consumer._membership._may_be_known
     await cancelled(release)
 
 

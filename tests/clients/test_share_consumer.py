@@ -668,7 +668,7 @@ async def test_a_consumer_that_is_closed_while_it_opens_is_no_member(
             await asyncio.sleep(0.001)
         await queue.close()
         await asyncio.gather(opening, return_exceptions=True)
-        heartbeats = queue._ranges._heartbeats
+        heartbeats = queue._ranges._membership._heartbeats
         assert heartbeats is None or heartbeats.done(), turns
 
 

@@ -12,7 +12,8 @@ import pytest
 
 from headrace.client.cluster import TopicMetadata
 from headrace.client.errors import RequestRefused
-from headrace.client.share.node import Outcomes, ShareNode
+from headrace.client.share.held import PartitionSpans
+from headrace.client.share.node import ShareNode
 from headrace.client.share.range_consumer import RangeConsumer
 from headrace.client.share.types import Acknowledgement, AcknowledgeType
 from headrace.errors import ErrorCode
@@ -24,26 +25,19 @@ TOPIC_ID = UUID(int=1)
 
 @pytest.fixture
 def consumer(monkeypatch: pytest.MonkeyPatch) -> RangeConsumer:
-    """A member that holds the offsets 0 to 9 of a partition at the brokers 1 and 2. With each
-    request, it gets to know another broker.
+    """A member that holds the offsets 0 to 9 of a partition at the brokers 1 and 2, which accept
+    all outcomes.
     """
     consumer = RangeConsumer("nowhere:9092", "g", ["t"])
-    consumer._topics[TOPIC_ID] = TopicMetadata("t", TOPIC_ID, {0: 1, 1: 2})
+    consumer._membership.topics[TOPIC_ID] = TopicMetadata("t", TOPIC_ID, {0: 1, 1: 2})
     for partition in (0, 1):
-        consumer._node(partition + 1).held.add((TOPIC_ID, partition), [(0, 9)], 0)
+        consumer._node(partition + 1).held.add({(TOPIC_ID, partition): [(0, 9)]}, 0)
 
-    async def acknowledge(node: ShareNode, wanted: Outcomes, **_: object) -> dict[object, object]:
-        consumer._node(len(consumer._nodes) + 1)
-        return node._of_held(wanted)
+    async def send(node: ShareNode, *key: Any) -> PartitionSpans:
+        return node._waiting.pop(key)[0]
 
-    monkeypatch.setattr(ShareNode, "acknowledge", acknowledge)
+    monkeypatch.setattr(ShareNode, "_send", send)
     return consumer
-
-
-@story
-async def test_acknowledging_while_a_broker_joins(consumer: RangeConsumer):
-    accept = [Acknowledgement("t", partition, 0, 9, AcknowledgeType.ACCEPT) for partition in (0, 1)]
-    assert await consumer.acknowledge(accept) == accept
 
 
 @story
@@ -61,7 +55,7 @@ async def test_what_was_acquired_of_a_deleted_topic_says_nothing_about_a_new_one
     monkeypatch.setattr(ShareNode, "fetch", fetch)
     outcomes: list[Acknowledgement] = []
     for topic_id in (TOPIC_ID, UUID(int=2)):
-        consumer._topics[topic_id] = TopicMetadata("t", topic_id, {0: 1})
+        consumer._membership.topics[topic_id] = TopicMetadata("t", topic_id, {0: 1})
         consumer._membership.assignment = frozenset({(topic_id, 0)})
         (run,) = (await consumer.acquire()).ranges
         outcomes.append(
@@ -78,14 +72,8 @@ async def test_what_was_acquired_of_a_deleted_topic_says_nothing_about_a_new_one
     for outcome, topic_id in zip(outcomes, (TOPIC_ID, UUID(int=2)), strict=True):
         (accepted,) = await consumer.acknowledge([outcome])
         assert accepted.topic_id == topic_id
-    held.drop((TOPIC_ID, 0), [(0, 9)])  # which the broker no longer has
+    held.drop({(TOPIC_ID, 0): [(0, 9)]})  # which the broker no longer has
     assert await consumer.acknowledge(outcomes[:1]) == []
-
-
-@story
-async def test_renewing_while_a_broker_joins(consumer: RangeConsumer):
-    await consumer.renew()
-    assert len(consumer._nodes) == 4
 
 
 @story
@@ -105,31 +93,31 @@ async def test_records_that_come_again_were_lost(
 
     monkeypatch.setattr(ShareNode, "fetch", fetch)
     for leader in (1, 2):
-        consumer._topics[TOPIC_ID] = TopicMetadata("t", TOPIC_ID, {0: leader})
+        consumer._membership.topics[TOPIC_ID] = TopicMetadata("t", TOPIC_ID, {0: leader})
         await consumer.acquire()
-        assert lost.pop() == ((TOPIC_ID, 0), [(0, 9)], "the lock has timed out")
-        assert consumer.holder((TOPIC_ID, 0)) == leader
+        assert lost.pop() == ({(TOPIC_ID, 0): [(0, 9)]}, "the lock has timed out")
+        assert (TOPIC_ID, 0) in consumer._node(leader).held.spans
 
 
 @story
 async def test_a_renewal_of_some_records_is_none_of_the_others(monkeypatch: pytest.MonkeyPatch):
     node, partition = RangeConsumer("nowhere:9092", "g", ["t"])._node(1), (TOPIC_ID, 0)
-    node.held.add(partition, [(0, 9)], 0)
+    node.held.add({partition: [(0, 9)]}, 0)
     code = ErrorCode.NONE
 
     def answer(*spans: tuple[int, int]) -> dict[Any, str]:
         settled = SimpleNamespace(partition_index=0, error_code=code, error_message=None)
         topic = SimpleNamespace(topic_id=TOPIC_ID, partitions=[settled])
-        batches = {partition: [(*span, AcknowledgeType.RENEW) for span in spans]}
-        return node._settle(SimpleNamespace(responses=[topic]), batches, {})
+        response = SimpleNamespace(responses=[topic])
+        return node._settle(AcknowledgeType.RENEW, {partition: [*spans]}, response, {})
 
     assert not answer((0, 4))
-    assert node.held.locked_before(0) == [partition]
+    assert partition in node.held.locked_before(0)
     assert not answer((0, 4), (5, 9))
     assert not node.held.locked_before(0)
     code = ErrorCode.INVALID_RECORD_STATE
     assert answer((0, 9)) == {partition: "INVALID_RECORD_STATE"}
-    assert node.held.spans(partition) == [(0, 9)]
+    assert node.held.spans[partition] == [(0, 9)]
 
 
 @story
@@ -138,16 +126,19 @@ async def test_locks_are_renewed_while_a_broker_does_not_answer(
 ):
     renewals: asyncio.Queue[int] = asyncio.Queue()
 
-    async def renew(node: ShareNode, older_than_ms: int = 0) -> None:
+    async def send(node: ShareNode, *key: Any) -> PartitionSpans:
+        del node._waiting[key]
         renewals.put_nowait(node._node_id)
         if node._node_id == 1:
             await asyncio.Event().wait()
+        return {}
 
-    monkeypatch.setattr(ShareNode, "renew", renew)
+    monkeypatch.setattr(ShareNode, "_send", send)
     for node in consumer._nodes.values():
         node.lock_timeout_ms = 60
     renewing = asyncio.create_task(consumer.keep_locks())
-    assert [await renewals.get() for _ in range(4)] == [1, 2, 2, 2]
+    seen = [await renewals.get() for _ in range(9)]
+    assert seen.count(2) >= 3
     renewing.cancel()
 
 
@@ -158,14 +149,13 @@ async def test_a_broker_that_does_not_answer_does_not_delay_another(
     """The locks at the other one would time out."""
     others: asyncio.Queue[AcknowledgeType] = asyncio.Queue()
 
-    async def acknowledge(node: ShareNode, wanted: Outcomes, **_: object) -> dict[object, object]:
+    async def send(node: ShareNode, *key: Any) -> PartitionSpans:
         if node._node_id == 1:
             await asyncio.Event().wait()
-        for _, outcome in wanted:
-            others.put_nowait(outcome)
+        others.put_nowait(key[0])
         return {}
 
-    monkeypatch.setattr(ShareNode, "acknowledge", acknowledge)
+    monkeypatch.setattr(ShareNode, "_send", send)
     accept = [Acknowledgement("t", 1, 0, 9, AcknowledgeType.ACCEPT)]
     for call, sent in (
         (consumer.renew(), AcknowledgeType.RENEW),
@@ -218,7 +208,7 @@ async def test_an_error_of_one_broker_does_not_lose_the_records_of_another(
 async def test_an_error_of_one_partition_does_not_lose_the_records_of_another(
     consumer: RangeConsumer, monkeypatch: pytest.MonkeyPatch
 ):
-    consumer._topics[TOPIC_ID] = TopicMetadata("t", TOPIC_ID, {0: 1, 1: 1})
+    consumer._membership.topics[TOPIC_ID] = TopicMetadata("t", TOPIC_ID, {0: 1, 1: 1})
     consumer._membership.assignment = frozenset({(TOPIC_ID, 0), (TOPIC_ID, 1)})
 
     async def fetch(node: ShareNode, *_: object) -> Any:

@@ -475,9 +475,10 @@ class Consumers(RuleBasedStateMachine):
             assert worker.in_hand.keys() <= held
             queue = worker.queue
             assert len(held) == queue.held + worker.arriving
-            unraised = [p.record for p in queue._problems if isinstance(p, Undecodable)]
+            problems = queue._problems.values()
+            unraised = [p.record for p in problems if isinstance(p, Undecodable)]
             records = (*worker.in_hand.values(), *unraised)
-            assert queue._held_records == len(records)
+            assert len(queue._held) == len(records)
             assert queue._held_bytes == sum(len(str(record.offset)) for record in records)
             if TOPIC in self.brokers.topics:
                 for number in range(PARTITIONS):

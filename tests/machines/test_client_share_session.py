@@ -2,115 +2,139 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from datetime import timedelta
+from types import SimpleNamespace
+from typing import Any
 from uuid import UUID
 
 import pytest
 
-from headrace.client.share.session import HeldRecords, SessionStep, ShareMembership, ShareSession
+from headrace.client.cluster import Cluster
+from headrace.client.errors import RequestRefused
+from headrace.client.share.held import HeldRecords, PartitionSpans
+from headrace.client.share.membership import Membership, ProblemLog
+from headrace.client.share.node import next_epoch
 from headrace.errors import ErrorCode
+from tests.support import story
 
 FLIGHTS, WEATHER = UUID(int=1), UUID(int=2)
-A, B, C = (FLIGHTS, 0), (FLIGHTS, 1), (WEATHER, 0)
+A, B = (FLIGHTS, 0), (FLIGHTS, 1)
+
+
+class Coordinator:
+    """Stands for the coordinator of a group.
+
+    :ivar assigned: partitions of FLIGHTS; None leaves the assignment unchanged
+    :ivar heartbeats: (member epoch, topics) of each heartbeat
+    :ivar meanwhile: called while a heartbeat is under way
+    """
+
+    def __init__(self) -> None:
+        self.code = ErrorCode.NONE
+        self.assigned: list[int] | None = [0]
+        self.heartbeats: list[tuple[int, tuple[str, ...] | None]] = []
+        self.meanwhile: Callable[[], object] = lambda: None
+        self.member = Membership(Cluster("nowhere:9092"), "g", ["flights"], None, ProblemLog())
+        self.member.topics[FLIGHTS] = self.member.topics[WEATHER] = SimpleNamespace()  # type: ignore[assignment]
+        self.member._send = self._answer  # type: ignore[method-assign]
+
+    async def _answer(self, epoch: int, names: tuple[str, ...] | None) -> Any:
+        self.heartbeats.append((epoch, names))
+        self.meanwhile()
+        topics = [SimpleNamespace(topic_id=FLIGHTS, partitions=self.assigned)]
+        return SimpleNamespace(
+            error_code=self.code,
+            error_message=None,
+            member_epoch=epoch + 1,
+            heartbeat_interval=timedelta(seconds=5),
+            assignment=None if self.assigned is None else SimpleNamespace(topic_partitions=topics),
+        )
+
+    async def beat(self, times: int = 1) -> None:
+        for _ in range(times):
+            await self.member._heartbeat()
 
 
 class TestMembership:
-    def test_it_names_its_topics_when_joining_and_not_again(self) -> None:
-        member = ShareMembership("m", ("flights",))
-        assert member.next_heartbeat() == (0, ("flights",))
-        member.joined(1, 5000, frozenset({A}))
-        assert member.next_heartbeat() == (1, None)
+    @story
+    async def test_it_names_its_topics_when_joining_and_not_again(self) -> None:
+        coordinator = Coordinator()
+        await coordinator.beat(2)
+        assert coordinator.heartbeats == [(0, ("flights",)), (1, None)]
 
-    def test_topics_that_change_while_a_heartbeat_is_under_way_are_named_in_the_next(self) -> None:
-        member = ShareMembership("m", ("flights",))
-        member.next_heartbeat()
-        member.joined(1, 5000, frozenset({A}))
-        member.next_heartbeat()
-        member.topics = ("flights", "weather")
-        member.joined(1, 5000, None)  # the answer to what was said before
-        assert member.next_heartbeat() == (1, ("flights", "weather"))
-        member.joined(2, 5000, None)
-        assert member.next_heartbeat() == (2, None)
+    @story
+    async def test_topics_that_change_while_a_heartbeat_is_under_way_are_named_in_the_next(
+        self,
+    ) -> None:
+        coordinator = Coordinator()
+        both = ("flights", "weather")
+        coordinator.meanwhile = lambda: setattr(coordinator.member, "names", both)
+        await coordinator.beat(3)
+        assert coordinator.heartbeats == [(0, ("flights",)), (1, both), (2, None)]
 
-    def test_an_answer_without_assignment_leaves_it_unchanged(self) -> None:
-        member = ShareMembership("m", ("flights",))
-        member.joined(1, 5000, frozenset({A}))
-        member.joined(2, 5000, None)
-        assert member.assignment == {A}
+    @story
+    async def test_an_answer_without_assignment_leaves_it_unchanged(self) -> None:
+        coordinator = Coordinator()
+        await coordinator.beat()
+        coordinator.assigned = None
+        await coordinator.beat()
+        assert coordinator.member.assignment == {A}
 
     @pytest.mark.parametrize("code", [ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH])
-    def test_it_joins_again_when_the_group_has_forgotten_it(self, code: ErrorCode) -> None:
-        member = ShareMembership("m", ("flights",))
-        member.joined(7, 5000, frozenset({A}))
-        assert member.refused(code)
-        assert member.assignment == frozenset()
-        assert member.next_heartbeat() == (0, ("flights",))
+    @story
+    async def test_it_joins_again_when_the_group_has_forgotten_it(self, code: ErrorCode) -> None:
+        coordinator = Coordinator()
+        await coordinator.beat(3)
+        coordinator.code = code
+        await coordinator.beat()
+        assert coordinator.member.assignment == frozenset()
+        await coordinator.beat()
+        assert coordinator.heartbeats[-1] == (0, ("flights",))
+        assert coordinator.member.ended is None
 
-    def test_it_gives_up_when_the_group_is_of_another_type(self) -> None:
-        assert not ShareMembership("m", ("flights",)).refused(ErrorCode.GROUP_ID_NOT_FOUND)
+    @story
+    async def test_it_gives_up_when_the_group_is_of_another_type(self) -> None:
+        coordinator = Coordinator()
+        coordinator.code = ErrorCode.GROUP_ID_NOT_FOUND
+        await coordinator.beat()
+        assert isinstance(coordinator.member.ended, RequestRefused)
 
-    def test_it_asks_soon_while_nothing_is_assigned_and_less_often_with_time(self) -> None:
-        member = ShareMembership("m", ("flights",))
+    @story
+    async def test_it_asks_soon_while_nothing_is_assigned_and_less_often_with_time(self) -> None:
+        coordinator = Coordinator()
+        coordinator.assigned = []
         delays_ms = []
-        for epoch in range(1, 2000):
-            member.joined(epoch, 5000, frozenset())
-            delays_ms.append(member.heartbeat_delay_ms())
+        for _ in range(2000):
+            await coordinator.beat()
+            delays_ms.append(coordinator.member._delay_ms())
         assert delays_ms[0] <= 200
         assert delays_ms == sorted(delays_ms)
         assert delays_ms[-1] == 5000
-        member.joined(2000, 5000, frozenset({A}))
-        assert member.heartbeat_delay_ms() == 5000
+        coordinator.assigned = [0]
+        await coordinator.beat()
+        assert coordinator.member._delay_ms() == 5000
 
 
-class TestSession:
-    def test_it_opens_at_epoch_0_and_says_only_what_changed_afterwards(self) -> None:
-        session = ShareSession()
-        opening = session.fetch({A, B})
-        assert opening == SessionStep(0, (A, B), ())
-        session.fetched(opening)
-        assert session.fetch({A, B}) == SessionStep(1, (), ())
-        session.acknowledged()
-        assert session.fetch({B, C}) == SessionStep(2, (C,), (A,))
-
-    def test_a_step_that_was_not_taken_is_said_again(self) -> None:
-        session = ShareSession()
-        session.fetched(session.fetch({A}))
-        for _ in range(2):
-            assert session.fetch({B}) == SessionStep(1, (B,), (A,))
-
-    def test_a_lost_session_is_opened_anew_with_everything(self) -> None:
-        session = ShareSession()
-        session.fetched(session.fetch({A, B}))
-        session.lost()
-        assert not session.is_open
-        assert session.fetch({A, B}) == SessionStep(0, (A, B), ())
-
-    def test_the_epoch_wraps_to_1(self) -> None:
-        session = ShareSession(epoch=2**31 - 1)
-        session.acknowledged()
-        assert session.epoch == 1
+def test_the_epoch_of_a_session_wraps_to_1() -> None:
+    assert next_epoch(2**31 - 1) == 1
 
 
 class TestHeldRecords:
-    def test_only_what_is_held_can_be_acknowledged(self) -> None:
-        held = HeldRecords()
-        held.add(A, [(0, 9), (20, 29)], now_ms=0)
-        assert held.held(A, [(5, 24)]) == [(5, 9), (20, 24)]
-        assert held.held(B, [(5, 24)]) == []
-
     def test_dropping_the_last_of_a_partition_forgets_it(self) -> None:
         held = HeldRecords()
-        held.add(A, [(0, 9)], now_ms=0)
-        held.drop(A, [(0, 4)])
-        assert held.spans(A) == [(5, 9)]
-        held.drop(A, [(5, 9)])
-        assert held.partitions() == []
-        assert held.locked_before(10**9) == []
+        held.add({A: [(0, 9)]}, now_ms=0)
+        held.drop({A: [(0, 4)]})
+        assert held.spans == {A: [(5, 9)]}
+        held.drop({A: [(5, 9)], B: [(0, 0)]})
+        assert held.spans == {}
+        assert held.locked_before(10**9) == {}
 
     def test_a_partition_is_due_by_its_oldest_lock(self) -> None:
         held = HeldRecords()
-        held.add(A, [(0, 9)], now_ms=1000)
-        held.add(A, [(10, 19)], now_ms=2000)
-        held.add(B, [(0, 9)], now_ms=2000)
-        assert held.locked_before(1500) == [A]
-        held.renewed(A, 3000)
-        assert held.locked_before(2500) == [B]
+        held.add({A: [(0, 9)]}, now_ms=1000)
+        held.add({A: [(10, 19)], B: [(0, 9)]}, now_ms=2000)
+        both: PartitionSpans = {A: [(0, 19)]}
+        assert held.locked_before(1500) == both
+        held.renew(both, 3000)
+        assert held.locked_before(2500) == {B: [(0, 9)]}

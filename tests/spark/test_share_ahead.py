@@ -21,8 +21,7 @@ from headrace.client import (
     ConnectionFailed,
     RangeConsumer,
 )
-from headrace.client.share.session import HeldRecords
-from headrace.client.share.spans import Span
+from headrace.client.share.spans import Span, normalize
 from headrace.protocol.partitions import TopicPartition
 from headrace.spark.share import acquisitions as acquisitions_module
 from headrace.spark.share.acquisitions import Acquisitions
@@ -121,9 +120,7 @@ class FakeConsumer:
 
 
 def runs(offsets: Iterable[int]) -> Iterator[Span]:
-    held = HeldRecords()
-    held.add(cast(Any, "t"), [(n, n) for n in offsets], 0)
-    yield from held.spans(cast(Any, "t"))
+    yield from normalize((n, n) for n in offsets)
 
 
 def acquisitions(consumer: FakeConsumer, **more: object) -> Acquisitions:

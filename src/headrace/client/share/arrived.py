@@ -9,7 +9,6 @@ from itertools import accumulate
 from operator import itemgetter
 
 from headrace.client.records import Record, UnreadableBatch, decode_lists
-from headrace.protocol.partitions import TopicIdPartition
 
 from .spans import Span, contains, normalize, subtract
 from .types import AcquiredRange
@@ -30,10 +29,8 @@ class Arrived:
     """
 
     def __init__(self, data: bytes, ranges: Sequence[AcquiredRange]) -> None:
-        topic_id = ranges[0].topic_id
-        assert topic_id is not None
-        self.partition: TopicIdPartition = topic_id, ranges[0].partition
-        self.left = normalize((run.first_offset, run.last_offset) for run in ranges)
+        self.partition = ranges[0].key
+        self.left = normalize(run.span for run in ranges)
         self._data = data
         self._ranges = ranges
         self._lists = decode_lists(data, ranges)

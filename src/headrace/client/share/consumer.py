@@ -19,7 +19,7 @@ from collections.abc import (
 from contextlib import AbstractContextManager, nullcontext, suppress
 from datetime import timedelta
 from itertools import groupby, repeat
-from operator import attrgetter, is_
+from operator import itemgetter
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
@@ -34,8 +34,9 @@ from headrace.log_lines import get_logger, printable
 from headrace.protocol.partitions import TopicIdPartition, TopicPartition
 
 from .arrived import Arrived, offset_of, runs, size_of
+from .held import PartitionSpans, difference
 from .range_consumer import RangeConsumer
-from .spans import Span, contains, count, intersect, normalize, subtract
+from .spans import contains, count, intersect
 from .types import AcknowledgeType, AcquireMode
 
 if TYPE_CHECKING:
@@ -90,12 +91,12 @@ Records = Record | Iterable[Record]
 OnUndecodable = Literal["reject", "raise"] | Callable[[Record, Exception], Record]
 Start = Literal["earliest", "latest"] | timedelta | float | None
 
-_Outcomes = dict[TopicIdPartition, list[Span]]
-_Fields = tuple[tuple[str, Any], ...]
-_Terms = tuple[int, AcknowledgeType, _Fields]
-"""(node id, outcome, headrace's fields of ShareAcknowledgeRequest): what one request has of."""
+RELEASE = AcknowledgeType.RELEASE
 
-_partition_of: Callable[[Record], TopicIdPartition] = attrgetter("topic_id", "partition")
+# Faster than attrgetter().
+_partition_of: Callable[[Record], TopicIdPartition] = itemgetter(
+    *map(Record._fields.index, ("topic_id", "partition"))
+)
 
 
 class OutcomesFailed(ClientError):
@@ -225,31 +226,22 @@ class ShareConsumer:
         self._is_closed = False
         self._keeper: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
-        """Outcomes on their way, and calls of ``on_lock_lost``."""
+        """Calls of ``on_lock_lost``, and of the broker for a delayed release."""
         self._acquiring = asyncio.Lock()
         self._arrived: deque[Arrived] = deque()
-        self._held: defaultdict[TopicIdPartition, dict[int, Record]] = defaultdict(dict)
+        self._held: dict[int, Record] = {}
         """The records that were handed out, by ``id()``: another delivery of a record, which is not
         in hand, is another object.
         """
-        self._latest: list[tuple[TopicIdPartition, list[Record]]] = []
-        """Those of the latest hand-out, until others follow or some of them end: mostly all end in
-        one call.
-        """
-        self._held_records = self._held_bytes = 0
+        self._held_bytes = 0
         self._changed_at_s = 0.0
         """When records were last handed out or ended."""
         self._ended = asyncio.Event()
         """Set when records are no longer held."""
-        self._problems: deque[ClientError] = deque()
-        self._losses: deque[tuple[TopicIdPartition, list[Span], str]] = deque(maxlen=_MAX_LOSSES)
-        self._outgoing: dict[_Terms, tuple[_Outcomes, asyncio.Task[_Outcomes]]] = {}
-        """Outcomes that wait for the request before theirs."""
-        self._unsettled: dict[int, _Outcomes] = {}
-        """All outcomes without an answer, by their ids."""
-        self._turns: defaultdict[int, asyncio.Lock] = defaultdict(asyncio.Lock)
-        """Held while a broker, by node id, has a request with outcomes."""
-        self._delayed: dict[asyncio.TimerHandle, _Outcomes] = {}
+        self._problems: dict[int, ClientError] = {}
+        """Errors to raise, by the ``id()`` of the undecodable record or of the error."""
+        self._losses: deque[tuple[PartitionSpans, str]] = deque(maxlen=_MAX_LOSSES)
+        self._delayed: dict[asyncio.TimerHandle, dict[int, Record]] = {}
         """The releases that are not due yet, and their records."""
         self._delays_at_broker: bool | None = None
         self._ahead, self._is_fast, self._acquired_at_s = 1, False, 0.0
@@ -300,8 +292,8 @@ class ShareConsumer:
         try:
             async with asyncio.timeout(_RELEASE_TIMEOUT_S):
                 await asyncio.gather(*tasks, return_exceptions=True)
-                unseen = {(a.partition, AcknowledgeType.RELEASE): a.left for a in self._arrived}
-                await self._ranges.settle(unseen, uncounted_release=True)
+                unseen = {arrived.partition: arrived.left for arrived in self._arrived}
+                await self._ranges.settle(RELEASE, unseen, uncounted_release=True)
         except (TimeoutError, ClientError) as problem:
             _log.warning("releasing records of %s: %s", self, str(problem) or "timed out")
         finally:
@@ -330,13 +322,13 @@ class ShareConsumer:
                 "headrace.blocking.ShareConsumer"
             )
 
-    def _run(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+    def _run(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._ran)
         return task
 
-    def _ran(self, task: asyncio.Task[Any]) -> None:
+    def _ran(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled():
             task.exception()  # the caller that would be told may have been cancelled
@@ -357,7 +349,10 @@ class ShareConsumer:
             if records := self._take(1):
                 return records[0]
             while self._problems:
-                self._tell(self._problems.popleft())
+                problem = self._next_problem()
+                if not isinstance(problem, UnreadableBatch):
+                    raise problem
+                self._ranges.report(str(self), problem)  # it is not about a record in hand
             try:
                 await self._acquire(None, _MAX_WAIT_S)
             except ClientError:
@@ -386,18 +381,14 @@ class ShareConsumer:
                 async with asyncio.timeout(left_s + _ANSWER_S):
                     await self._acquire(max_records, left_s)
         if self._problems:
-            raise self._problems.popleft()
+            raise self._next_problem()
         return []
 
-    def _tell(self, problem: ClientError) -> None:
-        """Raise a problem to whom iterates, or log it once if it is not about a record in hand."""
-        if not isinstance(problem, UnreadableBatch):
-            raise problem
-        self._ranges.report(str(self), problem)
+    def _next_problem(self) -> ClientError:
+        return self._problems.pop(next(iter(self._problems)))
 
     def _take(self, max_records: int) -> list[Record]:
         """Hand out records that have arrived."""
-        self._hold_each()
         taken: list[Record] = []
         while self._arrived and len(taken) < max_records:
             if self._held_bytes >= self._max_held_bytes:
@@ -408,35 +399,27 @@ class ShareConsumer:
                     max_records - len(taken), self._max_held_bytes - self._held_bytes
                 )
             except UnreadableBatch as error:
-                self._problems.append(error)
+                self._problems[id(error)] = error
                 unread = intersect(arrived.left, [(error.offset, error.last_offset)])
                 arrived.lose(unread)
-                self._submit(AcknowledgeType.RELEASE, {arrived.partition: unread})
+                self._ranges.submit(RELEASE, {arrived.partition: unread})
                 continue
             is_empty = not records
             if self._read_key is not None or self._read_value is not None:
                 records = [decoded for record in records if (decoded := self._decode(record))]
-            self._hold(arrived.partition, records)
+            self._hold(records)
             taken += records
             if is_empty or not arrived.left:
                 self._arrived.popleft()
-                if arrived.left:
-                    self._submit(AcknowledgeType.GAP, {arrived.partition: arrived.left})
+                self._ranges.submit(AcknowledgeType.GAP, {arrived.partition: arrived.left})
         if taken and self._tracing is not None:
             self._tracing.delivered(taken)
         return taken
 
-    def _hold(self, partition: TopicIdPartition, records: list[Record]) -> None:
-        self._latest.append((partition, records))
-        self._held_records += len(records)
+    def _hold(self, records: Sequence[Record]) -> None:
+        self._held.update(zip(map(id, records), records, strict=True))
         self._held_bytes += sum(map(size_of, records))
         self._changed_at_s = time.monotonic()
-
-    def _hold_each(self) -> None:
-        """Hold the latest records one by one: they do not end together."""
-        for partition, records in self._latest:
-            self._held[partition].update(zip(map(id, records), records, strict=True))
-        self._latest = []
 
     def _decode(self, record: Record) -> Record | None:
         key, value = record.key, record.value
@@ -458,15 +441,11 @@ class ShareConsumer:
                 problem = error
         undecodable = Undecodable(record, f"{type(problem).__name__}: {problem}")
         if self._on_undecodable == "raise":
-            self._hold(_partition_of(record), [record])
-            self._problems.append(undecodable)
+            self._hold([record])
+            self._problems[id(record)] = undecodable
         else:
             _log.warning("%s rejects a record: %s", self, undecodable)
-            self._submit(
-                AcknowledgeType.REJECT,
-                {_partition_of(record): runs([record.offset])},
-                _reason(undecodable),
-            )
+            self._ranges.submit(AcknowledgeType.REJECT, _spans_of([record]), **_reason(undecodable))
         return None
 
     async def _acquire(self, max_records: int | None, wait_s: float) -> None:
@@ -530,16 +509,16 @@ class ShareConsumer:
         :raises OutcomesFailed: the broker has not accepted the outcome of some records
         """
         _check_seconds("delay", delay, _MAX_DELAY_S)
-        terms: _Fields = () if counted else (("uncounted_release", True),)
+        terms = {} if counted else {"uncounted_release": True}
         if delay:  # also if the caller is cancelled, as other outcomes
             await asyncio.shield(self._run(self._release_delayed(records, delay, terms)))
         else:
-            await self._end(records, AcknowledgeType.RELEASE, terms)
+            await self._end(records, RELEASE, **terms)
 
-    async def _release_delayed(self, records: Records, delay: float, terms: _Fields) -> None:
+    async def _release_delayed(self, records: Records, delay: float, terms: dict[str, Any]) -> None:
         if await self.broker_delays():
-            terms += (("release_delay_ms", math.ceil(delay * 1000)),)
-            await self._end(records, AcknowledgeType.RELEASE, terms)
+            delay_ms = math.ceil(delay * 1000)
+            await self._end(records, RELEASE, release_delay_ms=delay_ms, **terms)
         else:
             self._release_later(records, delay)
 
@@ -553,8 +532,8 @@ class ShareConsumer:
         records = _listed(records)
         terms = _reason(reason)
         if terms:
-            _log.info("%s rejects %d records: %s", self, len(records), terms[0][1])
-        await self._end(records, AcknowledgeType.REJECT, terms)
+            _log.info("%s rejects %d records: %s", self, len(records), *terms.values())
+        await self._end(records, AcknowledgeType.REJECT, **terms)
 
     async def renew(self, records: Records) -> None:
         """Restart the acquisition locks of held records now.
@@ -568,25 +547,18 @@ class ShareConsumer:
             )
         await self._end(records, AcknowledgeType.RENEW)
 
-    async def _end(self, records: Records, kind: AcknowledgeType, terms: _Fields = ()) -> None:
+    async def _end(self, records: Records, kind: AcknowledgeType, **terms: Any) -> None:
         self._check()
         listed = _listed(records)
-        chosen, failed = self._choose(listed, keep=kind is AcknowledgeType.RENEW)
-        accepted: _Outcomes = {}
         began_s = time.monotonic()
-        for task in self._submit(kind, chosen, terms):
-            accepted |= await asyncio.shield(task)
-        refused = {
-            partition: rest
-            for partition, spans in chosen.items()
-            if (rest := subtract(spans, accepted.get(partition, ())))
-        }
+        chosen, failed = self._choose(listed, keep=kind is AcknowledgeType.RENEW)
+        spans = _spans_of(chosen)
+        refused = difference(spans, await self._ranges.settle(kind, spans, **terms))
         if refused:
             failed |= {
                 record: self._why_not(record)
-                for record in listed
-                if record not in failed
-                and contains(refused.get(_partition_of(record), []), record.offset)
+                for record in chosen
+                if contains(refused.get(_partition_of(record), ()), record.offset)
             }
         if self._tracing is not None and kind is not AcknowledgeType.RENEW:
             took_s = time.monotonic() - began_s
@@ -596,91 +568,34 @@ class ShareConsumer:
 
     def _choose(
         self, records: Sequence[Record], *, keep: bool = False
-    ) -> tuple[_Outcomes, dict[Record, str]]:
-        """Return the held ones of some records as runs, and why the others are not.
+    ) -> tuple[list[Record], dict[Record, str]]:
+        """Return the held ones of some records, and why the others are not.
 
         :param keep: go on holding them
         """
         failed: dict[Record, str] = {}
-        offsets: defaultdict[TopicIdPartition, list[int]] = defaultdict(list)
-        latest = [record for _, some in self._latest for record in some]
-        if not keep and len(records) == len(latest) and all(map(is_, records, latest)):
-            for partition, some in self._latest:
-                offsets[partition] += map(offset_of, some)
-            self._latest = []
-            self._let_go(records)
-            records = ()
-        self._hold_each()
-        for partition, group in groupby(records, _partition_of):
-            of_partition = list(group)
-            held = self._held.get(partition, {})
-            take = held.get if keep else held.pop
-            taken = list(map(take, map(id, of_partition), repeat(None)))
-            if not all(taken):
-                pairs = zip(of_partition, taken, strict=True)
-                failed |= {record: self._why_not(record) for record, own in pairs if own is None}
-            chosen = [record for record in taken if record is not None]
-            offsets[partition] += map(offset_of, chosen)
-            if not keep:
-                self._let_go(chosen)
-        return {
-            partition: runs(of_partition)
-            for partition, of_partition in offsets.items()
-            if of_partition
-        }, failed
+        take = self._held.get if keep else self._held.pop
+        chosen = list(filter(None, map(take, map(id, records), repeat(None))))
+        if len(chosen) < len(records):
+            chosen_ids = set(map(id, chosen))
+            failed = {r: self._why_not(r) for r in records if id(r) not in chosen_ids}
+        if not keep:
+            self._let_go(chosen)
+        return chosen, failed
 
     def _let_go(self, records: Sequence[Record]) -> None:
-        self._held_records -= len(records)
         self._held_bytes -= sum(map(size_of, records))
         self._changed_at_s = time.monotonic()
         self._ended.set()
 
     def _why_not(self, record: Record) -> str:
         partition = _partition_of(record)
-        for lost_of, spans, reason in reversed(self._losses):
-            if lost_of == partition and contains(spans, record.offset):
+        for lost, reason in reversed(self._losses):
+            if contains(lost.get(partition, ()), record.offset):
                 return f"its lock was lost: {reason}"
+        if self._is_closed:
+            return "the consumer was closed"
         return "it is not held: it was ended, or came from elsewhere"
-
-    def _submit(
-        self, kind: AcknowledgeType, outcomes: _Outcomes, terms: _Fields = ()
-    ) -> set[asyncio.Task[_Outcomes]]:
-        """Add outcomes to the next requests; those of many calls travel together.
-
-        :returns: the tasks of these requests, which go on if the caller is cancelled
-        """
-        tasks = set()
-        for partition, spans in outcomes.items():
-            key = (self._ranges.holder(partition), kind, terms)
-            if key not in self._outgoing:
-                together: _Outcomes = {}
-                self._unsettled[id(together)] = together
-                self._outgoing[key] = together, self._run(self._send(key, together))
-            together, task = self._outgoing[key]
-            together.setdefault(partition, []).extend(spans)
-            tasks.add(task)
-        return tasks
-
-    async def _send(self, key: _Terms, outcomes: _Outcomes) -> _Outcomes:
-        """Return what the broker has accepted, of all calls, for whom a linear pass each would be
-        too much.
-        """
-        node_id, kind, terms = key
-        try:
-            async with self._turns[node_id]:
-                del self._outgoing[key]
-                by_kind = {(partition, kind): spans for partition, spans in outcomes.items()}
-                accepted = await self._ranges.settle(by_kind, **dict(terms))
-                return {
-                    partition: normalize((first, last) for first, last, _ in batches)
-                    for partition, batches in accepted.items()
-                }
-        except (ClientError, asyncio.CancelledError) as error:  # a close cancels, not the caller
-            reason = str(error) or "the consumer was closed"
-            self._losses += ((p, normalize(spans), reason) for p, spans in outcomes.items())
-            return {}
-        finally:
-            del self._unsettled[id(outcomes)]
 
     async def broker_delays(self) -> bool:
         """Return whether the broker is headrace's, which keeps released records for a while, and
@@ -705,51 +620,33 @@ class ShareConsumer:
         chosen, failed = self._choose(records)
 
         def release() -> None:
-            del self._delayed[handle]
-            self._submit(AcknowledgeType.RELEASE, chosen)
+            due = self._delayed.pop(handle)
+            self._ranges.submit(RELEASE, _spans_of(list(due.values())))
 
         assert self._loop is not None
         handle = self._loop.call_later(delay, release)
-        self._delayed[handle] = chosen
+        self._delayed[handle] = dict(zip(map(id, chosen), chosen, strict=True))
         if self._tracing is not None:  # the delivery has ended, whatever becomes of the release
             self._tracing.ended(records, failed, "release", 0.0)
         if failed:
             raise OutcomesFailed(failed, len(records))
 
-    def _lose(self, partition: TopicIdPartition, spans: Sequence[Span], reason: str) -> None:
-        self._losses.append((partition, list(spans), reason))
+    def _lose(self, lost: PartitionSpans, reason: str) -> None:
+        self._losses.append((lost, reason))
         for arrived in self._arrived:
-            if arrived.partition == partition:
-                arrived.lose(spans)
-        for outcomes in (*self._unsettled.values(), *self._delayed.values()):
-            # the next delivery may be in hand
-            if partition in outcomes:
-                outcomes[partition][:] = subtract(normalize(outcomes[partition]), spans)
-        self._hold_each()
-        held = self._held.get(partition, {})
-        records = [record for record in held.values() if contains(spans, record.offset)]
+            arrived.lose(lost.get(arrived.partition, ()))
+        for delayed in self._delayed.values():
+            _remove(delayed, lost)
+        records = _remove(self._held, lost)
         if not records:
             return
-        for record in records:
-            del held[id(record)]
         self._let_go(records)
-        records = self._withdraw(records)
+        # An undecodable record that was not raised yet was never seen.
+        records = [record for record in records if not self._problems.pop(id(record), None)]
         if self._tracing is not None:
             self._tracing.lost(records)
         if records and self._on_lock_lost is not None:
             self._run(_call(self._on_lock_lost, records))
-
-    def _withdraw(self, lost: list[Record]) -> list[Record]:
-        """Drop undecodable records that were lost before they were raised; return the others."""
-        lost_ids = set(map(id, lost))
-        withdrawn = {
-            id(problem.record): problem
-            for problem in self._problems
-            if isinstance(problem, Undecodable) and id(problem.record) in lost_ids
-        }
-        for problem in withdrawn.values():
-            self._problems.remove(problem)
-        return [record for record in lost if id(record) not in withdrawn]
 
     # -- flow
 
@@ -769,9 +666,9 @@ class ShareConsumer:
         keeps for a delayed release.
         """
         return (
-            self._held_records
+            len(self._held)
             + sum(count(arrived.left) for arrived in self._arrived)
-            + sum(count(spans) for chosen in self._delayed.values() for spans in chosen.values())
+            + sum(map(len, self._delayed.values()))
         )
 
     def pause(self, partitions: Collection[TopicPartition]) -> None:
@@ -849,9 +746,28 @@ def _partitions(partitions: Collection[TopicPartition]) -> Collection[TopicParti
     return partitions
 
 
-def _reason(reason: object) -> tuple[tuple[str, str], ...]:
+def _spans_of(records: Sequence[Record]) -> PartitionSpans:
+    offsets: defaultdict[TopicIdPartition, list[int]] = defaultdict(list)
+    for partition, group in groupby(records, _partition_of):
+        offsets[partition] += map(offset_of, group)
+    return {partition: runs(of_partition) for partition, of_partition in offsets.items()}
+
+
+def _remove(records: dict[int, Record], lost: PartitionSpans) -> list[Record]:
+    """Remove and return the lost ones of some records."""
+    gone = {
+        record_id: record
+        for record_id, record in records.items()
+        if contains(lost.get(_partition_of(record), ()), record.offset)
+    }
+    for record_id in gone:
+        del records[record_id]
+    return list(gone.values())
+
+
+def _reason(reason: object) -> dict[str, str]:
     text = printable(str(reason), _MAX_REASON_CHARS)
-    return (("reject_reason", text),) if text else ()
+    return {"reject_reason": text} if text else {}
 
 
 async def _call(callback: Callable[[list[Record]], object], records: list[Record]) -> None:

@@ -9,9 +9,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
-from functools import partial
 from typing import Any
 
 from headrace.client.cluster import Cluster
@@ -21,35 +20,32 @@ from headrace.errors import ErrorCode
 from headrace.protocol.partitions import TopicIdPartition, by_topic
 from headrace.protocol.share_inspection import ShareAcknowledgeRequest
 
-from .session import CLOSE_EPOCH, HeldRecords, SessionStep, ShareSession
-from .spans import Span, count, subtract
+from .held import HeldRecords, PartitionSpans, intersection
+from .membership import ProblemLog
+from .spans import Span, count, normalize, subtract
 from .types import AcknowledgeType, AcquireLimits
 
 _RETRY_PAUSES_MS = (100, 1000)
 """The first and the longest pause after a failure."""
 _MAX_SPLITS = 32
 """The limit of requests that look for the records for which a broker refuses others."""
+_MAX_EPOCH = 2**31 - 1
+_CLOSE_EPOCH = -1
+"""The share session epoch that closes a session and releases its records."""
 _SESSION_GONE = {ErrorCode.SHARE_SESSION_NOT_FOUND, ErrorCode.INVALID_SHARE_SESSION_EPOCH}
 
-AcknowledgeBatch = tuple[int, int, AcknowledgeType]
-"""(first offset, last offset inclusive, outcome)"""
-Batches = dict[TopicIdPartition, list[AcknowledgeBatch]]
-Outcomes = Mapping[tuple[TopicIdPartition, AcknowledgeType], Sequence[Span]]
-"""Outcomes of records, by partition and outcome."""
-OnLost = Callable[[TopicIdPartition, Sequence[Span], str], object]
-"""Called with a partition, runs of records that are no longer held, and the reason."""
-
-
-Report = Callable[[str, object], object]
-"""Called with what it is about, and a problem; None at its end."""
+Terms = tuple[tuple[str, Any], ...]
+"""headrace's fields of :class:`ShareAcknowledgeRequest`."""
+OnLost = Callable[[PartitionSpans, str], object]
+"""Called with runs of records that are no longer held, and the reason."""
 
 
 class ShareNode:
     """A member's share session with one broker. It ends with the connection that opened it.
 
     :param on_lost: called when held records are lost
-    :param report: logs a problem once for as long as it lasts
     :ivar held: the records held on this broker
+    :ivar partitions: the partitions in the session
     :ivar lock_timeout_ms: duration of an acquisition lock, as the broker last reported it
     """
 
@@ -59,22 +55,32 @@ class ShareNode:
         node_id: int,
         group_id: str,
         member_id: str,
-        on_lost: OnLost = lambda *_: None,
-        report: Report = lambda *_: None,
+        on_lost: OnLost,
+        log: ProblemLog,
     ) -> None:
         self.held = HeldRecords()
-        self.session = ShareSession()
+        self.partitions: frozenset[TopicIdPartition] = frozenset()
         self.lock_timeout_ms = 30_000
         self._cluster = cluster
         self._node_id = node_id
         self._group_id = group_id
         self._member_id = member_id
         self._on_lost = on_lost
-        self._report = partial(report, f"share session of group {group_id} with broker {node_id}")
+        self._log = log
+        self._about = f"share session of group {group_id} with broker {node_id}"
+        self._epoch = 0
+        """The share session epoch of the next request; 0 while no session is open."""
         self._pause_ms = _RETRY_PAUSES_MS[0]
         self._lock = asyncio.Lock()
         self._connection: Connection | None = None
         self._may_renew = True
+        self._waiting: dict[
+            tuple[AcknowledgeType, Terms], tuple[PartitionSpans, asyncio.Task[PartitionSpans]]
+        ] = {}
+        """Outcomes that wait for the request before theirs. Their records are held; the runs of
+        several calls are in no order.
+        """
+        self._sending = set[asyncio.Task[PartitionSpans]]()
 
     @property
     def can_renew(self) -> bool:
@@ -94,130 +100,215 @@ class ShareNode:
                 if self._connection is None or not self._connection.is_open:
                     self._connection = await self._cluster.connection(self._node_id, "share")
                     self._forget("the connection has ended")
-                step = self.session.fetch(wanted)
-                request = self._share_fetch(self._connection, step, limits)
+                partitions = frozenset(wanted)
+                request = self._share_fetch(self._connection, partitions, limits)
                 response = await self._request(
                     self._connection, request, self._cluster.timeout_ms + limits.max_wait_ms
                 )
             except ConnectionFailed as failure:
-                await self._connection_lost(failure)
+                await self._connection_lost(failure, {})
                 return None
             if response.error_code:
-                if refusal := await self._refused(int(response.error_code), "ShareFetch"):
+                if refusal := await self._refused(int(response.error_code), "ShareFetch", {}):
                     raise refusal
                 return None
-            self.session.fetched(step)
-            self._report(None)
+            self.partitions = partitions
+            self._epoch = next_epoch(self._epoch)
+            self._log.report(self._about, None)
             self._pause_ms = _RETRY_PAUSES_MS[0]
             lock_timeout_ms = response.acquisition_lock_timeout // timedelta(milliseconds=1)
             if lock_timeout_ms > 0:
                 self.lock_timeout_ms = lock_timeout_ms
             return response
 
-    async def acknowledge(self, outcomes: Outcomes, **terms: Any) -> Batches:
-        """Send outcomes of those records that are held. Afterwards the member no longer holds them,
-        unless their locks were renewed.
+    # -- outcomes
+
+    def acknowledge(
+        self, kind: AcknowledgeType, records: PartitionSpans, terms: Terms = ()
+    ) -> asyncio.Task[PartitionSpans]:
+        """Send the outcome of records that are held here, with the next request; those of many
+        calls travel together. Afterwards they are no longer held, unless their locks were renewed.
 
         The broker takes or refuses the outcomes of a partition together. If it refuses them because
         of some records, they are sent in parts.
 
-        :param terms: headrace's fields of :class:`ShareAcknowledgeRequest`
-        :returns: what the broker has accepted
+        :returns: a task that goes on if the caller is cancelled. Its result is what the broker has
+            accepted, of all calls
         """
-        accepted: Batches = {}
-        async with self._lock:
-            # The request before this one may have acknowledged some of them, or lost all.
-            parts = deque([self._of_held(outcomes)])
-            splits = 0
-            lost: dict[TopicIdPartition, tuple[list[AcknowledgeBatch], str]] = {}
-            while parts:
-                batches = parts.popleft()
-                if not batches:
-                    continue
-                refused = await self._acknowledge(batches, accepted, terms)
-                halves: tuple[Batches, Batches] = ({}, {})
-                for partition, reason in refused.items():
-                    if splits < _MAX_SPLITS and count(_spans(batches[partition])) > 1:
-                        for half, of_half in zip(halves, _halves(batches[partition]), strict=True):
-                            half[partition] = of_half
-                    else:
-                        lost.setdefault(partition, ([], reason))[0].extend(batches[partition])
-                splits += 2 * bool(halves[0])
-                parts += halves
-            for partition, (batches_of, reason) in lost.items():
-                self._lose({partition: batches_of}, reason)
-        return accepted
+        key = kind, terms
+        if key not in self._waiting:
+            task = asyncio.create_task(self._send(kind, terms))
+            self._waiting[key] = {}, task
+            self._sending.add(task)
+            task.add_done_callback(self._sending.discard)
+        waiting, task = self._waiting[key]
+        for partition, spans in records.items():
+            waiting.setdefault(partition, []).extend(spans)
+        return task
 
-    async def _acknowledge(
-        self, batches: Batches, accepted: Batches, terms: Mapping[str, Any]
+    async def _send(self, kind: AcknowledgeType, terms: Terms) -> PartitionSpans:
+        accepted: PartitionSpans = {}
+        async with self._lock:
+            waiting, _ = self._waiting.pop((kind, terms))
+            lost: PartitionSpans = {}
+            reason = ""
+            splits = 0
+            parts = deque([_normalized(waiting)])
+            while parts:
+                part = parts.popleft()
+                refused = await self._share_acknowledge(kind, part, terms, accepted)
+                halves: tuple[PartitionSpans, PartitionSpans] = ({}, {})
+                for partition in refused:
+                    if splits < _MAX_SPLITS and count(part[partition]) > 1:
+                        halves[0][partition], halves[1][partition] = _halves(part[partition])
+                    else:
+                        lost.setdefault(partition, []).extend(part[partition])
+                        reason = refused[partition]
+                if halves[0]:
+                    splits += 2
+                    parts += halves
+            self.lose(_normalized(lost), reason)
+        return _normalized(accepted)
+
+    async def _share_acknowledge(
+        self, kind: AcknowledgeType, part: PartitionSpans, terms: Terms, accepted: PartitionSpans
     ) -> dict[TopicIdPartition, str]:
         """Send one ShareAcknowledge, and add to ``accepted`` what the broker accepts.
 
         :returns: the partitions that it refuses because of some of their records, and its reasons
         """
-        if not self.session.is_open or self._connection is None:
-            self._lose(batches, "the share session has ended")
+        if not part:
+            return {}
+        if not self._epoch or self._connection is None:
+            self.lose(part, "the share session has ended")
             return {}
         try:
-            request = self._share_acknowledge(self._connection, self.session.epoch, batches, terms)
+            request = self._acknowledge_request(self._connection, self._epoch, kind, part, terms)
             response = await self._request(self._connection, request, self._cluster.timeout_ms)
         except ClientError as failure:
-            await self._connection_lost(failure, batches)
+            await self._connection_lost(failure, part)
             return {}
         if response.error_code:
-            await self._refused(int(response.error_code), "ShareAcknowledge", batches)
+            await self._refused(int(response.error_code), "ShareAcknowledge", part)
             return {}  # the next fetch raises it
-        self.session.acknowledged()
-        return self._settle(response, batches, accepted)
+        self._epoch = next_epoch(self._epoch)
+        return self._settle(kind, part, response, accepted)
 
     def _settle(
-        self, response: Any, batches: Batches, accepted: Batches
+        self, kind: AcknowledgeType, part: PartitionSpans, response: Any, accepted: PartitionSpans
     ) -> dict[TopicIdPartition, str]:
-        now_ms, refused = monotonic_ms(), {}
         answers = {
             (topic.topic_id, p.partition_index): p
             for topic in response.responses
             for p in topic.partitions
         }
-        for partition, spans in batches.items():
+        ended: PartitionSpans = {}
+        lost: dict[str, PartitionSpans] = {}
+        refused: dict[TopicIdPartition, str] = {}
+        for partition, spans in part.items():
             answer = answers.get(partition)
             code = ErrorCode.UNKNOWN_SERVER_ERROR if answer is None else int(answer.error_code)
-            renews = any(kind is AcknowledgeType.RENEW for _, _, kind in spans)
-            if not code:
-                accepted.setdefault(partition, []).extend(spans)
-                if not renews:
-                    self.held.drop(partition, _spans(spans))
-                elif not subtract(self.held.spans(partition), _spans(spans)):
-                    self.held.renewed(partition, now_ms)  # all of them
-                continue
             message = None if answer is None else answer.error_message
             reason = error_name(code) + (f" ({message})" if message else "")
-            if renews and "not enabled" in (message or ""):  # the locks go on, to their ends
-                self._may_renew = False
+            if not code:
+                ended[partition] = spans
+                accepted.setdefault(partition, []).extend(spans)
+            elif kind is AcknowledgeType.RENEW and "not enabled" in (message or ""):
+                self._may_renew = False  # the locks go on, to their ends
             elif code == ErrorCode.INVALID_RECORD_STATE:
                 refused[partition] = reason
             else:
-                self._lose({partition: spans}, reason)
+                lost.setdefault(reason, {})[partition] = spans
+        if kind is AcknowledgeType.RENEW:
+            self.held.renew(ended, monotonic_ms())
+        else:
+            self._drop(ended)
+        for reason, records in lost.items():
+            self.lose(records, reason)
         return refused
 
-    async def renew(self, older_than_ms: int = 0) -> None:
-        """Renew the locks of the partitions with a lock of at least this age."""
+    def renew(self, older_than_ms: int = 0) -> asyncio.Task[PartitionSpans] | None:
+        """Renew the locks of the partitions with a lock of at least this age, if the broker can."""
+        if waiting := self._waiting.get((AcknowledgeType.RENEW, ())):
+            return waiting[1]
         due = self.held.locked_before(monotonic_ms() - older_than_ms)
-        renewals = {(key, AcknowledgeType.RENEW): self.held.spans(key) for key in due}
-        if renewals and self.can_renew:
-            await self.acknowledge(renewals)
+        return self.acknowledge(AcknowledgeType.RENEW, due) if due and self.can_renew else None
+
+    # -- the end
 
     async def close(self) -> None:
         """Close the session: the broker releases the held records."""
         async with self._lock:
             connection = self._connection
-            if self.session.is_open and connection is not None and connection.is_open:
-                request = self._share_acknowledge(connection, CLOSE_EPOCH, {}, {})
+            if self._epoch and connection is not None and connection.is_open:
+                accept = AcknowledgeType.ACCEPT
+                request = self._acknowledge_request(connection, _CLOSE_EPOCH, accept, {}, ())
                 try:
                     await connection.request(request, timeout_ms=self._cluster.timeout_ms)
                 except ConnectionFailed:
                     pass
             self._forget("the consumer was closed")
+
+    def cancel(self) -> None:
+        """Give up the outcomes that have no answer."""
+        self._waiting.clear()
+        for task in self._sending:
+            task.cancel()
+
+    def lose(self, records: PartitionSpans, reason: str) -> None:
+        """Hold records no longer, and tell it, as far as they are held."""
+        if lost := intersection(records, self.held.spans):
+            self._drop(lost)
+            self._on_lost(lost, reason)
+
+    def _drop(self, records: PartitionSpans) -> None:
+        self.held.drop(records)
+        for waiting, _ in self._waiting.values():  # the next delivery of them is another one
+            for partition in waiting.keys() & records.keys():
+                waiting[partition] = subtract(normalize(waiting[partition]), records[partition])
+
+    def _forget(self, reason: str) -> None:
+        """Lose the session and its records."""
+        self._lose_session()
+        self.lose(self.held.spans, reason)
+
+    def _lose_session(self) -> None:
+        self._epoch, self.partitions = 0, frozenset()
+
+    async def _connection_lost(self, failure: ClientError, sent: PartitionSpans) -> None:
+        """Lose the session and its records.
+
+        :param sent: outcomes without an answer
+        """
+        if not self.held.spans:  # else the loss says it
+            self._log.report(self._about, failure)
+        self.lose(sent, f"{failure}; the broker may have applied it before")
+        self._forget(str(failure))
+        await self._pause()
+
+    async def _refused(self, code: int, what: str, sent: PartitionSpans) -> RequestRefused | None:
+        """Lose the session, so that the next call opens another.
+
+        :param sent: refused outcomes, whose records are lost
+        :returns: the refusal if the user may not read with this group
+        """
+        is_gone = code == ErrorCode.SHARE_SESSION_NOT_FOUND
+        if not (sent or (is_gone and self.held.spans)):  # else the loss says it
+            self._log.report(self._about, f"{what}: {error_name(code)}")
+        self.lose(self.held.spans if is_gone else sent, error_name(code))
+        self._lose_session()
+        if code == ErrorCode.GROUP_AUTHORIZATION_FAILED:
+            needs = f"READ on group '{self._group_id}'"
+            return RequestRefused(f"{what} of group '{self._group_id}'", code, needs=needs)
+        if code not in _SESSION_GONE:
+            await self._pause()
+        return None
+
+    async def _pause(self) -> None:
+        pause_ms, self._pause_ms = self._pause_ms, min(2 * self._pause_ms, _RETRY_PAUSES_MS[1])
+        await asyncio.sleep(pause_ms / 1000)
+
+    # -- requests
 
     async def _request(self, connection: Connection, request: Any, timeout_ms: int) -> Any:
         try:
@@ -229,67 +320,12 @@ class ShareNode:
             await connection.close()
             raise
 
-    def _of_held(self, outcomes: Outcomes) -> Batches:
-        batches: Batches = {}
-        for (partition, kind), spans in outcomes.items():
-            if held := self.held.held(partition, spans):
-                batches.setdefault(partition, []).extend((*span, kind) for span in held)
-        return batches
-
-    def lose(self, partition: TopicIdPartition, spans: Iterable[Span], reason: str) -> None:
-        """Hold records no longer, and tell it, as far as they are held."""
-        if lost := self.held.held(partition, spans):
-            self.held.drop(partition, lost)
-            self._on_lost(partition, lost, reason)
-
-    def _lose(self, batches: Batches, reason: str) -> None:
-        for partition, spans in batches.items():
-            self.lose(partition, _spans(spans), reason)
-
-    async def _connection_lost(self, failure: ClientError, sent: Batches | None = None) -> None:
-        """Lose the session and its records.
-
-        :param sent: outcomes without an answer
-        """
-        if not self.held.partitions():  # else the loss says it
-            self._report(failure)
-        self._lose(sent or {}, f"{failure}; the broker may have applied it before")
-        self._forget(str(failure))
-        await self._pause()
-
-    async def _pause(self) -> None:
-        pause_ms, self._pause_ms = self._pause_ms, min(2 * self._pause_ms, _RETRY_PAUSES_MS[1])
-        await asyncio.sleep(pause_ms / 1000)
-
-    async def _refused(
-        self, code: int, what: str, sent: Batches | None = None
-    ) -> RequestRefused | None:
-        """Lose the session, so that the next call opens another.
-
-        :param sent: refused outcomes, whose records are lost
-        :returns: the refusal if the user may not read with this group
-        """
-        is_gone = code == ErrorCode.SHARE_SESSION_NOT_FOUND
-        if not (sent or (is_gone and self.held.partitions())):  # else the loss says it
-            self._report(f"{what}: {error_name(code)}")
-        self._lose(sent or {}, error_name(code))
-        if is_gone:
-            self._forget(error_name(code))
-        self.session.lost()
-        if code == ErrorCode.GROUP_AUTHORIZATION_FAILED:
-            needs = f"READ on group '{self._group_id}'"
-            return RequestRefused(f"{what} of group '{self._group_id}'", code, needs=needs)
-        if code not in _SESSION_GONE:
-            await self._pause()
-        return None
-
-    def _forget(self, reason: str) -> None:
-        self.session.lost()
-        held, self.held = self.held, HeldRecords()
-        for partition in held.partitions():
-            self._on_lost(partition, held.spans(partition), reason)
-
-    def _share_fetch(self, connection: Connection, step: SessionStep, limits: AcquireLimits) -> Any:
+    def _share_fetch(
+        self,
+        connection: Connection,
+        partitions: frozenset[TopicIdPartition],
+        limits: AcquireLimits,
+    ) -> Any:
         messages = connection.messages("share_fetch")
         newer = {}
         if connection.version("share_fetch") >= 2:
@@ -297,69 +333,64 @@ class ShareNode:
         return messages.ShareFetchRequest(
             group_id=self._group_id,
             member_id=self._member_id,
-            share_session_epoch=step.epoch,
+            share_session_epoch=self._epoch,
             max_wait=timedelta(milliseconds=limits.max_wait_ms),
             min_bytes=1,
             max_bytes=limits.max_bytes,
             max_records=limits.max_records,
             batch_size=limits.max_records,
-            topics=_by_topic(
-                step.add,
-                lambda topic_id, partitions: messages.FetchTopic(
+            topics=tuple(
+                messages.FetchTopic(
                     topic_id=topic_id,
                     partitions=tuple(
                         messages.FetchPartition(partition_index=p, acknowledgement_batches=())
-                        for p in partitions
+                        for p in added
                     ),
-                ),
+                )
+                for topic_id, added in by_topic(sorted(partitions - self.partitions)).items()
             ),
-            forgotten_topics_data=_by_topic(
-                step.forget,
-                lambda topic_id, partitions: messages.ForgottenTopic(
-                    topic_id=topic_id, partitions=partitions
-                ),
+            forgotten_topics_data=tuple(
+                messages.ForgottenTopic(topic_id=topic_id, partitions=tuple(removed))
+                for topic_id, removed in by_topic(sorted(self.partitions - partitions)).items()
             ),
             **newer,
         )
 
-    def _share_acknowledge(
+    def _acknowledge_request(
         self,
         connection: Connection,
         epoch: int,
-        batches: Batches,
-        terms: Mapping[str, Any],
+        kind: AcknowledgeType,
+        records: PartitionSpans,
+        terms: Terms,
     ) -> Any:
         messages = connection.messages("share_acknowledge")
         request_type, newer = messages.ShareAcknowledgeRequest, dict[str, Any]()
         if connection.version("share_acknowledge") >= 2:
-            renews = any(
-                kind is AcknowledgeType.RENEW for spans in batches.values() for _, _, kind in spans
-            )
             request_type = ShareAcknowledgeRequest
-            newer = {"is_renew_ack": renews, **terms}
-
-        def topic(topic_id: Any, partitions: tuple[int, ...]) -> Any:
-            return messages.AcknowledgeTopic(
-                topic_id=topic_id,
-                partitions=tuple(partition(p, batches[topic_id, p]) for p in partitions),
-            )
-
-        def partition(index: int, spans: list[AcknowledgeBatch]) -> Any:
-            return messages.AcknowledgePartition(
-                partition_index=index,
-                acknowledgement_batches=tuple(
-                    messages.AcknowledgementBatch(
-                        first_offset=first, last_offset=last, acknowledge_types=(kind,)
-                    )
-                    for first, last, kind in sorted(spans)
-                ),
-            )
-
+            newer = {"is_renew_ack": kind is AcknowledgeType.RENEW, **dict(terms)}
         return request_type(
             group_id=self._group_id,
             member_id=self._member_id,
             share_session_epoch=epoch,
-            topics=_by_topic(batches, topic),
+            topics=tuple(
+                messages.AcknowledgeTopic(
+                    topic_id=topic_id,
+                    partitions=tuple(
+                        messages.AcknowledgePartition(
+                            partition_index=number,
+                            acknowledgement_batches=tuple(
+                                messages.AcknowledgementBatch(
+                                    first_offset=first, last_offset=last, acknowledge_types=(kind,)
+                                )
+                                for first, last in records[topic_id, number]
+                            ),
+                        )
+                        for number in numbers
+                    ),
+                )
+                for topic_id, numbers in by_topic(records).items()
+            ),
             **newer,
         )
 
@@ -369,23 +400,20 @@ def monotonic_ms() -> int:
     return time.monotonic_ns() // 1_000_000
 
 
-def _spans(batches: Iterable[AcknowledgeBatch]) -> list[Span]:
-    return [(first, last) for first, last, _ in batches]
+def next_epoch(epoch: int) -> int:
+    """Return the share session epoch of the request after one."""
+    return 1 if epoch == _MAX_EPOCH else epoch + 1
 
 
-def _halves(
-    batches: Sequence[AcknowledgeBatch],
-) -> tuple[list[AcknowledgeBatch], list[AcknowledgeBatch]]:
+def _normalized(records: PartitionSpans) -> PartitionSpans:
+    return {partition: normalize(spans) for partition, spans in records.items() if spans}
+
+
+def _halves(spans: Sequence[Span]) -> tuple[list[Span], list[Span]]:
     """Divide runs of two records or more in the middle; both halves have some."""
-    middle = len(batches) // 2
+    middle = len(spans) // 2
     if middle:
-        return list(batches[:middle]), list(batches[middle:])
-    ((first, last, kind),) = batches
+        return list(spans[:middle]), list(spans[middle:])
+    ((first, last),) = spans
     middle = (first + last) // 2
-    return [(first, middle, kind)], [(middle + 1, last, kind)]
-
-
-def _by_topic(partitions: Iterable[TopicIdPartition], make: Any) -> tuple[Any, ...]:
-    return tuple(
-        make(topic_id, tuple(indexes)) for topic_id, indexes in by_topic(partitions).items()
-    )
+    return [(first, middle)], [(middle + 1, last)]

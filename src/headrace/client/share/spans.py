@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 Span = tuple[int, int]
 """(first offset, last offset), both inclusive"""
@@ -26,25 +26,26 @@ def normalize(spans: Iterable[Span]) -> list[Span]:
 
 def intersect(left: Sequence[Span], right: Sequence[Span]) -> list[Span]:
     """Return the offsets in both; each argument is sorted and disjoint."""
-    return list(_intersect(left, right))
-
-
-def _intersect(left: Sequence[Span], right: Sequence[Span]) -> Iterator[Span]:
-    i = j = 0
+    if not left or not right:
+        return []
+    common: list[Span] = []
+    # Few of many runs need not pass by all of them.
+    i = max(bisect_right(left, right[0]) - 1, 0)
+    j = max(bisect_right(right, left[0]) - 1, 0)
     while i < len(left) and j < len(right):
         first, last = max(left[i][0], right[j][0]), min(left[i][1], right[j][1])
         if first <= last:
-            yield first, last
+            common.append((first, last))
         if left[i][1] < right[j][1]:
             i += 1
         else:
             j += 1
+    return common
 
 
 def subtract(left: Sequence[Span], right: Sequence[Span]) -> list[Span]:
     """Return the offsets of ``left`` not in ``right``; each argument is sorted and disjoint."""
     rest: list[Span] = []
-    # Few of many runs need not pass by all of them.
     j = max(bisect_right(right, left[0]) - 1, 0) if left else 0
     for first, last in left:
         while j < len(right) and right[j][1] < first:

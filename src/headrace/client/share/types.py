@@ -7,7 +7,9 @@ from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from uuid import UUID
 
-from headrace.protocol.partitions import TopicPartition
+from headrace.protocol.partitions import TopicIdPartition, TopicPartition
+
+from .spans import Span
 
 
 class AcknowledgeType(IntEnum):
@@ -73,6 +75,17 @@ class AcquiredRange:
         """The number of offsets."""
         return self.last_offset - self.first_offset + 1
 
+    @property
+    def span(self) -> Span:
+        """The first and the last offset."""
+        return self.first_offset, self.last_offset
+
+    @property
+    def key(self) -> TopicIdPartition:
+        """The id of the topic, which is known, and the number of the partition."""
+        assert self.topic_id is not None
+        return self.topic_id, self.partition
+
 
 @dataclass(frozen=True, slots=True)
 class Acquired:
@@ -111,3 +124,8 @@ class Acknowledgement:
     last_offset: int
     type: AcknowledgeType
     topic_id: UUID | None = field(default=None, compare=False)
+
+    @property
+    def span(self) -> Span:
+        """The first and the last offset."""
+        return self.first_offset, self.last_offset

@@ -1,0 +1,248 @@
+"""The membership of a share group: heartbeats, the assignment, and the topics of both (KIP-932)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Iterable
+from logging import INFO, WARNING
+from typing import Any
+from uuid import UUID, uuid4
+
+from headrace.client.cluster import Cluster, TopicMetadata
+from headrace.client.connection import Connection
+from headrace.client.errors import ClientError, ConnectionFailed, RequestRefused, error_name
+from headrace.errors import ErrorCode
+from headrace.log_lines import get_logger
+from headrace.protocol.partitions import TopicIdPartition, TopicPartition
+from headrace.uuid_text import uuid_text
+
+_log = get_logger(__name__)
+
+_LEAVE_EPOCH = -1
+
+# Errors after which the member joins again with epoch 0.
+_REJOIN = {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH}
+# Errors after which the member repeats the heartbeat.
+_RETRY = {
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_COORDINATOR,
+    ErrorCode.UNKNOWN_SERVER_ERROR,
+}
+
+_EAGER_INTERVAL_MS = 100
+_MIN_INTERVAL_MS = 100
+"""The shortest interval between heartbeats, whatever the broker says."""
+
+
+class ProblemLog:
+    """Logs a problem once for as long as it lasts, and its end.
+
+    :ivar problems: what was last logged, by what it is about; empty after its end
+    """
+
+    def __init__(self) -> None:
+        self.problems: dict[str, str] = {}
+
+    def report(self, about: str, problem: object) -> None:
+        """Log a problem that was not logged yet; None is its end."""
+        text = "" if problem is None else str(problem)
+        if self.problems.get(about, "") != text:
+            self.problems[about] = text
+            _log.log(WARNING if text else INFO, "%s: %s", about, text or "in order again")
+
+
+class Membership:
+    """A member of a share group. A task sends its heartbeats.
+
+    :param names: of the topics to subscribe to; may be replaced, which the next heartbeat tells
+    :ivar assignment: the assigned partitions; empty until the coordinator has assigned some
+    :ivar ended: the error that has ended the membership
+    :ivar topics: topic id → topic; also of deleted ones, whose held records may still be
+        acknowledged
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        group_id: str,
+        names: Iterable[str],
+        rack_id: str | None,
+        log: ProblemLog,
+    ) -> None:
+        self.id = uuid_text(uuid4())
+        self.names = tuple(sorted(set(names)))
+        self.assignment: frozenset[TopicIdPartition] = frozenset()
+        self.topics: dict[UUID, TopicMetadata] = {}
+        self.ended: ClientError | None = None
+        self._cluster = cluster
+        self._group_id = group_id
+        self._rack_id = rack_id
+        self._log = log
+        self._about = f"heartbeat of group {group_id}"
+        self._epoch = 0
+        self._announced: tuple[str, ...] = ()
+        self._may_be_known = False
+        """The coordinator may know the member, even if no answer has come."""
+        self._interval_ms = 1000
+        self._eager_heartbeats = 0
+        self._changed = asyncio.Event()
+        self._heartbeats: asyncio.Task[None] | None = None
+
+    async def join(self) -> None:
+        """Join the group.
+
+        :raises ClientError: a topic does not exist, the group is of another type, or no broker
+            answers
+        """
+        await self._cluster.topics(self.names)
+        await self.learn_topics()
+        await self._heartbeat()
+        if self.ended is not None:
+            raise self.ended
+        self._heartbeats = asyncio.create_task(
+            self._send_heartbeats(), name=f"headrace-heartbeat-{self._group_id}"
+        )
+
+    @property
+    def has_joined(self) -> bool:
+        """True once :meth:`join` has succeeded."""
+        return self._heartbeats is not None
+
+    async def stop(self) -> None:
+        """Send no more heartbeats."""
+        if self._heartbeats is not None:
+            self._heartbeats.cancel()
+            await asyncio.wait([self._heartbeats])
+
+    async def leave(self) -> None:
+        """Leave the group, if the coordinator may know the member."""
+        if self.ended is None and self._may_be_known:
+            await self._send(_LEAVE_EPOCH, None)
+            self._epoch, self._may_be_known = 0, False
+
+    @property
+    def problem(self) -> str | None:
+        """Why this is not a member of the group now; None while it is one."""
+        if self.ended is not None:
+            return str(self.ended)
+        return self._log.problems.get(self._about) or None
+
+    async def wait_for_assignment(self, timeout_ms: int) -> bool:
+        """Wait until partitions are assigned.
+
+        :returns: whether some are, within ``timeout_ms``
+        :raises ClientError: the membership has ended
+        """
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                while not self.assignment and self.ended is None:
+                    self._changed.clear()
+                    await self._changed.wait()
+        except TimeoutError:
+            pass
+        if self.ended is not None:
+            raise self.ended
+        return bool(self.assignment)
+
+    # -- heartbeats
+
+    async def _send_heartbeats(self) -> None:
+        while self.ended is None:
+            await asyncio.sleep(self._delay_ms() / 1000)
+            try:
+                await self._heartbeat()
+            except ConnectionFailed as failure:
+                self._log.report(self._about, failure)
+            except ClientError as error:
+                self.ended = error
+            except Exception as error:  # else the consumer would wait for ever
+                self.ended = ClientError(f"{self._about}: {error!r}")
+        self._changed.set()
+
+    def _delay_ms(self) -> int:
+        if self.assignment:
+            return self._interval_ms
+        # The first members of a group get an empty assignment until the share-partitions are
+        # initialized. They repeat the heartbeat soon, and then at growing intervals.
+        return min(self._interval_ms, _EAGER_INTERVAL_MS * (1 + self._eager_heartbeats // 10))
+
+    async def _heartbeat(self) -> None:
+        names, self._may_be_known = self.names, True
+        is_news = self._epoch == 0 or names != self._announced
+        response = await self._send(self._epoch, names if is_news else None)
+        code = int(response.error_code)
+        if not code:
+            self._announced = names  # not those of now: they may have changed meanwhile
+            self._epoch = response.member_epoch
+            interval_ms = int(response.heartbeat_interval.total_seconds() * 1000)
+            self._interval_ms = max(_MIN_INTERVAL_MS, interval_ms)
+            if response.assignment is not None:
+                self.assignment = frozenset(
+                    (topic.topic_id, number)
+                    for topic in response.assignment.topic_partitions
+                    for number in topic.partitions
+                )
+            self._eager_heartbeats = 0 if self.assignment else self._eager_heartbeats + 1
+            self._log.report(self._about, None)
+            if any(topic_id not in self.topics for topic_id, _ in self.assignment):
+                await self.learn_topics()
+        elif code in _REJOIN or code in _RETRY:
+            if code in _REJOIN:
+                self._epoch, self.assignment = 0, frozenset()
+            self._log.report(self._about, error_name(code))
+        else:
+            needs = f"READ on group '{self._group_id}'"
+            if code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+                needs = f"DESCRIBE on the topics {', '.join(names)}"
+            self.ended = RequestRefused(
+                f"joining share group '{self._group_id}'", code, response.error_message, needs
+            )
+        self._changed.set()
+
+    async def _send(self, member_epoch: int, names: tuple[str, ...] | None) -> Any:
+        def build(connection: Connection) -> Any:
+            return connection.messages("share_group_heartbeat").ShareGroupHeartbeatRequest(
+                group_id=self._group_id,
+                member_id=self.id,
+                member_epoch=member_epoch,
+                rack_id=self._rack_id,
+                subscribed_topic_names=names,
+            )
+
+        coordinators = self._cluster.coordinators
+        return await coordinators.ask_one(self._group_id, build, self._cluster.timeout_ms)
+
+    # -- topics
+
+    async def learn_topics(self) -> None:
+        """Look up the topics and their leaders."""
+        about = f"topics of group {self._group_id}"
+        try:
+            metadata = await self._cluster.metadata(self.names)
+        except ConnectionFailed as failure:
+            self._log.report(about, failure)
+            return
+        self._log.report(about, None)
+        self.topics |= {t.topic_id: t for t in metadata.values() if isinstance(t, TopicMetadata)}
+
+    def named(self, partition: TopicIdPartition) -> TopicPartition:
+        """Return a partition of a topic that is known, by the topic's name."""
+        return self.topics[partition[0]].name, partition[1]
+
+    def _leader(self, partition: TopicIdPartition) -> int:
+        topic = self.topics.get(partition[0])
+        return -1 if topic is None else topic.leaders.get(partition[1], -1)
+
+    async def partitions_by_leader(
+        self, paused: Collection[TopicPartition]
+    ) -> dict[int, set[TopicIdPartition]]:
+        """Return the assigned partitions that have a leader and are not paused."""
+        if any(self._leader(partition) < 0 for partition in self.assignment):
+            await self.learn_topics()
+        led: dict[int, set[TopicIdPartition]] = {}
+        for partition in self.assignment:
+            leader = self._leader(partition)
+            if leader >= 0 and self.named(partition) not in paused:
+                led.setdefault(leader, set()).add(partition)
+        return led
