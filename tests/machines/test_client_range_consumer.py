@@ -105,18 +105,18 @@ async def test_a_renewal_of_some_records_is_none_of_the_others(monkeypatch: pyte
     node.held.add({partition: [(0, 9)]}, 0)
     code = ErrorCode.NONE
 
-    def answer(*spans: tuple[int, int]) -> dict[Any, str]:
+    def refused(*spans: tuple[int, int]) -> PartitionSpans:
         settled = SimpleNamespace(partition_index=0, error_code=code, error_message=None)
         topic = SimpleNamespace(topic_id=TOPIC_ID, partitions=[settled])
         response = SimpleNamespace(responses=[topic])
-        return node._settle(AcknowledgeType.RENEW, {partition: [*spans]}, response, {})
+        return node._settle(AcknowledgeType.RENEW, {partition: [*spans]}, response, {}, True)
 
-    assert not answer((0, 4))
+    assert not refused((0, 4))
     assert partition in node.held.locked_before(0)
-    assert not answer((0, 4), (5, 9))
+    assert not refused((0, 4), (5, 9))
     assert not node.held.locked_before(0)
     code = ErrorCode.INVALID_RECORD_STATE
-    assert answer((0, 9)) == {partition: "INVALID_RECORD_STATE"}
+    assert refused((0, 9)) == {partition: [(0, 9)]}
     assert node.held.spans[partition] == [(0, 9)]
 
 

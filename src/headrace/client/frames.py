@@ -1,7 +1,7 @@
 """The framing of a connection: cut the bytes of a socket into frames of Kafka's protocol.
 
-Small frames are copied from a shared buffer. A large frame is received into separate memory, which
-grows as bytes arrive: a broker may announce more bytes than it sends.
+Small frames are copied from the buffer. For a large frame the buffer grows as bytes arrive, because
+a broker may announce more bytes than it sends, and belongs to the frame afterwards.
 """
 
 from __future__ import annotations
@@ -13,11 +13,9 @@ from typing import cast
 from headrace.protocol.frames import SIZE, BadFrameSize, cut_frames
 
 _FRAME_BYTES = range(SIZE.size, (1 << 30) + 1)
-_SCRATCH_BYTES = 64 * 1024
-_FIRST_FRAME_BYTES = 4 * 1024 * 1024
-"""The memory allocated at the beginning of a large frame."""
+_BUFFER_BYTES = 64 * 1024
 _GROWTH = 4
-"""The factor by which its memory grows when it is full."""
+"""The factor by which a full buffer grows."""
 
 
 class Frames(asyncio.BufferedProtocol):
@@ -32,12 +30,8 @@ class Frames(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._writable = asyncio.Event()
         self._closed = asyncio.Event()
-        self._scratch = bytearray(_SCRATCH_BYTES)
-        self._scratch_filled = 0
-        self._frame: memoryview | None = None
-        """The memory of the large frame that is being received; smaller than the frame at first."""
-        self._frame_bytes = 0
-        self._frame_filled = 0
+        self._buffer = bytearray(_BUFFER_BYTES)
+        self._filled = 0
         self.lost: Exception | None = None
 
     def begin(self, take: Callable[[memoryview], None], over: Callable[[str | None], None]) -> None:
@@ -89,48 +83,29 @@ class Frames(asyncio.BufferedProtocol):
         self._writable.set()
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        if self._frame is not None:
-            return self._frame[self._frame_filled :]
-        return memoryview(self._scratch)[self._scratch_filled :]
+        if self._filled == len(self._buffer):
+            grown = bytearray(_GROWTH * self._filled)
+            grown[: self._filled] = self._buffer
+            self._buffer = grown
+        return memoryview(self._buffer)[self._filled :]
 
     def buffer_updated(self, nbytes: int) -> None:
-        if self._frame is not None:
-            self._frame_filled += nbytes
-            if self._frame_filled == self._frame_bytes:
-                frame, self._frame = self._frame, None
-                self._take(frame.toreadonly())
-            elif self._frame_filled == len(self._frame):
-                self._grow(len(self._frame) * _GROWTH)
-            return
-        self._scratch_filled += nbytes
-        self._cut()
-
-    def _cut(self) -> None:
-        received = memoryview(self._scratch)
+        self._filled += nbytes
+        received = memoryview(self._buffer).toreadonly()
+        is_large = len(received) > _BUFFER_BYTES
+        take = self._take if is_large else self._take_copy
         try:
-            start = cut_frames(received, self._scratch_filled, _FRAME_BYTES, self._take_copy)
+            end = cut_frames(received, self._filled, _FRAME_BYTES, take)
         except BadFrameSize as error:
             self._over(f"sent {error}")
             self.hang_up()
             return
-        rest = bytes(received[start : self._scratch_filled])
-        if len(rest) >= SIZE.size:
-            (size_bytes,) = SIZE.unpack_from(rest)
-            if SIZE.size + size_bytes > _SCRATCH_BYTES:
-                self._frame_bytes = size_bytes
-                self._frame = memoryview(rest)[SIZE.size :]
-                self._frame_filled = len(self._frame)
-                self._grow(_FIRST_FRAME_BYTES)
-                rest = b""
-        self._scratch[: len(rest)] = rest
-        self._scratch_filled = len(rest)
-
-    def _grow(self, capacity_bytes: int) -> None:
-        """Move the bytes of the large frame to larger memory."""
-        assert self._frame is not None
-        grown = memoryview(bytearray(min(capacity_bytes, self._frame_bytes)))
-        grown[: self._frame_filled] = self._frame[: self._frame_filled]
-        self._frame = grown
+        if end:
+            rest = bytes(received[end : self._filled])
+            if is_large:  # its memory is the frames' now
+                self._buffer = bytearray(max(_BUFFER_BYTES, len(rest)))
+            self._buffer[: len(rest)] = rest
+            self._filled = len(rest)
 
     def _take_copy(self, frame: memoryview) -> None:
         self._take(memoryview(bytes(frame)))

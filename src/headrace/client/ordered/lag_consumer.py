@@ -5,8 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Future
-from queue import Empty, SimpleQueue
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, Message
@@ -19,9 +18,6 @@ from headrace.ordered import CurrentLag
 from headrace.protocol.partitions import TopicPartition
 
 logger = get_logger(__name__)
-
-ListedEnd = tuple[TopicPartition, int | None, int | None]
-"""(partition, position at the time of the request, end offset or None if the request failed)"""
 
 _LIST_OFFSETS_TIMEOUT_S = 1.0
 """The timeout of a background request, and the longest time that closing waits for one."""
@@ -66,7 +62,12 @@ class LagConsumer(Consumer):
             str(conf.get("isolation.level", "read_committed")) == "read_committed"
         )
         self._shows_eof = str(conf.get("enable.partition.eof", "false")).lower() == "true"
-        self._asker: _EndOffsets | None = None
+        self._ends = ThreadPoolExecutor(1, "headrace-end-offsets")
+        self._asked: dict[TopicPartition, int] = {}
+        """The partitions of the request for end offsets that is under way, and their positions."""
+        self._answer: Future[dict[TopicPartition, int]] | None = None
+        self._unasked: dict[TopicPartition, int] = {}
+        """Those of the request after it."""
         self._failure: KafkaException | None = None
         self._is_closed = False
         config = {**librdkafka_config(conf), "enable.partition.eof": True}
@@ -88,13 +89,15 @@ class LagConsumer(Consumer):
         if self._is_closed:
             raise RuntimeError("Consumer closed")
         key = partition_key(partition)
-        if self._asker is not None:
-            self._asker.hand_over(self._learn_end)
-        lag = self.known_lag(key)
-        if lag is None:
-            if self._asker is None:
-                self._asker = _EndOffsets(self)
-            self._asker.ask(key, self._lags[key].position)
+        self._learn_ends()
+        lag, position = self.known_lag(key), self._lags[key].position
+        is_asked = key in self._asked or key in self._unasked
+        if lag is None and position is not None and not is_asked:
+            logger.info("Requesting the log end offset for %s-%d in order to compute lag", *key)
+            self._unasked[key] = position
+        if self._unasked and self._answer is None:
+            self._asked, self._unasked = self._unasked, {}
+            self._answer = self._ends.submit(self._list_ends, list(self._asked))
         return lag
 
     def known_lag(self, key: TopicPartition) -> int | None:
@@ -123,9 +126,28 @@ class LagConsumer(Consumer):
             raise KafkaException(KafkaError(KafkaError._STATE, message))
         return lag
 
-    def _learn_end(self, key: TopicPartition, asked_at: int | None, end: int | None) -> None:
-        if key in self._lags and end is not None:
-            self._lags[key].learn_end(end, asked_at)
+    def _learn_ends(self) -> None:
+        """Take the answer to the request for end offsets, if it has come."""
+        if self._answer is not None and self._answer.done():
+            for key, end in self._answer.result().items():
+                if key in self._lags:
+                    self._lags[key].learn_end(end, self._asked[key])
+            self._asked, self._answer = {}, None
+
+    def _list_ends(self, keys: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        # OFFSET_END is -1, which as a timestamp of ListOffsets means the end at the consumer's
+        # isolation level.
+        partitions = [ConfluentPartition(*key, OFFSET_END) for key in keys]
+        try:
+            listed = self.offsets_for_times(partitions, timeout=_LIST_OFFSETS_TIMEOUT_S)
+        except KafkaException as error:
+            logger.debug("cannot look up log end offsets: %s", error)
+            return {}
+        return {
+            partition_key(end): end.offset
+            for end in listed
+            if end.error is None and end.offset >= 0
+        }
 
     def _cached_high_watermark(self, key: TopicPartition) -> int | None:
         try:
@@ -298,8 +320,7 @@ class LagConsumer(Consumer):
         """
         if self._is_closed:
             return
-        if self._asker is not None:
-            self._asker.close()  # first: its thread uses librdkafka
+        self._ends.shutdown()  # first: its thread uses librdkafka
         self._is_closed = True
         closed: Future[None] = Future()
         # A daemon: it does not hold up the end of the process.
@@ -339,66 +360,3 @@ _TRANSIENT_ERRORS = frozenset(
     }
 )
 """What librdkafka reports and recovers from, if necessary by joining the group again."""
-
-
-class _EndOffsets:
-    """A thread that asks for end offsets: one request at a time, for all partitions queued."""
-
-    def __init__(self, consumer: Consumer) -> None:
-        self._consumer = consumer
-        self._questions: SimpleQueue[tuple[TopicPartition, int | None] | None] = SimpleQueue()
-        self._answers: SimpleQueue[ListedEnd] = SimpleQueue()
-        self._asked: set[TopicPartition] = set()
-        self._thread = threading.Thread(target=self._work, name="headrace-end-offsets", daemon=True)
-        self._thread.start()
-
-    def ask(self, key: TopicPartition, position: int | None) -> None:
-        """Queue a request for the end of a partition, unless there is one.
-
-        :param position: the position now
-        """
-        if key not in self._asked:
-            logger.info("Requesting the log end offset for %s-%d in order to compute lag", *key)
-            self._asked.add(key)
-            self._questions.put((key, position))
-
-    def hand_over(self, receive: Callable[[TopicPartition, int | None, int | None], None]) -> None:
-        """Call ``receive`` for each answer: partition, position at the request, end offset."""
-        while not self._answers.empty():
-            key, asked_at, end = self._answers.get()
-            self._asked.discard(key)
-            receive(key, asked_at, end)
-
-    def close(self) -> None:
-        """End the thread, and wait for its end."""
-        self._questions.put(None)
-        self._thread.join()
-
-    def _work(self) -> None:
-        while (question := self._questions.get()) is not None:
-            positions = dict([question])
-            try:
-                while (question := self._questions.get_nowait()) is not None:
-                    positions[question[0]] = question[1]
-            except Empty:
-                pass
-            else:
-                return
-            ends = self._list_ends(list(positions))
-            for key, position in positions.items():
-                self._answers.put((key, position, ends.get(key)))
-
-    def _list_ends(self, keys: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-        # OFFSET_END is -1, which as a timestamp of ListOffsets means the end at the consumer's
-        # isolation level.
-        partitions = [ConfluentPartition(*key, OFFSET_END) for key in keys]
-        try:
-            listed = self._consumer.offsets_for_times(partitions, timeout=_LIST_OFFSETS_TIMEOUT_S)
-        except KafkaException as error:
-            logger.debug("cannot look up log end offsets: %s", error)
-            return {}
-        return {
-            partition_key(end): end.offset
-            for end in listed
-            if end.error is None and end.offset >= 0
-        }

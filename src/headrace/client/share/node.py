@@ -22,12 +22,12 @@ from headrace.protocol.share_inspection import ShareAcknowledgeRequest
 
 from .held import HeldRecords, PartitionSpans, intersection
 from .membership import ProblemLog
-from .spans import Span, count, normalize, subtract
+from .spans import count, normalize, subtract
 from .types import AcknowledgeType, AcquireLimits
 
 _RETRY_PAUSES_MS = (100, 1000)
 """The first and the longest pause after a failure."""
-_MAX_SPLITS = 32
+_MAX_REQUESTS = 33
 """The limit of requests that look for the records for which a broker refuses others."""
 _MAX_EPOCH = 2**31 - 1
 _CLOSE_EPOCH = -1
@@ -150,74 +150,73 @@ class ShareNode:
         accepted: PartitionSpans = {}
         async with self._lock:
             waiting, _ = self._waiting.pop((kind, terms))
-            lost: PartitionSpans = {}
-            reason = ""
-            splits = 0
-            parts = deque([_normalized(waiting)])
+            parts, requests = deque([_normalized(waiting)]), 0
             while parts:
-                part = parts.popleft()
-                refused = await self._share_acknowledge(kind, part, terms, accepted)
-                halves: tuple[PartitionSpans, PartitionSpans] = ({}, {})
-                for partition in refused:
-                    if splits < _MAX_SPLITS and count(part[partition]) > 1:
-                        halves[0][partition], halves[1][partition] = _halves(part[partition])
-                    else:
-                        lost.setdefault(partition, []).extend(part[partition])
-                        reason = refused[partition]
-                if halves[0]:
-                    splits += 2
-                    parts += halves
-            self.lose(_normalized(lost), reason)
+                requests += 1
+                part, may_split = parts.popleft(), requests < _MAX_REQUESTS
+                parts += await self._share_acknowledge(kind, part, terms, accepted, may_split)
         return _normalized(accepted)
 
     async def _share_acknowledge(
-        self, kind: AcknowledgeType, part: PartitionSpans, terms: Terms, accepted: PartitionSpans
-    ) -> dict[TopicIdPartition, str]:
+        self,
+        kind: AcknowledgeType,
+        part: PartitionSpans,
+        terms: Terms,
+        accepted: PartitionSpans,
+        may_split: bool,
+    ) -> Sequence[PartitionSpans]:
         """Send one ShareAcknowledge, and add to ``accepted`` what the broker accepts.
 
-        :returns: the partitions that it refuses because of some of their records, and its reasons
+        :returns: the parts in which to send what it refuses because of some of the records
         """
         if not part:
-            return {}
+            return ()
         if not self._epoch or self._connection is None:
             self.lose(part, "the share session has ended")
-            return {}
+            return ()
         try:
             request = self._acknowledge_request(self._connection, self._epoch, kind, part, terms)
             response = await self._request(self._connection, request, self._cluster.timeout_ms)
         except ClientError as failure:
             await self._connection_lost(failure, part)
-            return {}
+            return ()
         if response.error_code:
             await self._refused(int(response.error_code), "ShareAcknowledge", part)
-            return {}  # the next fetch raises it
+            return ()  # the next fetch raises it
         self._epoch = next_epoch(self._epoch)
-        return self._settle(kind, part, response, accepted)
+        refused = self._settle(kind, part, response, accepted, may_split)
+        return _halves(refused) if refused else ()
 
     def _settle(
-        self, kind: AcknowledgeType, part: PartitionSpans, response: Any, accepted: PartitionSpans
-    ) -> dict[TopicIdPartition, str]:
+        self,
+        kind: AcknowledgeType,
+        part: PartitionSpans,
+        response: Any,
+        accepted: PartitionSpans,
+        may_split: bool,
+    ) -> PartitionSpans:
+        """Apply the response to a ShareAcknowledge; return the outcomes to send in parts."""
         answers = {
             (topic.topic_id, p.partition_index): p
             for topic in response.responses
             for p in topic.partitions
         }
         ended: PartitionSpans = {}
+        refused: PartitionSpans = {}
         lost: dict[str, PartitionSpans] = {}
-        refused: dict[TopicIdPartition, str] = {}
         for partition, spans in part.items():
             answer = answers.get(partition)
             code = ErrorCode.UNKNOWN_SERVER_ERROR if answer is None else int(answer.error_code)
             message = None if answer is None else answer.error_message
-            reason = error_name(code) + (f" ({message})" if message else "")
             if not code:
                 ended[partition] = spans
                 accepted.setdefault(partition, []).extend(spans)
             elif kind is AcknowledgeType.RENEW and "not enabled" in (message or ""):
                 self._may_renew = False  # the locks go on, to their ends
-            elif code == ErrorCode.INVALID_RECORD_STATE:
-                refused[partition] = reason
+            elif may_split and code == ErrorCode.INVALID_RECORD_STATE and count(spans) > 1:
+                refused[partition] = spans
             else:
+                reason = error_name(code) + (f" ({message})" if message else "")
                 lost.setdefault(reason, {})[partition] = spans
         if kind is AcknowledgeType.RENEW:
             self.held.renew(ended, monotonic_ms())
@@ -269,11 +268,8 @@ class ShareNode:
 
     def _forget(self, reason: str) -> None:
         """Lose the session and its records."""
-        self._lose_session()
-        self.lose(self.held.spans, reason)
-
-    def _lose_session(self) -> None:
         self._epoch, self.partitions = 0, frozenset()
+        self.lose(self.held.spans, reason)
 
     async def _connection_lost(self, failure: ClientError, sent: PartitionSpans) -> None:
         """Lose the session and its records.
@@ -292,11 +288,11 @@ class ShareNode:
         :param sent: refused outcomes, whose records are lost
         :returns: the refusal if the user may not read with this group
         """
-        is_gone = code == ErrorCode.SHARE_SESSION_NOT_FOUND
-        if not (sent or (is_gone and self.held.spans)):  # else the loss says it
+        lost = self.held.spans if code == ErrorCode.SHARE_SESSION_NOT_FOUND else sent
+        if not lost:  # else the loss says it
             self._log.report(self._about, f"{what}: {error_name(code)}")
-        self.lose(self.held.spans if is_gone else sent, error_name(code))
-        self._lose_session()
+        self._epoch, self.partitions = 0, frozenset()
+        self.lose(lost, error_name(code))
         if code == ErrorCode.GROUP_AUTHORIZATION_FAILED:
             needs = f"READ on group '{self._group_id}'"
             return RequestRefused(f"{what} of group '{self._group_id}'", code, needs=needs)
@@ -409,11 +405,14 @@ def _normalized(records: PartitionSpans) -> PartitionSpans:
     return {partition: normalize(spans) for partition, spans in records.items() if spans}
 
 
-def _halves(spans: Sequence[Span]) -> tuple[list[Span], list[Span]]:
-    """Divide runs of two records or more in the middle; both halves have some."""
-    middle = len(spans) // 2
-    if middle:
-        return list(spans[:middle]), list(spans[middle:])
-    ((first, last),) = spans
-    middle = (first + last) // 2
-    return [(first, middle)], [(middle + 1, last)]
+def _halves(records: PartitionSpans) -> tuple[PartitionSpans, PartitionSpans]:
+    """Divide the records of each partition in the middle. There are two or more of each."""
+    before: PartitionSpans = {}
+    after: PartitionSpans = {}
+    for partition, spans in records.items():
+        if len(spans) == 1:
+            ((first, last),) = spans
+            spans = [(first, (first + last) // 2), ((first + last) // 2 + 1, last)]
+        middle = len(spans) // 2
+        before[partition], after[partition] = spans[:middle], spans[middle:]
+    return before, after

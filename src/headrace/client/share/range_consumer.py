@@ -488,17 +488,13 @@ class RangeConsumer:
         partitions = {partition: None for records, _ in losses for partition in records}
         names = ["{}-{}".format(*self._membership.named(partition)) for partition in partitions]
         more = len(names) - _MAX_NAMES
-        reasons = {reason: None for _, reason in losses}
+        reasons = {reason.partition("; ")[0]: None for _, reason in losses}
         _log.warning(
             "share group %s: lost %d records of %s, which are delivered again: %s",
             self.group_id,
             sum(count(spans) for records, _ in losses for spans in records.values()),
             ", ".join(names[:_MAX_NAMES]) + (f" and {more} partitions more" * (more > 0)),
-            "; ".join(
-                reason
-                for reason in reasons
-                if not any(other != reason and other.startswith(reason) for other in reasons)
-            ),
+            "; ".join(reasons),
         )
 
 
