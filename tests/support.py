@@ -297,3 +297,17 @@ class HeadraceProcess:
     def __exit__(self, *_: object) -> None:
         if self.process is not None and self.process.poll() is None:
             self.stop()
+
+
+def set_quotas(servers: str, entity: Mapping[str, str | None], **values: float | None) -> None:
+    """Set the quotas of an entity of a broker without logins."""
+    from headrace.client import Cluster
+    from headrace.client.quotas import alter_quotas
+    from headrace.security.quota_entities import entity_of
+
+    async def alter() -> None:
+        async with Cluster(servers) as cluster:
+            outcomes = await alter_quotas(cluster, {entity_of(dict(entity)): values})
+            assert list(outcomes.values()) == [None]
+
+    asyncio.run(alter())

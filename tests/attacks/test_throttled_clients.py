@@ -13,11 +13,10 @@ from typing import Any
 import pytest
 
 import headrace
-from headrace.admin import AdminClient
 from headrace.broker.client_quotas import Quotas
 from headrace.broker.limits import MAX_HELD_CONNECTIONS
 from tests.attacks.harness import MIB, watching
-from tests.support import HeadraceProcess, unique, wait_until
+from tests.support import HeadraceProcess, set_quotas, unique, wait_until
 from tests.wire_client import (
     Connection,
     batch,
@@ -31,13 +30,6 @@ from tests.wire_client import (
 pytestmark = [pytest.mark.broker]
 
 PRODUCE, METADATA, API_VERSIONS, ALTER = 0, 3, 18, 49
-
-
-def limit(servers: str, entity: dict[str, str | None], **values: float | None) -> None:
-    changes = {tuple(sorted(entity.items())): values}
-    with AdminClient({"bootstrap.servers": servers}) as admin:
-        for future in admin.alter_client_quotas(changes).values():
-            future.result(20)
 
 
 def produce_frame(topic: str, size: int, client_id: str, *, acks: int = 1) -> bytes:
@@ -81,7 +73,7 @@ def embedded() -> Iterator[tuple[Any, str, str]]:
 def test_nothing_of_a_client_that_sends_on_is_stored() -> None:
     """Two megabytes that are sent while the client is muted stay in the sockets."""
     with embedded() as (_, servers, topic):
-        limit(servers, {"client-id": "rude"}, producer_byte_rate=1)
+        set_quotas(servers, {"client-id": "rude"}, producer_byte_rate=1)
         sock = connect(servers)
         sock.sendall(produce_frame(topic, 1000, "rude"))
         assert receive_frame(sock) is not None
@@ -113,7 +105,7 @@ def test_nothing_of_a_client_that_sends_on_is_stored() -> None:
 
 def test_requests_that_came_with_the_throttled_one_wait() -> None:
     with embedded() as (_, servers, topic):
-        limit(servers, {"client-id": "rude"}, producer_byte_rate=100)
+        set_quotas(servers, {"client-id": "rude"}, producer_byte_rate=100)
         sock = connect(servers)
         sock.sendall(produce_frame(topic, 10, "rude") + produce_frame(topic, 1200, "rude") * 3)
         assert receive_frame(sock) is not None
@@ -124,12 +116,12 @@ def test_requests_that_came_with_the_throttled_one_wait() -> None:
 
 def test_clients_that_close_while_they_are_muted_leave_nothing() -> None:
     with embedded() as (_, servers, topic):
-        limit(servers, {"client-id": "rude"}, producer_byte_rate=1)
+        set_quotas(servers, {"client-id": "rude"}, producer_byte_rate=1)
         socks = [connect(servers) for _ in range(20)]
         for sock in socks:
             sock.sendall(produce_frame(topic, 1000, "rude"))
             assert receive_frame(sock) is not None
-        limit(servers, {"client-id": "rude"}, producer_byte_rate=None)
+        set_quotas(servers, {"client-id": "rude"}, producer_byte_rate=None)
         for sock in socks:
             sock.close()
         late = connect(servers)
@@ -144,7 +136,7 @@ def test_muted_connections_are_idle_ones() -> None:
     with headrace.Broker(config={"connections.max.idle.ms": 500}) as broker:
         servers, topic = broker.bootstrap_servers, unique("throttled")
         create(servers, topic)
-        limit(servers, {"client-id": "rude"}, producer_byte_rate=1)
+        set_quotas(servers, {"client-id": "rude"}, producer_byte_rate=1)
         sock = connect(servers)
         sock.sendall(produce_frame(topic, 1000, "rude"))
         assert receive_frame(sock) is not None
@@ -157,7 +149,7 @@ def test_large_requests_of_muted_clients_do_not_hold_the_memory_of_requests() ->
     with headrace.Broker(config={"queued.max.request.bytes": MIB}) as broker:
         servers, topic = broker.bootstrap_servers, unique("throttled")
         create(servers, topic)
-        limit(servers, {"client-id": "rude"}, producer_byte_rate=1)
+        set_quotas(servers, {"client-id": "rude"}, producer_byte_rate=1)
         socks = [connect(servers) for _ in range(8)]
         for sock in socks:
             sock.sendall(produce_frame(topic, 500_000, "rude"))
@@ -184,7 +176,7 @@ def test_ten_thousand_client_ids_take_no_memory_for_long(
 
     monkeypatch.setattr(Quotas, "__init__", remember)
     with headrace.Broker(config={"quota.window.num": 2}) as broker:
-        limit(broker.bootstrap_servers, {"client-id": None}, request_percentage=1e9)
+        set_quotas(broker.bootstrap_servers, {"client-id": None}, request_percentage=1e9)
         (quotas,) = found
         sock = connect(broker.bootstrap_servers)
         for number in range(10_000):
@@ -204,7 +196,7 @@ def test_ten_thousand_client_ids_take_no_memory_for_long(
 def test_an_address_cannot_hold_more_than_some_connections() -> None:
     with headrace.Broker() as broker:
         servers = broker.bootstrap_servers
-        limit(servers, {"ip": "127.0.0.9"}, connection_creation_rate=1)
+        set_quotas(servers, {"ip": "127.0.0.9"}, connection_creation_rate=1)
         host, port = servers.rsplit(":", 1)
         socks = [
             socket.create_connection((host, int(port)), 30, source_address=("127.0.0.9", 0))
@@ -223,7 +215,7 @@ def test_another_client_does_not_notice_throttled_ones(tmp_path: Path) -> None:
     with HeadraceProcess(tmp_path / "data") as broker:
         servers = broker.bootstrap_servers
         create(servers, topic)
-        limit(servers, {"client-id": "rude"}, producer_byte_rate=10_000)
+        set_quotas(servers, {"client-id": "rude"}, producer_byte_rate=10_000)
         request = produce_frame(topic, 10_000, "rude")
         socks = [connect(servers) for _ in range(20)]
         with watching(broker) as watch:

@@ -13,15 +13,13 @@ from uuid import UUID, uuid4
 import pytest
 
 import headrace
-from headrace.admin import AdminClient
 from headrace.client import Cluster, ConnectionFailed, TopicMetadata
 from headrace.client.fetch import FetchLimits, FetchPosition, fetch
 from headrace.errors import ErrorCode
 from headrace.protocol import record_batch
 from headrace.protocol.partitions import TopicPartition
-from headrace.security.quota_entities import entity_of
 from tests.clients.confluent import create_topic, produce
-from tests.support import story, unique
+from tests.support import set_quotas, story, unique
 
 LIMITS = FetchLimits(max_wait_ms=0, min_bytes=0, max_bytes=1 << 20, isolation_level=0)
 
@@ -129,10 +127,7 @@ def test_a_client_that_exceeds_its_quota_waits() -> None:
         topic = create_topic(servers, unique("fetched"))
         for _ in range(3):
             produce(servers, topic, [RECORD])
-        with AdminClient({"bootstrap.servers": servers}) as admin:
-            entity = entity_of({"client-id": "slow"})
-            changed = admin.alter_client_quotas({entity: {"consumer_byte_rate": RATE}})
-            changed[entity].result(20)
+        set_quotas(servers, {"client-id": "slow"}, consumer_byte_rate=RATE)
         assert asyncio.run(run(servers)) == [[RECORD]] * 3
 
 

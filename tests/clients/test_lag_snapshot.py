@@ -23,6 +23,7 @@ from headrace.client import (
     RequestRefused,
     TopicMetadata,
 )
+from headrace.client.coordinators import ask_brokers
 from headrace.client.lag.model import LagQuery, rows
 from headrace.client.lag.snapshot import parts, select_groups
 from headrace.errors import ErrorCode
@@ -568,14 +569,14 @@ def test_groups_that_vanish_or_are_forbidden_leave_the_others_alone(
     vanishing, forbidden = unique("group"), unique("group")
     for group in (group_id, vanishing, forbidden):
         lags.commit(group, topic, {0: 1})
-    ask_all = Cluster("127.0.0.1:1").coordinators.__class__.ask
 
-    async def ask(self: Any, group_ids: Any, *arguments: Any, **options: Any) -> Any:
-        answers = await ask_all(self, group_ids, *arguments, **options)
+    async def ask(*arguments: Any, **options: Any) -> Any:
+        answers = await ask_brokers(*arguments, **options)
         refusal = RequestRefused("asking", ErrorCode.GROUP_AUTHORIZATION_FAILED)
-        return {one: refusal if one == forbidden else answer for one, answer in answers.items()}
+        return {key: refusal if key == forbidden else answer for key, answer in answers.items()}
 
-    monkeypatch.setattr("headrace.client.coordinators.Coordinators.ask", ask)
+    monkeypatch.setattr("headrace.client.groups.ask_brokers", ask)
+    monkeypatch.setattr("headrace.client.offsets.ask_brokers", ask)
 
     def delete() -> None:
         lags.admin.delete_consumer_groups([vanishing])[vanishing].result(PATIENCE_S)

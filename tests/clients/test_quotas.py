@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,10 +10,11 @@ import pytest
 from confluent_kafka import Producer
 
 import headrace
-from headrace.admin import AdminClient
-from headrace.security.quota_entities import entity_of
+from headrace.client import Cluster
+from headrace.client.quotas import describe_quotas
+from headrace.security.quota_entities import Entity
 from tests.peer import run_tool
-from tests.support import unique, wait_until
+from tests.support import set_quotas, unique, wait_until
 
 
 @pytest.fixture
@@ -21,15 +23,14 @@ def servers() -> Iterator[str]:
         yield broker.bootstrap_servers
 
 
-def limit(servers: str, entity: dict[str, str | None], **values: float) -> None:
-    with AdminClient({"bootstrap.servers": servers}) as admin:
-        for future in admin.alter_client_quotas({entity_of(entity): values}).values():
-            future.result(20)
+async def described(servers: str) -> dict[Entity, dict[str, float]]:
+    async with Cluster(servers) as cluster:
+        return await describe_quotas(cluster)
 
 
 @pytest.mark.broker
 def test_librdkafka_reports_throttling(servers: str) -> None:
-    limit(servers, {"client-id": "slow"}, producer_byte_rate=10_000)
+    set_quotas(servers, {"client-id": "slow"}, producer_byte_rate=10_000)
     events: list[float] = []
     producer = Producer(
         {
@@ -72,7 +73,7 @@ def test_kafka_configs(servers: str, kafka_libs: Path) -> None:
     )
     assert status == 0, text
     assert "Completed updating config for" in text
-    limit(servers, {"user": None}, consumer_byte_rate=2048)
+    set_quotas(servers, {"user": None}, consumer_byte_rate=2048)
     status, text = configs(
         "--entity-type",
         "ips",
@@ -92,12 +93,11 @@ def test_kafka_configs(servers: str, kafka_libs: Path) -> None:
         *both, "--entity-default", "--alter", "--delete-config", "producer_byte_rate"
     )
     assert status == 0, text
-    with AdminClient({"bootstrap.servers": servers}) as admin:
-        assert admin.describe_client_quotas().result(20) == {
-            (("client-id", None), ("user", "ann")): {"request_percentage": 50.0},
-            (("user", None),): {"consumer_byte_rate": 2048.0},
-            (("ip", "10.0.0.7"),): {"connection_creation_rate": 5.0},
-        }
+    assert asyncio.run(described(servers)) == {
+        (("client-id", None), ("user", "ann")): {"request_percentage": 50.0},
+        (("user", None),): {"consumer_byte_rate": 2048.0},
+        (("ip", "10.0.0.7"),): {"connection_creation_rate": 5.0},
+    }
 
 
 @pytest.mark.java
@@ -106,7 +106,7 @@ def test_kafka_configs(servers: str, kafka_libs: Path) -> None:
 def test_the_java_producer_is_throttled(servers: str, kafka_libs: Path) -> None:
     """200 kB at 10 kB/s, of which ten seconds pass at once."""
     topic = unique("throttled")
-    limit(servers, {"client-id": "slow"}, producer_byte_rate=15_000)
+    set_quotas(servers, {"client-id": "slow"}, producer_byte_rate=15_000)
     done = run_tool(
         "org.apache.kafka.tools.ProducerPerformance",
         *("--topic", topic, "--num-records", "200", "--record-size", "1000"),

@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import cache
@@ -24,6 +24,7 @@ from headrace.client.share import consumer, node
 from headrace.client.share.types import AcknowledgeType, AcquireMode
 from headrace.errors import ErrorCode
 from headrace.protocol import record_batch
+from headrace.protocol.message_types import request_type
 
 LOCK_MS = 3000
 DELIVERIES = 5
@@ -642,6 +643,10 @@ class Connection:
 
     def messages(self, api: str, version: int | None = None) -> ModuleType:
         return _messages(api, version or VERSIONS[api])
+
+    async def ask(self, api: str, fields: Mapping[str, Any], *, timeout_ms: int = 30_000) -> Any:
+        kind = request_type(connections._SUPPORTED[api][0], VERSIONS[api])
+        return await self.request(connections.message(kind, fields), timeout_ms=timeout_ms)
 
     async def request(self, payload: Any, *, timeout_ms: int = 30_000) -> Any:
         if not self.is_open:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
 from headrace.client import ClientError, ConnectionFailed, RequestRefused
-from headrace.client.coordinators import Coordinators
+from headrace.client.coordinators import Coordinators, ask_brokers
 from headrace.errors import ErrorCode
 
 Answers = Mapping[str, Any]
@@ -20,7 +20,9 @@ class Brokers:
     def __init__(
         self, coordinators: dict[str, int], refusals: Mapping[str, ErrorCode] | None = None
     ) -> None:
-        self.coordinators = coordinators
+        self.coordinator_of = coordinators
+        self.coordinators: dict[str, int] = {}
+        self.timeout_ms = 200
         self.refusals = refusals or {}
         self.look_ups: list[tuple[str, ...]] = []
         self.learnt: dict[int, tuple[str, int]] = {}
@@ -29,23 +31,19 @@ class Brokers:
     async def connection(self, node_id: int | None = None, purpose: str = "calls") -> Any:
         if node_id in self.down:
             raise ConnectionFailed(f"broker {node_id} is down")
-        messages = SimpleNamespace(FindCoordinatorRequest=SimpleNamespace)
-        return SimpleNamespace(
-            address=f"broker-{node_id}",
-            node_id=node_id,
-            messages=lambda _: messages,
-            request=self._find,
-        )
+        return SimpleNamespace(address=f"broker-{node_id}", node_id=node_id, ask=self._find)
 
     def learn(self, node_id: int, host: str, port: int) -> None:
         self.learnt[node_id] = (host, port)
 
-    async def _find(self, request: Any, *, timeout_ms: int) -> Any:
-        self.look_ups.append(request.coordinator_keys)
-        return SimpleNamespace(coordinators=[self._found(key) for key in request.coordinator_keys])
+    async def _find(self, api: str, fields: Mapping[str, Any], *, timeout_ms: int) -> Any:
+        assert api == "find_coordinator"
+        keys = tuple(fields["coordinator_keys"])
+        self.look_ups.append(keys)
+        return SimpleNamespace(coordinators=list(map(self._found, keys)))
 
     def _found(self, key: str) -> Any:
-        code, node_id = self.refusals.get(key, ErrorCode.NONE), self.coordinators.get(key, -1)
+        code, node_id = self.refusals.get(key, ErrorCode.NONE), self.coordinator_of.get(key, -1)
         return SimpleNamespace(
             key=key,
             error_code=code,
@@ -60,17 +58,12 @@ def ask(
     brokers: Brokers,
     group_ids: Sequence[str],
     answer: Callable[[int, Sequence[str]], Answers],
-    *,
-    coordinators: Coordinators | None = None,
-    timeout_ms: int = 200,
 ) -> dict[str, Any]:
     async def send(connection: Any, ids: Sequence[str], timeout_ms: int) -> Answers:
         return answer(connection.node_id, ids)
 
-    asking: Awaitable[dict[str, Any]] = (coordinators or Coordinators(brokers)).ask(
-        group_ids, send, timeout_ms
-    )
-    return asyncio.run(asking)  # type: ignore[arg-type]
+    cluster: Any = brokers
+    return asyncio.run(ask_brokers(cluster, Coordinators(cluster), group_ids, send))
 
 
 def test_each_coordinator_is_asked_once_for_all_its_groups() -> None:
@@ -92,7 +85,7 @@ def test_a_group_that_has_moved_is_looked_up_again_and_no_other() -> None:
 
     def answer(node_id: int, ids: Sequence[str]) -> Answers:
         if node_id == 1 and "b" in ids:
-            brokers.coordinators["b"] = 2
+            brokers.coordinator_of["b"] = 2
         return {
             group_id: RequestRefused("x", ErrorCode.NOT_COORDINATOR)
             if (group_id, node_id) == ("b", 1)
@@ -123,12 +116,11 @@ def test_a_coordinator_that_is_loading_is_asked_again_without_a_look_up() -> Non
 
 def test_a_broker_that_is_down_is_forgotten() -> None:
     brokers = Brokers({"a": 1})
-    coordinators = Coordinators(brokers)
     answer = lambda node_id, ids: dict.fromkeys(ids, node_id)  # noqa: E731
-    assert ask(brokers, ["a"], answer, coordinators=coordinators) == {"a": 1}
+    assert ask(brokers, ["a"], answer) == {"a": 1}
     brokers.down.add(1)
-    brokers.coordinators["a"] = 2
-    assert ask(brokers, ["a"], answer, coordinators=coordinators) == {"a": 2}
+    brokers.coordinator_of["a"] = 2
+    assert ask(brokers, ["a"], answer) == {"a": 2}
 
 
 def test_a_refusal_is_an_answer_and_is_not_repeated() -> None:
@@ -148,7 +140,8 @@ def test_a_refusal_is_an_answer_and_is_not_repeated() -> None:
 def test_what_gets_no_answer_in_time_fails_and_the_rest_does_not() -> None:
     brokers = Brokers({"a": 1, "b": 2, "c": 1})
     brokers.down.add(2)
-    answers = ask(brokers, ["a", "b", "c"], lambda _, ids: {"a": "done"}, timeout_ms=60)
+    brokers.timeout_ms = 60
+    answers = ask(brokers, ["a", "b", "c"], lambda _, ids: {"a": "done"})
     assert answers["a"] == "done"
     assert isinstance(answers["b"], ConnectionFailed) and "broker 2 is down" in str(answers["b"])
     assert isinstance(answers["c"], ConnectionFailed) and "does not mention it" in str(answers["c"])
@@ -168,20 +161,22 @@ def test_an_error_of_another_kind_is_not_repeated() -> None:
 
 def test_a_coordinator_that_another_call_finds_moved_during_a_look_up_is_looked_up_again() -> None:
     brokers = Brokers({"a": 1, "b": 2})
-    coordinators = Coordinators(brokers)
+    cluster: Any = brokers
     find = brokers._find
 
     async def moved(connection: Any, ids: Sequence[str], timeout_ms: int) -> Answers:
         return dict.fromkeys(ids, RequestRefused("asking it", ErrorCode.NOT_COORDINATOR))
 
-    async def find_while_another_call_asks(request: Any, *, timeout_ms: int) -> Any:
+    async def find_while_another_call_asks(*request: Any, timeout_ms: int) -> Any:
         brokers._find = find  # type: ignore[method-assign]
-        await coordinators.ask(["a"], moved, 0)
-        return await find(request, timeout_ms=timeout_ms)
+        brokers.timeout_ms = 0
+        await ask_brokers(cluster, Coordinators(cluster), ["a"], moved)
+        brokers.timeout_ms = 200
+        return await find(*request, timeout_ms=timeout_ms)
 
     def answer(node_id: int, ids: Sequence[str]) -> Answers:
         return dict.fromkeys(ids, node_id)
 
-    coordinators.assume("a", 1)
+    brokers.coordinators["a"] = 1
     brokers._find = find_while_another_call_asks  # type: ignore[method-assign]
-    assert ask(brokers, ["a", "b"], answer, coordinators=coordinators) == {"a": 1, "b": 2}
+    assert ask(brokers, ["a", "b"], answer) == {"a": 1, "b": 2}

@@ -63,8 +63,7 @@ def assignment_of(
         topology=topology,
         members=[member],
     )
-    coordinators = SimpleNamespace(node_id=lambda group_id: None)
-    cluster: Any = SimpleNamespace(coordinators=coordinators)
+    cluster: Any = SimpleNamespace(coordinators={})
     (described,) = _description(cluster, STREAMS, group).members
     return set(described.assignment)
 

@@ -5,12 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import (
-    AclBindingFilter,
     NewTopic,
     ScramCredentialInfo,
     ScramMechanism,
@@ -165,27 +163,10 @@ def test_permissions_of_admin(broker: SecureBroker) -> None:
         for call, text in (
             (lambda: admin.describe_groups(["g"])["g"], "DESCRIBE on group 'g'"),
             (lambda: admin.delete_share_groups(["g"])["g"], "DESCRIBE on group 'g'"),
-            (lambda: admin.describe_acls(_any_acl()), "DESCRIBE on the cluster"),
         ):
             with pytest.raises(KafkaException) as refused:
                 call().result(30)
             assert f"the user needs the permission {text}" in refused.value.args[0].str()
-
-
-def _any_acl() -> AclBindingFilter:
-    from confluent_kafka import admin
-
-    make: Any = AclBindingFilter
-    condition: AclBindingFilter = make(
-        admin.ResourceType.ANY,
-        None,
-        admin.ResourcePatternType.ANY,
-        None,
-        None,
-        admin.AclOperation.ANY,
-        admin.AclPermissionType.ANY,
-    )
-    return condition
 
 
 def test_permissions_of_consumers(broker: SecureBroker) -> None:

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 from confluent_kafka import admin as confluent
 
-from headrace.client import acls, groups, offsets, quotas
+from headrace.client import groups, offsets
 from headrace.client.cluster import Cluster
 from headrace.client.config import check_token, librdkafka_config, read_config
 from headrace.client.configs import ConfigType, alter_configs
@@ -20,8 +20,6 @@ from headrace.client.errors import AuthenticationFailed, ClientError, InvalidRes
 from headrace.client.groups import GroupDescription
 from headrace.client.loop_thread import LoopThread
 from headrace.client.users import describe_users
-from headrace.security.acls import AclFilter
-from headrace.security.quota_entities import Entity, entity_of
 
 from . import results
 from .arguments import (
@@ -373,28 +371,7 @@ class AdminClient(confluent.AdminClient):
             ids, groups.delete_groups(self._within(request_timeout), ids, (groups.SHARE,))
         )
 
-    # -- security and quotas
-
-    def describe_acls(  # type: ignore[override]
-        self, acl_binding_filter: confluent.AclBindingFilter, **kwargs: Any
-    ) -> Future[list[confluent.AclBinding]]:
-        """List the ACLs that match a filter. See confluent-kafka.
-
-        :returns: a future. It fails with SECURITY_DISABLED if the brokers have no authorizer, which
-            librdkafka does not tell from a cluster without ACLs
-        """
-        condition: Any = acl_binding_filter  # its type hints have what its constructor takes
-        acl_filter = AclFilter(
-            condition.restype.value,
-            condition.name,
-            condition.resource_pattern_type.value,
-            condition.principal,
-            condition.host,
-            condition.operation.value,
-            condition.permission_type.value,
-        )
-        described = acls.describe_acls(self._within(kwargs.get("request_timeout")), acl_filter)
-        return self._future(described, results.acl_bindings)
+    # -- security
 
     def describe_user_scram_credentials(  # type: ignore[override]
         self, users: list[str] | None = None, **kwargs: Any
@@ -413,52 +390,6 @@ class AdminClient(confluent.AdminClient):
             described,
             lambda found: {user: results.scram_user(user, found[user]) for user in found},
         )
-
-    def describe_client_quotas(
-        self,
-        entity: Mapping[str, str | None] | None = None,
-        *,
-        any_of: Collection[str] = (),
-        strict: bool = False,
-        request_timeout: float | None = None,
-    ) -> Future[dict[Entity, dict[str, float]]]:
-        """Describe the quotas of users, client ids and addresses (KIP-546).
-
-        ::
-
-            for entity, quotas in admin.describe_client_quotas(any_of=["user"]).result().items():
-                print(dict(entity), quotas)
-
-        :param entity: the names by type: "user", "client-id" or "ip". None as a name is the default
-        :param any_of: types that an entity must have, with any name
-        :param strict: without entities that have other types
-        :returns: a future of the quotas by entity, a tuple of types and names
-        """
-        return self._future(
-            quotas.describe_quotas(
-                self._within(request_timeout), entity, any_of=any_of, strict=strict
-            )
-        )
-
-    def alter_client_quotas(
-        self,
-        changes: Mapping[Entity, Mapping[str, float | None]],
-        *,
-        request_timeout: float | None = None,
-    ) -> dict[Entity, Future[None]]:
-        """Set quotas of users, client ids and addresses; None as a value removes one (KIP-546).
-
-        ::
-
-            entity = (("client-id", "loader"), ("user", None))
-            admin.alter_client_quotas({entity: {"producer_byte_rate": 1048576}})[entity].result()
-
-        :param changes: values by entity, a tuple of types and names in the order of the types
-        :returns: a future for each entity. It fails with INVALID_REQUEST for an invalid entity, key
-            or value
-        """
-        ordered = {entity_of(dict(entity)): values for entity, values in changes.items()}
-        return self._futures(ordered, quotas.alter_quotas(self._within(request_timeout), ordered))
 
     # -- futures
 
@@ -502,30 +433,15 @@ class AdminClient(confluent.AdminClient):
         return futures
 
 
-# The calls that need a connection.
-for _name in (
-    "alter_configs",
-    "alter_consumer_group_offsets",
-    "alter_user_scram_credentials",
-    "cluster_id",
-    "create_acls",
-    "create_partitions",
-    "create_topics",
-    "delete_acls",
-    "delete_consumer_groups",
-    "delete_records",
-    "delete_topics",
-    "describe_consumer_groups",
-    "describe_cluster",
-    "describe_configs",
-    "describe_topics",
-    "elect_leaders",
-    "incremental_alter_configs",
-    "list_consumer_groups",
-    "list_groups",
-    "list_offsets",
-    "list_topics",
-):
+_CALLS = """
+    alter_configs alter_consumer_group_offsets alter_user_scram_credentials cluster_id create_acls
+    create_partitions create_topics delete_acls delete_consumer_groups delete_records delete_topics
+    describe_acls describe_cluster describe_configs describe_consumer_groups describe_topics
+    elect_leaders incremental_alter_configs list_consumer_groups list_groups list_offsets
+    list_topics
+"""
+"""confluent-kafka's calls that need a connection."""
+for _name in _CALLS.split():
     setattr(AdminClient, _name, _after_login(getattr(confluent.AdminClient, _name)))
 
 

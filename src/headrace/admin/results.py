@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 from confluent_kafka import (
     ConsumerGroupTopicPartitions,
@@ -15,11 +15,6 @@ from confluent_kafka import (
     TopicPartition,
 )
 from confluent_kafka.admin import (
-    AclBinding,
-    AclOperation,
-    AclPermissionType,
-    ResourcePatternType,
-    ResourceType,
     ScramCredentialInfo,
     ScramMechanism,
     UserScramCredentialsDescription,
@@ -38,9 +33,6 @@ from headrace.client.offsets import CommittedOffset, ShareOffset
 from headrace.client.users import ScramCredential
 from headrace.errors import ErrorCode
 from headrace.protocol import partitions
-from headrace.security.acls import Acl
-
-E = TypeVar("E", ResourceType, AclOperation, ScramMechanism)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,39 +109,15 @@ def share_offsets(
 # Security -----------------------------------------------------------------------------------------
 
 
-def acl_bindings(acls: Iterable[Acl]) -> list[AclBinding]:
-    """Convert ACLs."""
-    return [
-        AclBinding(
-            _named(ResourceType, acl.resource_type),
-            acl.name,
-            ResourcePatternType(acl.pattern_type),
-            acl.principal,
-            acl.host,
-            _named(AclOperation, acl.operation),
-            AclPermissionType(acl.permission),
-        )
-        for acl in acls
-    ]
-
-
 def scram_user(
     user: str, credentials: Iterable[ScramCredential]
 ) -> UserScramCredentialsDescription:
     """Convert the credentials of a user."""
     infos = [
-        ScramCredentialInfo(_named(ScramMechanism, credential.mechanism), credential.iterations)
+        ScramCredentialInfo(ScramMechanism(credential.mechanism), credential.iterations)
         for credential in credentials
     ]
     return UserScramCredentialsDescription(user, infos)
-
-
-def _named(names: type[E], number: int) -> E:
-    """Return UNKNOWN for a number that confluent-kafka has no name for, as librdkafka does."""
-    try:
-        return names(number)
-    except ValueError:
-        return names(0)
 
 
 # Errors -------------------------------------------------------------------------------------------

@@ -24,10 +24,7 @@ async def describe_acls(cluster: Cluster, acl_filter: AclFilter = EVERY_ACL) -> 
     :raises ClientError: the broker refuses or does not answer; SECURITY_DISABLED if it has no
         authorizer
     """
-    response = await cluster.ask(
-        "describe_acls",
-        lambda messages: messages.DescribeAclsRequest(**_condition(acl_filter)),
-    )
+    response = await cluster.ask("describe_acls", _condition(acl_filter))
     check_answer("listing ACLs", response, "DESCRIBE on the cluster")
     return [_acl(resource, acl) for resource in response.resources for acl in resource.acls]
 
@@ -38,23 +35,19 @@ async def create_acls(cluster: Cluster, acls: Sequence[Acl]) -> dict[Acl, Client
     :returns: ACL → None if it exists now, or the error
     :raises ClientError: no broker answers
     """
-    response = await cluster.ask(
-        "create_acls",
-        lambda messages: messages.CreateAclsRequest(
-            creations=tuple(
-                messages.AclCreation(
-                    resource_type=acl.resource_type,
-                    resource_name=acl.name,
-                    resource_pattern_type=acl.pattern_type,
-                    principal=acl.principal,
-                    host=acl.host,
-                    operation=acl.operation,
-                    permission_type=acl.permission,
-                )
-                for acl in acls
-            )
-        ),
-    )
+    creations = [
+        {
+            "resource_type": acl.resource_type,
+            "resource_name": acl.name,
+            "resource_pattern_type": acl.pattern_type,
+            "principal": acl.principal,
+            "host": acl.host,
+            "operation": acl.operation,
+            "permission_type": acl.permission,
+        }
+        for acl in acls
+    ]
+    response = await cluster.ask("create_acls", {"creations": creations})
     results = _as_many(response.results, acls)
     return {
         acl: refused("creating an ACL", result, _NEEDS_ALTER)
@@ -70,14 +63,7 @@ async def delete_acls(
     :returns: filter → the ACLs that were deleted, or the error
     :raises ClientError: no broker answers
     """
-    response = await cluster.ask(
-        "delete_acls",
-        lambda messages: messages.DeleteAclsRequest(
-            filters=tuple(
-                messages.DeleteAclsFilter(**_condition(acl_filter)) for acl_filter in filters
-            )
-        ),
-    )
+    response = await cluster.ask("delete_acls", {"filters": list(map(_condition, filters))})
     results = _as_many(response.filter_results, filters)
     return {
         acl_filter: _deleted(result) for acl_filter, result in zip(filters, results, strict=True)

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
-from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 from uuid import UUID
 
 from headrace.errors import ErrorCode
 
 from .connection import Connection
-from .coordinators import Coordinators, in_time
 from .errors import ClientError, ConnectionFailed, UnknownTopic, raised, refused
 from .sasl import PLAINTEXT, Security
+
+T = TypeVar("T")
 
 _MIN_CONNECT_MS = 1000
 
@@ -63,6 +63,19 @@ def parse_bootstrap(bootstrap_servers: str) -> list[tuple[str, int]]:
     return addresses
 
 
+async def in_time(awaited: Awaitable[T], deadline_s: float, what: str) -> T:
+    """Wait for ``awaited`` until ``deadline_s`` on the event loop's clock.
+
+    :param what: the broker or cluster that has to answer, for the error text
+    :raises ConnectionFailed: it takes longer
+    """
+    try:
+        async with asyncio.timeout_at(deadline_s):
+            return await awaited
+    except TimeoutError:
+        raise ConnectionFailed(f"{what} does not answer in time") from None
+
+
 class Cluster:
     """The connections to a cluster's brokers, opened on first use and again after they break.
 
@@ -92,8 +105,10 @@ class Cluster:
         self.cluster_id: str | None = None
         """The cluster id; None before the first :meth:`metadata`."""
         self.timeout_ms = timeout_ms
-        self.coordinators = Coordinators(self)
-        self.transaction_coordinators = Coordinators(self, 1, "transactional id")
+        self.coordinators: dict[str, int] = {}
+        """Group id → node id of its coordinator, as far as they are known."""
+        self.transaction_coordinators: dict[str, int] = {}
+        """The same of transactional ids."""
 
     async def connection(self, node_id: int | None = None, purpose: str = "calls") -> Connection:
         """Return an open connection to ``node_id``, or to any broker if it is None.
@@ -151,23 +166,16 @@ class Cluster:
             connection.disconnect()
         await asyncio.gather(*(connection.close() for connection in connections))
 
-    async def ask(
-        self,
-        api: str,
-        build: Callable[[ModuleType], Any],
-        node_id: int | None = None,
-    ) -> Any:
+    async def ask(self, api: str, fields: Mapping[str, Any], node_id: int | None = None) -> Any:
         """Send a request, and return the response.
 
-        :param api: kio's name of the API
-        :param build: makes the request of kio's module of request classes
+        :param fields: see :meth:`Connection.ask`, as for ``api``
         :param node_id: the broker to ask; None for any
-        :raises ClientError: see :meth:`connection` and :meth:`Connection.request`
+        :raises ClientError: see :meth:`connection` and :meth:`Connection.ask`
         """
         deadline_s = asyncio.get_running_loop().time() + self.timeout_ms / 1000
         connection = await in_time(self.connection(node_id), deadline_s, "the cluster")
-        request = build(connection.messages(api))
-        return await connection.request(request, timeout_ms=self.timeout_ms)
+        return await connection.ask(api, fields, timeout_ms=self.timeout_ms)
 
     def learn(self, node_id: int, host: str, port: int) -> None:
         """Remember the address of a broker."""
@@ -201,25 +209,18 @@ class Cluster:
         """
         response = await self.ask(
             "metadata",
-            lambda messages: messages.MetadataRequest(
-                topics=None
+            {
+                "topics": None
                 if names is None
-                else tuple(
-                    messages.MetadataRequestTopic(name=name, topic_id=None) for name in names
-                ),
-                allow_auto_topic_creation=False,
-                include_topic_authorized_operations=False,
-            ),
+                else [{"name": name, "topic_id": None} for name in names],
+                "allow_auto_topic_creation": False,
+                "include_topic_authorized_operations": False,
+            },
         )
         self.cluster_id = response.cluster_id
         self._nodes.clear()
         self._nodes |= {
-            broker.node_id: BrokerNode(
-                broker.node_id,
-                broker.host,
-                broker.port,
-                broker.rack,
-            )
+            broker.node_id: BrokerNode(broker.node_id, broker.host, broker.port, broker.rack)
             for broker in response.brokers
         }
         return {

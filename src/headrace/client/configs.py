@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from functools import partial
 from typing import Any
 
 from .cluster import Cluster
@@ -85,23 +84,17 @@ async def describe_configs(
     :raises ClientError: no broker answers
     """
 
-    def build(names: Sequence[str], messages: Any) -> Any:
-        return messages.DescribeConfigsRequest(
-            resources=tuple(
-                messages.DescribeConfigsResource(
-                    resource_type=resource_type,
-                    resource_name=name,
-                    configuration_keys=None if keys is None else tuple(keys),
-                )
-                for name in names
-            ),
-            include_synonyms=synonyms,
-        )
-
     described: dict[str, tuple[Config, ...] | ClientError] = {}
     for node_id, of_node in _by_node(resource_type, names).items():
         at = await _known_node(cluster, node_id)
-        response = await cluster.ask("describe_configs", partial(build, of_node), at)
+        fields = {
+            "resources": [
+                {"resource_type": resource_type, "resource_name": name, "configuration_keys": keys}
+                for name in of_node
+            ],
+            "include_synonyms": synonyms,
+        }
+        response = await cluster.ask("describe_configs", fields, at)
         for result in response.results:
             where = _named(resource_type, result.resource_name)
             described[result.resource_name] = refused(
@@ -186,25 +179,14 @@ async def alter_configs(
     :raises ClientError: the broker refuses one of them, and then none is made; or does not answer
     """
     ((node_id, _),) = _by_node(resource_type, [name]).items()
+    configs = [
+        {"name": key, "config_operation": _DELETE if value is None else _SET, "value": value}
+        for key, value in changes.items()
+    ]
+    resource = {"resource_type": resource_type, "resource_name": name, "configs": configs}
     response = await cluster.ask(
         "incremental_alter_configs",
-        lambda messages: messages.IncrementalAlterConfigsRequest(
-            resources=(
-                messages.AlterConfigsResource(
-                    resource_type=resource_type,
-                    resource_name=name,
-                    configs=tuple(
-                        messages.AlterableConfig(
-                            name=key,
-                            config_operation=_DELETE if value is None else _SET,
-                            value=value,
-                        )
-                        for key, value in changes.items()
-                    ),
-                ),
-            ),
-            validate_only=validate_only,
-        ),
+        {"resources": [resource], "validate_only": validate_only},
         await _known_node(cluster, node_id),
     )
     if len(response.responses) != 1:
@@ -221,10 +203,7 @@ async def list_config_resources(cluster: Cluster, resource_type: ConfigType) -> 
 
     :raises ClientError: the broker refuses or does not answer
     """
-    response = await cluster.ask(
-        "list_config_resources",
-        lambda messages: messages.ListConfigResourcesRequest(resource_types=(resource_type,)),
-    )
+    response = await cluster.ask("list_config_resources", {"resource_types": [resource_type]})
     kind = resource_type.name.lower().replace("_", " ")
     check_answer(f"listing {kind} configs", response, "DESCRIBE_CONFIGS on the cluster")
     return sorted(resource.resource_name for resource in response.config_resources)
@@ -264,11 +243,7 @@ def _config(answer: Any) -> Config:
         answer.is_sensitive,
         answer.read_only,
         tuple(
-            Synonym(
-                synonym.name,
-                synonym.value,
-                _source(synonym.source),
-            )
+            Synonym(synonym.name, synonym.value, _source(synonym.source))
             for synonym in answer.synonyms
         ),
     )

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import random
-import ssl
 import struct
-from collections.abc import Iterator
+import typing
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache, partial
 from importlib import import_module
 from types import ModuleType
 from typing import Any
@@ -16,14 +17,14 @@ from kio.serial import entity_reader
 
 from headrace.errors import ErrorCode
 from headrace.log_lines import printable, shown
-from headrace.protocol.message_types import response_type
+from headrace.protocol.message_types import request_type, response_type
 from headrace.protocol.primitives import MAX_STRING_BYTES
 from headrace.protocol.skimmer import skimmer
-from headrace.protocol.writer import writer
+from headrace.protocol.writer import nested_type, writer
 
 from .diagnosis import (
     CERTIFICATE_SETTINGS,
-    invalid_certificate,
+    failed_opening,
     mismatch,
     refused_certificate,
     refused_login,
@@ -34,7 +35,6 @@ from .errors import (
     ConnectionFailed,
     StringTooLong,
     check_answer,
-    error_line,
     error_name,
 )
 from .frames import Frames
@@ -51,54 +51,64 @@ _RENEWAL = (0.85, 0.95)
 at random, as in Kafka's Java clients, so that not all connections log in at once.
 """
 
+_API_VERSIONS = 18, 3
+"""The key and version of the request for the versions of all others."""
+_NO_FIELDS: Mapping[str, Any] = {}
 _MAX_SHOWN_CHARS = 40
 """The length of the beginning of a string that an error text quotes."""
 
-# api name -> (key, lowest, highest version that this client supports). OffsetCommit and OffsetFetch
-# stop before version 10, which has topic ids: offsets of topics that no longer exist have a name.
-# EndTxn stops before version 5, which changes the epoch: a repeated request has the same answer.
+_APIS = """\
+    fetch                             1  12  18
+    list_offsets                      2  10  11
+    metadata                          3  12  13
+    offset_commit                     8   8   9
+    offset_fetch                      9   8   9
+    find_coordinator                 10   4   6
+    describe_groups                  15   5   6
+    list_groups                      16   5   5
+    sasl_handshake                   17   1   1
+    create_topics                    19   7   7
+    delete_topics                    20   6   6
+    delete_records                   21   2   2
+    init_producer_id                 22   4   5
+    end_txn                          26   3   4
+    describe_acls                    29   2   3
+    create_acls                      30   2   3
+    delete_acls                      31   2   3
+    describe_configs                 32   4   4
+    sasl_authenticate                36   2   2
+    create_partitions                37   3   3
+    delete_groups                    42   2   3
+    incremental_alter_configs        44   1   1
+    offset_delete                    47   0   0
+    describe_client_quotas           48   1   1
+    alter_client_quotas              49   1   1
+    describe_user_scram_credentials  50   0   0
+    alter_user_scram_credentials     51   0   0
+    describe_cluster                 60   0   1
+    describe_transactions            65   0   0
+    list_transactions                66   0   1
+    consumer_group_describe          69   0   1
+    list_config_resources            74   1   1
+    describe_topic_partitions        75   0   0
+    share_group_heartbeat            76   1   1
+    share_group_describe             77   1   1
+    share_fetch                      78   1   2
+    share_acknowledge                79   1   2
+    streams_group_describe           89   0   0
+    describe_share_group_offsets     90   0   1
+    alter_share_group_offsets        91   0   0
+    delete_share_group_offsets       92   0   0
+"""
+"""Each API with its key, and the lowest and the highest version that this client supports.
+
+OffsetCommit and OffsetFetch stop before version 10, which has topic ids: offsets of topics that no
+longer exist have a name. EndTxn stops before version 5, which changes the epoch: a repeated request
+has the same answer.
+"""
 _SUPPORTED = {
-    "fetch": (1, 12, 18),
-    "list_offsets": (2, 10, 11),
-    "metadata": (3, 12, 13),
-    "offset_commit": (8, 8, 9),
-    "offset_fetch": (9, 8, 9),
-    "find_coordinator": (10, 4, 6),
-    "describe_groups": (15, 5, 6),
-    "list_groups": (16, 5, 5),
-    "sasl_handshake": (17, 1, 1),
-    "create_topics": (19, 7, 7),
-    "delete_topics": (20, 6, 6),
-    "delete_records": (21, 2, 2),
-    "init_producer_id": (22, 4, 5),
-    "end_txn": (26, 3, 4),
-    "describe_acls": (29, 2, 3),
-    "create_acls": (30, 2, 3),
-    "delete_acls": (31, 2, 3),
-    "describe_configs": (32, 4, 4),
-    "sasl_authenticate": (36, 2, 2),
-    "create_partitions": (37, 3, 3),
-    "delete_groups": (42, 2, 3),
-    "incremental_alter_configs": (44, 1, 1),
-    "offset_delete": (47, 0, 0),
-    "describe_client_quotas": (48, 1, 1),
-    "alter_client_quotas": (49, 1, 1),
-    "describe_user_scram_credentials": (50, 0, 0),
-    "alter_user_scram_credentials": (51, 0, 0),
-    "describe_cluster": (60, 0, 1),
-    "describe_transactions": (65, 0, 0),
-    "list_transactions": (66, 0, 1),
-    "consumer_group_describe": (69, 0, 1),
-    "list_config_resources": (74, 1, 1),
-    "describe_topic_partitions": (75, 0, 0),
-    "share_group_heartbeat": (76, 1, 1),
-    "share_group_describe": (77, 1, 1),
-    "share_fetch": (78, 1, 2),
-    "share_acknowledge": (79, 1, 2),
-    "streams_group_describe": (89, 0, 0),
-    "describe_share_group_offsets": (90, 0, 1),
-    "alter_share_group_offsets": (91, 0, 0),
-    "delete_share_group_offsets": (92, 0, 0),
+    api: (int(key), int(lowest), int(highest))
+    for api, key, lowest, highest in map(str.split, _APIS.splitlines())
 }
 
 
@@ -158,24 +168,8 @@ class Connection:
             raise ConnectionFailed(
                 f"no broker answers at {address}: timed out after {timeout_ms} ms"
             ) from None
-        except ssl.SSLCertVerificationError as error:
-            raise invalid_certificate(address, error) from None
-        except ssl.SSLError as error:
-            known = refused_certificate(address, error) or await mismatch(address, security)
-            if known is not None:
-                raise known from None
-            raise ConnectionFailed(f"no TLS with {address}: {error.reason or error}") from None
-        except (UnicodeError, OverflowError, ValueError) as error:
-            raise ConnectionFailed(f"no broker answers at {address}: {error}") from None
-        except OSError as error:
-            reason = error_line(error)
-            if tls is not None and isinstance(error, ConnectionResetError):
-                known = await mismatch(address, security)
-                if known is not None:
-                    raise known from None
-            raise ConnectionFailed(
-                f"no broker answers at {address}: {reason or 'it ended the TLS handshake'}"
-            ) from None
+        except (OSError, OverflowError, ValueError) as error:
+            raise await failed_opening(address, security, error) from None
         connection = cls(frames, address, client_id, security)
         try:
             await connection._negotiate(timeout_ms)
@@ -220,6 +214,20 @@ class Connection:
         version = self.version(api) if version is None else version
         return import_module(f"kio.schema.{api}.v{version}.request")
 
+    async def ask(
+        self, api: str, fields: Mapping[str, Any] = _NO_FIELDS, *, timeout_ms: int = 30_000
+    ) -> Any:
+        """Send a request, and return its response.
+
+        :param api: see :meth:`version`
+        :param fields: kio's names of the fields → their values, mappings for nested messages
+        :raises ClientError: see :meth:`version` and :meth:`request`
+        """
+        return await self.request(self._message(api, fields), timeout_ms=timeout_ms)
+
+    def _message(self, api: str, fields: Mapping[str, Any]) -> Any:
+        return message(request_type(_SUPPORTED[api][0], self.version(api)), fields)
+
     async def request(self, payload: Any, *, timeout_ms: int = 30_000) -> Any:
         """Send one of kio's requests, and return its response.
 
@@ -238,10 +246,13 @@ class Connection:
         except ConnectionFailed:
             if self._is_accepted or not self._is_ended_by_broker:
                 raise
-            known = await mismatch(self.address, self._security)
-            if known is None:
+            # With TLS 1.3 the broker checks certificates after the handshake.
+            mistake = refused_certificate(self.address, self._frames.lost) or await mismatch(
+                self.address, self._security
+            )
+            if mistake is None:
                 raise
-            raise known from None
+            raise mistake from None
         self._is_accepted = self._is_accepted or payload.__api_key__ not in _BEFORE_LOGIN
         return answer
 
@@ -256,16 +267,12 @@ class Connection:
                 await self._frames.send(frame)
                 return await answer
         except TimeoutError:
-            self._fail(
-                f"the broker at {self.address} did not answer {_name(payload)} within "
-                f"{timeout_ms} ms"
-            )
-            assert self._failure is not None
-            raise self._failure from None
+            name = type(payload).__name__.removesuffix("Request")
+            reason = f"the broker at {self.address} did not answer {name} within {timeout_ms} ms"
+            raise self._fail(reason) from None
         except OSError as error:
-            self._fail(f"the connection to {self.address} broke: {error.strerror or error}")
-            assert self._failure is not None
-            raise self._failure from None
+            reason = f"the connection to {self.address} broke: {error.strerror or error}"
+            raise self._fail(reason) from None
         finally:
             answer.cancel()
 
@@ -279,20 +286,13 @@ class Connection:
         await self._frames.wait_closed()
 
     async def _negotiate(self, timeout_ms: int) -> None:
-        module = import_module("kio.schema.api_versions.v3.request")
-        request = module.ApiVersionsRequest(
-            client_software_name="headrace", client_software_version="0"
+        request = message(
+            request_type(*_API_VERSIONS),
+            {"client_software_name": "headrace", "client_software_version": "0"},
         )
         try:
             response = await self.request(request, timeout_ms=timeout_ms)
         except ConnectionFailed as error:
-            # With TLS 1.3 the broker checks certificates after the handshake.
-            lost = self._frames.lost
-            known = refused_certificate(
-                self.address, lost if isinstance(lost, ssl.SSLError) else None
-            )
-            if known is not None:
-                raise known from None
             hint = ""
             if self._security.tls is not None:
                 hint = f", or requires a client certificate ({CERTIFICATE_SETTINGS})"
@@ -322,7 +322,7 @@ class Connection:
 
     async def _log_in(self, sasl: Sasl, timeout_ms: int) -> None:
         name, dialogue = await begin(sasl)
-        handshake = self.messages("sasl_handshake").SaslHandshakeRequest(mechanism=sasl.mechanism)
+        handshake = self._message("sasl_handshake", {"mechanism": sasl.mechanism})
         answer = await self._exchange(handshake, timeout_ms)
         if answer.error_code == ErrorCode.ILLEGAL_SASL_STATE:
             right = "PLAINTEXT" if self._security.tls is None else "SSL"
@@ -335,15 +335,14 @@ class Connection:
                 f"{self.address} does not accept logins with {sasl.mechanism}: set sasl.mechanism "
                 f"to {offered}"
             )
-        messages = self.messages("sasl_authenticate")
-        message: bytes | None = next(dialogue)
-        while message is not None:
-            request = messages.SaslAuthenticateRequest(auth_bytes=message)
+        auth_bytes: bytes | None = next(dialogue)
+        while auth_bytes is not None:
+            request = self._message("sasl_authenticate", {"auth_bytes": auth_bytes})
             answer = await self._exchange(request, timeout_ms)
             if answer.error_code:
                 reason = answer.error_message or error_name(int(answer.error_code))
                 raise refused_login(self.address, sasl.mechanism, name, reason)
-            message = await asyncio.to_thread(next_message, dialogue, bytes(answer.auth_bytes))
+            auth_bytes = await asyncio.to_thread(next_message, dialogue, bytes(answer.auth_bytes))
         lifetime_s = answer.session_lifetime.total_seconds()
         self._log_in_at_s = None
         if lifetime_s > 0:
@@ -371,15 +370,49 @@ class Connection:
         else:
             self._fail(f"the broker at {self.address} closed the connection")
 
-    def _fail(self, reason: str) -> None:
-        if self._failure is not None:
-            return
-        self._failure = ConnectionFailed(reason)
-        self._frames.hang_up()
-        for _, answer in self._waiting.values():
-            if not answer.done():
-                answer.set_exception(self._failure)
-        self._waiting.clear()
+    def _fail(self, reason: str) -> ConnectionFailed:
+        """Close the connection, unless it is closed, and return why it is."""
+        if self._failure is None:
+            self._failure = ConnectionFailed(reason)
+            self._frames.hang_up()
+            for _, answer in self._waiting.values():
+                if not answer.done():
+                    answer.set_exception(self._failure)
+            self._waiting.clear()
+        return self._failure
+
+
+def message(kind: Any, fields: Mapping[str, Any]) -> Any:
+    """Return a message of one of kio's classes.
+
+    :param fields: name → value, with mappings for nested messages and iterables for arrays
+    """
+    converters = _converters(kind)
+    return kind(
+        **{
+            name: value if value is None or name not in converters else converters[name](value)
+            for name, value in fields.items()
+        }
+    )
+
+
+@cache
+def _converters(kind: Any) -> dict[str, Callable[[Any], Any]]:
+    """Return field → what makes its value, of the fields with arrays and nested messages."""
+    hints = typing.get_type_hints(kind)
+    converters: dict[str, Callable[[Any], Any]] = {}
+    for field in dataclasses.fields(kind):
+        nested, is_array = nested_type(hints[field.name])
+        if nested is not None:
+            make = partial(message, nested)
+            converters[field.name] = partial(_each, make) if is_array else make
+        elif is_array:
+            converters[field.name] = tuple
+    return converters
+
+
+def _each(make: Callable[[Any], Any], items: Iterable[Any]) -> tuple[Any, ...]:
+    return tuple(map(make, items))
 
 
 def encode_request(payload: Any, correlation_id: int, client_id: str) -> bytes:
@@ -438,7 +471,3 @@ def _decode(payload: Any, frame: memoryview) -> Any:
     skimmer(kind)(frame, header_size, len(frame))
     response, _ = entity_reader(kind)(frame, header_size)
     return response
-
-
-def _name(payload: Any) -> str:
-    return type(payload).__name__.removesuffix("Request")

@@ -8,22 +8,35 @@ brokers at once, and asks again, with growing pauses, where one has moved or is 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeVar
+from itertools import count
+from typing import Any, Generic, TypeVar
 
 from headrace.errors import ErrorCode
-from headrace.protocol.partitions import TopicPartition
+from headrace.protocol.partitions import TopicPartition, by_topic
 
+from .cluster import Cluster, TopicMetadata, in_time
 from .connection import Connection
-from .errors import ClientError, ConnectionFailed, RequestRefused, UnknownTopic, refused
+from .errors import (
+    ClientError,
+    ConnectionFailed,
+    RequestRefused,
+    UnknownTopic,
+    has_code,
+    refused,
+)
 
 K = TypeVar("K")
-T = TypeVar("T")
 V = TypeVar("V")
 
-_FIRST_BACKOFF_MS = 20
-_LAST_BACKOFF_MS = 1000
+Fields = Mapping[str, Any]
+"""The fields of a request; see :meth:`Connection.ask`."""
+
+KEYS_PER_REQUEST = 10_000
+"""Bounds the work of a broker for one request, and the size of the response."""
+_FIRST_PAUSE_S = 0.02
+_LAST_PAUSE_S = 1.0
 MOVED = frozenset(
     {
         ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
@@ -55,36 +68,28 @@ Takes (connection, keys, timeout in ms); returns key → answer or error.
 """
 
 
-@dataclass(frozen=True, slots=True)
-class CoordinatorRequest(Generic[K, V]):
+@dataclass(frozen=True)
+class KeyedRequest(Generic[K, V]):
     """A request about any number of keys of one broker.
 
-    :param build: makes the request for a connection and keys
-    :param parse: returns key → answer or refusal of a response
+    :param fields_of: returns the fields of a request about keys
+    :param answers_of: returns key → answer or refusal of a response
     """
 
-    build: Callable[[Connection, Sequence[K]], Any]
-    parse: Callable[[Any], Mapping[K, V | ClientError]]
+    api: str
+    fields_of: Callable[[Sequence[K]], Fields]
+    answers_of: Callable[[Any], Mapping[K, V | ClientError]]
 
     async def __call__(
         self, connection: Connection, keys: Sequence[K], timeout_ms: int
     ) -> Mapping[K, V | ClientError]:
-        """Send it, and return the answers."""
-        request = self.build(connection, keys)
-        return self.parse(await connection.request(request, timeout_ms=timeout_ms))
-
-
-class Brokers(Protocol):
-    """The part of a cluster that the loop needs."""
-
-    async def connection(self, node_id: int | None = None, purpose: str = "calls") -> Connection:
-        """Return an open connection to ``node_id``, or to any broker."""
-
-    async def metadata(self, names: Iterable[str] | None = ()) -> Mapping[str, Any]:
-        """Look up topics."""
-
-    def learn(self, node_id: int, host: str, port: int) -> None:
-        """Remember the address of a broker."""
+        """Send as many as it takes, and return the answers."""
+        answers: dict[K, V | ClientError] = {}
+        for at in range(0, len(keys), KEYS_PER_REQUEST):
+            fields = self.fields_of(keys[at : at + KEYS_PER_REQUEST])
+            response = await connection.ask(self.api, fields, timeout_ms=timeout_ms)
+            answers.update(self.answers_of(response))
+        return answers
 
 
 class Places(Generic[K]):
@@ -112,47 +117,11 @@ class Places(Generic[K]):
         return problem
 
 
-async def in_time(awaited: Awaitable[T], deadline_s: float, what: str) -> T:
-    """Wait for ``awaited`` until ``deadline_s`` on the event loop's clock.
-
-    :param what: the broker or cluster that has to answer, for the error text
-    :raises ConnectionFailed: it takes longer
-    """
-    try:
-        async with asyncio.timeout_at(deadline_s):
-            return await awaited
-    except TimeoutError:
-        raise ConnectionFailed(f"{what} does not answer in time") from None
-
-
-async def backing_off(
-    attempt: Callable[[], Awaitable[T | None]], timeout_ms: int, attempts: int | None = None
-) -> T | None:
-    """Call ``attempt`` with growing pauses until it returns a result.
-
-    :param attempts: the limit of calls; None for none
-    :returns: the result; None if there is none within ``timeout_ms``
-    """
-    loop = asyncio.get_running_loop()
-    deadline_s = loop.time() + timeout_ms / 1000
-    pause_ms = _FIRST_BACKOFF_MS
-    made = 1
-    while (result := await attempt()) is None:
-        # A call without time for its answer would replace the reason by its own failure.
-        if loop.time() + 2 * pause_ms / 1000 > deadline_s or made == attempts:
-            return None
-        await asyncio.sleep(pause_ms / 1000)
-        pause_ms = min(2 * pause_ms, _LAST_BACKOFF_MS)
-        made += 1
-    return result
-
-
 async def ask_brokers(
-    brokers: Brokers,
+    cluster: Cluster,
     places: Places[K],
     keys: Iterable[K],
     send: Send[K, V],
-    timeout_ms: int,
     *,
     retried: Collection[int] = (),
     attempts: int | None = None,
@@ -161,48 +130,51 @@ async def ask_brokers(
 
     :param retried: further error codes after which a key is asked about again; such a refusal is
         its answer when the time is over
-    :param attempts: the limit of attempts; None for as many as fit into ``timeout_ms``
+    :param attempts: the limit of attempts; None for as many as fit into the cluster's timeout
     :returns: key → answer, or the error that stands in its place
     """
+    loop = asyncio.get_running_loop()
+    deadline_s = loop.time() + cluster.timeout_ms / 1000
+    pause_s = _FIRST_PAUSE_S
     pending = list(dict.fromkeys(keys))
     answers: dict[K, V | ClientError] = {}
-    deadline_s = asyncio.get_running_loop().time() + timeout_ms / 1000
-
-    async def attempt() -> bool | None:
-        answers.update(await _ask_once(brokers, places, pending, send, deadline_s))
-        waiting = []
-        for key in pending:
-            answer = answers[key]
-            if _code(answer) in retried:
-                waiting.append(key)
-            elif _has_moved(answer, places):
-                waiting.append(key)
-                if _code(answer) != ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
-                    places.forget(key)
-        pending[:] = waiting
-        return None if pending else True
-
-    if pending:
-        await backing_off(attempt, timeout_ms, attempts)
+    for attempt in count(1):
+        answers |= await _ask_once(cluster, places, pending, send, deadline_s)
+        moved = {key for key in pending if _has_moved(answers[key], places)}
+        for key in moved:
+            if not has_code(answers[key], ErrorCode.COORDINATOR_LOAD_IN_PROGRESS):
+                places.forget(key)
+        pending = [key for key in pending if key in moved or has_code(answers[key], *retried)]
+        # A call without time for its answer would replace the reason by its own failure.
+        if not pending or attempt == attempts or loop.time() + 2 * pause_s > deadline_s:
+            break
+        await asyncio.sleep(pause_s)
+        pause_s = min(2 * pause_s, _LAST_PAUSE_S)
     for key in pending:
         problem = answers[key]
-        if isinstance(problem, ClientError) and _code(problem) not in retried:
+        if isinstance(problem, ClientError) and not has_code(problem, *retried):
             answers[key] = places.unreachable(key, problem)
     return answers
 
 
+def _has_moved(answer: object, places: Places[Any]) -> bool:
+    return isinstance(answer, ConnectionFailed) or has_code(answer, *places.moved)
+
+
 async def _ask_once(
-    brokers: Brokers,
+    cluster: Cluster,
     places: Places[K],
     keys: Sequence[K],
     send: Send[K, V],
     deadline_s: float,
 ) -> dict[K, V | ClientError]:
-    answers: dict[K, V | ClientError] = {}
+    if not keys:
+        return {}
     try:
         located = await places.locate(keys, deadline_s)
     except ClientError as error:
         return dict.fromkeys(keys, error)
+    answers: dict[K, V | ClientError] = {}
     keys_of: dict[int, list[K]] = {}
     for key in keys:
         place = located[key]
@@ -211,9 +183,9 @@ async def _ask_once(
         else:
             keys_of.setdefault(place, []).append(key)
 
-    async def ask_one(node_id: int, its_keys: Sequence[K]) -> None:
+    async def ask_node(node_id: int, its_keys: Sequence[K]) -> None:
         try:
-            opening = brokers.connection(node_id, places.purpose)
+            opening = cluster.connection(node_id, places.purpose)
             connection = await in_time(opening, deadline_s, f"broker {node_id}")
             mentioned = await send(connection, its_keys, _left_ms(deadline_s))
         except ClientError as error:
@@ -222,7 +194,7 @@ async def _ask_once(
         missing = ConnectionFailed(f"the answer of {connection.address} does not mention it")
         answers.update({key: mentioned.get(key, missing) for key in its_keys})
 
-    await asyncio.gather(*(ask_one(node_id, its_keys) for node_id, its_keys in keys_of.items()))
+    await asyncio.gather(*(ask_node(node_id, its_keys) for node_id, its_keys in keys_of.items()))
     return answers
 
 
@@ -231,121 +203,96 @@ def _left_ms(deadline_s: float) -> int:
     return max(1, int((deadline_s - asyncio.get_running_loop().time()) * 1000))
 
 
-def _code(answer: object) -> int | None:
-    return answer.code if isinstance(answer, RequestRefused) else None
-
-
-def _has_moved(answer: object, places: Places[Any]) -> bool:
-    return isinstance(answer, ConnectionFailed) or _code(answer) in places.moved
+# Coordinators -------------------------------------------------------------------------------------
 
 
 class Coordinators(Places[str]):
-    """A cache of the coordinators of groups, or of transactional ids.
+    """The coordinators of groups. Many are looked up in one request, and cached by the cluster.
 
-    It looks up many coordinators in one request.
-
-    :param key_type: the number of the type in FindCoordinator
-    :param name: the name of the type, for error texts
+    :cvar key_type: the number of the type of the keys in FindCoordinator
+    :cvar name: the name of this type, for error texts
     """
 
     purpose = "coordinator"
+    key_type = 0
+    name = "group"
 
-    def __init__(self, brokers: Brokers, key_type: int = 0, name: str = "group") -> None:
-        self._brokers = brokers
-        self._key_type = key_type
-        self._name = name
-        self._node_of: dict[str, int] = {}
-
-    def assume(self, group_id: str, node_id: int) -> None:
-        """Cache ``node_id``, which has listed the group as its own, to save a look-up."""
-        self._node_of.setdefault(group_id, node_id)
-
-    def node_id(self, group_id: str) -> int | None:
-        """Return the cached coordinator of ``group_id``, or None."""
-        return self._node_of.get(group_id)
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._node_of = cluster.coordinators
 
     def forget(self, key: str) -> None:
         self._node_of.pop(key, None)
 
     def unreachable(self, key: str, problem: ClientError) -> ClientError:
         return ConnectionFailed(
-            f"the coordinator of {self._name} '{key}' cannot be reached: {problem}"
+            f"the coordinator of {self.name} '{key}' cannot be reached: {problem}"
         )
-
-    async def ask(
-        self,
-        group_ids: Iterable[str],
-        send: Send[str, V],
-        timeout_ms: int,
-        *,
-        retried: Collection[int] = (),
-    ) -> dict[str, V | ClientError]:
-        """Ask the coordinators of groups, by :func:`ask_brokers`.
-
-        :param send: a :class:`CoordinatorRequest`
-        :returns: group id → answer, or the error that stands in its place
-        """
-        return await ask_brokers(self._brokers, self, group_ids, send, timeout_ms, retried=retried)
-
-    async def ask_one(
-        self, group_id: str, build: Callable[[Connection], Any], timeout_ms: int
-    ) -> Any:
-        """Send a request about one group to its coordinator.
-
-        :param build: makes the request
-        :returns: the response, whose error code may be any but those of a coordinator that moved
-        :raises ClientError: the coordinator was not reached in time
-        """
-
-        def parse(response: Any) -> dict[str, Any]:
-            code = getattr(response, "error_code", 0)
-            return {group_id: RequestRefused("asking it", code) if code in MOVED else response}
-
-        request: CoordinatorRequest[str, Any] = CoordinatorRequest(lambda c, _: build(c), parse)
-        answer = (await self.ask([group_id], request, timeout_ms))[group_id]
-        if isinstance(answer, ClientError):
-            raise answer
-        return answer
 
     async def locate(self, keys: Sequence[str], deadline_s: float) -> dict[str, int | ClientError]:
         """Return the coordinator of each key, looked up if it is not cached."""
-        unknown = tuple(key for key in keys if key not in self._node_of)
+        unknown = [key for key in keys if key not in self._node_of]
         refusals = await self._look_up(unknown, deadline_s) if unknown else {}
         # Another call may have found out during the look-up that a coordinator has moved.
         moved = ConnectionFailed("it has moved")
-        located: dict[str, int | ClientError] = {}
-        for key in keys:
-            refusal = refusals.get(key)
-            located[key] = self._node_of.get(key, moved) if refusal is None else refusal
-        return located
+        located: dict[str, int | ClientError] = {key: self._node_of.get(key, moved) for key in keys}
+        return {**located, **refusals}
 
     async def _look_up(self, keys: Sequence[str], deadline_s: float) -> dict[str, RequestRefused]:
         """Look up coordinators; return the refusals."""
-        connection = await in_time(self._brokers.connection(), deadline_s, "the cluster")
-        messages = connection.messages("find_coordinator")
-        request = messages.FindCoordinatorRequest(
-            key_type=self._key_type, coordinator_keys=tuple(keys)
-        )
-        response: Any = await connection.request(request, timeout_ms=_left_ms(deadline_s))
+        connection = await in_time(self._cluster.connection(), deadline_s, "the cluster")
+        fields = {"key_type": self.key_type, "coordinator_keys": keys}
+        response = await connection.ask("find_coordinator", fields, timeout_ms=_left_ms(deadline_s))
         refusals = {}
         for coordinator in response.coordinators:
             key = coordinator.key
-            named = f"{self._name} '{key}'"
+            named = f"{self.name} '{key}'"
             refusal = refused(
                 f"finding the coordinator of {named}", coordinator, f"DESCRIBE on {named}"
             )
             if refusal is not None:
                 refusals[key] = refusal
             else:
-                node_id = coordinator.node_id
-                self._brokers.learn(node_id, coordinator.host, coordinator.port)
-                self._node_of[key] = node_id
+                self._cluster.learn(coordinator.node_id, coordinator.host, coordinator.port)
+                self._node_of[key] = coordinator.node_id
         for key in keys:
             if key not in self._node_of and key not in refusals:
                 raise ConnectionFailed(
                     f"the broker at {connection.address} names no coordinator of '{key}'"
                 )
         return refusals
+
+
+class TransactionCoordinators(Coordinators):
+    """The coordinators of transactional ids."""
+
+    key_type = 1
+    name = "transactional id"
+
+    def __init__(self, cluster: Cluster) -> None:
+        super().__init__(cluster)
+        self._node_of = cluster.transaction_coordinators
+
+
+async def ask_coordinator(cluster: Cluster, group_id: str, api: str, fields: Fields) -> Any:
+    """Send a request about one group to its coordinator.
+
+    :returns: the response, whose error code may be any but those of a coordinator that moved
+    :raises ClientError: the coordinator was not reached in time
+    """
+
+    def answers_of(response: Any) -> dict[str, Any]:
+        code = getattr(response, "error_code", 0)
+        return {group_id: RequestRefused("asking it", code) if code in MOVED else response}
+
+    request: KeyedRequest[str, Any] = KeyedRequest(api, lambda _: fields, answers_of)
+    answer = (await ask_brokers(cluster, Coordinators(cluster), [group_id], request))[group_id]
+    if isinstance(answer, ClientError):
+        raise answer
+    return answer
+
+
+# Leaders and all brokers --------------------------------------------------------------------------
 
 
 class Leaders(Places[TopicPartition]):
@@ -356,8 +303,8 @@ class Leaders(Places[TopicPartition]):
 
     moved = LEADER_MOVED
 
-    def __init__(self, brokers: Brokers) -> None:
-        self._brokers = brokers
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
         self.topics: dict[str, Any] = {}
 
     async def learn(self, topics: Iterable[str]) -> None:
@@ -366,11 +313,9 @@ class Leaders(Places[TopicPartition]):
         :raises ClientError: no broker answers
         """
         names = sorted(set(topics) - self.topics.keys())
-        if not names:
-            return
-        metadata = await self._brokers.metadata(names)
-        for name in names:
-            self.topics[name] = metadata.get(name, UnknownTopic(name))
+        if names:
+            metadata = await self._cluster.metadata(names)
+            self.topics |= {name: metadata.get(name, UnknownTopic(name)) for name in names}
 
     def forget(self, key: TopicPartition) -> None:
         self.topics.pop(key[0], None)
@@ -380,24 +325,75 @@ class Leaders(Places[TopicPartition]):
     ) -> dict[TopicPartition, int | ClientError]:
         """Return the leader of each partition, looked up if it is not known."""
         await in_time(self.learn(topic for topic, _ in keys), deadline_s, "the cluster")
-        located: dict[TopicPartition, int | ClientError] = {}
-        for topic, partition in keys:
-            metadata = self.topics[topic]
-            if isinstance(metadata, ClientError):
-                located[topic, partition] = metadata
-                continue
-            node_id = metadata.leaders.get(partition, -1)
-            located[topic, partition] = (
-                node_id
-                if node_id >= 0
-                else ConnectionFailed(f"partition {topic}-{partition} has no leader")
-            )
-        return located
+        return {key: self._leader(*key) for key in keys}
+
+    def _leader(self, topic: str, partition: int) -> int | ClientError:
+        metadata: TopicMetadata | ClientError = self.topics[topic]
+        if isinstance(metadata, ClientError):
+            return metadata
+        node_id = metadata.leaders.get(partition, -1)
+        if node_id < 0:
+            return ConnectionFailed(f"partition {topic}-{partition} has no leader")
+        return node_id
 
 
-class EveryBroker(Places[int]):
+class _EveryBroker(Places[int]):
     """Each broker of the cluster, by its node id."""
 
     async def locate(self, keys: Sequence[int], deadline_s: float) -> Mapping[int, int]:
-        """Return the node ids."""
         return {node_id: node_id for node_id in keys}
+
+
+async def ask_every_broker(
+    cluster: Cluster, api: str, fields: Fields, what: str
+) -> dict[int, Any | ClientError]:
+    """Send a request to every broker of the cluster.
+
+    :param what: what they list, for error texts
+    :returns: node id → response, or the error
+    :raises ClientError: the brokers cannot be looked up
+    """
+
+    async def send(
+        connection: Connection, node_ids: Sequence[int], timeout_ms: int
+    ) -> dict[int, Any | ClientError]:
+        response = await connection.ask(api, fields, timeout_ms=timeout_ms)
+        refusal = refused(f"listing the {what} of {connection.address}", response)
+        return dict.fromkeys(node_ids, refusal or response)
+
+    await cluster.metadata()
+    return await ask_brokers(cluster, _EveryBroker(), tuple(cluster.nodes), send)
+
+
+# Partitions in requests and responses -------------------------------------------------------------
+
+
+def topic_fields(
+    partitions: Iterable[TopicPartition],
+    fields_of: Callable[[TopicPartition], Fields] = lambda _: {},
+    name: str = "name",
+) -> list[Fields]:
+    """Return the topics of a request about partitions.
+
+    :param fields_of: the fields of a partition besides its index
+    :param name: of the field with the topic's name
+    """
+    return [
+        {
+            name: topic,
+            "partitions": [
+                {"partition_index": number, **fields_of((topic, number))} for number in numbers
+            ],
+        }
+        for topic, numbers in by_topic(partitions).items()
+    ]
+
+
+def partition_answers(response: Any) -> Iterator[tuple[Any, Any]]:
+    """Yield each partition in a response, or in a part of it, with its answer; the names of topics,
+    if they have no partitions there.
+    """
+    for topic in response.responses if hasattr(response, "responses") else response.topics:
+        name = str(topic.topic_name if hasattr(topic, "topic_name") else topic.name)
+        for answer in getattr(topic, "partitions", (topic,)):
+            yield (name if answer is topic else (name, answer.partition_index)), answer

@@ -14,7 +14,7 @@ from contextlib import suppress
 
 from headrace.errors import ErrorCode
 
-from .errors import AuthenticationFailed
+from .errors import AuthenticationFailed, ClientError, ConnectionFailed, error_line
 from .sasl import Security
 
 _PROBE_TIMEOUT_S = 5.0
@@ -27,6 +27,27 @@ _HOSTNAME_MISMATCH, _ADDRESS_MISMATCH, _EXPIRED, _NOT_YET_VALID = 62, 64, 10, 9
 _UNKNOWN_AUTHORITY = frozenset((2, 18, 19, 20, 21, 27))
 """OpenSSL's codes for a chain that ends at no trusted certificate."""
 CERTIFICATE_SETTINGS = "ssl.certificate.location and ssl.key.location"
+
+
+async def failed_opening(address: str, security: Security, error: Exception) -> ClientError:
+    """Return the error of a connection that could not be opened.
+
+    :param error: of the address, of TCP or of TLS
+    """
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return invalid_certificate(address, error)
+    mistake = refused_certificate(address, error)
+    is_of_tls = isinstance(error, ssl.SSLError)
+    if mistake is None and (
+        is_of_tls or (security.tls and isinstance(error, ConnectionResetError))
+    ):
+        mistake = await mismatch(address, security)
+    if mistake is not None:
+        return mistake
+    if isinstance(error, ssl.SSLError):
+        return ConnectionFailed(f"no TLS with {address}: {error.reason or error}")
+    reason = error_line(error) or "it ended the TLS handshake"
+    return ConnectionFailed(f"no broker answers at {address}: {reason}")
 
 
 def invalid_certificate(address: str, error: ssl.SSLCertVerificationError) -> AuthenticationFailed:
@@ -44,7 +65,7 @@ def invalid_certificate(address: str, error: ssl.SSLCertVerificationError) -> Au
     )
 
 
-def refused_certificate(address: str, error: ssl.SSLError | None) -> AuthenticationFailed | None:
+def refused_certificate(address: str, error: Exception | None) -> AuthenticationFailed | None:
     """Return the error if the broker ended TLS because the client's certificate is missing or not
     trusted; else None.
     """

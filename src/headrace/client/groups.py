@@ -15,12 +15,10 @@ from typing import Any
 from headrace.errors import ErrorCode
 from headrace.protocol.authorized_operations import NOT_ASKED, Operation
 from headrace.protocol.consumer_protocol import read_assignment
-from headrace.protocol.message_types import request_type
 from headrace.protocol.partitions import TopicPartition
 
 from .cluster import BrokerNode, Cluster
-from .connection import Connection
-from .coordinators import CoordinatorRequest, EveryBroker, ask_brokers
+from .coordinators import Coordinators, KeyedRequest, ask_brokers, ask_every_broker
 from .errors import (
     ApiMissing,
     ClientError,
@@ -33,7 +31,6 @@ CLASSIC, CONSUMER, SHARE, STREAMS = "classic", "consumer", "share", "streams"
 """The types of groups, by Kafka's names."""
 TYPES = (CONSUMER, CLASSIC, SHARE, STREAMS)
 
-_DELETE_GROUPS = 42
 _MISSING_GROUPS = (
     "groups may be missing: the user needs the permission DESCRIBE on the cluster, or on each group"
 )
@@ -160,43 +157,23 @@ async def list_groups(
     :param states: Kafka's names of the states to list; empty for all
     :raises ClientError: the brokers of the cluster cannot be looked up
     """
-    await cluster.metadata()
-
-    async def send(
-        connection: Connection, node_ids: Sequence[int], timeout_ms: int
-    ) -> dict[int, list[ListedGroup] | ClientError]:
-        request = connection.messages("list_groups").ListGroupsRequest(
-            states_filter=tuple(sorted(states)), types_filter=tuple(sorted(types))
-        )
-        response = await connection.request(request, timeout_ms=timeout_ms)
-        refusal = refused(f"listing the groups of {connection.address}", response)
-        (node_id,) = node_ids
-        return {node_id: refusal or [_listed(group, node_id) for group in response.groups]}
-
+    fields = {"states_filter": sorted(states), "types_filter": sorted(types)}
     answers, may_describe = await asyncio.gather(
-        ask_brokers(cluster, EveryBroker(), tuple(cluster.nodes), send, cluster.timeout_ms),
+        ask_every_broker(cluster, "list_groups", fields, "groups"),
         _may_describe_cluster(cluster),
     )
     groups = {
-        group.group_id: group
-        for answer in answers.values()
+        group.group_id: ListedGroup(
+            group.group_id, group.group_type, group.protocol_type, group.group_state, node_id
+        )
+        for node_id, answer in answers.items()
         if not isinstance(answer, ClientError)
-        for group in answer
+        for group in answer.groups
     }
     return GroupList(
         tuple(groups[group_id] for group_id in sorted(groups)),
         tuple(answer for answer in answers.values() if isinstance(answer, ClientError)),
         None if may_describe else _MISSING_GROUPS,
-    )
-
-
-def _listed(group: Any, node_id: int) -> ListedGroup:
-    return ListedGroup(
-        group.group_id,
-        group.group_type,
-        group.protocol_type,
-        group.group_state,
-        node_id,
     )
 
 
@@ -207,10 +184,7 @@ async def _may_describe_cluster(cluster: Cluster) -> bool:
     """
     try:
         response = await cluster.ask(
-            "describe_cluster",
-            lambda messages: messages.DescribeClusterRequest(
-                include_cluster_authorized_operations=True
-            ),
+            "describe_cluster", {"include_cluster_authorized_operations": True}
         )
     except ClientError:
         return True  # the list has its own errors
@@ -237,7 +211,7 @@ async def describe_groups(
     answers: dict[str, GroupDescription | ClientError] = {}
     for group_type in types:
         request = _describing(cluster, group_type, authorized_operations)
-        described = await cluster.coordinators.ask(pending, request, cluster.timeout_ms)
+        described = await ask_brokers(cluster, Coordinators(cluster), pending, request)
         for group_id, answer in described.items():
             is_second_error = isinstance(answer, ClientError) and is_missing_group(
                 answers.get(group_id)
@@ -276,32 +250,27 @@ def _may_have_other_type(answer: object) -> bool:
 PartitionsOf = Callable[[Any], tuple[TopicPartition, ...]]
 """Reads an assignment of a response."""
 
-_APIS: Mapping[str, tuple[str, str, str]] = {
-    CLASSIC: ("describe_groups", "DescribeGroupsRequest", "groups"),
-    CONSUMER: ("consumer_group_describe", "ConsumerGroupDescribeRequest", "group_ids"),
-    SHARE: ("share_group_describe", "ShareGroupDescribeRequest", "group_ids"),
-    STREAMS: ("streams_group_describe", "StreamsGroupDescribeRequest", "group_ids"),
+_APIS = {
+    CLASSIC: ("describe_groups", "groups"),
+    CONSUMER: ("consumer_group_describe", "group_ids"),
+    SHARE: ("share_group_describe", "group_ids"),
+    STREAMS: ("streams_group_describe", "group_ids"),
 }
-"""Type → kio's name of the API, of its request and of the field of group ids."""
+"""Type → kio's name of the API, and of its field of group ids."""
 
 
 def _describing(
     cluster: Cluster, group_type: str, authorized_operations: bool
-) -> CoordinatorRequest[str, GroupDescription]:
-    api, request_name, field = _APIS[group_type]
-
-    def build(connection: Connection, group_ids: Sequence[str]) -> Any:
-        return getattr(connection.messages(api), request_name)(
-            **{field: tuple(group_ids)}, include_authorized_operations=authorized_operations
-        )
-
-    def parse(response: Any) -> dict[str, GroupDescription | ClientError]:
-        return {
+) -> KeyedRequest[str, GroupDescription]:
+    api, field = _APIS[group_type]
+    return KeyedRequest(
+        api,
+        lambda ids: {field: ids, "include_authorized_operations": authorized_operations},
+        lambda response: {
             group.group_id: _missing(group) or _description(cluster, group_type, group)
             for group in response.groups
-        }
-
-    return CoordinatorRequest(build, parse)
+        },
+    )
 
 
 def _missing(group: Any) -> RequestRefused | None:
@@ -323,7 +292,7 @@ def _description(cluster: Cluster, group_type: str, group: Any) -> GroupDescript
         partitions_of = _classic_assignment
     elif group_type == STREAMS:
         partitions_of = partial(_task_partitions, subtopologies or ())
-    node_id = cluster.coordinators.node_id(group_id)
+    node_id = cluster.coordinators.get(group_id)
     return GroupDescription(
         group_id=group_id,
         type=group_type,
@@ -451,22 +420,16 @@ async def delete_groups(
             if isinstance(answer, ClientError)
         )
     deleted = [group_id for group_id, error in outcomes.items() if error is None]
-    outcomes.update(await cluster.coordinators.ask(deleted, _DELETE, cluster.timeout_ms))
-    return outcomes
+    return outcomes | await ask_brokers(cluster, Coordinators(cluster), deleted, _DELETE)
 
 
-def _build_delete(connection: Connection, group_ids: Sequence[str]) -> Any:
-    version = connection.version("delete_groups")
-    return request_type(_DELETE_GROUPS, version)(groups_names=tuple(group_ids))
-
-
-def _parse_delete(response: Any) -> dict[str, RequestRefused | None]:
-    return {
+_DELETE = KeyedRequest[str, None](
+    "delete_groups",
+    lambda group_ids: {"groups_names": group_ids},
+    lambda response: {
         result.group_id: refused(
             f"deleting group '{result.group_id}'", result, f"DELETE on group '{result.group_id}'"
         )
         for result in response.results
-    }
-
-
-_DELETE: CoordinatorRequest[str, None] = CoordinatorRequest(_build_delete, _parse_delete)
+    },
+)

@@ -5,7 +5,7 @@ An answer about many partitions has for each its value or its error.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, NamedTuple, TypeVar
@@ -15,9 +15,18 @@ from headrace.positions import Position
 from headrace.protocol.partitions import TopicPartition, by_topic
 
 from .cluster import Cluster
-from .connection import Connection
-from .coordinators import MOVED, CoordinatorRequest, Leaders, ask_brokers
-from .errors import ClientError, InvalidResponse, RequestRefused, raised, refused
+from .coordinators import (
+    KEYS_PER_REQUEST,
+    MOVED,
+    Coordinators,
+    Fields,
+    KeyedRequest,
+    Leaders,
+    ask_brokers,
+    partition_answers,
+    topic_fields,
+)
+from .errors import ClientError, InvalidResponse, RequestRefused, has_code, raised, refused
 
 K = TypeVar("K", str, TopicPartition)
 
@@ -25,8 +34,6 @@ LATEST, EARLIEST, MAX_TIMESTAMP = -1, -2, -3
 """Special timestamps: the end, the start, the record with the largest timestamp (KIP-734)."""
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 
-_PARTITIONS_PER_REQUEST = 10_000
-"""Bounds the work of a broker for one request, and the size of the response."""
 _NO_GENERATION = -1
 _UNSTABLE_TEXT = "a transaction that commits offsets there is open: wait for its end, or abort it"
 
@@ -93,25 +100,39 @@ async def list_offsets(
     :param attempts: how often to ask while a partition has no leader; None for the whole time
     """
 
-    async def send(
-        connection: Connection, partitions: Sequence[TopicPartition], timeout_ms: int
-    ) -> dict[TopicPartition, ListedOffset | ClientError]:
-        answers: dict[TopicPartition, ListedOffset | ClientError] = {}
-        for at in range(0, len(partitions), _PARTITIONS_PER_REQUEST):
-            some = partitions[at : at + _PARTITIONS_PER_REQUEST]
-            request = _list_request(connection, some, timestamps, isolation_level, timeout_ms)
-            response = await connection.request(request, timeout_ms=timeout_ms)
-            answers.update(_listed(response))
-        return answers
-
-    return await ask_brokers(
-        cluster,
-        leaders or Leaders(cluster),
-        timestamps,
-        send,
-        cluster.timeout_ms,
-        attempts=attempts,
+    request = KeyedRequest[TopicPartition, ListedOffset](
+        "list_offsets",
+        lambda partitions: {
+            "replica_id": -1,
+            "isolation_level": isolation_level,
+            "topics": topic_fields(
+                partitions,
+                lambda key: {"current_leader_epoch": -1, "timestamp": timestamps[key]},
+            ),
+            "timeout": timedelta(milliseconds=cluster.timeout_ms),
+        },
+        _listed,
     )
+    places = leaders or Leaders(cluster)
+    return await ask_brokers(cluster, places, timestamps, request, attempts=attempts)
+
+
+def _listed(response: Any) -> dict[TopicPartition, ListedOffset | ClientError]:
+    return {
+        (topic, number): refused(
+            f"asking for offsets of {topic}-{number}", answer, f"DESCRIBE on topic '{topic}'"
+        )
+        or ListedOffset(
+            _unless_negative(answer.offset),
+            _unless_negative(answer.timestamp),
+            _unless_negative(answer.leader_epoch),
+        )
+        for (topic, number), answer in partition_answers(response)
+    }
+
+
+def _unless_negative(value: int) -> int | None:
+    return None if value < 0 else value
 
 
 async def log_bounds(
@@ -165,54 +186,6 @@ async def offsets_of_positions(
     return offsets
 
 
-def _list_request(
-    connection: Connection,
-    partitions: Iterable[TopicPartition],
-    timestamps: Mapping[TopicPartition, int],
-    isolation_level: int,
-    timeout_ms: int,
-) -> Any:
-    messages = connection.messages("list_offsets")
-    topics = tuple(
-        messages.ListOffsetsTopic(
-            name=topic,
-            partitions=tuple(
-                messages.ListOffsetsPartition(
-                    partition_index=number,
-                    current_leader_epoch=-1,
-                    timestamp=timestamps[topic, number],
-                )
-                for number in numbers
-            ),
-        )
-        for topic, numbers in by_topic(partitions).items()
-    )
-    return messages.ListOffsetsRequest(
-        replica_id=-1,
-        isolation_level=isolation_level,
-        topics=topics,
-        timeout=timedelta(milliseconds=timeout_ms),
-    )
-
-
-def _listed(response: Any) -> dict[TopicPartition, ListedOffset | ClientError]:
-    listed: dict[TopicPartition, ListedOffset | ClientError] = {}
-    for topic in response.topics:
-        name = topic.name
-        for answer in topic.partitions:
-            number = answer.partition_index
-            listed[name, number] = refused(
-                f"asking for offsets of {name}-{number}", answer, f"DESCRIBE on topic '{name}'"
-            ) or ListedOffset(
-                _known(answer.offset), _known(answer.timestamp), _known(answer.leader_epoch)
-            )
-    return listed
-
-
-def _known(value: int) -> int | None:
-    return None if value < 0 else value
-
-
 # Committed offsets --------------------------------------------------------------------------------
 
 
@@ -230,37 +203,17 @@ async def committed_offsets(
     :returns: group id → partition → offset, without partitions that have none; or the error, which
         is UNSTABLE_OFFSET_COMMIT if a transaction has not ended in time
     """
-    topics_of = _topics_of(groups)
-
-    def build(connection: Connection, group_ids: Sequence[str]) -> Any:
-        messages = connection.messages("offset_fetch")
-        return messages.OffsetFetchRequest(
-            groups=tuple(
-                messages.OffsetFetchRequestGroup(
-                    group_id=group_id,
-                    topics=_mapped(
-                        topics_of[group_id],
-                        lambda topic, numbers: messages.OffsetFetchRequestTopics(
-                            name=topic, partition_indexes=numbers
-                        ),
-                    ),
-                )
-                for group_id in group_ids
-            ),
-            require_stable=require_stable,
-        )
-
-    def parse(
-        response: Any,
-    ) -> dict[str, dict[TopicPartition, CommittedOffset] | ClientError]:
-        return {group.group_id: _committed(group) for group in response.groups}
-
-    return await cluster.coordinators.ask(
-        topics_of,
-        CoordinatorRequest(build, parse),
-        cluster.timeout_ms,
-        retried=(ErrorCode.UNSTABLE_OFFSET_COMMIT,),
+    topics_of = _topics_of(groups, "name", "partition_indexes")
+    request = KeyedRequest[str, dict[TopicPartition, CommittedOffset]](
+        "offset_fetch",
+        lambda group_ids: {
+            "groups": [{"group_id": name, "topics": topics_of[name]} for name in group_ids],
+            "require_stable": require_stable,
+        },
+        lambda response: {group.group_id: _committed(group) for group in response.groups},
     )
+    retried = (ErrorCode.UNSTABLE_OFFSET_COMMIT,)
+    return await ask_brokers(cluster, Coordinators(cluster), topics_of, request, retried=retried)
 
 
 def _committed(group: Any) -> dict[TopicPartition, CommittedOffset] | RequestRefused:
@@ -270,23 +223,22 @@ def _committed(group: Any) -> dict[TopicPartition, CommittedOffset] | RequestRef
     if refusal is not None:
         return refusal
     committed: dict[TopicPartition, CommittedOffset] = {}
-    for topic in group.topics:
-        for answer in topic.partitions:
-            if answer.error_code:
-                is_unstable = answer.error_code == ErrorCode.UNSTABLE_OFFSET_COMMIT
-                return RequestRefused(
-                    f"{what} in {topic.name}-{answer.partition_index}",
-                    int(answer.error_code),
-                    _UNSTABLE_TEXT if is_unstable else None,
-                    needs=f"DESCRIBE on topic '{topic.name}'",
-                )
-            if answer.committed_offset >= 0:
-                committed[topic.name, answer.partition_index] = CommittedOffset(
-                    answer.committed_offset,
-                    _known(answer.committed_leader_epoch),
-                    # librdkafka stores a NUL at the end.
-                    (answer.metadata or "").partition("\0")[0],
-                )
+    for (topic, number), answer in partition_answers(group):
+        if answer.error_code:
+            is_unstable = answer.error_code == ErrorCode.UNSTABLE_OFFSET_COMMIT
+            return RequestRefused(
+                f"{what} in {topic}-{number}",
+                int(answer.error_code),
+                _UNSTABLE_TEXT if is_unstable else None,
+                needs=f"DESCRIBE on topic '{topic}'",
+            )
+        if answer.committed_offset >= 0:
+            committed[topic, number] = CommittedOffset(
+                answer.committed_offset,
+                _unless_negative(answer.committed_leader_epoch),
+                # librdkafka stores a NUL at the end.
+                (answer.metadata or "").partition("\0")[0],
+            )
     return committed
 
 
@@ -299,36 +251,19 @@ async def commit_offsets(
     :returns: partition → None if it was committed, or the error
     """
     outcomes: dict[TopicPartition, ClientError | None] = {}
+    what = f"committing offsets of group '{group_id}'"
     partitions = list(offsets)
-    for at in range(0, len(partitions), _PARTITIONS_PER_REQUEST):
-        some = partitions[at : at + _PARTITIONS_PER_REQUEST]
-
-        def build(connection: Connection, some: Sequence[TopicPartition] = some) -> Any:
-            messages = connection.messages("offset_commit")
-            return messages.OffsetCommitRequest(
-                group_id=group_id,
-                generation_id_or_member_epoch=_NO_GENERATION,
-                member_id="",
-                group_instance_id=None,
-                topics=tuple(
-                    messages.OffsetCommitRequestTopic(
-                        name=topic,
-                        partitions=tuple(
-                            messages.OffsetCommitRequestPartition(
-                                partition_index=number,
-                                committed_offset=offsets[topic, number],
-                                committed_metadata="",
-                            )
-                            for number in numbers
-                        ),
-                    )
-                    for topic, numbers in by_topic(some).items()
-                ),
-            )
-
-        outcomes |= await _change(
-            cluster, group_id, build, f"committing offsets of group '{group_id}'", some
-        )
+    for at in range(0, len(partitions), KEYS_PER_REQUEST):
+        keys = partitions[at : at + KEYS_PER_REQUEST]
+        fields = {
+            "generation_id_or_member_epoch": _NO_GENERATION,
+            "member_id": "",
+            "group_instance_id": None,
+            "topics": topic_fields(
+                keys, lambda key: {"committed_offset": offsets[key], "committed_metadata": ""}
+            ),
+        }
+        outcomes |= await _change(cluster, group_id, "offset_commit", fields, what, keys)
     return outcomes
 
 
@@ -341,25 +276,9 @@ async def delete_offsets(
         GROUP_SUBSCRIBED_TO_TOPIC while a member subscribes to the topic
     """
     keys = list(partitions)
-
-    def build(connection: Connection) -> Any:
-        messages = connection.messages("offset_delete")
-        return messages.OffsetDeleteRequest(
-            group_id=group_id,
-            topics=tuple(
-                messages.OffsetDeleteRequestTopic(
-                    name=topic,
-                    partitions=tuple(
-                        messages.OffsetDeleteRequestPartition(partition_index=number)
-                        for number in numbers
-                    ),
-                )
-                for topic, numbers in by_topic(keys).items()
-            ),
-        )
-
     what = f"deleting offsets of group '{group_id}'"
-    return await _change(cluster, group_id, build, what, keys, operation="DELETE")
+    fields = {"topics": topic_fields(keys)}
+    return await _change(cluster, group_id, "offset_delete", fields, what, keys, "DELETE")
 
 
 # Offsets of share groups --------------------------------------------------------------------------
@@ -373,33 +292,15 @@ async def share_offsets(
     :param groups: group ids; or group id → partitions, None for all with a state
     :returns: group id → partition → progress or error; or the group's error
     """
-    topics_of = _topics_of(groups)
-
-    def build(connection: Connection, group_ids: Sequence[str]) -> Any:
-        messages = connection.messages("describe_share_group_offsets")
-        return messages.DescribeShareGroupOffsetsRequest(
-            groups=tuple(
-                messages.DescribeShareGroupOffsetsRequestGroup(
-                    group_id=group_id,
-                    topics=_mapped(
-                        topics_of[group_id],
-                        lambda topic, numbers: messages.DescribeShareGroupOffsetsRequestTopic(
-                            topic_name=topic, partitions=numbers
-                        ),
-                    ),
-                )
-                for group_id in group_ids
-            )
-        )
-
-    def parse(
-        response: Any,
-    ) -> dict[str, dict[TopicPartition, ShareOffset | ClientError] | ClientError]:
-        return {group.group_id: _shared(group) for group in response.groups}
-
-    return await cluster.coordinators.ask(
-        topics_of, CoordinatorRequest(build, parse), cluster.timeout_ms
+    topics_of = _topics_of(groups, "topic_name", "partitions")
+    request = KeyedRequest[str, dict[TopicPartition, ShareOffset | ClientError]](
+        "describe_share_group_offsets",
+        lambda group_ids: {
+            "groups": [{"group_id": name, "topics": topics_of[name]} for name in group_ids]
+        },
+        lambda response: {group.group_id: _shared(group) for group in response.groups},
     )
+    return await ask_brokers(cluster, Coordinators(cluster), topics_of, request)
 
 
 async def share_offsets_of_topics(
@@ -433,22 +334,20 @@ def _shared(group: Any) -> dict[TopicPartition, ShareOffset | ClientError] | Cli
     )
     if refusal is not None:
         return refusal
-    progress: dict[TopicPartition, ShareOffset | ClientError] = {}
-    for topic in group.topics:
-        name = topic.topic_name
-        for answer in topic.partitions:
-            number = answer.partition_index
-            start_offset = _known(answer.start_offset)
-            has_state = start_offset is not None
-            lag = getattr(answer, "lag", -1)  # version 0 has no lag
-            progress[name, number] = refused(
-                f"asking for the offset of {name}-{number}", answer, f"DESCRIBE on topic '{name}'"
-            ) or ShareOffset(
-                start_offset,
-                lag if has_state and lag != -1 else None,
-                answer.leader_epoch if has_state else None,
-            )
-    return progress
+    return {
+        (topic, number): refused(
+            f"asking for the offset of {topic}-{number}", answer, f"DESCRIBE on topic '{topic}'"
+        )
+        or _share_offset(answer)
+        for (topic, number), answer in partition_answers(group)
+    }
+
+
+def _share_offset(answer: Any) -> ShareOffset:
+    if answer.start_offset < 0:
+        return ShareOffset(None, None)
+    lag = getattr(answer, "lag", -1)  # version 0 has no lag
+    return ShareOffset(answer.start_offset, None if lag == -1 else lag, answer.leader_epoch)
 
 
 async def alter_share_offsets(
@@ -459,27 +358,12 @@ async def alter_share_offsets(
     :param offsets: partition → start offset
     :returns: partition → None if it was set, or the error
     """
-
-    def build(connection: Connection) -> Any:
-        messages = connection.messages("alter_share_group_offsets")
-        return messages.AlterShareGroupOffsetsRequest(
-            group_id=group_id,
-            topics=tuple(
-                messages.AlterShareGroupOffsetsRequestTopic(
-                    topic_name=topic,
-                    partitions=tuple(
-                        messages.AlterShareGroupOffsetsRequestPartition(
-                            partition_index=number, start_offset=offsets[topic, number]
-                        )
-                        for number in numbers
-                    ),
-                )
-                for topic, numbers in by_topic(offsets).items()
-            ),
-        )
-
     what = f"setting the offsets of share group '{group_id}'"
-    return await _change(cluster, group_id, build, what, list(offsets))
+    topics = topic_fields(offsets, lambda key: {"start_offset": offsets[key]}, "topic_name")
+    fields = {"topics": topics}
+    return await _change(
+        cluster, group_id, "alter_share_group_offsets", fields, what, list(offsets)
+    )
 
 
 async def delete_share_offsets(
@@ -490,52 +374,46 @@ async def delete_share_offsets(
     :returns: topic → None if it was deleted, or the error
     """
     names = list(topics)
-
-    def build(connection: Connection) -> Any:
-        messages = connection.messages("delete_share_group_offsets")
-        return messages.DeleteShareGroupOffsetsRequest(
-            group_id=group_id,
-            topics=tuple(
-                messages.DeleteShareGroupOffsetsRequestTopic(topic_name=name) for name in names
-            ),
-        )
-
     what = f"deleting offsets of share group '{group_id}'"
-    return await _change(cluster, group_id, build, what, names, operation="DELETE")
+    fields = {"topics": [{"topic_name": name} for name in names]}
+    return await _change(
+        cluster, group_id, "delete_share_group_offsets", fields, what, names, "DELETE"
+    )
 
 
 # Common parts -------------------------------------------------------------------------------------
 
 
 def _topics_of(
-    groups: Iterable[str] | Mapping[str, Partitions | None],
-) -> dict[str, dict[str, list[int]] | None]:
+    groups: Iterable[str] | Mapping[str, Partitions | None], name: str, numbers: str
+) -> dict[str, list[Fields] | None]:
+    """Return group id → the topics that a request asks about, None for all.
+
+    :param name: of the field with a topic's name
+    :param numbers: the name of the field with the numbers of its partitions
+    """
     if not isinstance(groups, Mapping):
         return dict.fromkeys(groups)
     return {
-        group_id: None if partitions is None else by_topic(partitions)
+        group_id: None
+        if partitions is None
+        else [{name: topic, numbers: of_topic} for topic, of_topic in by_topic(partitions).items()]
         for group_id, partitions in groups.items()
     }
-
-
-def _mapped(topics: Mapping[str, list[int]] | None, make: Any) -> tuple[Any, ...] | None:
-    if topics is None:
-        return None
-    return tuple(make(topic, tuple(numbers)) for topic, numbers in topics.items())
 
 
 async def _change(
     cluster: Cluster,
     group_id: str,
-    build: Callable[[Connection], Any],
+    api: str,
+    fields: Fields,
     what: str,
     keys: Sequence[K],
-    *,
     operation: str = "READ",
 ) -> dict[K, ClientError | None]:
     """Send one request about a group's offsets to its coordinator.
 
-    :param build: makes the request
+    :param fields: of the request, besides the group id
     :param what: the change, for error texts
     :param keys: the partitions or topics that it is about
     :param operation: the permission that it needs on the group
@@ -543,35 +421,24 @@ async def _change(
     """
     needs = f"{operation} on group '{group_id}'"
 
-    def parse(response: Any) -> dict[str, dict[Any, RequestRefused | None] | ClientError]:
+    def answers_of(response: Any) -> dict[str, dict[Any, RequestRefused | None] | ClientError]:
         refusal = refused(what, response, needs) if hasattr(response, "error_code") else None
         if refusal is not None:
             return {group_id: refusal}
-        outcomes = dict(_outcomes(response, what, needs))
+        outcomes = {}
+        for key, answer in partition_answers(response):
+            topic = key if isinstance(key, str) else key[0]
+            is_of_group = answer.error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED
+            needed = needs if is_of_group else f"READ on topic '{topic}'"
+            outcomes[key] = refused(f"{what} in {topic}", answer, needed)
         # OffsetCommit has error codes of partitions only, also that of a coordinator that moved.
-        moved = (error for error in outcomes.values() if error and error.code in MOVED)
+        moved = (error for error in outcomes.values() if has_code(error, *MOVED))
         return {group_id: next(moved, None) or outcomes}
 
-    request = CoordinatorRequest(lambda connection, _: build(connection), parse)
-    answers = await cluster.coordinators.ask([group_id], request, cluster.timeout_ms)
+    request = KeyedRequest(api, lambda _: {"group_id": group_id, **fields}, answers_of)
+    answers = await ask_brokers(cluster, Coordinators(cluster), [group_id], request)
     outcomes = answers[group_id]
     if isinstance(outcomes, ClientError):
         return dict.fromkeys(keys, outcomes)
     missing = InvalidResponse(f"{what}: the broker's answer does not mention it")
     return {key: outcomes.get(key, missing) for key in keys}
-
-
-def _outcomes(
-    response: Any, what: str, needs: str
-) -> Iterator[tuple[str | TopicPartition, RequestRefused | None]]:
-    """Yield the topics or partitions in a response, each with its refusal."""
-    for topic in response.responses if hasattr(response, "responses") else response.topics:
-        name = str(topic.topic_name if hasattr(topic, "topic_name") else topic.name)
-        on_topic = f"READ on topic '{name}'"
-        if not hasattr(topic, "partitions"):
-            yield name, refused(f"{what} in {name}", topic, on_topic)
-            continue
-        for answer in topic.partitions:
-            is_of_group = answer.error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED
-            refusal = refused(f"{what} in {name}", answer, needs if is_of_group else on_topic)
-            yield (name, answer.partition_index), refusal

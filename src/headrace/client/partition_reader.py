@@ -210,9 +210,7 @@ class PartitionReader:
             )
             return {**fetched}
 
-        answers = await ask_brokers(
-            self._cluster, self._leaders, partitions, send, self._cluster.timeout_ms, attempts=1
-        )
+        answers = await ask_brokers(self._cluster, self._leaders, partitions, send, attempts=1)
         fetched: dict[TopicPartition, FetchedPartition] = {}
         for partition, answer in answers.items():
             if isinstance(answer, ClientError):

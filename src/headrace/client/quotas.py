@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from typing import Any
 
 from headrace.security.quota_entities import ANY, DEFAULT, EXACT, Entity, entity_of
 
@@ -26,24 +27,14 @@ async def describe_quotas(
     :raises ClientError: the broker refuses or does not answer
     """
     parts = [
-        (kind, DEFAULT if name is None else EXACT, name) for kind, name in (entity or {}).items()
+        {"entity_type": kind, "match_type": DEFAULT if name is None else EXACT, "match": name}
+        for kind, name in (entity or {}).items()
     ]
-    parts += [(kind, ANY, None) for kind in any_of]
-    response = await cluster.ask(
-        "describe_client_quotas",
-        lambda messages: messages.DescribeClientQuotasRequest(
-            components=tuple(
-                messages.ComponentData(entity_type=kind, match_type=match_type, match=name)
-                for kind, match_type, name in parts
-            ),
-            strict=strict,
-        ),
-    )
+    parts += [{"entity_type": kind, "match_type": ANY, "match": None} for kind in any_of]
+    response = await cluster.ask("describe_client_quotas", {"components": parts, "strict": strict})
     check_answer("describing quotas", response, "DESCRIBE_CONFIGS on the cluster")
     return {
-        entity_of({part.entity_type: part.entity_name for part in entry.entity}): {
-            quota.key: quota.value for quota in entry.values
-        }
+        _entity(entry): {quota.key: quota.value for quota in entry.values}
         for entry in response.entries or ()
     }
 
@@ -57,30 +48,24 @@ async def alter_quotas(
     :returns: entity → None if it was changed, or the error
     :raises ClientError: no broker answers
     """
+    entries = [
+        {
+            "entity": [{"entity_type": kind, "entity_name": name} for kind, name in entity],
+            "ops": [
+                {"key": key, "value": value or 0.0, "remove": value is None}
+                for key, value in values.items()
+            ],
+        }
+        for entity, values in changes.items()
+    ]
     response = await cluster.ask(
-        "alter_client_quotas",
-        lambda messages: messages.AlterClientQuotasRequest(
-            entries=tuple(
-                messages.EntryData(
-                    entity=tuple(
-                        messages.EntityData(entity_type=kind, entity_name=name)
-                        for kind, name in entity
-                    ),
-                    ops=tuple(
-                        messages.OpData(
-                            key=key, value=0.0 if value is None else value, remove=value is None
-                        )
-                        for key, value in values.items()
-                    ),
-                )
-                for entity, values in changes.items()
-            ),
-            validate_only=False,
-        ),
+        "alter_client_quotas", {"entries": entries, "validate_only": False}
     )
     return {
-        entity_of({part.entity_type: part.entity_name for part in entry.entity}): refused(
-            "altering quotas", entry, "ALTER_CONFIGS on the cluster"
-        )
+        _entity(entry): refused("altering quotas", entry, "ALTER_CONFIGS on the cluster")
         for entry in response.entries
     }
+
+
+def _entity(entry: Any) -> Entity:
+    return entity_of({part.entity_type: part.entity_name for part in entry.entity})

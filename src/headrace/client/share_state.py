@@ -10,20 +10,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kio.static.primitive import i32, i64
-
 from headrace.errors import ErrorCode
 from headrace.protocol.partitions import TopicPartition, by_topic
-from headrace.protocol.share_inspection import (
-    AlterShareGroupOffsetsRequest,
-    DescribeShareGroupOffsetsRequest,
-    Release,
-    SpanState,
-)
+from headrace.protocol.share_inspection import SpanState
 
 from .cluster import Cluster
 from .connection import Connection
-from .coordinators import CoordinatorRequest
+from .coordinators import Coordinators, ask_brokers, ask_coordinator, partition_answers
 from .errors import ClientError, RequestRefused, check_answer, raised, refused
 
 _API = "describe_share_group_offsets"
@@ -87,40 +80,27 @@ async def share_states(
 
     :raises ClientError: the coordinator refuses or does not answer
     """
-    topics = by_topic(partitions)
+    topics = [
+        {"topic_name": topic, "partitions": numbers}
+        for topic, numbers in by_topic(partitions).items()
+    ]
 
-    def build(connection: Connection, group_ids: Sequence[str]) -> Any:
-        version = connection.version(_API)
-        plain = connection.messages(_API)
-        parts = tuple(
-            plain.DescribeShareGroupOffsetsRequestTopic(topic_name=name, partitions=tuple(numbers))
-            for name, numbers in topics.items()
-        )
-        groups = tuple(
-            plain.DescribeShareGroupOffsetsRequestGroup(group_id=name, topics=parts)
-            for name in group_ids
-        )
-        if version == 0:  # without the lag
-            return plain.DescribeShareGroupOffsetsRequest(groups=groups)
-        return DescribeShareGroupOffsetsRequest(
-            groups=groups, in_flight_limit=i32(spans_of_partition)
-        )
-
-    def parse(response: Any) -> dict[str, dict[TopicPartition, SharePartitionState] | ClientError]:
+    async def send(
+        connection: Connection, group_ids: Sequence[str], timeout_ms: int
+    ) -> dict[str, dict[TopicPartition, SharePartitionState] | ClientError]:
+        fields: dict[str, Any] = {"groups": [{"group_id": group_id, "topics": topics}]}
+        if connection.version(_API) > 0:  # version 0 has no lag, either
+            fields["in_flight_limit"] = spans_of_partition
+        response = await connection.ask(_API, fields, timeout_ms=timeout_ms)
         what = f"asking for the offsets of share group '{group_id}'"
         needs = f"DESCRIBE on group '{group_id}'"
         return {
             group.group_id: refused(what, group, needs)
-            or {
-                (topic.topic_name, p.partition_index): _state(p, spans_of_partition)
-                for topic in group.topics
-                for p in topic.partitions
-            }
+            or {key: _state(answer, spans_of_partition) for key, answer in partition_answers(group)}
             for group in response.groups
         }
 
-    request = CoordinatorRequest(build, parse)
-    answers = await cluster.coordinators.ask([group_id], request, cluster.timeout_ms)
+    answers = await ask_brokers(cluster, Coordinators(cluster), [group_id], send)
     return raised(answers)[group_id]
 
 
@@ -167,17 +147,17 @@ async def release_records(
     :raises ClientError: the coordinator does not answer
     """
     topic, number = partition
-    release = Release(
-        topic_name=topic,
-        partition_index=i32(number),
-        first_offset=i64(first_offset),
-        last_offset=i64(last_offset),
-    )
-    request = AlterShareGroupOffsetsRequest(group_id=group_id, topics=(), releases=(release,))
-    response = await cluster.coordinators.ask_one(group_id, lambda _: request, cluster.timeout_ms)
+    release = {
+        "topic_name": topic,
+        "partition_index": number,
+        "first_offset": first_offset,
+        "last_offset": last_offset,
+    }
+    fields = {"group_id": group_id, "topics": (), "releases": [release]}
+    response = await ask_coordinator(cluster, group_id, "alter_share_group_offsets", fields)
     what = f"releasing {topic}-{number} {first_offset}-{last_offset} of share group '{group_id}'"
     check_answer(what, response, f"READ on group '{group_id}'")
-    answers = [answer for result in response.responses for answer in result.partitions]
+    answers = [answer for _, answer in partition_answers(response)]
     if not answers:
         reason = "the broker does not know this request"
         raise RequestRefused(what, ErrorCode.INVALID_REQUEST, reason)

@@ -11,11 +11,10 @@ from typing import Any
 from uuid import UUID
 
 from headrace.errors import ErrorCode
-from headrace.protocol.partitions import TopicPartition, by_topic
+from headrace.protocol.partitions import TopicPartition
 
 from .cluster import Cluster
-from .connection import Connection
-from .coordinators import CoordinatorRequest, Leaders, ask_brokers
+from .coordinators import KeyedRequest, Leaders, ask_brokers, partition_answers, topic_fields
 from .errors import ClientError, RequestRefused, check_answer, has_code, refused
 
 PARTITIONS_AT_ONCE = 2_000
@@ -62,15 +61,13 @@ async def describe_topics(
     pending = sorted(set(names))
     cursor: tuple[str, int] | None = None
 
-    def build(messages: Any) -> Any:
-        return messages.DescribeTopicPartitionsRequest(
-            topics=tuple(messages.TopicRequest(name=name) for name in pending),
-            response_partition_limit=PARTITIONS_AT_ONCE,
-            cursor=cursor and messages.Cursor(topic_name=cursor[0], partition_index=cursor[1]),
-        )
-
     while pending:
-        response = await cluster.ask("describe_topic_partitions", build)
+        fields = {
+            "topics": [{"name": name} for name in pending],
+            "response_partition_limit": PARTITIONS_AT_ONCE,
+            "cursor": cursor and {"topic_name": cursor[0], "partition_index": cursor[1]},
+        }
+        response = await cluster.ask("describe_topic_partitions", fields)
         for topic in response.topics:
             name = topic.name
             described[name] = refused(
@@ -125,29 +122,23 @@ async def create_topic(cluster: Cluster, topic: NewTopic, *, validate_only: bool
     :param validate_only: have the broker check it without creating it
     :raises ClientError: the broker refuses or does not answer
     """
+    numbers = {"num_partitions": topic.partitions, "replication_factor": topic.replication_factor}
+    assignments = [
+        {"partition_index": number, "broker_ids": replicas}
+        for number, replicas in enumerate(topic.assignment)
+    ]
+    if assignments:
+        numbers = dict.fromkeys(numbers, -1)
+    configs = [{"name": name, "value": value} for name, value in topic.configs.items()]
     response = await cluster.ask(
         "create_topics",
-        lambda messages: messages.CreateTopicsRequest(
-            topics=(
-                messages.CreatableTopic(
-                    name=topic.name,
-                    num_partitions=-1 if topic.assignment else topic.partitions,
-                    replication_factor=-1 if topic.assignment else topic.replication_factor,
-                    assignments=tuple(
-                        messages.CreatableReplicaAssignment(
-                            partition_index=number, broker_ids=tuple(replicas)
-                        )
-                        for number, replicas in enumerate(topic.assignment)
-                    ),
-                    configs=tuple(
-                        messages.CreatableTopicConfig(name=name, value=value)
-                        for name, value in topic.configs.items()
-                    ),
-                ),
-            ),
-            timeout=timedelta(milliseconds=cluster.timeout_ms),
-            validate_only=validate_only,
-        ),
+        {
+            "topics": [
+                {"name": topic.name, "assignments": assignments, "configs": configs, **numbers}
+            ],
+            "timeout": timedelta(milliseconds=cluster.timeout_ms),
+            "validate_only": validate_only,
+        },
     )
     for answer in response.topics:
         check_answer(f"creating topic '{topic.name}'", answer, f"CREATE on topic '{topic.name}'")
@@ -182,23 +173,14 @@ async def create_partitions(
     :param validate_only: have the broker check it without a change
     :raises ClientError: the broker refuses or does not answer
     """
+    assignments = [{"broker_ids": replicas} for replicas in assignment or ()] or None
     response = await cluster.ask(
         "create_partitions",
-        lambda messages: messages.CreatePartitionsRequest(
-            topics=(
-                messages.CreatePartitionsTopic(
-                    name=topic,
-                    count=count,
-                    assignments=assignment
-                    and tuple(
-                        messages.CreatePartitionsAssignment(broker_ids=tuple(replicas))
-                        for replicas in assignment
-                    ),
-                ),
-            ),
-            timeout=timedelta(milliseconds=cluster.timeout_ms),
-            validate_only=validate_only,
-        ),
+        {
+            "topics": [{"name": topic, "count": count, "assignments": assignments}],
+            "timeout": timedelta(milliseconds=cluster.timeout_ms),
+            "validate_only": validate_only,
+        },
     )
     for answer in response.results:
         check_answer(f"adding partitions to topic '{topic}'", answer, f"ALTER on topic '{topic}'")
@@ -212,10 +194,10 @@ async def delete_topics(cluster: Cluster, names: Iterable[str]) -> dict[str, Cli
     """
     response = await cluster.ask(
         "delete_topics",
-        lambda messages: messages.DeleteTopicsRequest(
-            topics=tuple(messages.DeleteTopicState(name=name, topic_id=None) for name in names),
-            timeout=timedelta(milliseconds=cluster.timeout_ms),
-        ),
+        {
+            "topics": [{"name": name, "topic_id": None} for name in names],
+            "timeout": timedelta(milliseconds=cluster.timeout_ms),
+        },
     )
     return {
         topic.name: refused(
@@ -234,35 +216,18 @@ async def delete_records(
     :returns: partition → its new first offset, or the error
     """
 
-    def build(connection: Connection, partitions: Sequence[TopicPartition]) -> Any:
-        messages = connection.messages("delete_records")
-        return messages.DeleteRecordsRequest(
-            topics=tuple(
-                messages.DeleteRecordsTopic(
-                    name=name,
-                    partitions=tuple(
-                        messages.DeleteRecordsPartition(
-                            partition_index=number, offset=offsets[name, number]
-                        )
-                        for number in numbers
-                    ),
-                )
-                for name, numbers in by_topic(partitions).items()
-            ),
-            timeout=timedelta(milliseconds=cluster.timeout_ms),
-        )
-
-    def parse(response: Any) -> dict[TopicPartition, int | ClientError]:
-        return {
-            (topic.name, answer.partition_index): refused(
-                f"deleting records of {topic.name}-{answer.partition_index}",
-                answer,
-                f"DELETE on topic '{topic.name}'",
+    request = KeyedRequest[TopicPartition, int](
+        "delete_records",
+        lambda partitions: {
+            "topics": topic_fields(partitions, lambda key: {"offset": offsets[key]}),
+            "timeout": timedelta(milliseconds=cluster.timeout_ms),
+        },
+        lambda response: {
+            (topic, number): refused(
+                f"deleting records of {topic}-{number}", answer, f"DELETE on topic '{topic}'"
             )
             or answer.low_watermark
-            for topic in response.topics
-            for answer in topic.partitions
-        }
-
-    request = CoordinatorRequest(build, parse)
-    return await ask_brokers(cluster, Leaders(cluster), offsets, request, cluster.timeout_ms)
+            for (topic, number), answer in partition_answers(response)
+        },
+    )
+    return await ask_brokers(cluster, Leaders(cluster), offsets, request)

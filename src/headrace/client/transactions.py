@@ -7,7 +7,7 @@ id and the epoch.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -16,7 +16,13 @@ from headrace.errors import ErrorCode
 
 from .cluster import Cluster
 from .connection import Connection
-from .coordinators import CoordinatorRequest, EveryBroker, ask_brokers
+from .coordinators import (
+    Fields,
+    KeyedRequest,
+    TransactionCoordinators,
+    ask_brokers,
+    ask_every_broker,
+)
 from .errors import ClientError, RequestRefused, has_code, raised, refused
 
 _ONGOING = "Ongoing"
@@ -41,15 +47,11 @@ async def open_transactions(
 
     :returns: transactional id → its open transaction, None if there is none; or the error
     """
-    request: CoordinatorRequest[str, OpenTransaction | None] = CoordinatorRequest(
-        lambda connection, ids: connection.messages(
-            "describe_transactions"
-        ).DescribeTransactionsRequest(transactional_ids=tuple(ids)),
-        _opened,
+    request = KeyedRequest[str, OpenTransaction | None](
+        "describe_transactions", lambda ids: {"transactional_ids": ids}, _opened
     )
-    return await cluster.transaction_coordinators.ask(
-        transactional_ids, request, cluster.timeout_ms
-    )
+    places = TransactionCoordinators(cluster)
+    return await ask_brokers(cluster, places, transactional_ids, request)
 
 
 def _opened(response: Any) -> dict[str, OpenTransaction | ClientError | None]:
@@ -66,7 +68,7 @@ def _opened(response: Any) -> dict[str, OpenTransaction | ClientError | None]:
 
 
 async def end_transactions(
-    cluster: Cluster, transactions: Iterable[OpenTransaction], *, commit: bool
+    cluster: Cluster, transactions: Collection[OpenTransaction], *, commit: bool
 ) -> dict[OpenTransaction, ClientError | None]:
     """Commit or abort transactions (EndTxn). A repetition has the same answer as the first call.
 
@@ -74,19 +76,17 @@ async def end_transactions(
         PRODUCER_FENCED, INVALID_PRODUCER_EPOCH and INVALID_TXN_STATE mean that it had ended in
         another way before
     """
-    by_id = {transaction.transactional_id: transaction for transaction in transactions}
-
-    def build(connection: Connection, name: str) -> Any:
-        return connection.messages("end_txn").EndTxnRequest(
-            transactional_id=name,
-            producer_id=by_id[name].producer_id,
-            producer_epoch=by_id[name].producer_epoch,
-            committed=commit,
-        )
-
+    fields_of = {
+        transaction.transactional_id: {
+            "producer_id": transaction.producer_id,
+            "producer_epoch": transaction.producer_epoch,
+            "committed": commit,
+        }
+        for transaction in transactions
+    }
     what = "committing" if commit else "aborting"
-    errors = await _each(cluster, by_id, build, what)
-    return {transaction: errors[name] for name, transaction in by_id.items()}
+    errors = await _each(cluster, "end_txn", fields_of, what)
+    return {transaction: errors[transaction.transactional_id] for transaction in transactions}
 
 
 async def abort_open_transactions(
@@ -96,13 +96,9 @@ async def abort_open_transactions(
 
     :returns: transactional id → None, or the error
     """
-
-    def build(connection: Connection, name: str) -> Any:
-        return connection.messages("init_producer_id").InitProducerIdRequest(
-            transactional_id=name, transaction_timeout=_ABORT_TIMEOUT
-        )
-
-    return await _each(cluster, transactional_ids, build, "aborting")
+    fields = {"transaction_timeout": _ABORT_TIMEOUT}
+    fields_of = dict.fromkeys(transactional_ids, fields)
+    return await _each(cluster, "init_producer_id", fields_of, "aborting")
 
 
 async def open_transactional_ids(cluster: Cluster, prefix: str) -> list[str]:
@@ -111,52 +107,47 @@ async def open_transactional_ids(cluster: Cluster, prefix: str) -> list[str]:
 
     :raises ClientError: a broker does not answer
     """
-    await cluster.metadata()
-
-    async def send(
-        connection: Connection, node_ids: Sequence[int], timeout_ms: int
-    ) -> dict[int, list[str] | ClientError]:
-        request = connection.messages("list_transactions").ListTransactionsRequest(
-            state_filters=(_ONGOING,)
-        )
-        response = await connection.request(request, timeout_ms=timeout_ms)
-        refusal = refused(f"listing the transactions of {connection.address}", response)
-        names = [answer.transactional_id for answer in response.transaction_states]
-        return dict.fromkeys(node_ids, refusal or names)
-
     listed = raised(
-        await ask_brokers(cluster, EveryBroker(), tuple(cluster.nodes), send, cluster.timeout_ms)
+        await ask_every_broker(
+            cluster, "list_transactions", {"state_filters": [_ONGOING]}, "transactions"
+        )
     )
-    return sorted(name for names in listed.values() for name in names if name.startswith(prefix))
+    names = (
+        answer.transactional_id
+        for response in listed.values()
+        for answer in response.transaction_states
+    )
+    return sorted(name for name in names if name.startswith(prefix))
 
 
 async def _each(
-    cluster: Cluster,
-    transactional_ids: Iterable[str],
-    build: Callable[[Connection, str], Any],
-    what: str,
+    cluster: Cluster, api: str, fields_of: Mapping[str, Fields], what: str
 ) -> dict[str, ClientError | None]:
     """Send a request for each transactional id; retry while its last transaction is ending.
 
-    :param build: makes the request about one
+    :param fields_of: transactional id → the other fields of its request
     :param what: the change, for error texts
     :returns: transactional id → None, or the error
     """
 
     async def send(
-        connection: Connection, ids: Sequence[str], timeout_ms: int
-    ) -> dict[str, RequestRefused | None]:
+        connection: Connection, names: Sequence[str], timeout_ms: int
+    ) -> dict[str, ClientError | None]:
         responses = await asyncio.gather(
-            *(connection.request(build(connection, name), timeout_ms=timeout_ms) for name in ids)
+            *(
+                connection.ask(
+                    api, {"transactional_id": name, **fields_of[name]}, timeout_ms=timeout_ms
+                )
+                for name in names
+            )
         )
         return {
             name: _refusal(what, "WRITE", name, response)
-            for name, response in zip(ids, responses, strict=True)
+            for name, response in zip(names, responses, strict=True)
         }
 
-    return await cluster.transaction_coordinators.ask(
-        transactional_ids, send, cluster.timeout_ms, retried=(ErrorCode.CONCURRENT_TRANSACTIONS,)
-    )
+    places, retried = TransactionCoordinators(cluster), (ErrorCode.CONCURRENT_TRANSACTIONS,)
+    return await ask_brokers(cluster, places, fields_of, send, retried=retried)
 
 
 def _refusal(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -65,10 +65,7 @@ async def describe_users(
     """
     needs = "DESCRIBE on the cluster"
     response = await cluster.ask(
-        "describe_user_scram_credentials",
-        lambda messages: messages.DescribeUserScramCredentialsRequest(
-            users=tuple(messages.UserName(name=name) for name in names) or None
-        ),
+        "describe_user_scram_credentials", {"users": [{"name": name} for name in names] or None}
     )
     check_answer("describing users", response, needs)
     return {
@@ -88,35 +85,24 @@ async def alter_users(
     :returns: user → None if all changes of this user were made, or the error
     :raises ClientError: no broker answers
     """
+    deletions: list[Mapping[str, Any]] = []
+    upsertions: list[Mapping[str, Any]] = []
+    for change in changes:
+        fields = {"name": change.user, "mechanism": change.mechanism}
+        if isinstance(change, ScramDeletion):
+            deletions.append(fields)
+            continue
+        salt, iterations = secrets.token_bytes(_SALT_BYTES), change.iterations
+        salted_password = hashlib.pbkdf2_hmac(
+            _HASHES[change.mechanism], change.password, salt, iterations
+        )
+        upsertions.append(
+            {**fields, "iterations": iterations, "salt": salt, "salted_password": salted_password}
+        )
     response = await cluster.ask(
-        "alter_user_scram_credentials",
-        lambda messages: messages.AlterUserScramCredentialsRequest(
-            deletions=tuple(
-                messages.ScramCredentialDeletion(name=change.user, mechanism=change.mechanism)
-                for change in changes
-                if isinstance(change, ScramDeletion)
-            ),
-            upsertions=tuple(
-                _upsertion(messages, change)
-                for change in changes
-                if isinstance(change, ScramUpsertion)
-            ),
-        ),
+        "alter_user_scram_credentials", {"deletions": deletions, "upsertions": upsertions}
     )
     return {
         result.user: refused(f"altering user '{result.user}'", result, "ALTER on the cluster")
         for result in response.results
     }
-
-
-def _upsertion(messages: Any, change: ScramUpsertion) -> Any:
-    salt = secrets.token_bytes(_SALT_BYTES)
-    return messages.ScramCredentialUpsertion(
-        name=change.user,
-        mechanism=change.mechanism,
-        iterations=change.iterations,
-        salt=salt,
-        salted_password=hashlib.pbkdf2_hmac(
-            _HASHES[change.mechanism], change.password, salt, change.iterations
-        ),
-    )

@@ -144,7 +144,7 @@ async def _progress(
     listed, problems = await select_groups(leaders.cluster, query)
     warnings += problems
     for group in listed:
-        leaders.cluster.coordinators.assume(group.group_id, group.node_id)
+        leaders.cluster.coordinators.setdefault(group.group_id, group.node_id)
     read = await read_positions(leaders, listed, query)
     return next((group for group in read.values() if isinstance(group, GroupProgress)), None)
 

@@ -132,7 +132,7 @@ async def parts(
     times = times or RecordTimes()
     times.begin()
     for listed in groups:
-        cluster.coordinators.assume(listed.group_id, listed.node_id)
+        cluster.coordinators.setdefault(listed.group_id, listed.node_id)
     if cluster.cluster_id is None:
         await cluster.metadata()
     read: list[GroupProgress] = []

@@ -9,7 +9,7 @@ from typing import Any
 from uuid import UUID, uuid4
 
 from headrace.client.cluster import Cluster, TopicMetadata
-from headrace.client.connection import Connection
+from headrace.client.coordinators import ask_coordinator
 from headrace.client.errors import ClientError, ConnectionFailed, RequestRefused, error_name
 from headrace.errors import ErrorCode
 from headrace.log_lines import get_logger
@@ -201,17 +201,14 @@ class Membership:
         self._changed.set()
 
     async def _send(self, member_epoch: int, names: tuple[str, ...] | None) -> Any:
-        def build(connection: Connection) -> Any:
-            return connection.messages("share_group_heartbeat").ShareGroupHeartbeatRequest(
-                group_id=self._group_id,
-                member_id=self.id,
-                member_epoch=member_epoch,
-                rack_id=self._rack_id,
-                subscribed_topic_names=names,
-            )
-
-        coordinators = self._cluster.coordinators
-        return await coordinators.ask_one(self._group_id, build, self._cluster.timeout_ms)
+        fields = {
+            "group_id": self._group_id,
+            "member_id": self.id,
+            "member_epoch": member_epoch,
+            "rack_id": self._rack_id,
+            "subscribed_topic_names": names,
+        }
+        return await ask_coordinator(self._cluster, self._group_id, "share_group_heartbeat", fields)
 
     # -- topics
 
