@@ -26,10 +26,10 @@ from headrace.protocol.authorized_operations import Operation
 from headrace.security.acls import Acl, PatternType, Permission
 from headrace.security.acls import ResourceType as Resource
 from headrace.security.authorizer import Authorizer
-from headrace.throwaway_ca import ThrowawayCA
 from tests.peer import KafkaPeer
 from tests.security import crowds
 from tests.support import HeadraceProcess, free_port_pair
+from tests.throwaway_ca import ThrowawayCA
 
 CIPHER = "TLS_AES_256_GCM_SHA384"
 TLS, SASL = "SSL", "SASL_PLAINTEXT"

@@ -19,9 +19,9 @@ import confluent_kafka.admin
 
 from headrace.protocol.authorized_operations import Operation
 from headrace.security.acls import PatternType, Permission, ResourceType
-from headrace.throwaway_ca import ThrowawayCA
 from tests import wire_client
 from tests.support import HeadraceProcess
+from tests.throwaway_ca import ThrowawayCA
 
 USER, PASSWORD = "suite", "suite's"
 ACLS = (

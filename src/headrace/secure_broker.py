@@ -35,14 +35,13 @@ class SecureBroker:
     ) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="headrace-ca-")
         self.ca = ThrowawayCA(Path(self._folder.name))
-        store = self.ca.issue("broker")
         self.passwords = {name: secrets.token_urlsafe(12) for name in (ADMIN, *users)}
         self._broker = EmbeddedBroker(
             config={
                 "listeners": f"{_LISTENER}://127.0.0.1:0",
                 "sasl.enabled.mechanisms": "SCRAM-SHA-256,SCRAM-SHA-512",
                 "ssl.keystore.type": "PEM",
-                "ssl.keystore.location": store.both,
+                "ssl.keystore.location": self.ca.issue_pem("broker"),
                 "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
                 "super.users": f"User:{ADMIN}",
                 "group.initial.rebalance.delay.ms": 0,

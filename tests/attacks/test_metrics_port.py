@@ -19,7 +19,7 @@ from headrace.broker.metrics.server import MetricsAccess, MetricsServer
 from headrace.http import server as http_server
 from headrace.http.limits import MAX_UNSENT_BYTES
 from headrace.http.server import HttpServer
-from headrace.throwaway_ca import ThrowawayCA
+from tests.throwaway_ca import ThrowawayCA
 
 ATTACKERS = 100
 GET = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"

@@ -17,10 +17,10 @@ from pathlib import Path
 import pytest
 
 from headrace.broker.limits import HANDSHAKE_BYTES, MAX_HANDSHAKES
-from headrace.throwaway_ca import ThrowawayCA
 from tests.attacks.harness import peak_bytes, resident_bytes
 from tests.attacks.key_updates import APPLICATION_DATA, KeyUpdates
 from tests.support import HeadraceProcess
+from tests.throwaway_ca import ThrowawayCA
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 

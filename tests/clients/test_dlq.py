@@ -41,7 +41,7 @@ from tests.clients.confluent import (
     share_consumer,
     share_from_earliest,
 )
-from tests.support import unique, wait_until, write_properties
+from tests.support import set_quotas, unique, wait_until, write_properties
 from tests.wire_client import connection
 
 REJECTED = "Offset rejected by client."
@@ -341,9 +341,7 @@ def test_a_client_that_exceeds_its_quota_gets_the_records_later(
         queue.write(new_source, 0, source_partition=number, partition=0)
     queue.flush()
     client_id = unique("slow")
-    with AdminClient({"bootstrap.servers": bootstrap_servers}) as client:
-        entity = (("client-id", client_id),)
-        client.alter_client_quotas({entity: {"consumer_byte_rate": 5_000}})[entity].result(20)
+    set_quotas(bootstrap_servers, {"client-id": client_id}, consumer_byte_rate=5_000)
     file = write_properties(tmp_path / "client.properties", {"client.id": client_id})
     shown = dlq("show", queue.name, "--command-config", str(file))
     assert [one["value"] for one in shown] == ["0" * 30_000, "1" * 30_000]

@@ -28,7 +28,6 @@ from headrace.client.config import read_config
 from headrace.client.lag.partition_leaders import PartitionLeaders
 from headrace.client.lag.times import RecordTimes
 from headrace.secure_broker import SecureBroker
-from headrace.throwaway_ca import ThrowawayCA
 from tests.cli.command import start
 from tests.clients.confluent import (
     PATIENCE_S,
@@ -49,6 +48,7 @@ from tests.support import (
     wait_until,
     write_properties,
 )
+from tests.throwaway_ca import ThrowawayCA
 
 UNREACHABLE = "the cluster cannot be reached: the scaler's log has the reason"
 PROTO = Path(__file__).with_name("externalscaler.proto")

@@ -29,9 +29,9 @@ from unittest import mock
 import psutil
 
 from headrace.log_lines import LIMITER
-from headrace.throwaway_ca import ThrowawayCA
 from tests.fuzz.ground import Finding
 from tests.security.serving import Client, Serving, run, serving
+from tests.throwaway_ca import ThrowawayCA
 
 KEPT: Sequence[int] = (0, 1, 2, 3)
 """Seeds that every run plays first: those that once found something, and a few for a beginning."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 from cryptography import x509
-from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding
 from hypothesis import given
@@ -18,11 +17,7 @@ KEY = ec.generate_private_key(ec.SECP256R1())
 
 
 def certificate(name: x509.Name) -> bytes:
-    return (
-        ThrowawayCA._builder(_Issuer(), name, KEY.public_key())  # type: ignore[arg-type]
-        .sign(KEY, hashes.SHA256())
-        .public_bytes(Encoding.DER)
-    )
+    return ThrowawayCA.sign(_Issuer(), name, KEY.public_key()).public_bytes(Encoding.DER)  # type: ignore[arg-type]
 
 
 class _Issuer:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from headrace.client.diagnosis import invalid_certificate
-from headrace.throwaway_ca import Certificate, ThrowawayCA
+from tests.throwaway_ca import Certificate, ThrowawayCA
 
 
 def context(purpose: ssl.Purpose, authority: ThrowawayCA, own: Certificate) -> ssl.SSLContext:

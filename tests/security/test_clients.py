@@ -23,7 +23,6 @@ import headrace
 import headrace.admin
 from headrace.client.config import read_config
 from headrace.handlers import APIS
-from headrace.throwaway_ca import ThrowawayCA
 from tests.clients.toolchains import go_programs, run
 from tests.peer import java_program, run_tool
 from tests.security.oauth import (
@@ -35,6 +34,7 @@ from tests.security.oauth import (
     token_endpoint,
 )
 from tests.support import story, unique
+from tests.throwaway_ca import ThrowawayCA
 
 pytestmark = [pytest.mark.broker]
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from headrace.throwaway_ca import ThrowawayCA
 from tests.security.crowds import MECHANISM, PASSWORD, USER, worst_meanwhile
 from tests.support import HeadraceProcess
+from tests.throwaway_ca import ThrowawayCA
 
 pytestmark = [pytest.mark.alone, pytest.mark.broker, pytest.mark.slow]
 

@@ -13,9 +13,9 @@ import pytest
 
 from headrace.broker.metrics.server import MetricsAccess, basic_credentials
 from headrace.open_ports import is_loopback
-from headrace.throwaway_ca import ThrowawayCA
 from tests.security.serving import on_uvloop, serving, warnings
 from tests.support import HeadraceProcess
+from tests.throwaway_ca import ThrowawayCA
 
 pytestmark = pytest.mark.broker
 

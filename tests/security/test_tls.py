@@ -19,8 +19,8 @@ from headrace import ConfigError
 from headrace.broker import server as server_module
 from headrace.broker.limits import MAX_TLS_RECORD_BYTES, TLS_SEND_BYTES
 from headrace.broker.tls.key_material import key_store
-from headrace.throwaway_ca import ThrowawayCA
 from tests.security.serving import Serving, on_uvloop, serving, warnings
+from tests.throwaway_ca import ThrowawayCA
 
 pytestmark = pytest.mark.broker
 

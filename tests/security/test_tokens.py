@@ -31,7 +31,6 @@ from headrace.client.sasl import ALLOWED_URLS
 from headrace.spark.option_parsing import UserOptions
 from headrace.spark.reader.log_reader import read
 from headrace.spark.reader.ranges import OffsetRange
-from headrace.throwaway_ca import ThrowawayCA
 from tests.security.oauth import (
     AUDIENCE,
     CLIENT_ID,
@@ -41,6 +40,7 @@ from tests.security.oauth import (
     token_endpoint,
 )
 from tests.support import free_port_pair, story, unique, write_properties
+from tests.throwaway_ca import ThrowawayCA
 
 pytestmark = pytest.mark.broker
 
