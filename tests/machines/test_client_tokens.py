@@ -71,7 +71,7 @@ def test_a_refusal_is_confirmed() -> None:
 def test_a_token_is_kept(lasts_s: float, renewal: float, fetches: int) -> None:
     calls = []
 
-    def fetch() -> Token:
+    def fetch(_: object) -> Token:
         calls.append(1)
         return Token("abc", "ann", time.time() + lasts_s)
 
@@ -87,7 +87,7 @@ def test_a_token_outlives_a_failing_endpoint() -> None:
         ConnectionFailed("down"),
     ]
 
-    def fetch() -> Token:
+    def fetch(_: object) -> Token:
         result = results.pop(0)
         if isinstance(result, Exception):
             raise result

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 
@@ -29,69 +29,55 @@ def checked_timeout(request_timeout: float | None) -> float | None:
     return request_timeout
 
 
-def checked_list(name: str, values: Iterable[V]) -> list[V]:
-    """Return ``values`` as a list.
+def checked_list(name: str, values: Iterable[Any], kind: type[V]) -> list[V]:
+    """Return distinct values of one type as a list.
 
     :param name: the name of the argument, for error texts
-    :raises TypeError: it is a string
-    :raises ValueError: it is empty
+    :raises TypeError: it is a string, or an element has another type
+    :raises ValueError: it has no elements, or duplicates
     """
     if isinstance(values, str | bytes):
         raise TypeError(f"'{name}' must be a list, not a string")
     elements = list(values)
     if not elements:
         raise ValueError(f"'{name}' cannot be empty")
+    if not all(isinstance(element, kind) for element in elements):
+        raise TypeError(f"Element of '{name}' must be of type {kind.__name__}")
+    if len(set(elements)) != len(elements):
+        raise ValueError(f"'{name}' must not have duplicates")
     return elements
 
 
 def checked_names(name: str, values: Iterable[str], *, may_be_empty: bool = False) -> list[str]:
     """Return a list of distinct strings.
 
-    :param name: the name of the argument, for error texts
     :param may_be_empty: allow ``""``, which is a valid group id in Kafka
-    :raises TypeError: it is not a list of strings
-    :raises ValueError: it has no element, an empty one, or duplicates
+    :raises TypeError: see :func:`checked_list`
+    :raises ValueError: likewise, or one is empty
     """
-    strings = checked_list(name, values)
-    for string in strings:
-        if not isinstance(string, str):
-            raise TypeError(f"'{name}' must be made of strings")
-        if not string and not may_be_empty:
-            raise ValueError(f"'{name}' cannot have an empty name")
-    if len(set(strings)) != len(strings):
-        raise ValueError(f"'{name}' must not have duplicates")
-    return strings
+    names = checked_list(name, values, str)
+    if "" in names and not may_be_empty:
+        raise ValueError(f"'{name}' cannot have an empty name")
+    return names
 
 
-def checked_partitions(values: Iterable[TopicPartition]) -> dict[partitions.TopicPartition, int]:
+def checked_partitions(
+    values: Iterable[TopicPartition], *, have_offsets: bool = False
+) -> dict[partitions.TopicPartition, int]:
     """Return the offset of each of distinct partitions, which have a topic and a number.
 
-    :raises TypeError: it is not a list of ``TopicPartition``
-    :raises ValueError: it is empty, has duplicates, or an element lacks its topic or number
+    :param have_offsets: their offsets must not be negative
+    :raises TypeError: see :func:`checked_list`
+    :raises ValueError: likewise, or an element lacks its topic or number
     """
     offsets: dict[partitions.TopicPartition, int] = {}
-    for partition in checked_list("partitions", values):
-        if not isinstance(partition, TopicPartition):
-            raise TypeError("Element of 'partitions' must be of type TopicPartition")
+    for partition in checked_list("partitions", values, TopicPartition):
         if not partition.topic or partition.partition < 0:
             raise ValueError(
                 "Element of 'partitions' must have a topic and a partition that is not negative"
             )
-        key = (str(partition.topic), int(partition.partition))
-        if key in offsets:
-            raise ValueError("'partitions' must not have duplicates")
-        offsets[key] = int(partition.offset)
-    return offsets
-
-
-def checked_offsets(values: Iterable[TopicPartition]) -> dict[partitions.TopicPartition, int]:
-    """Return the offset of each of distinct partitions.
-
-    :raises TypeError: see :func:`checked_partitions`
-    :raises ValueError: likewise, or an offset is negative
-    """
-    offsets = checked_partitions(values)
-    if min(offsets.values()) < 0:
+        offsets[str(partition.topic), int(partition.partition)] = int(partition.offset)
+    if have_offsets and min(offsets.values()) < 0:
         raise ValueError("Element of 'partitions' must not have negative value for 'offset' field")
     return offsets
 
@@ -106,13 +92,18 @@ def checked_groups(
     :raises TypeError: see :func:`checked_names` and :func:`checked_partitions`
     :raises ValueError: likewise
     """
-    group_ids: list[str] = []
-    groups: dict[str, list[partitions.TopicPartition] | None] = {}
-    for group in checked_list("request", request):
-        if not isinstance(group, ConsumerGroupTopicPartitions):
-            group = ConsumerGroupTopicPartitions(group)
-        of_group = group.topic_partitions
-        group_ids.append(group.group_id)
-        groups[group.group_id] = None if of_group is None else list(checked_partitions(of_group))
-    checked_names("request", group_ids, may_be_empty=may_be_empty)
-    return groups
+    if isinstance(request, str | bytes):
+        raise TypeError("'request' must be a list, not a string")
+    groups = [
+        group
+        if isinstance(group, ConsumerGroupTopicPartitions)
+        else ConsumerGroupTopicPartitions(group)
+        for group in request
+    ]
+    checked_names("request", [group.group_id for group in groups], may_be_empty=may_be_empty)
+    return {
+        group.group_id: None
+        if group.topic_partitions is None
+        else list(checked_partitions(group.topic_partitions))
+        for group in groups
+    }

@@ -26,7 +26,6 @@ from .arguments import (
     checked_groups,
     checked_list,
     checked_names,
-    checked_offsets,
     checked_partitions,
     checked_timeout,
 )
@@ -330,15 +329,13 @@ class AdminClient(confluent.AdminClient):
         """
         if partitions is not None:
             (group,) = checked_names("group_id", [group_id])  # type: ignore[list-item]
-            targets = checked_offsets(partitions)
+            targets = checked_partitions(partitions, have_offsets=True)
             altered = offsets.alter_share_offsets(self._within(request_timeout), group, targets)
             return _by_partition(self._futures(targets, altered))
         futures: dict[Any, Future[Any]] = {}
-        for request in checked_list("request", group_id):
-            if not isinstance(request, ConsumerGroupTopicPartitions):
-                raise TypeError("Element of 'request' must be of type ConsumerGroupTopicPartitions")
+        for request in checked_list("request", group_id, ConsumerGroupTopicPartitions):
             (group,) = checked_names("group_id", [request.group_id])
-            targets = checked_offsets(request.topic_partitions or ())
+            targets = checked_partitions(request.topic_partitions or (), have_offsets=True)
             altered = offsets.alter_share_offsets(self._within(request_timeout), group, targets)
             futures[group] = self._future(altered, functools.partial(_unless_refused, request))
         return futures

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Coroutine, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -25,6 +25,12 @@ from .sasl import (
     TokenSource,
 )
 
+
+def names(text: str) -> frozenset[str]:
+    """Return the names in a text."""
+    return frozenset(text.split())
+
+
 _CHECK_TIMEOUT_MS = 10_000
 _SERVERS = ("bootstrap.servers", "metadata.broker.list")
 _PROTOCOLS = ("plaintext", "ssl", "sasl_plaintext", "sasl_ssl")
@@ -37,28 +43,13 @@ JAVA_NAMES = {
     "send.buffer.bytes": "socket.send.buffer.bytes",
 }
 """Name of Kafka's Java clients → librdkafka's."""
-_UNSUPPORTED = (
-    "ssl.truststore.location",
-    "ssl.truststore.certificates",
-    "ssl.keystore.certificate.chain",
-    "ssl.keystore.key",
-    "ssl.engine.location",
-    "ssl.keystore.location",
-    "ssl.provider",
-    "ssl.providers",
-    "ssl.crl.location",
-    "ssl.certificate.verify_cb",
-    "ssl_engine",
-    "ssl.curves.list",
-    "ssl.sigalgs.list",
-    "ssl.key",
-    "ssl.certificate",
-    "ssl_key",
-    "ssl_certificate",
-    "ssl_ca",
-    "ssl.ca",
-    "ssl.ca.certificate.stores",
-)
+_UNSUPPORTED = names("""
+    ssl.ca ssl.ca.certificate.stores ssl.certificate ssl.certificate.verify_cb ssl.crl.location
+    ssl.curves.list ssl.engine.location ssl.key ssl.keystore.certificate.chain ssl.keystore.key
+    ssl.keystore.location ssl.provider ssl.providers ssl.sigalgs.list ssl.truststore.certificates
+    ssl.truststore.location ssl_ca ssl_certificate ssl_engine ssl_key
+""")
+"""Settings of TLS that librdkafka and Java have, and our own connections have not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,8 +104,7 @@ def check_login(conf: Mapping[str, Any]) -> None:
     except UnsupportedSetting:
         return
     read = replace(read, connect_timeout_ms=min(read.connect_timeout_ms, _CHECK_TIMEOUT_MS))
-    with ThreadPoolExecutor(1) as pool, suppress(ConnectionFailed):
-        pool.submit(asyncio.run, check_access(read)).result()
+    _run_unless_silent(check_access(read))
 
 
 def check_token(read: ClientConfig) -> None:
@@ -128,8 +118,13 @@ def check_token(read: ClientConfig) -> None:
     """
     tokens = read.security.sasl and read.security.sasl.tokens
     if tokens:
-        with ThreadPoolExecutor(1) as pool, suppress(ConnectionFailed):
-            pool.submit(asyncio.run, tokens.current()).result()
+        _run_unless_silent(tokens.current())
+
+
+def _run_unless_silent(work: Coroutine[Any, Any, object]) -> None:
+    """Run a coroutine in a thread of its own; ignore that nobody answers."""
+    with ThreadPoolExecutor(1) as pool, suppress(ConnectionFailed):
+        pool.submit(asyncio.run, work).result()
 
 
 def librdkafka_config(conf: Mapping[str, Any]) -> dict[str, Any]:
@@ -254,29 +249,27 @@ def _endpoint(config: Mapping[str, Any]) -> TokenEndpoint:
         address = urlsplit(str(given[url]))
         if address.scheme not in ("https", "http") or not address.hostname:
             raise ValueError("it is not a URL with https or http")
-    extensions = str(given.get("sasl.oauthbearer.extensions") or "")
     return TokenEndpoint(
         str(given[url]),
         str(given[client_id]),
         str(given[client_secret]),
         str(given.get("sasl.oauthbearer.scope") or "") or None,
-        _pairs("sasl.oauthbearer.extensions", extensions.split(",") if extensions else []),
+        _extensions(str(given.get("sasl.oauthbearer.extensions") or "")),
         _trusting(config, "https") if address.scheme == "https" else None,
     )
 
 
-def _pairs(setting: str, words: Iterable[str]) -> dict[str, str]:
-    """Split words of the form NAME=VALUE.
-
-    :raises UnsupportedSetting: a word has another form
-    """
-    pairs = {}
-    for word in words:
-        name, sign, value = word.strip().partition("=")
-        if not (name and sign and value):
-            raise UnsupportedSetting(f"{setting} cannot be used: expected NAME=VALUE")
-        pairs[name] = value
-    return pairs
+def _extensions(text: str) -> dict[str, str]:
+    """Split SASL extensions of the form NAME=VALUE,NAME=VALUE."""
+    extensions = {}
+    for word in filter(None, text.split(",")):
+        name, _, value = word.strip().partition("=")
+        if not (name and value):
+            raise UnsupportedSetting(
+                "sasl.oauthbearer.extensions cannot be used: expected NAME=VALUE"
+            )
+        extensions[name] = value
+    return extensions
 
 
 def _is_true(value: object) -> bool:
@@ -284,12 +277,12 @@ def _is_true(value: object) -> bool:
 
 
 def _tls(config: Mapping[str, Any]) -> ssl.SSLContext:
-    unsupported = [key for key in _UNSUPPORTED if config.get(key)]
-    if unsupported:
-        raise UnsupportedSetting(
-            f"{unsupported[0]} is not supported here: give PEM with ssl.ca.*, "
-            f"ssl.certificate.* and ssl.key.*"
-        )
+    for name in sorted(_UNSUPPORTED & config.keys()):
+        if config[name]:
+            raise UnsupportedSetting(
+                f"{name} is not supported here: give PEM with ssl.ca.*, ssl.certificate.* and "
+                "ssl.key.*"
+            )
     context = _trusting(config)
     _show_certificate(context, config)
     if config.get("ssl.cipher.suites"):
@@ -337,34 +330,22 @@ def _show_certificate(context: ssl.SSLContext, config: Mapping[str, Any]) -> Non
 
     :raises UnsupportedSetting: one is missing, or they cannot be loaded
     """
-    parts = ("ssl.certificate", "ssl.key")
-    names = [
-        next((n for n in (f"{part}.location", f"{part}.pem") if config.get(n)), None)
-        for part in parts
-    ]
-    certificate, key = names
+    certificate, key = _form_of("ssl.certificate", config), _form_of("ssl.key", config)
     if certificate is None or key is None:
-        for name, part in zip(reversed(names), parts, strict=True):
+        for name, missing in ((certificate, "ssl.key"), (key, "ssl.certificate")):
             if name is not None:
                 raise UnsupportedSetting(
-                    f"{name} is set alone: also set {part}.location or {part}.pem"
+                    f"{name} is set alone: also set {missing}.location or {missing}.pem"
                 )
         return
     password = str(config.get("ssl.key.password") or "")
-    texts = {}
-    for name in (certificate, key):
-        with _named(name):
-            texts[name] = (
-                Path(str(config[name])).read_text()
-                if name.endswith(".location")
-                else str(config[name])
-            )
+    key_pem, certificate_pem = _pem(key, config), _pem(certificate, config)
     # Without a password, OpenSSL would ask for it on the terminal.
-    if "ENCRYPTED" in texts[key] and not password:
+    if "ENCRYPTED" in key_pem and not password:
         raise UnsupportedSetting(f"{key} is encrypted: set ssl.key.password")
     # Python loads certificates from files only. This one is private, and deleted at once.
     with NamedTemporaryFile("w", prefix="headrace-", suffix=".pem") as file:
-        file.write(f"{texts[key]}\n{texts[certificate]}\n")
+        file.write(f"{key_pem}\n{certificate_pem}\n")
         file.flush()
         try:
             context.load_cert_chain(file.name, password=password)
@@ -374,3 +355,15 @@ def _show_certificate(context: ssl.SSLContext, config: Mapping[str, Any]) -> Non
             if password:
                 reason += ", or ssl.key.password is wrong"
             raise UnsupportedSetting(f"{certificate} and {key} cannot be used: {reason}") from None
+
+
+def _form_of(part: str, config: Mapping[str, Any]) -> str | None:
+    """Return the setting that has the certificate or the key, if there is one."""
+    return next((name for name in (f"{part}.location", f"{part}.pem") if config.get(name)), None)
+
+
+def _pem(name: str, config: Mapping[str, Any]) -> str:
+    """Return the text of a setting, or of the file that it names."""
+    text = str(config[name])
+    with _named(name):
+        return Path(text).read_text() if name.endswith(".location") else text

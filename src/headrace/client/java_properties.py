@@ -16,7 +16,7 @@ from urllib.parse import unquote, urlsplit
 
 from headrace.security import jaas
 
-from .config import JAVA_NAMES
+from .config import JAVA_NAMES, names
 from .errors import UnsupportedSetting
 from .sasl import TokenFile
 
@@ -137,11 +137,7 @@ def _translate_tokens(config: dict[str, Any], options: Mapping[str, str]) -> Non
 # Files --------------------------------------------------------------------------------------------
 
 
-def _names(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
-
-LIBRDKAFKA = _names("""
+LIBRDKAFKA = names("""
     acks allow.auto.create.topics api.version.fallback.ms api.version.request
     api.version.request.timeout.ms auto.commit.enable auto.commit.interval.ms auto.offset.reset
     batch.num.messages batch.size bootstrap.servers broker.address.family broker.address.ttl
@@ -192,7 +188,7 @@ LIBRDKAFKA = _names("""
     transactional.id
 """)
 """The names of librdkafka 2.16, without those of callbacks."""
-JAVA = _names("""
+JAVA = names("""
     bootstrap.controllers bootstrap.resolve.timeout.ms buffer.memory
     buffer.memory.allocation.strategy compression.gzip.level compression.lz4.level
     compression.zstd.level config.providers exclude.internal.topics interceptor.classes
@@ -214,7 +210,7 @@ JAVA = _names("""
 """The other names of Kafka's Java clients that have no meaning here. Those of security only say
 when and with which parts of Java a connection is made.
 """
-_STORES = _names("""
+_STORES = names("""
     ssl.keystore.certificate.chain ssl.keystore.key ssl.keystore.type ssl.truststore.certificates
     ssl.truststore.location ssl.truststore.password ssl.truststore.type
 """)

@@ -7,7 +7,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
-import hashlib
 import hmac
 import inspect
 import json
@@ -24,6 +23,13 @@ from math import inf
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote, urlencode, urlsplit
+
+from headrace.security.scram import (
+    MECHANISMS,
+    MIN_ITERATIONS,  # with fewer a broker learns the password by guessing
+    make_credential,
+    salt_password,
+)
 
 from .errors import AuthenticationFailed, ConnectionFailed
 
@@ -59,8 +65,8 @@ class Token:
     extensions: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
-Fetch = Callable[[], Token | Awaitable[Token]]
-"""Returns a new token. It is called in a thread; its awaitable is awaited on the event loop."""
+Fetch = Callable[[asyncio.AbstractEventLoop], Token]
+"""Returns a new token. It is called in a thread, with the event loop that waits for it."""
 
 
 class TokenSource:
@@ -93,9 +99,7 @@ class TokenSource:
             if self._token is not None and now_s < self._renew_at_s:
                 return self._token
             try:
-                fetched = self._fetch()
-                if inspect.isawaitable(fetched):
-                    fetched = asyncio.run_coroutine_threadsafe(_wait(fetched), loop).result()
+                fetched = self._fetch(loop)
             except (AuthenticationFailed, ConnectionFailed):
                 if self._token is None or self._token.expires_s <= now_s:
                     raise
@@ -104,10 +108,6 @@ class TokenSource:
             lifetime_s = fetched.expires_s - now_s
             self._renew_at_s = now_s + (lifetime_s * self._renewal if lifetime_s < inf else 0)
             return fetched
-
-
-async def _wait(awaitable: Awaitable[Token]) -> Token:
-    return await awaitable
 
 
 def read_token(
@@ -165,7 +165,7 @@ class TokenFile:
 
     path: str
 
-    def fetch(self) -> Token:
+    def fetch(self, _: object = None) -> Token:
         """Return the token.
 
         :raises AuthenticationFailed: the file is not allowed or cannot be read, or has no token
@@ -204,38 +204,31 @@ class TokenCallback:
     function: Callable[[str], Any]
     config: str = field(default="", repr=False)
 
-    def __call__(self) -> Token | Awaitable[Token]:
+    def __call__(self, loop: asyncio.AbstractEventLoop) -> Token:
         """Call the function.
 
         :raises AuthenticationFailed: it fails, or returns no token and expiry
         """
         try:
-            token = self.function(self.config)
+            returned = self.function(self.config)
+            if inspect.isawaitable(returned):
+                returned = asyncio.run_coroutine_threadsafe(_wait(returned), loop).result()
+        except AuthenticationFailed:
+            raise
         except Exception as error:
-            raise self._failure(error) from error
-        return self._wait(token) if inspect.isawaitable(token) else self._token(token)
-
-    async def _wait(self, awaitable: Awaitable[Any]) -> Token:
+            text = f"oauth_cb fails: {type(error).__name__}: {error}"
+            raise AuthenticationFailed(text) from error
         try:
-            token = await awaitable
-        except Exception as error:
-            raise self._failure(error) from error
-        return self._token(token)
-
-    def _failure(self, error: Exception) -> AuthenticationFailed:
-        if isinstance(error, AuthenticationFailed):
-            return error
-        return AuthenticationFailed(f"oauth_cb fails: {type(error).__name__}: {error}")
-
-    def _token(self, found: Any) -> Token:
-        try:
-            text, expires_s, *more = found
-            token = read_token(str(text), "oauth_cb", float(expires_s), *more[1:2])
+            text, expires_s, *more = returned
+            return read_token(str(text), "oauth_cb", float(expires_s), *more[1:2])
         except (TypeError, ValueError, OverflowError, AttributeError):
             raise AuthenticationFailed(
                 "oauth_cb returns no token and expiry in seconds since the epoch"
             ) from None
-        return token
+
+
+async def _wait(awaitable: Awaitable[Any]) -> Any:
+    return await awaitable
 
 
 ENDPOINT_TIMEOUT_S = 10.0
@@ -260,7 +253,7 @@ class TokenEndpoint:
     extensions: Mapping[str, str] = field(default_factory=dict, repr=False)
     tls: ssl.SSLContext | None = field(default=None, repr=False)
 
-    def __call__(self) -> Token:
+    def __call__(self, _: object = None) -> Token:
         """Ask for a token.
 
         :raises AuthenticationFailed: the endpoint does not accept the client, or its certificate is
@@ -354,9 +347,7 @@ def _read(response: Any) -> bytes:
 
 # Logins -------------------------------------------------------------------------------------------
 
-SASL_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
-_MIN_ITERATIONS = 4096
-"""The fewest SCRAM iterations, as in Kafka: with fewer a broker learns the password by guessing."""
+SASL_MECHANISMS = ("PLAIN", *MECHANISMS, "OAUTHBEARER")
 _MAX_ITERATIONS = 1_000_000
 """The most SCRAM iterations, so that no broker keeps this client busy: about a second."""
 _SERVER_FIRST = re.compile(
@@ -437,37 +428,36 @@ def _plain(sasl: Sasl) -> Conversation:
 
 
 def _scram(sasl: Sasl, nonce: str) -> Conversation:
-    algorithm = sasl.mechanism.removeprefix("SCRAM-").replace("-", "").lower()
+    mechanism = MECHANISMS[sasl.mechanism]
     name = sasl.username.replace("=", "=3D").replace(",", "=2C")
     client_first = f"n={name},r={nonce}"
     server_first = (yield f"n,,{client_first}".encode()).decode(errors="replace")
     challenge = _SERVER_FIRST.fullmatch(server_first)
     salt = b"" if challenge is None else _from_base64(challenge["salt"])
     if challenge is None or not salt:
-        raise AuthenticationFailed(f"the broker's {sasl.mechanism} challenge is malformed")
+        raise AuthenticationFailed(f"the broker's {mechanism.name} challenge is malformed")
     full_nonce, iterations = challenge["nonce"], int(challenge["iterations"])
     if not full_nonce.startswith(nonce) or full_nonce == nonce:
         raise AuthenticationFailed(
-            f"the broker's {sasl.mechanism} challenge does not belong to this login"
+            f"the broker's {mechanism.name} challenge does not belong to this login"
         )
-    if not _MIN_ITERATIONS <= iterations <= _MAX_ITERATIONS:
+    if not MIN_ITERATIONS <= iterations <= _MAX_ITERATIONS:
         raise AuthenticationFailed(
-            f"the broker asks for {iterations} iterations of {sasl.mechanism}; from "
-            f"{_MIN_ITERATIONS} to {_MAX_ITERATIONS} are accepted: check that it is the right "
+            f"the broker asks for {iterations} iterations of {mechanism.name}; from "
+            f"{MIN_ITERATIONS} to {_MAX_ITERATIONS} are accepted: check that it is the right "
             f"broker, and set the password of '{sasl.username}' again with more or fewer iterations"
         )
-    salted = hashlib.pbkdf2_hmac(algorithm, sasl.password.encode(), salt, iterations)
-    client_key = hmac.digest(salted, b"Client Key", algorithm)
-    stored_key = hashlib.new(algorithm, client_key).digest()
+    salted = salt_password(mechanism, sasl.password, salt, iterations)
+    credential = make_credential(mechanism, salted, salt, iterations)
     without_proof = f"c=biws,r={full_nonce}"  # biws is n,, in Base64: no channel binding
-    auth_message = f"{client_first},{server_first},{without_proof}".encode()
-    signature = hmac.digest(stored_key, auth_message, algorithm)
+    messages = f"{client_first},{server_first},{without_proof}".encode()
+    client_key = mechanism.hmac(salted, b"Client Key")
+    signature = mechanism.hmac(credential.stored_key, messages)
     proof = bytes(a ^ b for a, b in zip(client_key, signature, strict=True))
     server_final = yield f"{without_proof},p={base64.b64encode(proof).decode()}".encode()
-    server_key = hmac.digest(salted, b"Server Key", algorithm)
-    expected = base64.b64encode(hmac.digest(server_key, auth_message, algorithm))
-    verifier = _fields(server_final.decode(errors="replace")).get("v", "")
-    if not hmac.compare_digest(verifier.encode(), expected):
+    verifier = re.match(rb"v=([^,]*)", server_final)
+    expected = base64.b64encode(mechanism.hmac(credential.server_key, messages))
+    if verifier is None or not hmac.compare_digest(verifier[1], expected):
         raise AuthenticationFailed(
             f"the broker does not prove that it knows the password of '{sasl.username}'"
         )
@@ -492,7 +482,3 @@ def _from_base64(text: str) -> bytes:
         return base64.b64decode(text, validate=True)
     except binascii.Error:
         return b""
-
-
-def _fields(message: str) -> dict[str, str]:
-    return {part[:1]: part[2:] for part in message.split(",") if part[1:2] == "="}

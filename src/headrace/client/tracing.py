@@ -16,7 +16,6 @@ from typing import Any
 
 from opentelemetry import metrics, propagate, trace
 from opentelemetry.context import Context
-from opentelemetry.propagators.textmap import Getter, Setter
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode
 
 from .records import Record
@@ -27,31 +26,27 @@ MAX_OPEN_DELIVERIES = 10_000
 _SYSTEM = {"messaging.system": "kafka"}
 LOST = "lost"
 
-RecordHeaders = Sequence[tuple[str, bytes | None]]
+Headers = Iterable[tuple[str, Any]]
 
 
-class _HeaderGetter(Getter[RecordHeaders]):
-    """Reads a context from the headers of a record; the last header with a name counts."""
-
-    def get(self, carrier: RecordHeaders, key: str) -> list[str] | None:
-        found = [value for name, value in carrier if name.lower() == key.lower()]
-        if not found or found[-1] is None:
-            return None
-        return [found[-1].decode(errors="replace")]
-
-    def keys(self, carrier: RecordHeaders) -> list[str]:
-        return [name for name, _ in carrier]
+def context_of(headers: Headers) -> Context:
+    """Return the context that the headers of a record carry; the last one of a name counts."""
+    names = {name.lower(): name for name in propagate.get_global_textmap().fields}
+    carrier = {
+        names[name.lower()]: value.decode(errors="replace")
+        for name, value in headers
+        if value is not None and name.lower() in names
+    }
+    return propagate.extract(carrier, Context())
 
 
-class _HeaderSetter(Setter[list[tuple[str, Any]]]):
-    """Writes a context to the headers of a record, and replaces an earlier one."""
-
-    def set(self, carrier: list[tuple[str, Any]], key: str, value: str) -> None:
-        carrier[:] = [one for one in carrier if one[0].lower() != key.lower()]
-        carrier.append((key, value.encode()))
-
-
-_GETTER, _SETTER = _HeaderGetter(), _HeaderSetter()
+def with_context(headers: Headers, span: Span) -> list[tuple[str, Any]]:
+    """Return headers that carry the context of a span, and none of an earlier one."""
+    carrier: dict[str, str] = {}
+    propagate.inject(carrier, trace.set_span_in_context(span))
+    names = {name.lower() for name in carrier}
+    others = [(name, value) for name, value in headers if name.lower() not in names]
+    return others + [(name, value.encode()) for name, value in carrier.items()]
 
 
 class Tracing:
@@ -113,8 +108,7 @@ class Tracing:
             kind=SpanKind.PRODUCER,
             attributes={**about, "messaging.operation.type": "send", **_key(key)},
         )
-        carried = list(headers.items() if isinstance(headers, Mapping) else headers)
-        propagate.inject(carried, trace.set_span_in_context(span), _SETTER)
+        carried = with_context(headers.items() if isinstance(headers, Mapping) else headers, span)
 
         def delivered(error: Any, message: Any) -> None:
             described = dict(about)
@@ -161,7 +155,7 @@ class MemberTracing:
             described = self._described("process", record.topic)
             span = self._tracing.tracer.start_span(
                 f"process {record.topic}",
-                context=propagate.extract(record.headers, Context(), _GETTER),
+                context=context_of(record.headers),
                 kind=SpanKind.CONSUMER,
                 attributes={
                     **described,

@@ -8,15 +8,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from headrace.security import scram
+from headrace.security.scram_users import MECHANISM_NUMBERS
+
 from .cluster import Cluster
 from .errors import ClientError, check_answer, refused
 
 SCRAM_SHA_256, SCRAM_SHA_512 = 1, 2
 """Kafka's numbers of the mechanisms."""
-MECHANISMS = {"SCRAM-SHA-256": SCRAM_SHA_256, "SCRAM-SHA-512": SCRAM_SHA_512}
-DEFAULT_ITERATIONS = 4096
-_HASHES = {SCRAM_SHA_256: "sha256", SCRAM_SHA_512: "sha512"}
-_SALT_BYTES = 20
+MECHANISMS = {mechanism.name: mechanism.number for mechanism in scram.MECHANISMS.values()}
+DEFAULT_ITERATIONS = scram.MIN_ITERATIONS
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +93,9 @@ async def alter_users(
         if isinstance(change, ScramDeletion):
             deletions.append(fields)
             continue
-        salt, iterations = secrets.token_bytes(_SALT_BYTES), change.iterations
+        salt, iterations = secrets.token_bytes(scram.SALT_BYTES), change.iterations
         salted_password = hashlib.pbkdf2_hmac(
-            _HASHES[change.mechanism], change.password, salt, iterations
+            MECHANISM_NUMBERS[change.mechanism].hash_name, change.password, salt, iterations
         )
         upsertions.append(
             {**fields, "iterations": iterations, "salt": salt, "salted_password": salted_password}
