@@ -83,7 +83,6 @@ async def describe_configs(
     :returns: resource name → configs by name, or the error
     :raises ClientError: no broker answers
     """
-
     described: dict[str, tuple[Config, ...] | ClientError] = {}
     for node_id, of_node in _by_node(resource_type, names).items():
         at = await _known_node(cluster, node_id)
@@ -155,11 +154,9 @@ async def share_group_config(cluster: Cluster, group_id: str, name: str) -> str 
         (ConfigType.GROUP, group_id, name),
         (ConfigType.BROKER, node_id, f"group.{name}"),
     ):
-        answer = (await describe_configs(cluster, kind, [resource], keys=[key]))[resource]
-        if not isinstance(answer, ClientError):
-            for config in answer:
-                if config.name == key and config.value:
-                    return config.value
+        values = await config_values(cluster, kind, [resource], key)
+        if values:
+            return values[resource]
     return None
 
 

@@ -7,7 +7,7 @@ import dataclasses
 import random
 import struct
 import typing
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache, partial
 from importlib import import_module
 from types import ModuleType
@@ -386,82 +386,66 @@ def message(kind: Any, fields: Mapping[str, Any]) -> Any:
     """Return a message of one of kio's classes.
 
     :param fields: name → value, with mappings for nested messages and iterables for arrays
+    :raises StringTooLong: a name or value does not fit into it
     """
     converters = _converters(kind)
-    return kind(
-        **{
-            name: value if value is None or name not in converters else converters[name](value)
-            for name, value in fields.items()
-        }
-    )
+    if not converters:
+        return kind(**fields)
+    values = dict(fields)
+    for name, convert in converters.items():
+        if values.get(name) is not None:
+            values[name] = convert(values[name])
+    return kind(**values)
 
 
 @cache
 def _converters(kind: Any) -> dict[str, Callable[[Any], Any]]:
-    """Return field → what makes its value, of the fields with arrays and nested messages."""
+    """Return field → what makes its value, of the fields with strings, arrays and messages."""
     hints = typing.get_type_hints(kind)
     converters: dict[str, Callable[[Any], Any]] = {}
     for field in dataclasses.fields(kind):
         nested, is_array = nested_type(hints[field.name])
+        make: Callable[[Any], Any] | None = None
         if nested is not None:
             make = partial(message, nested)
-            converters[field.name] = partial(_each, make) if is_array else make
-        elif is_array:
-            converters[field.name] = tuple
+        elif field.metadata.get("kafka_type") == "string":
+            make = _text
+        if is_array:
+            converters[field.name] = tuple if make is None else partial(_tuple, make)
+        elif make is not None:
+            converters[field.name] = make
     return converters
 
 
-def _each(make: Callable[[Any], Any], items: Iterable[Any]) -> tuple[Any, ...]:
+def _tuple(make: Callable[[Any], Any], items: Iterable[Any]) -> tuple[Any, ...]:
     return tuple(map(make, items))
+
+
+def _text(text: str) -> str:
+    """Return a name or value if the protocol can carry it: a writer would not refuse it."""
+    if len(text.encode()) > MAX_STRING_BYTES:
+        raise StringTooLong(
+            f"'{printable(text, _MAX_SHOWN_CHARS)}' is longer than {MAX_STRING_BYTES} bytes, "
+            f"the limit of a name or value in the Kafka protocol: give a shorter one"
+        )
+    return text
 
 
 def encode_request(payload: Any, correlation_id: int, client_id: str) -> bytes:
     """Return the frame of one of kio's requests, with its size.
 
-    :raises StringTooLong: a name or value does not fit into it
+    :raises StringTooLong: the client id is too long
     """
-    name = client_id.encode()
+    name = _text(client_id).encode()
     pieces = [b"", name]
     if payload.__header_schema__.__flexible__:
         pieces.append(b"\0")
-    try:
-        writer(payload.__class__)(pieces.append, payload)
-        size_bytes = sum(map(len, pieces)) + _HEADER.size - _INT.size
-        pieces[0] = _HEADER.pack(
-            size_bytes, payload.__api_key__, payload.__version__, correlation_id, len(name)
-        )
-    except (struct.error, ValueError):
-        _check_strings(client_id)
-        _check_strings(payload)
-        raise
-    if size_bytes > MAX_STRING_BYTES:
-        _check_strings(payload)
+    writer(payload.__class__)(pieces.append, payload)
+    size_bytes = sum(map(len, pieces)) + _HEADER.size - _INT.size
+    pieces[0] = _HEADER.pack(
+        size_bytes, payload.__api_key__, payload.__version__, correlation_id, len(name)
+    )
     return b"".join(pieces)
-
-
-def _check_strings(entity: Any) -> None:
-    """Check that a broker can read the strings of one of kio's entities.
-
-    :raises StringTooLong: one of them is longer than the protocol allows
-    """
-    for text in _strings(entity):
-        if len(text.encode()) > MAX_STRING_BYTES:
-            raise StringTooLong(
-                f"'{printable(text, _MAX_SHOWN_CHARS)}' is longer than {MAX_STRING_BYTES} bytes, "
-                f"the limit of a name or value in the Kafka protocol: give a shorter one"
-            )
-
-
-def _strings(value: Any) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, tuple):
-        if value and not isinstance(value[0], int):  # such as the offsets of a large request
-            for item in value:
-                yield from _strings(item)
-    elif dataclasses.is_dataclass(value):
-        for field in dataclasses.fields(value):
-            yield from _strings(getattr(value, field.name))
 
 
 def _decode(payload: Any, frame: memoryview) -> Any:
