@@ -40,25 +40,25 @@ if TYPE_CHECKING:
     from .worker.outcomes import Reject, Retry
 
 _HOMES = {
-    "App": ("headrace.worker.app", "App"),
-    "Broker": ("headrace.broker.embedded", "EmbeddedBroker"),
-    "ConfigError": ("headrace.broker.config.broker_config", "ConfigError"),
-    "CorruptLog": ("headrace.log.recovery", "CorruptLog"),
-    "Delivery": ("headrace.worker.delivery", "Delivery"),
-    "DirectoryInUse": ("headrace.log.directory_lock", "DirectoryInUse"),
-    "Record": ("headrace.client.records", "Record"),
-    "Reject": ("headrace.worker.outcomes", "Reject"),
-    "Retry": ("headrace.worker.outcomes", "Retry"),
-    "ShareConsumer": ("headrace.client.share.consumer", "ShareConsumer"),
-    "UnusableDirectory": ("headrace.log.directory_format", "UnusableDirectory"),
+    "App": "worker.app",
+    "ConfigError": "broker.config.broker_config",
+    "CorruptLog": "log.recovery",
+    "Delivery": "worker.delivery",
+    "DirectoryInUse": "log.directory_lock",
+    "EmbeddedBroker": "broker.embedded",
+    "Record": "client.records",
+    "Reject": "worker.outcomes",
+    "Retry": "worker.outcomes",
+    "ShareConsumer": "client.share.consumer",
+    "UnusableDirectory": "log.directory_format",
 }
 
 
 def __getattr__(name: str) -> Any:
     # Import the broker only on use: the Spark sources and the client do not need it.
-    if name in _HOMES:
+    home = "EmbeddedBroker" if name == "Broker" else name
+    if home in _HOMES:
         from importlib import import_module
 
-        module, attribute = _HOMES[name]
-        return getattr(import_module(module), attribute)
+        return getattr(import_module(f"{__name__}.{_HOMES[home]}"), home)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

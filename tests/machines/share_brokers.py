@@ -20,11 +20,11 @@ import pytest
 
 from headrace.client import connection as connections
 from headrace.client.errors import ConnectionFailed
+from headrace.client.messages import request_of
 from headrace.client.share import consumer, node
 from headrace.client.share.types import AcknowledgeType, AcquireMode
 from headrace.errors import ErrorCode
 from headrace.protocol import record_batch
-from headrace.protocol.message_types import request_type
 
 LOCK_MS = 3000
 DELIVERIES = 5
@@ -645,8 +645,8 @@ class Connection:
         return _messages(api, version or VERSIONS[api])
 
     async def ask(self, api: str, fields: Mapping[str, Any], *, timeout_ms: int = 30_000) -> Any:
-        kind = request_type(connections._SUPPORTED[api][0], VERSIONS[api])
-        return await self.request(connections.message(kind, fields), timeout_ms=timeout_ms)
+        request = request_of(connections._SUPPORTED[api][0], VERSIONS[api], fields)
+        return await self.request(request, timeout_ms=timeout_ms)
 
     async def request(self, payload: Any, *, timeout_ms: int = 30_000) -> Any:
         if not self.is_open:

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from kio.serial import entity_reader
 
-from headrace.client.connection import encode_request
+from headrace.client.messages import encode_request
 from headrace.errors import ErrorCode
 from headrace.handlers import APIS
 from headrace.protocol import sliced_reader

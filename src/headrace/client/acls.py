@@ -15,6 +15,26 @@ from .cluster import Cluster
 from .errors import ClientError, InvalidResponse, check_answer, refused
 
 EVERY_ACL = AclFilter()
+_FIELDS = (
+    "resource_type",
+    "resource_name",
+    "resource_pattern_type",
+    "principal",
+    "host",
+    "operation",
+    "permission_type",
+)
+"""kio's names of the fields of an :class:`Acl`, in their order."""
+_FILTER_FIELDS = (
+    "resource_type_filter",
+    "resource_name_filter",
+    "pattern_type_filter",
+    "principal_filter",
+    "host_filter",
+    "operation",
+    "permission_type",
+)
+"""The same of an :class:`AclFilter`."""
 _NEEDS_ALTER = "ALTER on the cluster"
 
 
@@ -35,18 +55,7 @@ async def create_acls(cluster: Cluster, acls: Sequence[Acl]) -> dict[Acl, Client
     :returns: ACL → None if it exists now, or the error
     :raises ClientError: no broker answers
     """
-    creations = [
-        {
-            "resource_type": acl.resource_type,
-            "resource_name": acl.name,
-            "resource_pattern_type": acl.pattern_type,
-            "principal": acl.principal,
-            "host": acl.host,
-            "operation": acl.operation,
-            "permission_type": acl.permission,
-        }
-        for acl in acls
-    ]
+    creations = [dict(zip(_FIELDS, acl, strict=True)) for acl in acls]
     response = await cluster.ask("create_acls", {"creations": creations})
     results = _as_many(response.results, acls)
     return {
@@ -95,15 +104,7 @@ def _acl(resource: Any, acl: Any) -> Acl:
 
 def _condition(acl_filter: AclFilter) -> dict[str, Any]:
     """Return the fields of a request for a filter."""
-    return {
-        "resource_type_filter": acl_filter.resource_type,
-        "resource_name_filter": acl_filter.name,
-        "pattern_type_filter": acl_filter.pattern_type,
-        "principal_filter": acl_filter.principal,
-        "host_filter": acl_filter.host,
-        "operation": acl_filter.operation,
-        "permission_type": acl_filter.permission,
-    }
+    return dict(zip(_FILTER_FIELDS, acl_filter, strict=True))
 
 
 def _as_many(results: Sequence[Any], keys: Sequence[Any]) -> Sequence[Any]:

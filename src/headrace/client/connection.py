@@ -3,24 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import random
 import struct
-import typing
-from collections.abc import Callable, Iterable, Mapping
-from functools import cache, partial
+from collections.abc import Mapping
 from importlib import import_module
 from types import ModuleType
 from typing import Any
 
-from kio.serial import entity_reader
-
 from headrace.errors import ErrorCode
-from headrace.log_lines import printable, shown
-from headrace.protocol.message_types import request_type, response_type
-from headrace.protocol.primitives import MAX_STRING_BYTES
-from headrace.protocol.skimmer import skimmer
-from headrace.protocol.writer import nested_type, writer
+from headrace.log_lines import shown
 
 from .diagnosis import (
     CERTIFICATE_SETTINGS,
@@ -33,17 +24,15 @@ from .errors import (
     ApiMissing,
     AuthenticationFailed,
     ConnectionFailed,
-    StringTooLong,
     check_answer,
     error_name,
 )
 from .frames import Frames
+from .messages import decode_response, encode_request, request_of
 from .response_names import IllegalTopicName, check_topic_names
 from .sasl import PLAINTEXT, Sasl, Security, begin, next_message
 
-_INT = struct.Struct(">i")
-_HEADER = struct.Struct(">ihhih")
-"""Size of the frame, API key, version, correlation id, length of the client id."""
+_CORRELATION_ID = struct.Struct(">i")
 _BEFORE_LOGIN = frozenset({17, 18, 36})
 """API keys of the requests that a broker serves before the login."""
 _RENEWAL = (0.85, 0.95)
@@ -54,8 +43,6 @@ at random, as in Kafka's Java clients, so that not all connections log in at onc
 _API_VERSIONS = 18, 3
 """The key and version of the request for the versions of all others."""
 _NO_FIELDS: Mapping[str, Any] = {}
-_MAX_SHOWN_CHARS = 40
-"""The length of the beginning of a string that an error text quotes."""
 
 _APIS = """\
     fetch                             1  12  18
@@ -226,7 +213,7 @@ class Connection:
         return await self.request(self._message(api, fields), timeout_ms=timeout_ms)
 
     def _message(self, api: str, fields: Mapping[str, Any]) -> Any:
-        return message(request_type(_SUPPORTED[api][0], self.version(api)), fields)
+        return request_of(_SUPPORTED[api][0], self.version(api), fields)
 
     async def request(self, payload: Any, *, timeout_ms: int = 30_000) -> Any:
         """Send one of kio's requests, and return its response.
@@ -286,10 +273,8 @@ class Connection:
         await self._frames.wait_closed()
 
     async def _negotiate(self, timeout_ms: int) -> None:
-        request = message(
-            request_type(*_API_VERSIONS),
-            {"client_software_name": "headrace", "client_software_version": "0"},
-        )
+        fields = {"client_software_name": "headrace", "client_software_version": "0"}
+        request = request_of(*_API_VERSIONS, fields)
         try:
             response = await self.request(request, timeout_ms=timeout_ms)
         except ConnectionFailed as error:
@@ -351,10 +336,10 @@ class Connection:
 
     def _receive(self, frame: memoryview) -> None:
         try:
-            (correlation_id,) = _INT.unpack_from(frame)
+            (correlation_id,) = _CORRELATION_ID.unpack_from(frame)
             payload, answer = self._waiting[correlation_id]
             if not answer.done():
-                response = _decode(payload, frame)
+                response = decode_response(payload, frame)
                 check_topic_names(payload, response)
                 answer.set_result(response)
             del self._waiting[correlation_id]
@@ -380,78 +365,3 @@ class Connection:
                     answer.set_exception(self._failure)
             self._waiting.clear()
         return self._failure
-
-
-def message(kind: Any, fields: Mapping[str, Any]) -> Any:
-    """Return a message of one of kio's classes.
-
-    :param fields: name → value, with mappings for nested messages and iterables for arrays
-    :raises StringTooLong: a name or value does not fit into it
-    """
-    converters = _converters(kind)
-    if not converters:
-        return kind(**fields)
-    values = dict(fields)
-    for name, convert in converters.items():
-        if values.get(name) is not None:
-            values[name] = convert(values[name])
-    return kind(**values)
-
-
-@cache
-def _converters(kind: Any) -> dict[str, Callable[[Any], Any]]:
-    """Return field → what makes its value, of the fields with strings, arrays and messages."""
-    hints = typing.get_type_hints(kind)
-    converters: dict[str, Callable[[Any], Any]] = {}
-    for field in dataclasses.fields(kind):
-        nested, is_array = nested_type(hints[field.name])
-        make: Callable[[Any], Any] | None = None
-        if nested is not None:
-            make = partial(message, nested)
-        elif field.metadata.get("kafka_type") == "string":
-            make = _text
-        if is_array:
-            converters[field.name] = tuple if make is None else partial(_tuple, make)
-        elif make is not None:
-            converters[field.name] = make
-    return converters
-
-
-def _tuple(make: Callable[[Any], Any], items: Iterable[Any]) -> tuple[Any, ...]:
-    return tuple(map(make, items))
-
-
-def _text(text: str) -> str:
-    """Return a name or value if the protocol can carry it: a writer would not refuse it."""
-    if len(text.encode()) > MAX_STRING_BYTES:
-        raise StringTooLong(
-            f"'{printable(text, _MAX_SHOWN_CHARS)}' is longer than {MAX_STRING_BYTES} bytes, "
-            f"the limit of a name or value in the Kafka protocol: give a shorter one"
-        )
-    return text
-
-
-def encode_request(payload: Any, correlation_id: int, client_id: str) -> bytes:
-    """Return the frame of one of kio's requests, with its size.
-
-    :raises StringTooLong: the client id is too long
-    """
-    name = _text(client_id).encode()
-    pieces = [b"", name]
-    if payload.__header_schema__.__flexible__:
-        pieces.append(b"\0")
-    writer(payload.__class__)(pieces.append, payload)
-    size_bytes = sum(map(len, pieces)) + _HEADER.size - _INT.size
-    pieces[0] = _HEADER.pack(
-        size_bytes, payload.__api_key__, payload.__version__, correlation_id, len(name)
-    )
-    return b"".join(pieces)
-
-
-def _decode(payload: Any, frame: memoryview) -> Any:
-    kind = response_type(payload.__api_key__, payload.__version__)
-    _, header_size = entity_reader(kind.__header_schema__)(frame, 0)
-    # kio would allocate what an array claims, and read a null array as None.
-    skimmer(kind)(frame, header_size, len(frame))
-    response, _ = entity_reader(kind)(frame, header_size)
-    return response

@@ -9,20 +9,19 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-import struct
 from contextlib import suppress
+from typing import Any
 
 from headrace.errors import ErrorCode
 
 from .errors import AuthenticationFailed, ClientError, ConnectionFailed, error_line
+from .messages import SIZE, decode_response, encode_request, request_of
 from .sasl import Security
 
 _PROBE_TIMEOUT_S = 5.0
 _MAX_ANSWER_BYTES = 1 << 20
-_CORRELATION_ID = 1
-_NO_MECHANISM = b"?"
-_API_VERSIONS = struct.pack(">hhih", 18, 0, _CORRELATION_ID, 0)
-_SASL_HANDSHAKE = struct.pack(">hhihh", 17, 1, _CORRELATION_ID, 0, 1) + _NO_MECHANISM
+_API_VERSIONS, _SASL_HANDSHAKE = (18, 0), (17, 1)
+"""Keys and versions of the requests that show what a broker speaks."""
 _HOSTNAME_MISMATCH, _ADDRESS_MISMATCH, _EXPIRED, _NOT_YET_VALID = 62, 64, 10, 9
 _UNKNOWN_AUTHORITY = frozenset((2, 18, 19, 20, 21, 27))
 """OpenSSL's codes for a chain that ends at no trusted certificate."""
@@ -109,40 +108,23 @@ async def mismatch(address: str, security: Security) -> AuthenticationFailed | N
                 return AuthenticationFailed(
                     f"{address} speaks TLS, and security.protocol is without: set it to {right}"
                 )
-            if security.tls is not None and await _ask(host, int(port), None, _API_VERSIONS):
+            if security.tls is not None and await _ask(host, int(port), None, *_API_VERSIONS):
                 right = "SASL_PLAINTEXT or PLAINTEXT" if security.sasl else "PLAINTEXT"
                 return AuthenticationFailed(
                     f"{address} does not speak TLS, and security.protocol asks for it: set it to "
                     f"{right}"
                 )
             if security.sasl is None:
-                answer = await _ask(host, int(port), security.tls, _SASL_HANDSHAKE)
-                return _login_required(address, security, answer)
-    except (OSError, TimeoutError, ValueError, struct.error):
-        pass
+                answer = await _ask(host, int(port), security.tls, *_SASL_HANDSHAKE, mechanism="?")
+                if answer and answer.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM:
+                    right = "SASL_PLAINTEXT" if security.tls is None else "SASL_SSL"
+                    return AuthenticationFailed(
+                        f"{address} requires a login: set security.protocol to {right}, and "
+                        f"sasl.mechanism to {' or '.join(answer.mechanisms)}"
+                    )
+    except Exception:  # the peer may be anything, and answer anything
+        return None
     return None
-
-
-def _login_required(address: str, security: Security, answer: bytes) -> AuthenticationFailed | None:
-    """Return the error of a client without a login if the broker requires one, else None.
-
-    :param answer: the response to SaslHandshake
-    """
-    if len(answer) < 10:
-        return None
-    code, count = struct.unpack_from(">hi", answer, 4)
-    if code != ErrorCode.UNSUPPORTED_SASL_MECHANISM:
-        return None
-    mechanisms, position = [], 10
-    for _ in range(count):
-        (size,) = struct.unpack_from(">h", answer, position)
-        mechanisms.append(answer[position + 2 : position + 2 + size].decode())
-        position += 2 + size
-    right = "SASL_PLAINTEXT" if security.tls is None else "SASL_SSL"
-    return AuthenticationFailed(
-        f"{address} requires a login: set security.protocol to {right}, and sasl.mechanism to "
-        f"{' or '.join(mechanisms)}"
-    )
 
 
 async def _speaks_tls(host: str, port: int) -> bool:
@@ -160,22 +142,23 @@ async def _speaks_tls(host: str, port: int) -> bool:
     return True
 
 
-async def _ask(host: str, port: int, tls: ssl.SSLContext | None, request: bytes) -> bytes:
+async def _ask(
+    host: str, port: int, tls: ssl.SSLContext | None, api_key: int, version: int, **fields: Any
+) -> Any:
     """Send one request on a connection of its own.
 
-    :returns: the response; empty if the broker closed the connection instead
+    :returns: the response; None if the broker closed the connection instead
     """
+    request = request_of(api_key, version, fields)
     reader, writer = await asyncio.open_connection(
         host, port, ssl=tls, server_hostname=host if tls else None
     )
     try:
-        writer.write(struct.pack(">i", len(request)) + request)
+        writer.write(encode_request(request, 1, ""))
         with suppress(asyncio.IncompleteReadError, ConnectionError):
-            (size,) = struct.unpack(">i", await reader.readexactly(4))
+            (size,) = SIZE.unpack(await reader.readexactly(SIZE.size))
             if 0 < size <= _MAX_ANSWER_BYTES:
-                answer = await reader.readexactly(size)
-                if answer[:4] == struct.pack(">i", _CORRELATION_ID):
-                    return answer
-        return b""
+                return decode_response(request, memoryview(await reader.readexactly(size)))
+        return None
     finally:
         writer.transport.abort()

@@ -13,14 +13,6 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 _MAX_TEXT_CHARS = 4000
-_AUTHORIZATION_FAILED = frozenset(
-    {
-        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-        ErrorCode.GROUP_AUTHORIZATION_FAILED,
-        ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
-        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-    }
-)
 
 _ADVICE: dict[int, str] = {
     ErrorCode.SECURITY_DISABLED: "set authorizer.class.name on the brokers",
@@ -136,7 +128,7 @@ def missing_permission(code: int, needs: str | None) -> str | None:
 
     :param needs: the permission, such as ``"READ on group 'g1'"``; None if it is unknown
     """
-    if needs is None or code not in _AUTHORIZATION_FAILED:
+    if needs is None or not error_name(code).endswith("_AUTHORIZATION_FAILED"):
         return None
     return f"the user needs the permission {needs}"
 

@@ -284,15 +284,13 @@ class TokenEndpoint:
         # HTTP takes a while to import.
         from http.client import HTTPException
         from urllib import request
-        from urllib.error import URLError
+        from urllib.error import HTTPError, URLError
 
-        class Unprocessed(request.HTTPErrorProcessor):
-            """Follows no redirects: credentials are sent to the configured address only."""
+        class NoRedirects(request.HTTPRedirectHandler):
+            """Sends credentials to the configured address only."""
 
-            def http_response(self, request: Any, response: Any) -> Any:
-                return response
-
-            https_response = http_response
+            def redirect_request(self, *_: Any) -> None:
+                return None
 
         form = {"grant_type": "client_credentials"}
         if self.scope:
@@ -300,10 +298,23 @@ class TokenEndpoint:
         credentials = base64.b64encode(f"{self.client_id}:{self.client_secret}".encode()).decode()
         headers = {"Authorization": f"Basic {credentials}", "Accept": "application/json"}
         asking = request.Request(self.url, urlencode(form).encode(), headers)
-        opener = request.build_opener(Unprocessed, request.HTTPSHandler(context=self.tls))
+        opener = request.build_opener(NoRedirects, request.HTTPSHandler(context=self.tls))
+        reason: object
         try:
             with opener.open(asking, timeout=ENDPOINT_TIMEOUT_S) as response:
-                status, answer = response.status, _read(response)
+                return _read(response)
+        except HTTPError as refusal:
+            reason = f"HTTP status {refusal.code}"
+            if refusal.code in _REFUSALS:
+                with suppress(
+                    OSError, HTTPException, ValueError, KeyError, TypeError, RecursionError
+                ):
+                    reason = str(json.loads(_read(refusal))["error"])
+                raise AuthenticationFailed(
+                    f"{self._place} refuses the client '{self.client_id}': {reason}: check "
+                    "sasl.oauthbearer.client.id, sasl.oauthbearer.client.secret and "
+                    "sasl.oauthbearer.scope"
+                ) from None
         except URLError as error:
             if isinstance(error.reason, ssl.SSLCertVerificationError):
                 raise AuthenticationFailed(
@@ -313,18 +324,6 @@ class TokenEndpoint:
             reason = getattr(error.reason, "strerror", None) or error.reason
         except (OSError, HTTPException, ValueError) as error:
             reason = error
-        else:
-            if 200 <= status < 300:
-                return answer
-            reason = f"HTTP status {status}"
-            if status in _REFUSALS:
-                with suppress(ValueError, KeyError, TypeError, RecursionError):
-                    reason = str(json.loads(answer)["error"])
-                raise AuthenticationFailed(
-                    f"{self._place} refuses the client '{self.client_id}': {reason}: check "
-                    "sasl.oauthbearer.client.id, sasl.oauthbearer.client.secret and "
-                    "sasl.oauthbearer.scope"
-                )
         raise ConnectionFailed(
             f"{self._place} does not answer with a token: {reason}: "
             "check sasl.oauthbearer.token.endpoint.url"

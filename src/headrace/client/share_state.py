@@ -62,11 +62,11 @@ class SharePartitionState:
 
     start_offset: int | None
     lag: int | None
-    spans: tuple[Span, ...] | None
-    end_offset: int | None
-    released_count: int | None
-    archived_count: int | None
-    late_count: int | None
+    spans: tuple[Span, ...] | None = None
+    end_offset: int | None = None
+    released_count: int | None = None
+    archived_count: int | None = None
+    late_count: int | None = None
     is_cut: bool = False
 
 
@@ -105,18 +105,21 @@ async def share_states(
 
 
 def _state(answer: Any, spans_limit: int) -> SharePartitionState:
-    end_offset = getattr(answer, "in_flight_end", -1)
+    start_offset = answer.start_offset if answer.start_offset >= 0 else None
     lag = getattr(answer, "lag", -1)
-    tells = end_offset >= 0
+    known_lag = lag if lag >= 0 else None
+    end_offset = getattr(answer, "in_flight_end", -1)
+    if end_offset < 0:  # the broker does not tell
+        return SharePartitionState(start_offset, known_lag)
     return SharePartitionState(
-        answer.start_offset if answer.start_offset >= 0 else None,
-        lag if lag >= 0 else None,
-        tuple(map(_span, answer.in_flight)) if tells else None,
-        end_offset if tells else None,
-        answer.released_count if tells else None,
-        answer.archived_count if tells else None,
-        answer.late_count if tells else None,
-        tells and len(answer.in_flight) >= spans_limit,
+        start_offset,
+        known_lag,
+        tuple(map(_span, answer.in_flight)),
+        end_offset,
+        answer.released_count,
+        answer.archived_count,
+        answer.late_count,
+        len(answer.in_flight) >= spans_limit,
     )
 
 

@@ -5,7 +5,7 @@ records.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
@@ -56,7 +56,7 @@ async def describe_topics(
     :returns: name → topic, or the error, by name
     :raises ClientError: no broker answers
     """
-    described: dict[str, TopicDescription | ClientError] = {}
+    answers: dict[str, Any] = {}
     partitions: dict[str, list[PartitionInfo]] = {}
     pending = sorted(set(names))
     cursor: tuple[str, int] | None = None
@@ -69,11 +69,8 @@ async def describe_topics(
         }
         response = await cluster.ask("describe_topic_partitions", fields)
         for topic in response.topics:
-            name = topic.name
-            described[name] = refused(
-                f"describing topic '{name}'", topic, f"DESCRIBE on topic '{name}'"
-            ) or TopicDescription(name, topic.topic_id, topic.is_internal)
-            partitions.setdefault(name, []).extend(map(_partition, topic.partitions))
+            answers[topic.name] = topic
+            partitions.setdefault(topic.name, []).extend(map(_partition, topic.partitions))
         if response.next_cursor is None:
             break
         after = (response.next_cursor.topic_name, response.next_cursor.partition_index)
@@ -82,10 +79,9 @@ async def describe_topics(
         cursor = after
         pending = [name for name in pending if name >= cursor[0]]
     return {
-        name: topic
-        if isinstance(topic, ClientError)
-        else replace(topic, partitions=tuple(partitions[name]))
-        for name, topic in described.items()
+        name: refused(f"describing topic '{name}'", topic, f"DESCRIBE on topic '{name}'")
+        or TopicDescription(name, topic.topic_id, topic.is_internal, tuple(partitions[name]))
+        for name, topic in answers.items()
     }
 
 
