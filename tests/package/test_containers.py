@@ -67,7 +67,7 @@ def test_the_image_runs_a_broker_and_asks_it_whether_it_answers() -> None:
 
 def test_the_image_has_the_extras_of_its_commands() -> None:
     (extras,) = re.findall(r"'/src\[([^]]*)\]'", (DEPLOY / "Dockerfile").read_text())
-    assert set(extras.split(",")) == {"security", "ui", "exporter", "keda"}
+    assert set(extras.split(",")) == {"security", "ui", "keda"}
 
 
 # The composition ----------------------------------------------------------------------------------

@@ -162,7 +162,6 @@ def test_the_first_worker_of_the_readme_prints_its_line_and_nothing_else(
     ("command", "package", "extra"),
     [
         ("ui", "jinja2", "ui"),
-        ("exporter", "prometheus_client", "exporter"),
         ("keda-scaler", "grpc", "keda"),
     ],
 )
