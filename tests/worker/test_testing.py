@@ -74,6 +74,20 @@ async def test_a_worker_processes_records() -> None:
         assert trial.sent(ship) == [{"number": 7}]
 
 
+def test_options_of_a_call_add_to_each_other() -> None:
+    app = App("127.0.0.1:1")
+
+    @app.task()
+    def wait(delay: int) -> None: ...
+
+    first = wait.options(key="k", headers=[("a", b"1")])
+    record = first.options(headers=[("b", b"2")])._record((), {"delay": 5, "expires": 60})
+    assert (record.key, record.value) == (b"k", b'{"delay":5}')  # the delay is the function's own
+    names = [name for name, _ in record.headers]
+    assert names == ["headrace-task", "headrace-envelope", "a", "b", "headrace-expires"]
+    assert wait._record((5,), {}).key is None
+
+
 def test_a_task_is_a_function() -> None:
     app, packed = App("127.0.0.1:1"), list[object]()
     pack, ship = with_tasks(app, packed)

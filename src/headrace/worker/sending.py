@@ -106,41 +106,44 @@ class Sender:
                 await ensure_topic(cluster, topic)
             self._topics.add(topic.name)
 
+    def ensure_topic_sync(self, topic: NewTopic) -> None:
+        """Do the same without asyncio."""
+        if topic.name not in self._topics:
+            self.run(self.ensure_topic(topic))
+
     async def send(self, records: Sequence[NewRecord]) -> list[Sent]:
         """Send records, and wait until the broker has written all.
 
         :raises ClientError: the first of the refusals, the other records may be written; or the app
             is closed
         """
-        loop = asyncio.get_running_loop()
-        done = asyncio.Event()
-        lock = threading.Lock()
-        results: list[Sent | SendFailed | None] = [None] * len(records)
-        left = len(records)
+        loop, done = asyncio.get_running_loop(), asyncio.Event()
 
-        def report(index: int, error: KafkaError | None, message: Message | None) -> None:
-            nonlocal left
-            topic = records[index].topic
-            if error is not None:
-                results[index] = SendFailed(topic, error)
-            elif message is not None:
-                results[index] = Sent(topic, message.partition() or 0, message.offset() or 0)
-            with lock:  # a record that is refused at once is reported by the sending thread
-                left -= 1
-                is_last = not left
-            if is_last:
-                with suppress(RuntimeError):  # the loop is closed: nobody waits
-                    loop.call_soon_threadsafe(done.set)
+        def tell() -> None:
+            with suppress(RuntimeError):  # the loop is closed: nobody waits
+                loop.call_soon_threadsafe(done.set)
 
-        for index, record in enumerate(records):
-            while not self._produce(record, partial(report, index)):
-                await asyncio.sleep(_QUEUE_FULL_PAUSE_S)
-        if records:
-            await done.wait()
-        for result in results:
-            if isinstance(result, SendFailed):
-                raise result
-        return results  # type: ignore[return-value]  # no failure is left
+        batch = self.begin(records, tell)
+        while not batch.produce(self._produce):
+            await asyncio.sleep(_QUEUE_FULL_PAUSE_S)
+        await done.wait()
+        return batch.sent()
+
+    def send_sync(self, records: Sequence[NewRecord]) -> list[Sent]:
+        """Do the same without asyncio."""
+        done = threading.Event()
+        batch = self.begin(records, done.set)
+        while not batch.produce(self._produce):
+            done.wait(_QUEUE_FULL_PAUSE_S)
+        done.wait()
+        return batch.sent()
+
+    def begin(self, records: Sequence[NewRecord], done: Callable[[], object]) -> _Batch:
+        """Return records that are sent together.
+
+        :param done: called when the fate of all is known, mostly by another thread
+        """
+        return _Batch(records, done)
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Do work of this sender from code without asyncio."""
@@ -203,3 +206,43 @@ class Sender:
         self._loop_thread.close()
         if producer is not None:
             producer.flush(_CLOSE_TIMEOUT_S)
+
+
+class _Batch:
+    """Records that are sent together, and what has become of them."""
+
+    def __init__(self, records: Sequence[NewRecord], done: Callable[[], object]) -> None:
+        self._records, self._done = records, done
+        self._results: list[Sent | SendFailed | None] = [None] * len(records)
+        self._produced = 0
+        self._left = len(records)
+        self._lock = threading.Lock()
+        if not records:
+            done()
+
+    def produce(self, produce: Callable[[NewRecord, Report], bool]) -> bool:
+        """Put records into the queue until it is full; return whether all are in it."""
+        for index in range(self._produced, len(self._records)):
+            if not produce(self._records[index], partial(self._report, index)):
+                return False
+            self._produced += 1
+        return True
+
+    def _report(self, index: int, error: KafkaError | None, message: Message | None) -> None:
+        topic = self._records[index].topic
+        if error is not None:
+            self._results[index] = SendFailed(topic, error)
+        elif message is not None:
+            self._results[index] = Sent(topic, message.partition() or 0, message.offset() or 0)
+        with self._lock:  # a record that is refused at once is reported by the sending thread
+            self._left -= 1
+            is_last = not self._left
+        if is_last:
+            self._done()
+
+    def sent(self) -> list[Sent]:
+        """:raises ClientError: a record was not written"""
+        for result in self._results:
+            if isinstance(result, SendFailed):
+                raise result
+        return self._results  # type: ignore[return-value]  # no failure is left

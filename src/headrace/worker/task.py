@@ -177,7 +177,9 @@ class Task(Generic[P, R]):
 
     def send_sync(self, *args: Any, **kwargs: Any) -> Sent:
         """Do the same from code without asyncio."""
-        return self.sender.run(self._send([self._record(args, kwargs)]))[0]
+        record = self._record(args, kwargs)
+        self.sender.ensure_topic_sync(self.new_topic)
+        return self.sender.send_sync([record])[0]
 
     async def send_many(self, calls: Iterable[Any]) -> list[Sent]:
         """Send many calls, each with one argument; faster than one by one.
@@ -195,7 +197,7 @@ class Task(Generic[P, R]):
         key: bytes | str | None = None,
         headers: Headers = (),
     ) -> Task[P, R]:
-        """Return this task, to send calls with these options.
+        """Return this task, to send calls with these options, beside those that it has.
 
         :param delay: not to be processed before so many seconds
         :param at: not to be processed before; without a time zone it is local time
@@ -204,10 +206,10 @@ class Task(Generic[P, R]):
         :param headers: further headers
         """
         task = copy(self)
-        task._key = key.encode() if isinstance(key, str) else key
-        task._headers = [
-            (name, value.encode() if isinstance(value, str) else value) for name, value in headers
-        ]
+        if key is not None:
+            task._key = key.encode() if isinstance(key, str) else key
+        encoded = ((name, v.encode() if isinstance(v, str) else v) for name, v in headers)
+        task._headers = [*self._headers, *encoded]
         if at is not None:
             task._headers.append((DUE_MS, b"%d" % ceil(at.timestamp() * 1000)))
         elif delay is not None:

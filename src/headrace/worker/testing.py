@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import defaultdict
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, nullcontext, suppress
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -103,6 +103,9 @@ class _InlineSender(Sender):
     async def ensure_topic(self, topic: NewTopic) -> None:
         pass
 
+    def send_sync(self, records: Sequence[NewRecord]) -> list[Sent]:
+        return self.run(self.send(records))
+
     async def send(self, records: Sequence[NewRecord]) -> list[Sent]:
         places = []
         for record in map(self._trial.note, records):
@@ -194,7 +197,7 @@ class _NotingSender(Sender):
         super().__init__(lambda: trial.conf)
         self._trial = trial
 
-    async def send(self, records: Sequence[NewRecord]) -> list[Sent]:
+    def begin(self, records: Sequence[NewRecord], done: Callable[[], object]) -> Any:
         queues = {task.dead_letters: task for task in self._trial.tasks}
         for new in records:
             if (task := queues.get(new.topic)) is None:
@@ -204,7 +207,7 @@ class _NotingSender(Sender):
             reason = headers[dead_letters.MESSAGE].decode()
             attempts = int(headers[dead_letters.ATTEMPT])
             self._trial.note_letter(task, _record(new, 0), reason, attempts)
-        return await super().send(records)
+        return super().begin(records, done)
 
 
 def _record(new: NewRecord, offset: int) -> Record:
