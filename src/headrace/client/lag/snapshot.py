@@ -346,12 +346,12 @@ async def measure(
     for group in groups:
         for key, lag in group.partitions.items():
             lag.end_offset, lag.last_stable_offset = end.get(key), stable.get(key)
-            if lag.end_offset is not None and (lag.position or 0) < lag.end_offset:
+            if _is_behind(lag):
                 behind.add(key)
     start = await leaders.offsets(behind, EARLIEST) if behind else {}
     for group in groups:
         for key, lag in group.partitions.items():
-            if lag.end_offset is not None and (lag.position or 0) < lag.end_offset:
+            if _is_behind(lag):
                 lag.log_start_offset = start.get(key)
             _count(lag, group.type == SHARE, query)
     if query.time_lag:
@@ -366,6 +366,11 @@ async def measure(
         )
         for group in groups
     ]
+
+
+def _is_behind(lag: PartitionLag) -> bool:
+    """Return whether there may be something to finish; also of a group without a position."""
+    return lag.end_offset is not None and (lag.position is None or lag.position < lag.end_offset)
 
 
 def _count(lag: PartitionLag, is_share: bool, query: LagQuery) -> None:
