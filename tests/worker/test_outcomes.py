@@ -19,7 +19,7 @@ from headrace.worker.copies import letter, origin_of, written_again
 from headrace.worker.endings import Endings
 from headrace.worker.outcomes import ACCEPTED, Ending, Outcome, TimedOut, Undecodable, decide
 from headrace.worker.runner import Runner
-from headrace.worker.sending import SendFailed
+from headrace.worker.sending import NewRecord, Report, Sender, SendFailed
 from tests.support import story
 
 Headers = tuple[tuple[str, bytes | None], ...]
@@ -264,3 +264,19 @@ def test_a_refused_record_says_which_permission_is_missing() -> None:
     needs = "the user needs the permission WRITE on topic 'dlq.pack'"
     assert str(SendFailed("dlq.pack", refused)).endswith(needs)
     assert needs not in str(SendFailed("dlq.pack", KafkaError(KafkaError.MSG_SIZE_TOO_LARGE)))
+
+
+def test_a_report_that_comes_when_its_event_loop_is_closed_ends_no_thread(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    reports: list[Report] = []
+    monkeypatch.setattr(Sender, "_produce", lambda _, new, report: reports.append(report) or True)
+
+    async def cancelled() -> None:
+        sending = asyncio.create_task(Sender(dict).send([NewRecord("t", b"v")]))
+        while not reports:
+            await asyncio.sleep(0)
+        sending.cancel()
+
+    asyncio.run(cancelled())
+    reports[0](None, None)  # as the thread that takes the reports calls it

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 from dataclasses import dataclass
 from datetime import datetime
@@ -179,3 +180,30 @@ def test_an_odd_exception_of_a_validator_says_that_the_record_does_not_decode(te
     assert 0 < len(str(caught.value)) < 1000
     with pytest.raises(Undecodable):
         Value(Signature(pack)).decode(record(json.dumps({"text": text}).encode()))
+
+
+collecting: list[bool] = []
+
+
+class Looking(pydantic.BaseModel):
+    text: str
+
+    @pydantic.field_validator("text")
+    @classmethod
+    def check(cls, text: str) -> str:
+        collecting.append(gc.isenabled())
+        if text.endswith("!"):
+            raise ValueError("no")
+        return text
+
+
+def test_collections_wait_until_a_large_value_is_decoded() -> None:
+    def pack(label: Looking) -> None: ...
+
+    decode = Value(Signature(pack)).decode
+    for text in ("short", "x" * 2_000_000):
+        decode(record(json.dumps({"text": text}).encode()))
+    with pytest.raises(Undecodable):
+        decode(record(json.dumps({"text": "x" * 2_000_000 + "!"}).encode()))
+    assert collecting == [True, False, False]
+    assert gc.isenabled()

@@ -250,7 +250,8 @@ class Runner:
         )
 
     def _holder(self, record: Record) -> ShareConsumer:
-        return self._consumers[record.topic == self.task.later]
+        own, later = self._consumers
+        return later if record.topic == self.task.later else own
 
     def _lose(self, records: list[Record]) -> None:
         lost = set(map(id, records))
