@@ -54,7 +54,7 @@ def groups(lines: list[str]) -> list[str]:
         ("s", [">group-00", "group-01", "group-02", "group-03", "group-04"]),
         ("a", [">group-49", "group-47", "group-45", "group-43", "group-41"]),
         ("/P-0", [">group-09", "group-08", "group-07", "group-06", "group-05"]),
-        ("/09\x7f\r", [">group-09", "group-08", "group-07", "group-06", "group-05"]),
+        ("/09\x7f\r", [">group-40", "group-30", "group-20", "group-10", "group-09"]),
         ("/qqq\x1b", [">group-49", "group-48", "group-47", "group-46", "group-45"]),
         ("/nothing\r\r", []),
     ],

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -197,25 +196,20 @@ def test_where_a_group_may_go(
     assert offset["committed_offset"] == 4
 
 
-def test_groups_are_reset(
-    groups: Groups, topic: str, billing: str, packers: str, tmp_path: Path
-) -> None:
-    saved = tmp_path / "saved"
-    saved.write_text(json.dumps(shown(groups, "offsets", billing)))
+def test_groups_are_reset(groups: Groups, topic: str, billing: str, packers: str) -> None:
     for group_id in (billing, packers):
         rows = groups("reset", group_id, "--topic", topic, "--to", "2")
         assert new_offsets(rows) == {0: 2, 1: 0}, "the nearest in the log"
         rows = groups("reset", group_id, "--all-topics", "--shift", "5")
         assert new_offsets(rows) == {0: 7, 1: 0}
         assert [row["lag"] for row in shown(groups, "offsets", group_id)] == [3, 0]
-    assert new_offsets(groups("reset", billing, "--from-file", str(saved))) == {0: 4}
     new = unique("new")
     groups("reset", new, "--topic", topic, "--to", "earliest", "--type", "share")
     assert [row["group_type"] for row in shown(groups, "describe", new)] == ["share"]
 
 
 def test_what_is_not_reset(
-    refused: Callable[..., str], topic: str, busy: str, billing: str, tmp_path: Path
+    refused: Callable[..., str], topic: str, busy: str, billing: str
 ) -> None:
     words = ("--to", "earliest", "--topic")
     assert "has members (1): stop them" in refused("reset", busy, *words, topic)
@@ -227,12 +221,6 @@ def test_what_is_not_reset(
     assert "There is no terminal to ask" in refused("reset", billing, *words, topic, status=2)
     assert "say which topics" in refused("reset", billing, "--to", "latest", status=2)
     assert "nor earliest, latest or" in refused("reset", billing, *words[:1], "soon", status=2)
-    file = tmp_path / "file"
-    for text in ("", "{}", "[[]]", '{"topic": "t", "partition": -1, "offset": 1}', "[" * 9999):
-        file.write_text(text)
-        said = refused("reset", billing, "--from-file", str(file), status=2)
-        assert "has no offsets of group" in said or "is not JSON with topic" in said, text
-    assert "cannot read" in refused("reset", billing, "--from-file", "/no/such", status=2)
 
 
 def test_offsets_are_deleted(

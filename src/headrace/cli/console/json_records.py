@@ -91,12 +91,7 @@ def read_record(line: bytes, *, keep_partitions: bool) -> NewRecord | None:
 def _record(text: str, keep_partitions: bool) -> NewRecord:
     advice = "to send the line itself as the value, leave out --json"
     try:
-        fields = json.loads(
-            text,
-            object_pairs_hook=_without_duplicates,
-            parse_constant=_no_number,
-            parse_float=_finite,
-        )
+        fields = json.loads(text, parse_constant=_no_number, parse_float=_finite)
     except json.JSONDecodeError as error:
         raise MalformedLine(f"not JSON: {error.msg} at character {error.pos + 1}") from None
     except MalformedLine:
@@ -121,15 +116,6 @@ def _record(text: str, keep_partitions: bool) -> NewRecord:
         _number(fields, "partition", 2**31) if keep_partitions else None,
         None if timestamp_ms == -1 else timestamp_ms,  # Kafka's for none
     )
-
-
-def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    fields = dict(pairs)
-    if len(fields) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise MalformedLine(f"the field {_shown(twice)} occurs twice in an object: leave one out")
-    return fields
 
 
 def _no_number(text: str) -> None:

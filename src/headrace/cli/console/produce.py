@@ -5,14 +5,14 @@ from __future__ import annotations
 import signal
 import sys
 from argparse import ArgumentTypeError, Namespace
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from functools import partial
+from itertools import count
 from pathlib import Path
-from types import FrameType
 from typing import IO, TYPE_CHECKING, Any
 
 from headrace.cli.client_options import client_config
+from headrace.cli.clients import errors
 from headrace.cli.errors import BadUsage, Failure, one_line_error
 from headrace.cli.librdkafka import (
     LIBRDKAFKA_OPTIONS,
@@ -21,18 +21,17 @@ from headrace.cli.librdkafka import (
     reason,
 )
 from headrace.cli.nouns import Lazy, arg, command, one_of, switch
+from headrace.cli.output import signals_handled
 from headrace.times import time_ms
 
-from .json_records import Headers, MalformedLine, NewRecord, read_record
+from .json_records import MalformedLine, NewRecord, read_record
 from .output import unescaped
 
 if TYPE_CHECKING:
     import confluent_kafka
     from confluent_kafka import KafkaError, Message
-
-    from headrace.client import errors
 else:
-    confluent_kafka, errors = map(Lazy, ("confluent_kafka", "headrace.client.errors"))
+    confluent_kafka = Lazy("confluent_kafka")
 
 _DELIVERY_TIMEOUT_MS = 60_000
 _WAIT_S = 0.1
@@ -132,30 +131,14 @@ def run(options: Namespace) -> int:
             )
         except confluent_kafka.KafkaException as error:
             raise BadUsage(errors.error_line(error)) from error
-        return Sender(options, producer).run(sources, _parser(options))
-
-
-def _parser(options: Namespace) -> Callable[[bytes], NewRecord | None]:
-    if options.json:
-        return partial(read_record, keep_partitions=options.keep_partitions)
-    separator = options.key_separator
-
-    def parse(line: bytes) -> NewRecord:
-        if separator is None:
-            return NewRecord(None, line, [])
-        key, separated, value = line.partition(separator)
-        if not separated:
-            raise MalformedLine("it has no key separator")
-        return NewRecord(key, value, [])
-
-    return parse
+        return Sender(options, producer).run(sources)
 
 
 Source = tuple[str, Iterator[bytes]]
 """The name of an input, for error texts, and its lines."""
 
 
-def _pieces(file: IO[bytes], *, whole: bool) -> Iterator[bytes]:
+def _lines(file: IO[bytes], *, whole: bool) -> Iterator[bytes]:
     """Yield each line of a file without its end, or the whole content."""
     if whole:
         yield file.read()
@@ -170,10 +153,10 @@ def _sources(options: Namespace, opened: ExitStack) -> list[Source]:
     :raises BadUsage: one cannot be read
     """
     if not options.files:
-        return [("stdin", _pieces(sys.stdin.buffer, whole=False))]
+        return [("stdin", _lines(sys.stdin.buffer, whole=False))]
     try:
         return [
-            (str(path), _pieces(opened.enter_context(path.open("rb")), whole=options.whole))
+            (str(path), _lines(opened.enter_context(path.open("rb")), whole=options.whole))
             for path in options.files
         ]
     except OSError as error:
@@ -181,123 +164,107 @@ def _sources(options: Namespace, opened: ExitStack) -> list[Source]:
 
 
 class Sender:
-    """One run of the command.
-
-    :ivar sent: number of records passed to librdkafka
-    :ivar acknowledged: number of records that the broker has stored
-    """
+    """One run of the command: counts the records that librdkafka took, and that brokers stored."""
 
     def __init__(self, options: Namespace, producer: Any) -> None:
-        self._topic = options.topic
+        self._options = options
         self._producer = producer
-        self._key = None if options.key is None else options.key.encode()
-        self._headers: Headers = options.headers
-        self._partition: int | None = options.partition
-        self._timestamp_ms: int | None = options.timestamp
-        self.sent = 0
-        self.acknowledged = 0
+        self._sent = self._acknowledged = 0
         self._refused: KafkaError | None = None
-        self._interrupted = False
-        self._is_reading = False
+        self._interrupted = self._is_reading = False
 
-    def run(self, sources: Sequence[Source], parse: Callable[[bytes], NewRecord | None]) -> int:
+    def run(self, sources: Sequence[Source]) -> int:
         """Send all records, and wait until they are acknowledged.
 
         :returns: the exit status
         :raises Failure: a line is malformed, or a record was refused
         """
-        before = signal.signal(signal.SIGINT, self._interrupt)
         problem: Failure | None = None
-        try:
+        with signals_handled(self._interrupt, signal.SIGINT):
             try:
-                for name, pieces in sources:
-                    self._send_all(name, pieces, parse)
+                for name, lines in sources:
+                    self._send_all(name, lines)
             except KeyboardInterrupt:
-                self._interrupted = True
+                pass
             except Failure as failure:
                 problem = failure
             while self._producer.flush(_WAIT_S):
                 if self._refused is not None:
                     self._producer.purge()
-        finally:
-            signal.signal(signal.SIGINT, before)
-        if self._refused is not None and problem is None:
-            problem = self._refusal()
-        done, lost = self.acknowledged, self.sent - self.acknowledged
-        count = "1 record was acknowledged" if done == 1 else f"{done} records were acknowledged"
+        if self._refused is not None:
+            why = reason(self._refused, f"WRITE on topic '{self._options.topic}'")
+            text = f"a record for topic '{self._options.topic}' was refused: {why}"
+            problem = problem or Failure(text)
+        done, lost = self._acknowledged, self._sent - self._acknowledged
+        stored = "1 record was acknowledged" if done == 1 else f"{done} records were acknowledged"
         if problem is not None or lost:
-            raise Failure(f"{problem or f'{lost} records were not acknowledged'}; {count}")
-        if self._interrupted:
-            print(f"headrace produce: interrupted; {count}", file=sys.stderr)
-            return 130
-        print(count, file=sys.stderr)
-        return 0
+            raise Failure(f"{problem or f'{lost} records were not acknowledged'}; {stored}")
+        interrupted = "headrace produce: interrupted; " if self._interrupted else ""
+        print(f"{interrupted}{stored}", file=sys.stderr)
+        return 130 if self._interrupted else 0
 
-    def _interrupt(self, number: int, frame: FrameType | None) -> None:
+    def _interrupt(self, *_: object) -> None:
         # An exception in a callback of librdkafka would be lost.
         self._interrupted = True
         if self._is_reading:
             raise KeyboardInterrupt
 
-    def _send_all(
-        self,
-        name: str,
-        pieces: Iterator[bytes],
-        parse: Callable[[bytes], NewRecord | None],
-    ) -> None:
-        number = 0
-        while not self._interrupted and (piece := self._next(name, pieces)) is not None:
-            number += 1
+    def _send_all(self, name: str, lines: Iterator[bytes]) -> None:
+        for number in count(1):
+            if self._interrupted or self._refused is not None:
+                return
+            self._is_reading = True
             try:
-                record = parse(piece)
+                line = next(lines, None)
+            except OSError as error:
+                raise Failure(f"cannot read {name}: {one_line_error(error)}") from error
+            finally:
+                self._is_reading = False
+            if line is None:
+                return
+            try:
+                record = self._record(line)
                 if record is not None:
                     self._send(record)
             except (MalformedLine, confluent_kafka.KafkaException) as error:
                 why = errors.error_line(error)
                 raise Failure(f"line {number} of {name}: {why}") from error
             self._producer.poll(0)
-            self._raise_refused()
 
-    def _next(self, name: str, pieces: Iterator[bytes]) -> bytes | None:
-        self._is_reading = True
-        try:
-            return next(pieces, None)
-        except OSError as error:
-            raise Failure(f"cannot read {name}: {one_line_error(error)}") from error
-        finally:
-            self._is_reading = False
+    def _record(self, line: bytes) -> NewRecord | None:
+        options = self._options
+        if options.json:
+            return read_record(line, keep_partitions=options.keep_partitions)
+        if options.key_separator is None:
+            return NewRecord(None, line, [])
+        key, separated, value = line.partition(options.key_separator)
+        if not separated:
+            raise MalformedLine("it has no key separator")
+        return NewRecord(key, value, [])
 
     def _send(self, record: NewRecord) -> None:
-        partition = record.partition if self._partition is None else self._partition
-        timestamp_ms = record.timestamp_ms if self._timestamp_ms is None else self._timestamp_ms
-        more: dict[str, Any] = {"partition": partition, "timestamp": timestamp_ms}
-        while not self._interrupted:
+        options = self._options
+        key = record.key if options.key is None else options.key.encode()
+        partition = record.partition if options.partition is None else options.partition
+        timestamp_ms = record.timestamp_ms if options.timestamp is None else options.timestamp
+        more = {"partition": partition, "timestamp": timestamp_ms}
+        while not self._interrupted and self._refused is None:
             try:
                 self._producer.produce(
-                    self._topic,
+                    options.topic,
                     record.value,
-                    record.key if self._key is None else self._key,
-                    headers=[*record.headers, *self._headers],
+                    key,
+                    headers=[*record.headers, *options.headers],
                     on_delivery=self._delivered,
                     **{name: value for name, value in more.items() if value is not None},
                 )
-                self.sent += 1
+                self._sent += 1
                 return
             except BufferError:  # the queue is full: wait for deliveries
                 self._producer.poll(_WAIT_S)
-                self._raise_refused()
 
     def _delivered(self, error: KafkaError | None, _: Message) -> None:
         if error is None:
-            self.acknowledged += 1
+            self._acknowledged += 1
         elif self._refused is None and error.code() != confluent_kafka.KafkaError._PURGE_QUEUE:
             self._refused = error
-
-    def _refusal(self) -> Failure:
-        assert self._refused is not None
-        why = reason(self._refused, f"WRITE on topic '{self._topic}'")
-        return Failure(f"a record for topic '{self._topic}' was refused: {why}")
-
-    def _raise_refused(self) -> None:
-        if self._refused is not None:
-            raise self._refusal()

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 from headrace.cli.clients import Cluster, errors, groups, offsets
 from headrace.cli.errors import BadUsage, Failure
 from headrace.cli.nouns import DRY_RUN, YES, arg, one_of, repeatable, switch
-from headrace.cli.options import MAX_PARTITION, topic_and_partitions
+from headrace.cli.options import topic_and_partitions
 from headrace.cli.output import Output
 from headrace.cli.tables import one_line
 from headrace.positions import LATEST, Position, position
@@ -21,8 +19,6 @@ from .verbs import NOUN
 Scope = Sequence[tuple[str, tuple[int, ...] | None]]
 """Topics, each with the numbers of partitions, or None for all."""
 Offsets = dict[TopicPartition, int]
-_SAVED = ("new_offset", "start_offset", "committed_offset", "offset")
-"""The fields of a file that may have the offset; the first that is not null counts."""
 _ATTEMPTS = 3
 """How often to ask for the leader of a partition; that of a deleted topic has none."""
 _GROUP = arg("group_id", metavar="GROUP", help="id of the group")
@@ -44,12 +40,6 @@ _GROUP = arg("group_id", metavar="GROUP", help="id of the group")
             "yesterday or 2026-11-20T08:00:00+01:00: the first record from then on, or the end",
         ),
         arg("--shift", type=int, metavar="N", help="forward by N records; backward if negative"),
-        arg(
-            "--from-file",
-            type=Path,
-            metavar="FILE",
-            help="to the offsets of a file that reset or offsets has printed with -o json or jsonl",
-        ),
         required=True,
     ),
     repeatable(
@@ -65,8 +55,7 @@ _GROUP = arg("group_id", metavar="GROUP", help="id of the group")
     YES,
     examples="headrace groups reset billing --topic orders --to earliest --dry-run\n"
     "headrace groups reset packers --topic orders:0,3 --to -1h\n"
-    "headrace groups reset billing --all-topics --shift -100\n"
-    "headrace groups reset billing --from-file saved",
+    "headrace groups reset billing --all-topics --shift -100",
 )
 async def reset(
     cluster: Cluster,
@@ -75,7 +64,6 @@ async def reset(
     group_id: str,
     to: Position | None,
     shift: int | None,
-    from_file: Path | None,
     topics: Scope,
     all_topics: bool,
     type: str | None,
@@ -84,25 +72,24 @@ async def reset(
 
     :raises Failure: the group has members, or some offsets are not set
     """
-    saved = None if from_file is None else _saved(from_file, group_id)
-    if (saved is None) != bool(topics or all_topics):
-        raise BadUsage("say which topics: --topic or --all-topics; not beside --from-file")
+    if not topics and not all_topics:
+        raise BadUsage("say which topics: --topic or --all-topics")
     is_share = await _is_share(cluster, group_id, type, may_have_members=False)
     current = await _current(cluster, group_id, is_share)
-    partitions = set(saved or ())
+    partitions: set[TopicPartition] = set()
     if all_topics and is_share:
         topics = [*topics, *((topic, None) for topic in {topic for topic, _ in current})]
     elif all_topics:
         partitions.update(current)
     partitions |= await _existing(cluster, topics)
     problems: list[str] = []
-    if saved is None and shift is not None:
+    targets = dict.fromkeys(partitions, to or LATEST)
+    if shift is not None:
         without = partitions - current.keys()
         problems += (f"the group has no offset in {_name(key)} to shift" for key in sorted(without))
-        saved = {key: max(0, current[key] + shift) for key in partitions - without}
-    targets = dict.fromkeys(partitions, to or LATEST)
-    if saved is not None:
-        targets = {key: Position(offset) for key, offset in saved.items()}
+        targets = {
+            key: Position(max(0, current[key] + shift)) for key in partitions & current.keys()
+        }
     plan = await _plan(cluster, targets, problems)
     alter = offsets.alter_share_offsets if is_share else offsets.commit_offsets
     await output.change(
@@ -125,35 +112,6 @@ async def reset(
 
 def _name(key: TopicPartition) -> str:
     return f"{key[0]}-{key[1]}"
-
-
-def _saved(file: Path, group_id: str) -> Offsets:
-    """Read the offsets of a group from a file of JSON, an array or an object a line.
-
-    :raises BadUsage: there are none
-    """
-    saved: Offsets = {}
-    try:
-        text = file.read_text(encoding="utf-8")
-        lines = [text] if text.lstrip().startswith("[") else text.splitlines()
-        parsed = [json.loads(line) for line in lines if line.strip()]
-        for row in parsed[0] if parsed and isinstance(parsed[0], list) else parsed:
-            offset = next((row[field] for field in _SAVED if row.get(field) is not None), None)
-            if offset is not None and row.get("group_id", group_id) == group_id:
-                key = (str(row["topic"]), int(row["partition"]))
-                if not 0 <= key[1] <= MAX_PARTITION:
-                    raise ValueError
-                saved[key] = int(offset)
-    except OSError as error:
-        raise BadUsage(f"cannot read {file}: {error.strerror}") from error
-    except (AttributeError, KeyError, RecursionError, TypeError, ValueError):
-        raise BadUsage(
-            f"{file} is not JSON with topic, partition and offset, as headrace groups offsets "
-            "prints it with -o jsonl"
-        ) from None
-    if not saved:
-        raise BadUsage(f"{file} has no offsets of group '{group_id}'")
-    return saved
 
 
 async def _is_share(
