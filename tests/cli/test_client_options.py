@@ -13,7 +13,7 @@ from headrace.cli.client_options import (
     client_options,
     must_answer,
 )
-from headrace.cli.errors import BadUsage, Failure
+from headrace.cli.errors import BadUsage
 from headrace.cli.main import main
 from headrace.client.errors import ConnectionFailed
 
@@ -83,8 +83,7 @@ def test_a_host_that_is_not_there_is_said_without_a_number(monkeypatch: pytest.M
 
     monkeypatch.setattr("socket.getaddrinfo", no_host)
     complaint = "no broker answers at nowhere:1: Name or service not known"
-    configs: list[dict[str, str]] = [{}, {"ssl.engine.location": "/e"}]  # the other is librdkafka's
-    for config in configs:
-        with pytest.raises((Failure, ConnectionFailed)) as raised:
-            must_answer({"bootstrap.servers": "nowhere:1", **config})
-        assert str(raised.value) == complaint
+    with pytest.raises(ConnectionFailed) as raised:
+        must_answer({"bootstrap.servers": "nowhere:1"})
+    assert str(raised.value) == complaint
+    must_answer({"bootstrap.servers": "nowhere:1", "ssl.engine.location": "/e"})  # librdkafka's

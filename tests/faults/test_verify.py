@@ -85,7 +85,7 @@ def test_any_flipped_bit_of_a_batch_is_found(server):
     done = verify(server.data_dir, "--topic", "orders", "-o", "json")
     assert done.returncode == 1
     (problem,) = json.loads(done.stdout)["problems"]
-    assert (problem["file"], problem["position"]) == (str(path), position)
+    assert (problem["path"], problem["position"]) == (str(path), position)
     assert str(path) in verify(server.data_dir).stdout
 
 
@@ -98,9 +98,9 @@ def test_a_file_that_cannot_be_read_hides_no_damage_of_others(server):
     done = verify(server.data_dir, "-o", "json")
     assert done.returncode == 1, done.stderr
     first, second = json.loads(done.stdout)["problems"]
-    assert (first["file"], first["position"], first["offset"]) == (str(unreadable), 0, 0)
+    assert (first["path"], first["position"], first["first_offset"]) == (str(unreadable), 0, 0)
     assert first["problem"].endswith("it cannot be read: Is a directory")
-    assert second["file"] == str(log_of(server, 1))
+    assert second["path"] == str(log_of(server, 1))
 
 
 def test_a_file_that_a_recovery_has_kept_is_named(server):

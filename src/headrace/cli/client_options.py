@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import os
-import socket
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from .contexts import read_contexts
-from .errors import BadUsage, Failure
+from .errors import BadUsage
 from .options import DEFAULT_LISTEN, positive_seconds, properties_file
 
 _CONNECT_TIMEOUT_S = 10.0
@@ -145,30 +144,12 @@ def must_answer(config: Mapping[str, str]) -> None:
     from headrace.client.errors import UnsupportedSetting
 
     try:
-        servers = parse_bootstrap(config["bootstrap.servers"])
+        parse_bootstrap(config["bootstrap.servers"])
     except ValueError as error:
         raise BadUsage(str(error)) from error
     try:
         read = read_config(config)
-    except UnsupportedSetting:
-        _must_listen(servers)  # librdkafka may support it
+    except UnsupportedSetting:  # librdkafka may support it
         return
     connect_timeout_ms = min(read.connect_timeout_ms, int(_CONNECT_TIMEOUT_S * 1000))
     asyncio.run(check_access(replace(read, connect_timeout_ms=connect_timeout_ms)))
-
-
-def _must_listen(servers: Sequence[tuple[str, int]]) -> None:
-    """Check that a bootstrap server accepts connections.
-
-    :raises Failure: none does
-    """
-    from headrace.client.errors import error_line
-
-    problems = []
-    for host, port in servers:
-        try:
-            socket.create_connection((host, port), _CONNECT_TIMEOUT_S).close()
-            return
-        except OSError as error:
-            problems.append(f"no broker answers at {host}:{port}: {error_line(error)}")
-    raise Failure("; ".join(problems))

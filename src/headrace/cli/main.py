@@ -10,7 +10,7 @@ import os
 import re
 import sys
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NoReturn
 
 from headrace import __version__
@@ -101,19 +101,10 @@ def parsed(name: str, command: Verb, arguments: Sequence[str]) -> Namespace:
     parser = _Parser(f"headrace {name}")
     command.declare(parser)
     options = parser.parse_intermixed_args(arguments)
-    for text in _texts(list(vars(options).values())):
-        if not _is_utf8(text) and not os.path.lexists(text):
-            parser.error(f"{text!a} is not UTF-8")  # librdkafka would crash
+    for word in arguments:
+        if not _is_utf8(word) and not os.path.lexists(word):
+            parser.error(f"{word!a} is not UTF-8")  # librdkafka would crash
     return options
-
-
-def _texts(value: object) -> Iterator[str]:
-    """Yield the strings of an option's value, such as the name and value of each NAME=VALUE."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, (list, tuple)):
-        for item in value:
-            yield from _texts(item)
 
 
 def _is_utf8(argument: str) -> bool:

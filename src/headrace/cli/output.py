@@ -161,7 +161,7 @@ _COLORS = {
     **dict.fromkeys(("Empty", "NotReady", "waiting"), _DIM),
     **dict.fromkeys(("Dead", "never", "refused", "open", "stuck"), _RED),
     **dict.fromkeys(
-        ("PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling", "half-open"),
+        ("PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling", "probing"),
         _YELLOW,
     ),
 }

@@ -124,9 +124,8 @@ class _Top:
         self._work.begin(time.monotonic())
         seen = await self._watch.snapshot(self._work.add)
         warnings += await self._work.end()
-        self._browser.extras = {
-            group.group_id: _extras(group, self._work, tasks) for group in seen.groups
-        }
+        names = [group.group_id for group in seen.groups]
+        self._browser.extras = {name: _extras(name, self._work, tasks) for name in names}
         await self._look_into(self._browser.chosen)
         return replace(seen, warnings=[*seen.warnings, *warnings])
 
@@ -279,25 +278,20 @@ async def _tasks(workers: WorkerWatch) -> tuple[dict[str, tuple[int, TaskState]]
 
 
 def _extras(
-    group: GroupLag, work: GroupWork, tasks: Mapping[str, tuple[int, TaskState]]
+    group_id: str, work: GroupWork, tasks: Mapping[str, tuple[int, TaskState]]
 ) -> dict[str, Any]:
     """Return what is known of a group besides its lag; :data:`_OF_TASKS` if it has tasks."""
-    name = group.group_id
-    extras = {
-        "held": work.held.get(name),
-        "stuck": work.stuck(name),
-        "letters_per_s": work.letters_per_s(name),
-    }
-    if name not in tasks:
-        return extras | dict.fromkeys(_OF_TASKS)
-    workers, total = tasks[name]
-    return extras | {
+    workers, total = tasks.get(group_id, (None, None))
+    told = {name: getattr(total, name, None) for name in _OF_TASKS[1:]}
+    return {
+        "held": work.held.get(group_id),
+        "stuck": work.stuck(group_id),
+        "letters_per_s": work.letters_per_s(group_id),
         "workers": workers,
-        "running": total.running,
-        "slots": total.slots,
-        "occupancy": round(total.occupancy, 2),
-        "failed_per_s": round(total.failed_per_s, 1),
-        "breaker": total.breaker,
+        **{
+            name: round(value, 2) if isinstance(value, float) else value
+            for name, value in told.items()
+        },
     }
 
 

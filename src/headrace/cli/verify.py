@@ -67,13 +67,7 @@ def run(options: Namespace) -> int:
     except OSError as error:
         raise Failure(f"cannot read {error.filename or directory}: {error.strerror}") from error
     if Output(options.output).is_json:
-        counts = {
-            "partitions": verified.partitions,
-            "files": verified.files,
-            "batches": verified.batches,
-            "records": verified.records,
-            "bytes": verified.size_bytes,
-        }
+        counts = vars(verified)
         print(json_line({"data_dir": directory, **counts, "problems": problems, "kept": kept}))
     else:
         for found in problems:
@@ -97,15 +91,7 @@ def _verify(file: LogFile, verified: Verified, *, is_live: bool) -> Iterator[dic
     from headrace.log.verify import verify_file
 
     for found in verify_file(file, is_live=is_live, verified=verified):
-        yield {
-            "problem": str(found),
-            "partition": file.partition,
-            "file": found.path,
-            "position": found.position,
-            "end_position": found.end_position,
-            "offset": found.first_offset,
-            "end_offset": found.end_offset,
-        }
+        yield {**found._asdict(), "problem": str(found), "partition": file.partition}
 
 
 def _is_in_use(directory: str) -> bool:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
-from headrace.cli.errors import Failure
-from headrace.cli.librdkafka import check_partition
-from headrace.client import Cluster
-from headrace.client.errors import raised
-from headrace.client.offsets import LATEST, list_offsets
-from headrace.client.partition_reader import PartitionReader
+from headrace.cli.clients import Cluster, TopicMetadata, errors
+from headrace.cli.clients import offsets as positions
+from headrace.cli.errors import BadUsage, Failure
 from headrace.patterns import matches
-from headrace.positions import EARLIEST, Position
-from headrace.positions import LATEST as AT_END
+from headrace.positions import EARLIEST, LATEST, Position
 from headrace.protocol.partitions import TopicPartition
+
+if TYPE_CHECKING:
+    from headrace.client.partition_reader import PartitionReader
 
 
 async def open_reader(cluster: Cluster, options: Namespace) -> PartitionReader:
@@ -23,13 +23,15 @@ async def open_reader(cluster: Cluster, options: Namespace) -> PartitionReader:
     :raises Failure: no topic matches
     :raises ClientError: a broker refuses
     """
+    from headrace.client.partition_reader import PartitionReader
+
     level = int(options.read_committed)
 
     async def offsets_at(
         partitions: Iterable[TopicPartition], time_ms: int
     ) -> dict[TopicPartition, int | None]:
         times = dict.fromkeys(partitions, time_ms)
-        listed = raised(await list_offsets(cluster, times, isolation_level=level))
+        listed = errors.raised(await positions.list_offsets(cluster, times, isolation_level=level))
         return {partition: answer.offset for partition, answer in listed.items()}
 
     async def offsets(position: Position) -> dict[TopicPartition, int]:
@@ -37,9 +39,9 @@ async def open_reader(cluster: Cluster, options: Namespace) -> PartitionReader:
         offset, time_ms = position
         if offset is not None and offset >= 0:
             return dict.fromkeys(partitions, offset)
-        listed = await offsets_at(partitions, LATEST if time_ms is None else time_ms)
+        listed = await offsets_at(partitions, positions.LATEST if time_ms is None else time_ms)
         after = [partition for partition, at in listed.items() if at is None]
-        listed |= await offsets_at(after, LATEST) if after else {}
+        listed |= await offsets_at(after, positions.LATEST) if after else {}
         return {p: max(0, (at or 0) + (offset or 0)) for p, at in listed.items()}
 
     partitions = [
@@ -50,12 +52,22 @@ async def open_reader(cluster: Cluster, options: Namespace) -> PartitionReader:
     starts = await offsets(options.start or EARLIEST)
     ends: dict[TopicPartition, int] = {}
     if options.exit or options.end is not None:
-        ends = await offsets(AT_END)
+        ends = await offsets(LATEST)
         if options.end is not None:
             chosen = await offsets(options.end)
             ends = {p: min(end, chosen[p]) for p, end in ends.items()}
         starts = {p: start for p, start in starts.items() if start < ends[p]}
     return PartitionReader(cluster, starts, ends, level)
+
+
+def check_partition(number: int, topic: TopicMetadata) -> None:
+    """Check the number of a partition.
+
+    :raises BadUsage: the topic has no such partition
+    """
+    count = len(topic.leaders)
+    if not 0 <= number < count:
+        raise BadUsage(f"topic '{topic.name}' has no partition {number}: it has {count}")
 
 
 async def _partitions(
@@ -77,7 +89,7 @@ async def _partitions(
         topics = await cluster.topics([name])
     for topic in topics.values():
         for number in numbers or ():
-            check_partition(number, topic.name, len(topic.leaders))
+            check_partition(number, topic)
     return [
         (topic.name, number) for topic in topics.values() for number in numbers or topic.leaders
     ]

@@ -6,26 +6,24 @@ import signal
 import sys
 from argparse import ArgumentTypeError, Namespace
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from headrace.cli.client_options import client_config
-from headrace.cli.clients import errors
+from headrace.cli.client_options import call_options, client_config
+from headrace.cli.clients import Cluster, errors
+from headrace.cli.cluster_run import on_cluster
 from headrace.cli.errors import BadUsage, Failure, one_line_error
-from headrace.cli.librdkafka import (
-    LIBRDKAFKA_OPTIONS,
-    check_partition,
-    partition_count,
-    reason,
-)
-from headrace.cli.nouns import Lazy, arg, command, one_of, switch
+from headrace.cli.nouns import Lazy, arg, command, one_of, repeatable, switch
+from headrace.cli.options import setting
 from headrace.cli.output import signals_handled
 from headrace.times import time_ms
 
 from .json_records import MalformedLine, NewRecord, read_record
 from .output import unescaped
+from .partitions import check_partition
 
 if TYPE_CHECKING:
     import confluent_kafka
@@ -89,7 +87,14 @@ def _header(text: str) -> tuple[str, bytes]:
         choices=("none", "gzip", "snappy", "lz4", "zstd"),
         help="compression of batches (default: none)",
     ),
-    *LIBRDKAFKA_OPTIONS,
+    call_options,
+    repeatable(
+        "-X",
+        "NAME=VALUE",
+        "a client config of librdkafka; overrides the file",
+        dest="command_property",
+        type=setting,
+    ),
     examples="headrace produce orders < lines.txt\n"
     "headrace produce orders --file lines-1.txt lines-2.txt --key-separator :\n"
     "headrace produce orders --json < records.jsonl\n"
@@ -103,6 +108,8 @@ def run(options: Namespace) -> int:
     :raises Failure: no broker answers, the topic is missing, a line is malformed, or a record was
         refused
     """
+    if not options.topic:
+        raise BadUsage("the name of the topic is empty")
     if options.whole and not options.files:
         raise BadUsage("--whole takes --file")
     if options.key_separator == b"":
@@ -118,7 +125,8 @@ def run(options: Namespace) -> int:
         )
     with ExitStack() as opened:
         sources = _sources(options, opened)
-        check_partition(options.partition, options.topic, partition_count(options))
+        with suppress(errors.UnsupportedSetting):  # librdkafka may support it
+            on_cluster(options, partial(_check_topic, options))
         try:
             producer = confluent_kafka.Producer(
                 {
@@ -132,6 +140,16 @@ def run(options: Namespace) -> int:
         except confluent_kafka.KafkaException as error:
             raise BadUsage(errors.error_line(error)) from error
         return Sender(options, producer).run(sources)
+
+
+async def _check_topic(options: Namespace, cluster: Cluster) -> None:
+    """Check that the topic has the partition: librdkafka would retry, or create the topic.
+
+    :raises ClientError: the topic does not exist, or no broker answers or accepts the login
+    """
+    topic = (await cluster.topics([options.topic]))[options.topic]
+    if options.partition is not None:
+        check_partition(options.partition, topic)
 
 
 Source = tuple[str, Iterator[bytes]]
@@ -192,8 +210,10 @@ class Sender:
                 if self._refused is not None:
                     self._producer.purge()
         if self._refused is not None:
-            why = reason(self._refused, f"WRITE on topic '{self._options.topic}'")
-            text = f"a record for topic '{self._options.topic}' was refused: {why}"
+            what = f"topic '{self._options.topic}'"
+            why = errors.error_line(self._refused).rstrip(".")
+            advice = errors.missing_permission(self._refused.code(), f"WRITE on {what}")
+            text = f"a record for {what} was refused: {why}" + (f": {advice}" if advice else "")
             problem = problem or Failure(text)
         done, lost = self._acknowledged, self._sent - self._acknowledged
         stored = "1 record was acknowledged" if done == 1 else f"{done} records were acknowledged"

@@ -9,7 +9,7 @@ from functools import partial
 from headrace.cli.clients import Cluster, errors, groups, offsets, share_state
 from headrace.cli.configs import SETTINGS, UNSET, alter_configs
 from headrace.cli.errors import BadUsage
-from headrace.cli.nouns import DRY_RUN, YES, Noun, arg, one_of, switch
+from headrace.cli.nouns import DRY_RUN, YES, Noun, arg, switch
 from headrace.cli.options import GROUP_TYPES, group_types, pattern
 from headrace.cli.output import Output, Row
 from headrace.cli.progress import in_steps
@@ -124,16 +124,10 @@ async def _described(
 
 @NOUN.cluster_verb(
     "describe",
-    "describe groups: their states, members, offsets, or records in flight",
+    "describe groups: their states and members, or records in flight",
     *_GROUPS,
-    one_of(
-        switch("--state", "a row for each group (default)"),
-        switch("--members", "a row for each member, with its assignment"),
-        switch("--offsets", "the same as headrace groups offsets"),
-        switch("--in-flight", "the records that members of share groups hold, or that wait"),
-    ),
+    switch("--in-flight", "the records that members of share groups hold, or that wait"),
     examples="headrace groups describe packers billing\n"
-    "headrace groups describe packers --members -o wide\n"
     "headrace groups describe packers --in-flight",
 )
 async def describe_groups(
@@ -143,30 +137,38 @@ async def describe_groups(
     group_ids: Sequence[str],
     all: bool,
     types: Sequence[str],
-    state: bool,
-    members: bool,
-    offsets: bool,
     in_flight: bool,
 ) -> None:
-    """Print groups in one view.
+    """Print groups, or what is in flight.
 
     :raises Failure: some cannot be described
     """
-    if offsets:
-        await print_offsets(cluster, output, group_ids=group_ids, all=all, types=types)
-        return
     described, problems = await _described(cluster, group_ids, all, types)
-    if members:
-        rows = [_member_row(group, member) for group in described for member in group.members]
-        wide = ("instance_id", "member_epoch", "process_id", "target_assignment", "tasks")
-        output.rows(rows, wide=wide, nothing="there are no members", problems=problems)
-    elif in_flight:
+    if in_flight:
         rows, failures = await _spans(cluster, described)
-        problems += failures
-        output.rows(rows, nothing="no records are in flight", problems=problems)
-    else:
-        epochs = ("group_epoch", "assignment_epoch", "topology_epoch")
-        output.rows(map(_state_row, described), wide=("protocol_type", *epochs), problems=problems)
+        output.rows(rows, nothing="no records are in flight", problems=[*problems, *failures])
+        return
+    wide = ("protocol_type", "group_epoch", "assignment_epoch", "topology_epoch")
+    output.rows(map(_state_row, described), wide=wide, problems=problems)
+
+
+@NOUN.cluster_verb(
+    "members",
+    "show the members of groups, with their assignments",
+    *_GROUPS,
+    examples="headrace groups members packers\nheadrace groups members --all -o wide",
+)
+async def print_members(
+    cluster: Cluster, output: Output, *, group_ids: Sequence[str], all: bool, types: Sequence[str]
+) -> None:
+    """Print the members of groups.
+
+    :raises Failure: some groups cannot be described
+    """
+    described, problems = await _described(cluster, group_ids, all, types)
+    rows = [_member_row(group, member) for group in described for member in group.members]
+    wide = ("instance_id", "member_epoch", "process_id", "target_assignment", "tasks")
+    output.rows(rows, wide=wide, nothing="there are no members", problems=problems)
 
 
 def _state_row(group: groups.GroupDescription) -> Row:
