@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from argparse import Namespace
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
@@ -11,7 +10,6 @@ from typing import TYPE_CHECKING, TypeVar
 from .client_options import call_config
 from .errors import Failure, meant, one_line_error
 from .options import Address
-from .signals import stopping_event
 
 if TYPE_CHECKING:
     from headrace.client import Cluster
@@ -26,6 +24,8 @@ def on_cluster(options: Namespace, work: Callable[[Cluster], Awaitable[T]]) -> T
     :raises ClientError: no broker answers, or it refuses
     :raises UnsupportedSetting: the client configuration is wrong
     """
+    import asyncio  # not for a help
+
     from headrace.client.config import read_config
     from headrace.client.errors import UnknownTopic
 
@@ -50,6 +50,8 @@ async def run_until_stopped(at: Address, start: Callable[[], Awaitable[str]]) ->
     :param start: starts it; returns a line to print
     :raises Failure: it cannot listen
     """
+    from .signals import stopping_event
+
     stopping = stopping_event()
     try:
         line = await start()

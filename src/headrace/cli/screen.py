@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import re
 import shutil
@@ -40,6 +39,8 @@ def screen(on_key: Callable[[str], object]) -> Iterator[Callable[[Sequence[str]]
 
     The screen is as it was before when the block ends.
     """
+    import asyncio  # not for a help
+
     loop, before = asyncio.get_running_loop(), termios.tcgetattr(0)
 
     def read() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 import re
 import sys
@@ -87,6 +86,8 @@ class _Top:
 
     async def run(self) -> None:
         """Show snapshots until the end, ``q`` or Ctrl-C."""
+        import asyncio  # not for a help
+
         snapshots = repeated(self._take, self._options.every, self._options.iterations)
         is_screen = not self._output.is_json and sys.stdin.isatty() and sys.stdout.isatty()
         with suppress(asyncio.CancelledError):
@@ -97,6 +98,8 @@ class _Top:
                     self._print(seen)
 
     async def _browse(self, snapshots: AsyncIterator[Snapshot]) -> None:
+        import asyncio
+
         browser, task = self._browser, asyncio.current_task()
         looks: set[asyncio.Task[None]] = set()
 

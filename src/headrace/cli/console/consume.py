@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import signal
 import sys
 import time
@@ -140,6 +139,8 @@ def run(options: Namespace) -> int:
     :raises Failure: reading failed
     :raises ClientError: likewise, no broker answers, or the topic is missing
     """
+    import asyncio  # not for a help
+
     check(options)
     if options.tail is not None:
         options.start, options.exit = Position(-options.tail), True
@@ -181,6 +182,8 @@ class Reader:
         :raises Failure: reading failed
         :raises ClientError: likewise
         """
+        import asyncio
+
         loop, task = asyncio.get_running_loop(), asyncio.current_task()
 
         def stop(number: int) -> None:

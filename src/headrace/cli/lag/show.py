@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 import time
 from argparse import Namespace
@@ -149,6 +148,8 @@ async def repeated(
     :param times: their number; None for no end
     :raises ClientError: the first one cannot be taken
     """
+    import asyncio  # not for a help
+
     from headrace.client import ClientError
 
     seen = await take()
@@ -189,6 +190,8 @@ async def display(
     snapshots: AsyncIterator[Snapshot], view_of: Callable[[Snapshot], View], output: Output
 ) -> None:
     """Show snapshots until Ctrl-C; on a terminal, one in the place of the other."""
+    import asyncio
+
     on_terminal = sys.stdout.isatty() and not output.is_json
     screen: Any = None
     with ExitStack() as stack, suppress(asyncio.CancelledError):  # Ctrl-C
