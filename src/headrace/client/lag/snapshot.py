@@ -342,17 +342,19 @@ async def measure(
     # After the positions, and in this order: no position can be beyond the end that is read last.
     stable = await leaders.offsets(keys, LATEST, read_committed=True)
     end = await leaders.offsets(keys, LATEST)
-    behind = set()
+    places = [lag for group in groups for lag in group.partitions.values()]
+    for lag in places:
+        lag.end_offset, lag.last_stable_offset = end.get(lag.key), stable.get(lag.key)
+    behind = [
+        lag
+        for lag in places
+        if lag.end_offset is not None and (lag.position is None or lag.position < lag.end_offset)
+    ]
+    start = await leaders.offsets({lag.key for lag in behind}, EARLIEST) if behind else {}
+    for lag in behind:
+        lag.log_start_offset = start.get(lag.key)
     for group in groups:
-        for key, lag in group.partitions.items():
-            lag.end_offset, lag.last_stable_offset = end.get(key), stable.get(key)
-            if _is_behind(lag):
-                behind.add(key)
-    start = await leaders.offsets(behind, EARLIEST) if behind else {}
-    for group in groups:
-        for key, lag in group.partitions.items():
-            if _is_behind(lag):
-                lag.log_start_offset = start.get(key)
+        for lag in group.partitions.values():
             _count(lag, group.type == SHARE, query)
     if query.time_lag:
         await _look_at_records(groups, query, leaders, times, at_ms)
@@ -366,11 +368,6 @@ async def measure(
         )
         for group in groups
     ]
-
-
-def _is_behind(lag: PartitionLag) -> bool:
-    """Return whether there may be something to finish; also of a group without a position."""
-    return lag.end_offset is not None and (lag.position is None or lag.position < lag.end_offset)
 
 
 def _count(lag: PartitionLag, is_share: bool, query: LagQuery) -> None:
