@@ -154,12 +154,12 @@ def summary(seen: Evidence) -> str:
     group, lag = seen.group, seen.group.lag
     told = f"{group.type.capitalize()} group '{group.group_id}' ({group.state.lower()}, "
     told += f"{count_of(len(group.members), 'member')}) has "
-    records = "an unknown lag" if lag.records is None else count_of(lag.records, "record")
+    records = "records" if lag.records is None else count_of(lag.records, "record")
     told += f"{records} to finish in {count_of(lag.partitions, 'partition')}"
     if lag.seconds:
         told += f", the oldest {duration(lag.seconds)} old"
-    if lag.unknown and lag.records is not None:
-        told += f"; in {lag.unknown} of them the lag is unknown"
+    if lag.unknown:
+        told += f"; in {lag.unknown:,} of them the lag is unknown"
     if lag.done_per_s is not None and lag.produced_per_s is not None:
         told += f". It finishes {lag.done_per_s:,.1f} records a second, "
         told += f"and {lag.produced_per_s:,.1f} come"
@@ -219,11 +219,13 @@ def _holders(seen: Evidence, lag: model.PartitionLag) -> str:
             left_ms[holder] = min(
                 left_ms.get(holder, span.remaining_ms or 0), span.remaining_ms or 0
             )
-    held = [
-        f"{clients.get(holder) or holder} holds {count_of(count, 'record')}, locked "
-        f"{duration(max(0, seen.limits.get(_LOCK_MS, 0) - left_ms[holder]) / 1000)} ago"
-        for holder, count in counts.most_common()
-    ]
+    held = []
+    for holder, count in counts.most_common():
+        told = f"{clients.get(holder) or holder} holds {count_of(count, 'record')}"
+        if _LOCK_MS in seen.limits:
+            age_ms = max(0, seen.limits[_LOCK_MS] - left_ms[holder])
+            told += f", locked {duration(age_ms / 1000)} ago"
+        held.append(told)
     return _listed(held) or "nobody holds records"
 
 
@@ -241,7 +243,9 @@ def _share_reasons(seen: Evidence) -> Iterator[str]:
     full = [
         _name(key)
         for key, state in seen.states.items()
-        if (state.end_offset or 0) - (state.start_offset or 0) >= seen.limits.get(_LOCKS, math.inf)
+        if state.spans
+        and (state.end_offset or 0) - state.spans[0].first_offset
+        >= seen.limits.get(_LOCKS, math.inf)
     ]
     if full:
         limit = f"{seen.limits[_LOCKS]:,} records ({_LOCKS})"
