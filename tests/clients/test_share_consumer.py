@@ -639,10 +639,7 @@ async def _count(queue: ShareConsumer) -> int:
 
 
 @story
-async def test_a_close_under_way_tells_what_was_not_accepted(
-    conf: dict[str, str], topic: str, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr("headrace.client.share.consumer._RELEASE_TIMEOUT_S", 0.1)
+async def test_a_close_under_way_tells_what_was_not_accepted(conf: dict[str, str], topic: str):
     queue = ShareConsumer(conf, [topic], start="earliest")
     await queue.open()
     records = await take_all(queue, 6)

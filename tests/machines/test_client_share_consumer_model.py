@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, seed, settings
+from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -548,6 +548,8 @@ TestConsumers = Consumers.TestCase
 TestConsumers.settings = settings(
     deadline=None,
     max_examples=20,
+    # HEADRACE_TEST_SEED repeats a failure; to shrink it takes minutes.
+    phases=set(Phase) - {Phase.shrink, Phase.explain},
     stateful_step_count=30,
     suppress_health_check=list(HealthCheck),
 )

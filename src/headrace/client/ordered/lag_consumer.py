@@ -19,6 +19,9 @@ from headrace.protocol.partitions import TopicPartition
 
 logger = get_logger(__name__)
 
+Callback = Callable[[Any, list[ConfluentPartition]], None]
+"""Called with the consumer and partitions."""
+
 _LIST_OFFSETS_TIMEOUT_S = 1.0
 """The timeout of a background request, and the longest time that closing waits for one."""
 
@@ -255,16 +258,16 @@ class LagConsumer(Consumer):
     def subscribe(
         self,
         topics: list[str],
-        on_assign: Callable[[Any, list[ConfluentPartition]], None] | None = None,
-        on_revoke: Callable[[Any, list[ConfluentPartition]], None] | None = None,
-        on_lost: Callable[[Any, list[ConfluentPartition]], None] | None = None,
+        on_assign: Callback | None = None,
+        on_revoke: Callback | None = None,
+        on_lost: Callback | None = None,
     ) -> None:
         """See ``confluent_kafka.Consumer``."""
 
         def then(
             track: Callable[[Sequence[ConfluentPartition]], None],
-            callback: Callable[[Any, list[ConfluentPartition]], None] | None,
-        ) -> Callable[[Any, list[ConfluentPartition]], None]:
+            callback: Callback | None,
+        ) -> Callback:
             def called(_: Any, partitions: list[ConfluentPartition]) -> None:
                 if callback is not None:
                     callback(self, partitions)

@@ -12,7 +12,6 @@ from collections.abc import (
     Collection,
     Coroutine,
     Iterable,
-    Iterator,
     Mapping,
     Sequence,
 )
@@ -64,7 +63,8 @@ _MAX_DELAY_S = 86_400.0
 _MAX_START_S = 1e12
 """Before all records."""
 _MAX_REASON_CHARS = 1000
-_RELEASE_TIMEOUT_S = 1.5
+_CLOSE_TIMEOUT_S = 1.5
+"""The time in which calls of ``on_lock_lost`` may end."""
 
 _SETTINGS = (
     "group.id",
@@ -288,14 +288,13 @@ class ShareConsumer:
         self._is_closed = True
         for handle in self._delayed:
             handle.cancel()
+        for arrived in self._arrived:
+            unseen = {arrived.partition: arrived.left}
+            self._ranges.submit(RELEASE, unseen, uncounted_release=True)
         tasks = [task for task in self._tasks if task is not asyncio.current_task()]
         try:
-            async with asyncio.timeout(_RELEASE_TIMEOUT_S):
-                await asyncio.gather(*tasks, return_exceptions=True)
-                unseen = {arrived.partition: arrived.left for arrived in self._arrived}
-                await self._ranges.settle(RELEASE, unseen, uncounted_release=True)
-        except (TimeoutError, ClientError) as problem:
-            _log.warning("releasing records of %s: %s", self, str(problem) or "timed out")
+            if tasks:
+                await asyncio.wait(tasks, timeout=_CLOSE_TIMEOUT_S)
         finally:
             for task in filter(None, (self._keeper, *tasks)):
                 task.cancel()
@@ -325,13 +324,8 @@ class ShareConsumer:
     def _run(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._ran)
+        task.add_done_callback(self._tasks.discard)
         return task
-
-    def _ran(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled():
-            task.exception()  # the caller that would be told may have been cancelled
 
     # -- records
 
@@ -687,29 +681,19 @@ class ShareConsumer:
         return nullcontext() if self._tracing is None else self._tracing.processing(record)
 
 
-def _listed(records: Records) -> Sequence[Record]:
+def _listed(records: Records) -> list[Record]:
     """Return records, each once.
 
     :raises ClientError: one of them is something else
     """
-    if isinstance(records, Record):
-        return [records]
-    listed = list(_items(records))
-    if not all(map(isinstance, listed, repeat(Record))):
-        other = next(item for item in listed if not isinstance(item, Record))
-        raise ClientError(f"{type(other).__name__} is not a record: pass what poll() returned")
-    by_id = {id(record): record for record in listed}
-    if len(by_id) < len(listed):
-        return list(by_id.values())
-    return listed
-
-
-def _items(records: Iterable[Record]) -> Iterator[Record]:
-    try:
-        return iter(records)
-    except TypeError:
-        name = type(records).__name__
-        raise ClientError(f"{name} is not a record: pass what poll() returned") from None
+    items: Iterable[Record] = [records] if isinstance(records, Record) else records
+    other: object = items
+    if isinstance(items, Iterable):
+        by_id = {id(record): record for record in items}
+        if all(map(isinstance, by_id.values(), repeat(Record))):
+            return list(by_id.values())
+        other = next(item for item in by_id.values() if not isinstance(item, Record))
+    raise ClientError(f"{type(other).__name__} is not a record: pass what poll() returned")
 
 
 def _check_count(name: str, value: object) -> None:

@@ -106,7 +106,7 @@ class ShareNode:
                     self._connection, request, self._cluster.timeout_ms + limits.max_wait_ms
                 )
             except ConnectionFailed as failure:
-                await self._connection_lost(failure, {})
+                await self._connection_lost(str(failure))
                 return None
             if response.error_code:
                 if refusal := await self._refused(int(response.error_code), "ShareFetch", {}):
@@ -178,7 +178,7 @@ class ShareNode:
             request = self._acknowledge_request(self._connection, self._epoch, kind, part, terms)
             response = await self._request(self._connection, request, self._cluster.timeout_ms)
         except ClientError as failure:
-            await self._connection_lost(failure, part)
+            await self._connection_lost(f"{failure}; outcomes on the way may have been applied")
             return ()
         if response.error_code:
             await self._refused(int(response.error_code), "ShareAcknowledge", part)
@@ -271,15 +271,11 @@ class ShareNode:
         self._epoch, self.partitions = 0, frozenset()
         self.lose(self.held.spans, reason)
 
-    async def _connection_lost(self, failure: ClientError, sent: PartitionSpans) -> None:
-        """Lose the session and its records.
-
-        :param sent: outcomes without an answer
-        """
+    async def _connection_lost(self, problem: str) -> None:
+        """Lose the session and its records."""
         if not self.held.spans:  # else the loss says it
-            self._log.report(self._about, failure)
-        self.lose(sent, f"{failure}; the broker may have applied it before")
-        self._forget(str(failure))
+            self._log.report(self._about, problem)
+        self._forget(problem)
         await self._pause()
 
     async def _refused(self, code: int, what: str, sent: PartitionSpans) -> RequestRefused | None:

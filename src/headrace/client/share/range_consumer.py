@@ -95,8 +95,6 @@ class RangeConsumer:
         self._nodes: Mapping[int, ShareNode] = {}
         """Replaced, never changed: calls that wait iterate over it."""
         self._paused: set[TopicPartition] = set()
-        self._losses: list[tuple[PartitionSpans, str]] = []
-        """What was lost in this turn of the event loop, and the reasons."""
 
     async def __aenter__(self) -> RangeConsumer:
         await self.start()
@@ -477,25 +475,16 @@ class RangeConsumer:
     def _lose(self, records: PartitionSpans, reason: str) -> None:
         if self._is_closed:
             return
-        if not self._losses:
-            asyncio.get_running_loop().call_soon(self._log_losses)
-        self._losses.append((records, reason))
-        self._on_lost(records, reason)
-
-    def _log_losses(self) -> None:
-        """Log what was lost together, such as the records of a session, in one line."""
-        losses, self._losses = self._losses, []
-        partitions = {partition: None for records, _ in losses for partition in records}
-        names = ["{}-{}".format(*self._membership.named(partition)) for partition in partitions]
+        names = ["{}-{}".format(*self._membership.named(partition)) for partition in records]
         more = len(names) - _MAX_NAMES
-        reasons = {reason.partition("; ")[0]: None for _, reason in losses}
         _log.warning(
             "share group %s: lost %d records of %s, which are delivered again: %s",
             self.group_id,
-            sum(count(spans) for records, _ in losses for spans in records.values()),
+            sum(map(count, records.values())),
             ", ".join(names[:_MAX_NAMES]) + (f" and {more} partitions more" * (more > 0)),
-            "; ".join(reasons),
+            reason,
         )
+        self._on_lost(records, reason)
 
 
 async def _accepted(records: PartitionSpans, sent: Sent) -> PartitionSpans:
