@@ -39,7 +39,7 @@ HEAVY = (
     "/api/records?topic=opens&start=earliest&limit=200&max_value_bytes=262144",
     "/api/record?topic=opens&partition=0&offset=7",
     "/records?topic=gzip&start=latest&limit=200&value=zzz",
-    "/records?topic=deep&start=earliest&limit=200&format=json",
+    "/records?topic=deep&start=earliest&limit=200&format=text",
     "/record?topic=deep&partition=0&offset=20",
     "/records?topic=headers&start=earliest&limit=200",
     "/api/records?topic=headers&start=earliest&limit=200&header=x",

@@ -393,7 +393,9 @@ def page_request(data: bytes) -> None:
 
     with only(BadRequest):
         query = dict(parse_qsl(data[:MAX_URL_BYTES].decode("latin-1"), keep_blank_values=True))
-        parameters = parsed(parameters_of(records), query)
+        names = parameters_of(records).__struct_fields__
+        query = {name: text for name, text in query.items() if name in names}
+        parameters = parsed(records, query)
         positions_of(parameters["positions"])
         parsed_text(time_ms, parameters["time"])
 

@@ -75,6 +75,12 @@ def text(browser: Any) -> str:
     return str(browser.execute_script("return document.querySelector('main')?.innerText ?? ''"))
 
 
+def texts(browser: Any, selector: str) -> list[str]:
+    """Return the texts of elements."""
+    script = "return [...document.querySelectorAll(arguments[0])].map(e => e.innerText)"
+    return list(browser.execute_script(script, selector))
+
+
 def wait_for(browser: Any, wanted: str) -> None:
     """Wait until a text is on the page."""
     wait_until(lambda: wanted in text(browser), PATIENCE_S, f"{wanted!r} on the page", 0.2)
@@ -96,13 +102,20 @@ def fill(browser: Any, action: str, fields: Mapping[str, str]) -> None:
     form = browser.find_element("css selector", f"form[action='/action/{action}']")
     for name, typed in fields.items():
         form.find_element("id", name).send_keys(typed)
-    form.find_element("css selector", "button").click()
+    preview(browser, form)
+
+
+def preview(browser: Any, form: Any) -> None:
+    """Send a form, and wait for what it would change."""
+    button = form.find_element("css selector", "button")
+    assert button.get_property("textContent").startswith("Preview")
+    browser.execute_script("arguments[0].click()", button)
     wait_for(browser, PLAN)
 
 
 def confirm(browser: Any, outcome: str) -> None:
     """Confirm an action, and wait for its outcome."""
-    browser.find_element("css selector", "button.danger").click()
+    browser.find_element("css selector", "main form button").click()
     # What would change may have the words of the outcome.
     wait_until(lambda: PLAN not in text(browser), PATIENCE_S, "the answer to the confirmation")
     wait_for(browser, outcome)
@@ -114,10 +127,12 @@ def addresses(world: World) -> dict[str, str]:
         "groups": "/groups?sort=time",
         "share-group": f"/group?group_id={world.group}",
         "consumer-group": f"/group?group_id={world.consumers}",
-        "topics": "/topics?internal=yes",
+        "topics": "/topics?internal=true",
         "topic": f"/topic?topic={world.topic}",
         "records": f"/records?topic={world.topic}&start=earliest",
         "record": f"/record?topic={world.topic}&partition=0&offset=1",
+        "letters": f"/letters?queue={world.topic}",
+        "search": f"/search?name={world.topic}",
         "tasks": "/tasks",
         "actions": "/actions",
         "api": "/api",
@@ -140,7 +155,7 @@ def test_every_view(seen_world: World, page: Page, browser: Any, is_kafka: bool)
         )
         assert all(one.startswith(page.base) for one in outside), outside
     browser.get(page.base + addresses(world)["share-group"])
-    bars = browser.find_elements("css selector", "svg.flight rect")
+    bars = browser.find_elements("css selector", ".flight rect")
     if is_kafka:
         assert "this broker does not tell which records are held" in text(browser)
         assert not bars
@@ -152,10 +167,11 @@ def test_every_view(seen_world: World, page: Page, browser: Any, is_kafka: bool)
             "finished",
             "locked",
         ]
-        assert "held by <b>worker</b> 127.0.0.1 for" in bars[0].get_property("textContent")
+        assert "held by <b>worker</b> for" in bars[0].get_property("textContent")
+        assert "delivered 1 time" in bars[0].get_property("textContent")
     browser.get(page.base + addresses(world)["records"])
     assert "<script>document.title='owned'</script>" in text(browser)
-    assert browser.title == f"Records of {world.topic} · headrace"
+    assert browser.title.endswith(f"Records of {world.topic} · headrace")
 
 
 def test_a_page_follows_what_happens(seen_world: World, page: Page, browser: Any) -> None:
@@ -190,14 +206,68 @@ def test_filters_and_keys(seen_world: World, page: Page, browser: Any) -> None:
     # The first stop of the Tab key is the link past the navigation.
     browser.find_element("css selector", "body").send_keys(Keys.TAB)
     assert browser.switch_to.active_element.get_attribute("class") == "skip"
-    box = browser.find_element("id", "filter")
-    box.send_keys(world.consumers, Keys.ENTER)
-    wait_until(lambda: f"filter={world.consumers}" in browser.current_url, PATIENCE_S, "the filter")
-    rows = browser.find_elements("css selector", "#live-part tbody tr")
-    assert [row.text.split()[0] for row in rows] == [world.consumers]
-    link = browser.find_element("css selector", "#live-part tbody a")
-    link.send_keys(Keys.ENTER)
-    wait_until(lambda: "/group?group_id=" in browser.current_url, PATIENCE_S, "the group")
+    browser.find_element("id", "filter").send_keys(world.consumers)
+
+    def rows() -> list[str]:
+        return texts(browser, "#live-part tbody th")
+
+    wait_until(lambda: rows() == [world.consumers], PATIENCE_S, "the filtered list")
+    assert f"filter={world.consumers}" in browser.current_url
+    browser.find_element("css selector", "h1").click()
+    browser.find_element("css selector", "body").send_keys("/")
+    box = browser.switch_to.active_element
+    assert box.get_attribute("id") == "search"
+    box.send_keys(world.group)
+    wait_until(
+        lambda: browser.find_elements("css selector", "#hits:not([hidden]) a"), PATIENCE_S, "hits"
+    )
+    assert violations(browser) == []
+    box.send_keys(Keys.ARROW_DOWN)
+    browser.switch_to.active_element.send_keys(Keys.ENTER)
+    wait_until(lambda: f"/group?group_id={world.group}" in browser.current_url, PATIENCE_S, "it")
+
+
+def test_new_records_are_followed_and_json_is_coloured(
+    seen_world: World, page: Page, browser: Any
+) -> None:
+    topic = create_topic(seen_world.bootstrap_servers, unique("followed"))
+    produce(seen_world.bootstrap_servers, topic, [b'{"sku": "A-1", "big": 12345678901234567890}'])
+    browser.get(f"{page.base}/records?topic={topic}")
+    browser.find_element("link text", "Follow new records").click()
+    wait_for(browser, "Stop following")
+    produce(seen_world.bootstrap_servers, topic, [b'["<b>later</b>", -1.5e3, tru'])
+    wait_for(browser, "<b>later</b>")
+    kinds = "return [...document.querySelectorAll('pre span')].map(e => e.className)"
+    coloured = zip(browser.execute_script(kinds), texts(browser, "pre span"), strict=True)
+    assert [kind + text for kind, text in coloured] == [
+        'json-text"<b>later</b>"',
+        "json-number-1.5e3",
+        'json-name"sku"',
+        'json-text"A-1"',
+        'json-name"big"',
+        "json-number12345678901234567890",
+    ]
+    browser.get(f"{page.base}/record?topic={topic}&partition=0&offset=0")
+    assert browser.find_element("css selector", "pre[data-format=json]").text == (
+        '{\n  "sku": "A-1",\n  "big": 12345678901234567890\n}'
+    )
+
+
+def test_charts_tell_values_and_have_a_range(seen_world: World, page: Page, browser: Any) -> None:
+    from selenium.webdriver import ActionChains
+
+    browser.get(f"{page.base}/group?group_id={seen_world.consumers}")
+    chart = "figure.chart svg"
+    wait_until(lambda: browser.find_elements("css selector", chart), PATIENCE_S, "a chart")
+    axes = browser.find_elements("css selector", "svg .axis")
+    assert {axis.value_of_css_property("font-size") for axis in axes} == {"11px"}
+    ActionChains(browser).move_to_element(browser.find_element("css selector", chart)).perform()
+    told = "return document.querySelector('.drawing output').innerText"
+    wait_until(lambda: browser.execute_script(told), PATIENCE_S, "the values under the pointer")
+    browser.find_element("css selector", "[data-range='60']").click()
+    pressed = "[data-range='60'][aria-pressed=true]"
+    wait_until(lambda: browser.find_elements("css selector", pressed), PATIENCE_S, "the range")
+    browser.execute_script("sessionStorage.clear()")
 
 
 def test_actions_are_shown_confirmed_and_listed(
@@ -223,19 +293,25 @@ def test_actions_are_shown_confirmed_and_listed(
     confirm(browser, f"written to {world.topic}-1 at offset")
     browser.get(f"{page.base}/group?group_id={world.group}")
     assert violations(browser) == []
-    option = "select[name=name] option[value='share.session.timeout.ms']"
-    browser.find_element("css selector", option).click()
-    fill(browser, "set-config", {"set-config-value": "46000"})
+    field = browser.find_element("id", "value-share.session.timeout.ms")
+    browser.execute_script("arguments[0].value = '46000'", field)
+    preview(browser, field.find_element("xpath", "ancestor::form"))
     confirm(browser, "share.session.timeout.ms is 46000")
     browser.get(f"{page.base}/group?group_id={world.group}")
     releases = browser.find_elements("css selector", "form[action='/action/release']")
     assert bool(releases) is not is_kafka
     if releases:
         picture(browser, "share-group-acting")
-        fill(browser, "release", {"release-partition": "0", "release-first": "9"})
+        preview(browser, releases[-1])
         confirm(browser, "released")
-    else:
-        assert "This broker cannot release records that members hold." in text(browser)
+    browser.get(f"{page.base}/topics")
+    browser.execute_script("document.getElementById('new-topic').open = true")
+    made = unique("made")
+    fill(browser, "create-topic", {"create-topic-name": made, "create-topic-partitions": "2"})
+    confirm(browser, "created")
+    browser.get(f"{page.base}/topic?topic={made}")
+    preview(browser, browser.find_element("css selector", "form[action='/action/delete-topic']"))
+    confirm(browser, "deleted")
     browser.get(f"{page.base}/actions")
     assert "Set the offsets of group" in text(browser)
     assert "Delete the offsets of group" in text(browser)
@@ -258,16 +334,26 @@ def test_dead_letters_are_redriven(
     for offset in range(3):
         queue.write(source, offset, b"v%d" % offset)
     queue.flush()
-    address = f"/topic?topic={queue.name}"
+    address = f"/letters?queue={queue.name}"
     browser.get(page.base + address)
     assert not browser.find_elements("css selector", "form[action='/action/redrive']")
     log_in(browser, address)
     assert violations(browser) == []
     picture(browser, f"redrive{'-kafka' if is_kafka else ''}")
-    fill(browser, "redrive", {"redrive-source": source, "redrive-max": "2"})
-    assert "2 redriven" in text(browser)
-    confirm(browser, "2 redriven")
+    records = browser.find_elements("css selector", "table.records td a[href^='/record?']")
+    assert sorted(link.text for link in records) == [f"{source}-0@{n}" for n in range(3)]
+    label = "[aria-label='Preview the redrive of letter 0@1']"
+    button = browser.find_element("css selector", label)
+    preview(browser, button.find_element("xpath", "ancestor::form"))
+    assert "1 redriven" in text(browser)
+    confirm(browser, "1 redriven")
     browser.get(page.base + address)
+    wait_for(browser, "Redrive ended: 1 redriven")
+    browser.execute_script("document.getElementById('redrive').open = true")
+    fill(browser, "redrive", {"redrive-source": source, "redrive-max": "1"})
+    confirm(browser, "1 redriven")
+    browser.get(page.base + address)
+    browser.execute_script("document.getElementById('redrive').open = true")
     fill(browser, "redrive", {})
     confirm(browser, "1 redriven")
     browser.get(f"{page.base}/records?topic={source}&start=earliest")
@@ -290,7 +376,7 @@ def test_dark_and_narrow(seen_world: World, page: Page, browser: Any, is_kafka: 
     finally:
         browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
     wide = "return document.documentElement.scrollWidth - document.documentElement.clientWidth"
-    for name in ("overview", "share-group", "records"):
+    for name in ("overview", "groups", "share-group", "records", "letters", "tasks"):
         browser.set_window_size(500, 900)
         browser.get(page.base + addresses(seen_world)[name])
         assert browser.execute_script(wide) == 0, name

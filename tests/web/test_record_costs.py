@@ -18,7 +18,6 @@ from headrace.protocol.compression import ZSTD
 from headrace.protocol.record_batch import Record, build
 from headrace.web import texts
 from headrace.web.limits import (
-    MAX_JSON_DEPTH,
     MAX_KEPT_BYTES,
     MAX_OPENED_BYTES,
     MAX_READ_BYTES,
@@ -87,13 +86,11 @@ VALUES = st.one_of(
 
 
 @given(VALUES, st.sampled_from(texts.FORMATS))
-@example(_nested(MAX_JSON_DEPTH, 900), "json")
 @example(_nested(900, 100), "auto")
 @example(b"\x1b" * 4 * MAX_CHARS, "text")
-@example(b"[" + b"[]," * 600 + b"[]]", "json")
 @example(b"\xf0\x9f" * 300_000, "auto")
 def test_rendering_costs_what_is_shown(data: bytes, form: str) -> None:
-    texts.rendered(b"{}", "json", 10)  # a first call loads things
+    texts.rendered(b"{}", "text", 10)  # a first call loads things
     calls, peak_bytes = _cost(lambda: texts.rendered(data, form, MAX_CHARS))
     assert calls <= CALLS + CALLS_OF_CHAR * MAX_CHARS
     assert peak_bytes <= 64 * 1024 + BYTES_OF_CHAR * MAX_CHARS
@@ -103,16 +100,6 @@ def test_rendering_costs_what_is_shown(data: bytes, form: str) -> None:
     calls, peak_bytes = _cost(lambda: texts.short(data, MAX_CHARS))
     assert calls <= CALLS + CALLS_OF_CHAR * MAX_CHARS
     assert peak_bytes <= 64 * 1024 + BYTES_OF_CHAR * MAX_CHARS
-
-
-def test_json_is_indented_to_a_depth_and_to_a_number_of_characters() -> None:
-    deepest = _nested(MAX_JSON_DEPTH, 1)
-    text, form, is_cut = texts.rendered(deepest, "auto", 10_000)
-    assert (json.loads(text), form, is_cut) == (json.loads(deepest), "json", False)
-    deeper = b"[" + deepest + b"]"
-    assert texts.rendered(deeper, "auto", 10_000) == (deeper.decode(), "text", False)
-    text, form, is_cut = texts.rendered(_nested(30, 50), "json", 200)
-    assert (len(text), form, is_cut) == (200, "json", True)
 
 
 # Reading ------------------------------------------------------------------------------------------

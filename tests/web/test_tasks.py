@@ -31,9 +31,9 @@ def seen(
 def site_with(*workers: SeenWorker) -> Site:
     read = read_config({"bootstrap.servers": "127.0.0.1:1"})
     observer = Observer(read)
-    lines = notes([], Histories(), {}, workers)
+    lines = notes({}, Histories(), {}, workers)
     observer.observation = Observation(
-        NOW_MS, 5, "id", 1, {"packers": GROUP}, {}, {}, {}, lines, [], workers
+        NOW_MS, 5, "id", 1, {"packers": GROUP}, notes=lines, workers=workers
     )
     return Site(read, observer, Credentials({}), producer_config={})
 

@@ -63,6 +63,7 @@ _APIS = """\
     create_acls                      30   2   3
     delete_acls                      31   2   3
     describe_configs                 32   4   4
+    describe_log_dirs                35   3   5
     sasl_authenticate                36   2   2
     create_partitions                37   3   3
     delete_groups                    42   2   3

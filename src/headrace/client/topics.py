@@ -227,3 +227,24 @@ async def delete_records(
         },
     )
     return await ask_brokers(cluster, Leaders(cluster), offsets, request)
+
+
+async def topic_sizes(cluster: Cluster) -> dict[str, int]:
+    """Return the bytes that the partitions of each topic have on disk, without their replicas
+    (DescribeLogDirs).
+
+    :raises ClientError: a broker refuses or does not answer
+    """
+    sizes: dict[TopicPartition, int] = {}
+    for node_id in list(cluster.nodes):
+        response = await cluster.ask("describe_log_dirs", {"topics": None}, node_id)
+        for log_dir in response.results:
+            check_answer("describing the sizes of topics", log_dir, "DESCRIBE on the cluster")
+            for topic in log_dir.topics:
+                for partition in topic.partitions:
+                    key = (topic.name, partition.partition_index)
+                    sizes[key] = max(sizes.get(key, 0), partition.partition_size)
+    totals: dict[str, int] = {}
+    for (name, _), size_bytes in sizes.items():
+        totals[name] = totals.get(name, 0) + size_bytes
+    return totals

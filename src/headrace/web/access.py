@@ -137,6 +137,7 @@ class Access:
         self.failed_logins = FailedLogins()
         self._cookie = _SECURE_COOKIE if is_secure else _COOKIE
         self._login_to_view = login_to_view
+        self._first_login: str | None = None
 
     def visitor(self, request: PageRequest) -> Visitor:
         """Return the visitor who sent a request."""
@@ -160,6 +161,21 @@ class Access:
             request.is_late = self.failed_logins.count(request.host, user_name)
         return user
 
+    def first_login(self) -> str:
+        """Return the code of a login with the token that is good once: for the address that is
+        printed at the start.
+        """
+        self._first_login = secrets.token_urlsafe(24)
+        return self._first_login
+
+    def admitted_first(self, request: PageRequest, code: str) -> str | None:
+        """Return the user of the code of the first login, which then is used up."""
+        if self._first_login is None or not _is_same(code, self._first_login):
+            request.is_late = self.failed_logins.count(request.host, None)
+            return None
+        self._first_login = None
+        return TOKEN_USER
+
     def may_view(self, visitor: Visitor) -> bool:
         """Return whether a visitor may view pages."""
         return not self._login_to_view or visitor.user is not None
@@ -171,7 +187,7 @@ class Access:
         """
         session = self.visitor(request).session
         fields = request.form()
-        if session is None or not _is_same(fields.get("csrf", ""), session.csrf):
+        if session is None or not _is_same(fields.pop("csrf", ""), session.csrf):
             raise BadRequest(
                 "The form is no longer valid: go back, load the page again, and repeat."
             )

@@ -5,14 +5,12 @@ whose result is a plan that shows what would change; executing it changes just t
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Annotated, Any
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Annotated, Any, NamedTuple
 
 from confluent_kafka import KafkaException, Producer
 
-from headrace.amounts import count_of
-from headrace.client.cluster import Cluster
+from headrace.amounts import count_of, size
 from headrace.client.configs import ConfigType, alter_configs, describe_config
 from headrace.client.dead_letters.letters import LetterFilter
 from headrace.client.dead_letters.redrive import Redrive, RedriveOptions
@@ -25,6 +23,8 @@ from headrace.client.offsets import (
 )
 from headrace.client.offsets import delete_offsets as delete_committed_offsets
 from headrace.client.share_state import release_records, share_states
+from headrace.client.topics import NewTopic, delete_topics
+from headrace.client.topics import create_topic as create
 from headrace.positions import position
 from headrace.protocol.partitions import TopicPartition
 from headrace.protocol.share_inspection import SpanState
@@ -33,8 +33,9 @@ from .errors import BadRequest, NotThere
 from .groups import group_lag
 from .limits import MAX_SPANS_OF_RECORD
 from .plans import Plan
-from .redriving import Redrives, redrive_changes
-from .schemas import About, Parameter, parameters_of, parsed, parsed_text
+from .redriving import redrive_changes
+from .schemas import about, parsed, parsed_text, text, whole
+from .site import Site
 from .texts import exact, short
 from .views import Change
 
@@ -46,52 +47,30 @@ _MAX_HEADERS = 100
 _MAX_VALUE_CHARS = 1 << 20
 """No request is larger."""
 
-GroupId = Annotated[str, About("Group")]
-Topic = Annotated[str, About("Topic")]
-AnyTopic = Annotated[str, About("Topic", "all")]
-Partition = Annotated[int, About("Partition", most=_MAX_PARTITION)]
-AnyPartition = Annotated[int | None, About("Partition", "all", most=_MAX_PARTITION)]
+GroupId = Annotated[str, text("the group")]
+Topic = Annotated[str, text("the topic")]
+Partition = Annotated[int, whole("the partition", most=_MAX_PARTITION)]
 
 
-@dataclass(frozen=True, slots=True)
-class Tools:
-    """What actions work with.
-
-    :param producer_config: librdkafka's configuration, for records to produce
-    """
-
-    cluster: Cluster
-    producer_config: Mapping[str, str]
-    redrives: Redrives
-
-
-@dataclass(frozen=True, slots=True)
-class Action:
+class Action(NamedTuple):
     """An action.
 
-    :param title: above its form
     :param needs: the permissions that it takes in the cluster
     :param make_plan: makes its plan; its keyword-only parameters are the fields
     """
 
     name: str
-    title: str
     needs: str
     make_plan: Callable[..., Awaitable[Plan]]
 
-    @property
-    def fields(self) -> Sequence[Parameter]:
-        """The fields of its form."""
-        return parameters_of(self.make_plan)
-
-    async def plan(self, tools: Tools, form: Mapping[str, str]) -> Plan:
+    async def plan(self, site: Site, fields: Mapping[str, object]) -> Plan:
         """Return its plan.
 
         :raises BadRequest: a field is missing or wrong
         :raises NotThere: what it names does not exist
         :raises ClientError: the cluster refuses or does not answer
         """
-        plan = await self.make_plan(tools, **parsed(self.fields, form))
+        plan = await self.make_plan(site, **parsed(self.make_plan, fields))
         plan.action = self.name
         return plan
 
@@ -100,14 +79,14 @@ class Action:
 
 
 async def _idle_group(
-    tools: Tools, group_id: str, topic: str, partition: int | None = None
+    site: Site, group_id: str, topic: str, partition: int | None = None
 ) -> tuple[bool, dict[TopicPartition, int | None]]:
     """Return whether a group is a share group, and its offsets in the chosen partitions.
 
     :raises UnknownGroup: the group does not exist
     :raises BadRequest: the group has members
     """
-    group = await group_lag(tools.cluster, group_id)
+    group = await group_lag(site.cluster, group_id)
     if group is None:
         raise UnknownGroup(group_id)
     if group.members:
@@ -124,16 +103,16 @@ async def _idle_group(
 
 
 async def reset_offsets(
-    tools: Tools,
+    site: Site,
     *,
     group_id: GroupId,
-    topic: AnyTopic = "",
-    partition: AnyPartition = None,
-    to: Annotated[str, About("To", "earliest, latest, an offset or -1h")],
+    topic: Topic = "",
+    partition: Partition | None = None,
+    to: Annotated[str, text("earliest, latest, an offset or -1h")],
 ) -> Plan:
     """Set the offsets of a group without members to earliest, latest, an offset, or a time."""
-    cluster = tools.cluster
-    is_share, before = await _idle_group(tools, group_id, topic, partition)
+    cluster = site.cluster
+    is_share, before = await _idle_group(site, group_id, topic, partition)
     keys = list(before)
     if topic and not keys:  # new to the group
         leaders = (await cluster.topics([topic]))[topic].leaders
@@ -167,10 +146,10 @@ async def reset_offsets(
     )
 
 
-async def delete_offsets(tools: Tools, *, group_id: GroupId, topic: Topic) -> Plan:
+async def delete_offsets(site: Site, *, group_id: GroupId, topic: Topic) -> Plan:
     """Delete the offsets of a group without members in a topic."""
-    cluster = tools.cluster
-    is_share, before = await _idle_group(tools, group_id, topic)
+    cluster = site.cluster
+    is_share, before = await _idle_group(site, group_id, topic)
     if not before:
         raise NotThere(f"The group has no offsets in topic {topic!r}.")
 
@@ -193,44 +172,94 @@ async def delete_offsets(tools: Tools, *, group_id: GroupId, topic: Topic) -> Pl
 
 
 async def set_config(
-    tools: Tools,
+    site: Site,
     *,
-    group_id: GroupId,
-    name: Annotated[str, About("Name")],
-    value: Annotated[str, About("Value", "its default")] = "",
+    group_id: GroupId = "",
+    topic: Topic = "",
+    name: Annotated[str, text("the name of the setting")],
+    value: Annotated[str, text("without it, its default")] = "",
 ) -> Plan:
-    """Change a setting of a group; without a value it gets its default."""
-    cluster = tools.cluster
-    name, value = name.strip(), value.strip()
-
+    """Change a setting of a group or a topic; without a value it gets its default."""
+    if bool(group_id) == bool(topic):
+        raise BadRequest("Name either a group or a topic.")
+    cluster = site.cluster
+    kind = ConfigType.GROUP if group_id else ConfigType.TOPIC
+    entity, name, value = group_id or topic, name.strip(), value.strip()
     changes = {name: value or None}
-    before = (await describe_config(cluster, ConfigType.GROUP, group_id, [name])).get(name)
-    await alter_configs(cluster, ConfigType.GROUP, group_id, changes, validate_only=True)
+    before = (await describe_config(cluster, kind, entity, [name])).get(name)
+    await alter_configs(cluster, kind, entity, changes, validate_only=True)
 
     async def execute() -> str:
-        await alter_configs(cluster, ConfigType.GROUP, group_id, changes)
+        await alter_configs(cluster, kind, entity, changes)
         return f"{name} is {value or 'at its default'}"
 
     change = Change(name, before or "empty", value or "its default")
-    return Plan(f"Set {name} of group {group_id!r}", [change], execute)
+    return Plan(f"Set {name} of {kind.name.lower()} {entity!r}", [change], execute)
+
+
+# Topics -------------------------------------------------------------------------------------------
+
+
+async def create_topic(
+    site: Site,
+    *,
+    topic: Topic,
+    partitions: Annotated[int, whole("their number", least=1, most=_MAX_PARTITION)] | None = None,
+) -> Plan:
+    """Create a topic."""
+    new = NewTopic(topic, -1 if partitions is None else partitions)
+    await create(site.cluster, new, validate_only=True)
+
+    async def execute() -> str:
+        await create(site.cluster, new)
+        return "created"
+
+    count = "the broker's default" if partitions is None else str(partitions)
+    return Plan(f"Create topic {topic!r}", [Change("partitions", "", count)], execute)
+
+
+async def delete_topic(site: Site, *, topic: Topic) -> Plan:
+    """Delete a topic with all its records."""
+    leaders = (await site.cluster.topics([topic]))[topic].leaders
+    seen = site.observer.observation
+    summary = None if seen is None else seen.topics.get(topic)
+    changes = [Change("partitions", str(len(leaders)), "none")]
+    if summary is not None and summary.size_bytes is not None:
+        changes.append(Change("size", size(summary.size_bytes), "none"))
+    if seen is not None:
+        changes += [
+            Change(f"group {group.group_id}", f"lag {exact(group.lag)}", "loses the topic")
+            for group in seen.readers(topic)[:_MAX_CHANGES]
+        ]
+
+    async def execute() -> str:
+        raised(await delete_topics(site.cluster, [topic]))
+        return "deleted"
+
+    return Plan(
+        f"Delete topic {topic!r}",
+        changes,
+        execute,
+        ["All its records are lost."],
+    )
 
 
 # Records ------------------------------------------------------------------------------------------
 
 
 async def release(
-    tools: Tools,
+    site: Site,
     *,
     group_id: GroupId,
     topic: Topic,
     partition: Partition,
-    first: Annotated[int, About("From offset")],
-    last: Annotated[int | None, About("To offset", "the same")] = None,
+    first: Annotated[int, whole("the first offset")],
+    last: Annotated[int, whole("the last offset; without it, the first one")] | None = None,
 ) -> Plan:
     """Release records that members of a share group hold (headrace only)."""
     last = first if last is None else last
     key = (topic, partition)
-    state = (await share_states(tools.cluster, group_id, [key], MAX_SPANS_OF_RECORD)).get(key)
+    state = (await share_states(site.cluster, group_id, [key], MAX_SPANS_OF_RECORD)).get(key)
     if state is None or state.spans is None:
         raise BadRequest("This broker cannot release records that members hold.")
     held = [
@@ -244,7 +273,7 @@ async def release(
         raise BadRequest("No member holds a record of this range.")
 
     async def execute() -> str:
-        await release_records(tools.cluster, group_id, key, first, last)
+        await release_records(site.cluster, group_id, key, first, last)
         return "released"
 
     return Plan(
@@ -267,20 +296,17 @@ async def release(
 
 
 async def produce(
-    tools: Tools,
+    site: Site,
     *,
     topic: Topic,
-    key: Annotated[str, About("Key", "null")] = "",
-    partition: Annotated[int | None, About("Partition", "by key", most=_MAX_PARTITION)] = None,
-    value: Annotated[str, About("Value", max_chars=_MAX_VALUE_CHARS, is_long=True)] = "",
-    tombstone: Annotated[bool, About("null instead of the value (a tombstone)")] = False,
-    headers: Annotated[
-        str,
-        About("Headers, NAME=VALUE, one on a line", max_chars=_MAX_VALUE_CHARS, is_long=True),
-    ] = "",
+    key: Annotated[str, text("without it, null")] = "",
+    partition: Annotated[int, whole("without it, by key", most=_MAX_PARTITION)] | None = None,
+    value: Annotated[str, text("the value", _MAX_VALUE_CHARS)] = "",
+    tombstone: Annotated[bool, about("null instead of the value")] = False,
+    headers: Annotated[str, text("NAME=VALUE, one on a line", _MAX_VALUE_CHARS)] = "",
 ) -> Plan:
     """Produce a record."""
-    numbers = (await tools.cluster.topics([topic]))[topic].leaders
+    numbers = (await site.cluster.topics([topic]))[topic].leaders
     if partition is not None and partition not in numbers:
         raise BadRequest(f"Topic {topic!r} has no partition {partition}.")
     key_bytes = key.encode() or None
@@ -291,7 +317,7 @@ async def produce(
         """Produce the record, and wait until it is written."""
         reports: list[Any] = []
         producer = Producer(
-            {**tools.producer_config, "acks": "all", "message.timeout.ms": int(_PRODUCE_S * 1000)}
+            {**site.producer_config, "acks": "all", "message.timeout.ms": int(_PRODUCE_S * 1000)}
         )
         producer.produce(
             topic,
@@ -339,18 +365,20 @@ def _headers(text: str) -> list[tuple[str, str | bytes | None]]:
 
 
 async def redrive(
-    tools: Tools,
+    site: Site,
     *,
-    queue: Annotated[str, About("Dead-letter queue")],
-    source: Annotated[str, About("Source topic", "all")] = "",
-    group_id: Annotated[str, About("Group", "all")] = "",
-    key: Annotated[str, About("Key", "any")] = "",
-    rate: Annotated[int, About("Records a second", "no limit")] = 0,
-    max: Annotated[int, About("At most", "all")] = 0,
-    max_redrives: Annotated[int, About("Skip after so many redrives", "3")] = 3,
+    queue: Annotated[str, text("the dead-letter queue")],
+    source: Annotated[str, text("only records of this topic")] = "",
+    group_id: Annotated[str, text("only letters of this group")] = "",
+    key: Annotated[str, text("only records with this key")] = "",
+    partition: Annotated[int, whole("only of this partition of the queue")] | None = None,
+    offset: Annotated[int, whole("only the letter at this offset")] | None = None,
+    rate: Annotated[int, whole("records a second; 0 for no limit")] = 0,
+    max: Annotated[int, whole("at most so many records; 0 for all")] = 0,
+    max_redrives: Annotated[int, whole("skip what was redriven so often before")] = 3,
 ) -> Plan:
     """Redrive the dead letters of a queue to their sources."""
-    await tools.cluster.topics([queue])
+    await site.cluster.topics([queue])
     options = RedriveOptions(
         max_redrives=max_redrives, records_per_s=rate or None, max_records=max or None
     )
@@ -358,14 +386,17 @@ async def redrive(
         sources=(source,) if source else (),
         groups=(group_id,) if group_id else (),
         key=key.encode() or None,
+        partitions=() if partition is None else (partition,),
+        from_offset=offset or 0,
+        to_offset=None if offset is None else offset + 1,
     )
-    work = Redrive(tools.producer_config, queue, chosen, options)
-    changes = redrive_changes(await tools.redrives.plan(work))
+    work = Redrive(site.producer_config, queue, chosen, options)
+    changes = redrive_changes(await site.redrives.plan(work))
     if not changes:
         raise BadRequest("No such dead letters are pending in this queue.")
 
     async def execute() -> str:
-        return await tools.redrives.run(work)
+        return await site.redrives.run(queue, work)
 
     return Plan(
         f"Redrive the dead letters of queue {queue!r} to their sources",
@@ -382,14 +413,15 @@ async def redrive(
 ACTIONS = {
     action.name: action
     for action in (
-        Action("reset-offsets", "Set offsets", "READ on the group and topics", reset_offsets),
-        Action("delete-offsets", "Delete offsets", "DELETE on the group", delete_offsets),
-        Action("set-config", "Change a setting", "ALTER_CONFIGS on the group", set_config),
-        Action("release", "Release held records", "READ on the group and topic", release),
-        Action("produce", "Produce a record", "WRITE on the topic", produce),
+        Action("reset-offsets", "READ on the group and topics", reset_offsets),
+        Action("delete-offsets", "DELETE on the group", delete_offsets),
+        Action("set-config", "ALTER_CONFIGS on the group or topic", set_config),
+        Action("create-topic", "CREATE on the topic", create_topic),
+        Action("delete-topic", "DELETE on the topic", delete_topic),
+        Action("release", "READ on the group and topic", release),
+        Action("produce", "WRITE on the topic", produce),
         Action(
             "redrive",
-            "Redrive its dead letters",
             "READ on the queue and sources, WRITE on the sources and a transactional id",
             redrive,
         ),

@@ -5,9 +5,8 @@ has: headers against attacks, and a delay after wrong passwords.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from headrace.client.errors import (
     ClientError,
@@ -24,11 +23,12 @@ from .actions import ACTIONS, Action
 from .errors import BadRequest, NotAllowed, NotSeen, NotThere, PageError, WrongMethod, WrongType
 from .limits import MAX_API_VALUE_BYTES, MAX_URL_BYTES, SHOWN_VALUE_BYTES
 from .openapi import document
+from .page import Pages
 from .plans import Plan, log_line
 from .reads import Handle, Reads, in_thread
 from .requests import PageRequest, json_response, redirect, url
-from .schemas import plain
-from .site import Site
+from .schemas import parameters_of, parsed
+from .site import Site, Visit
 from .views import Error, Preview
 
 log = LimitedLog(get_logger("headrace.ui"))
@@ -58,8 +58,7 @@ _CHALLENGES = (
 _FOLDERS = ("/static/", "/action/", "/api/actions/")
 
 
-@dataclass(frozen=True, slots=True)
-class View:
+class View(NamedTuple):
     """A view of the page and of the API.
 
     :param compute: its function; its name is that of the template, and of the path below ``/api/``
@@ -68,7 +67,7 @@ class View:
     """
 
     compute: Callable[..., Awaitable[Any]]
-    fixed: Mapping[str, str] = field(default_factory=dict)
+    fixed: Mapping[str, object] = {}
     reads: bool = False
 
     @property
@@ -76,6 +75,7 @@ class View:
         return self.compute.__name__
 
 
+_SHORT = {"max_value_bytes": SHOWN_VALUE_BYTES}
 VIEWS = (
     View(lists.overview),
     View(lists.groups),
@@ -83,8 +83,10 @@ VIEWS = (
     View(lists.topics),
     View(topics.topic),
     View(tasks.tasks),
-    View(record_views.records, {"max_value_bytes": str(SHOWN_VALUE_BYTES)}, reads=True),
-    View(record_views.record, {"max_value_bytes": str(MAX_API_VALUE_BYTES)}, reads=True),
+    View(record_views.letters, _SHORT, reads=True),
+    View(record_views.records, _SHORT, reads=True),
+    View(record_views.record, {"max_value_bytes": MAX_API_VALUE_BYTES}, reads=True),
+    View(lists.search),
     View(lists.actions),
 )
 
@@ -95,6 +97,7 @@ class App:
     def __init__(self, site: Site) -> None:
         self._site = site
         self._access = site.access
+        self._html = Pages(site)
         self._headers = _HEADERS | (_TLS_ONLY if site.access.is_secure else {})
         reads = Reads()
         views: dict[str, Handle] = {"/api": self._api}
@@ -169,34 +172,41 @@ class App:
             raise NotAllowed("this takes a login")
         return redirect(url("/login", back=request.target))
 
+    async def _view(self, view: View, request: PageRequest, fixed: Mapping[str, object]) -> Any:
+        """Return the view of a request.
+
+        :raises PageError: a parameter cannot be used, or what it names does not exist
+        :raises ClientError: the cluster cannot be reached, or refuses
+        """
+        names = parameters_of(view.compute).__struct_fields__
+        query = {name: request.query[name] for name in names if name in request.query}
+        visit = Visit(self._site, request.path, query, request.is_part)
+        return await view.compute(visit, **parsed(view.compute, {**query, **fixed}))
+
     async def _page(self, view: View, request: PageRequest) -> Response:
         try:
-            shown = await self._site.view(request, view.compute, view.fixed)
+            shown = await self._view(view, request, view.fixed)
         except NotSeen:
             shown = None
-        render = partial(self._site.html, request, view.name, {"view": shown, "actions": ACTIONS})
+        render = partial(self._html.html, request, view.name, {"view": shown})
         return await in_thread(render) if view.reads else render()
 
     async def _json(self, view: View, request: PageRequest) -> Response:
-        shown = await self._site.view(request, view.compute, {})
-
-        def render() -> Response:
-            return json_response(plain(shown))
-
-        return await in_thread(render) if view.reads else render()
+        shown = await self._view(view, request, {})
+        return await in_thread(json_response, shown) if view.reads else json_response(shown)
 
     @cached_property
     def _document(self) -> dict[str, Any]:
-        return document([view.compute for view in VIEWS], ACTIONS.values())
+        return document([view.compute for view in VIEWS], list(ACTIONS.values()))
 
     async def _openapi(self, _: PageRequest) -> Response:
         return json_response(self._document)
 
     async def _api(self, request: PageRequest) -> Response:
-        return self._site.html(request, "api", {"paths": self._document["paths"]})
+        return self._html.html(request, "api", {"paths": self._document["paths"]})
 
     async def _static(self, request: PageRequest) -> Response:
-        return self._site.pages.file(request.path.removeprefix("/static/"))
+        return self._html.file(request.path.removeprefix("/static/"))
 
     # Actions --------------------------------------------------------------------------------------
 
@@ -214,10 +224,11 @@ class App:
     async def _plan(self, request: PageRequest) -> Response:
         """Return what an action would change, with the button that confirms it."""
         user, fields = self._access.form(request)
-        plan = await self._action(request, "/action/").plan(self._site.tools, fields)
-        plan.back = _own_path(fields.get("back", ""))
+        back = _own_path(fields.pop("back", ""))
+        plan = await self._action(request, "/action/").plan(self._site, fields)
+        plan.back = back
         values = {"plan": plan, "plan_id": self._site.plans.keep(user, plan)}
-        return self._site.html(request, "plan", values)
+        return self._html.html(request, "plan", values)
 
     async def _confirm(self, request: PageRequest) -> Response:
         """Execute an action that was shown before."""
@@ -227,7 +238,7 @@ class App:
             raise BadRequest("This action was executed already, or was shown too long ago.")
         outcome = await self._executed(request, user, plan)
         values = {"title": plan.title, "text": outcome, "tone": "good", "back": plan.back}
-        return self._site.html(request, "message", values)
+        return self._html.html(request, "message", values)
 
     async def _act(self, request: PageRequest) -> Response:
         """Return the plan of an action, and execute it if the body has ``"dry_run": false``."""
@@ -244,33 +255,30 @@ class App:
         is_dry = fields.pop("dry_run", True)
         if not isinstance(is_dry, bool):
             raise BadRequest("dry_run is true or false.")
-        action = self._action(request, "/api/actions/")
-        names = [field.name for field in action.fields]
-        for name in fields:
-            if name not in names:  # misspelt, it would leave out what limits the change
-                raise BadRequest(f"There is no field {name!r}.")
-        texts = {name: _field_text(name, value) for name, value in fields.items()}
-        plan = await action.plan(self._site.tools, texts)
+        plan = await self._action(request, "/api/actions/").plan(self._site, fields)
         outcome = None if is_dry else await self._executed(request, visitor.user, plan)
         preview = Preview(plan.title, plan.changes, plan.cautions, not is_dry, outcome)
-        return json_response(plain(preview))
+        return json_response(preview)
 
     # Logins ---------------------------------------------------------------------------------------
 
     async def _login(self, request: PageRequest) -> Response:
         """Return the login form; with POST, check it and begin a login."""
-        back, wrong = request.query.get("back", ""), ""
+        has_users = bool(self._access.credentials.users)
+        back, wrong, user = request.query.get("back", ""), "", None
         if request.method == "POST":
             fields = request.form()
-            back, wrong = fields.get("back", ""), "That is not right."
-            name, password = fields.get("name", ""), fields.get("password", "")
-            user = self._access.admitted(request, name, password)
-            if user is not None:
-                log_line(user, request.host, "has logged in")
-                return redirect(_own_path(back), [self._access.begin(user)])
-        has_users = bool(self._access.credentials.users)
+            back, name = fields.get("back", ""), fields.get("name", "")
+            wrong = "Wrong name or password." if has_users else "Wrong token."
+            user = self._access.admitted(request, name, fields.get("password", ""))
+        elif "once" in request.query:
+            wrong = "This address was used before: log in with the token."
+            user = self._access.admitted_first(request, request.query["once"])
+        if user is not None:
+            log_line(user, request.host, "has logged in")
+            return redirect(_own_path(back), [self._access.begin(user)])
         values = {"wrong": wrong, "back": back, "has_users": has_users}
-        return self._site.html(request, "login", values, 401 if wrong else 200)
+        return self._html.html(request, "login", values, 401 if wrong else 200)
 
     async def _logout(self, request: PageRequest) -> Response:
         user, _ = self._access.form(request)
@@ -283,12 +291,12 @@ class App:
         """Answer a request that cannot be served."""
         title, status = _explained(error)
         if request.is_api:
-            response = json_response(plain(Error(str(error))), status)
+            response = json_response(Error(str(error)), status)
         elif request.is_part:  # the browser keeps the part that it shows
             response = Response(status, b"")
         else:
             values = {"title": title, "text": str(error), "tone": "bad", "back": "/"}
-            response = self._site.html(request, "message", values, status)
+            response = self._html.html(request, "message", values, status)
         headers: Headers = _CHALLENGES if request.is_api and status == 401 else ()
         if isinstance(error, WrongMethod):
             headers = [(b"allow", error.methods.encode())]
@@ -299,18 +307,6 @@ def _own_path(address: str) -> str:
     """Return an address that is a path on this site, or the overview. ``//host`` is no path."""
     is_own = address.startswith("/") and not address.startswith(("//", "/\\"))
     return address if is_own else "/"
-
-
-def _field_text(name: str, value: object) -> str:
-    """Return a value of JSON as the field of a form.
-
-    :raises BadRequest: it is an array or an object
-    """
-    if isinstance(value, (list, dict)):
-        raise BadRequest(f"{name} is neither a text nor a number nor true or false.")
-    if value is None or value is False:
-        return ""
-    return "yes" if value is True else str(value)
 
 
 def _explained(error: PageError | ClientError) -> tuple[str, int]:

@@ -1,4 +1,4 @@
-"""Why a request is not answered as it was asked. The page shows the texts."""
+"""Why a request is not answered as it was sent. The page shows the texts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ class PageError(Exception):
     """
 
     status = 400
-    title = "This cannot be asked"
+    title = "This does not work"
 
 
 class BadRequest(PageError):

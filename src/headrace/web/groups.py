@@ -10,7 +10,7 @@ import asyncio
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Annotated
+from typing import Annotated, Literal
 
 from headrace.client.cluster import Cluster
 from headrace.client.configs import Config, ConfigType, describe_configs
@@ -32,25 +32,33 @@ from headrace.client.share_state import (
     share_states,
 )
 from headrace.protocol.partitions import TopicPartition
+from headrace.protocol.share_inspection import SpanState
 
 from .limits import (
     LEAST_SPANS_OF_PARTITION,
     MAX_SPANS_OF_PAGE,
     PARTITIONS_OF_PAGE,
 )
-from .lists import page_of
+from .lists import PageNumber, page_of
 from .observation import Observation
-from .schemas import About
-from .views import Group, MemberOfGroup, PartitionOfGroup
-from .visits import PageNumber, Visit
+from .schemas import text
+from .site import Visit
+from .views import Group, InFlight, MemberOfGroup, PartitionOfGroup, Span
 
 _UNKNOWN_NODE = -1
+_LOCK_CONFIG = "share.record.lock.duration.ms"
+STATES: Mapping[SpanState, Literal["available", "locked", "finished", "waiting"]] = {
+    SpanState.AVAILABLE: "available",
+    SpanState.LOCKED: "locked",
+    SpanState.FINISHED: "finished",
+    SpanState.WAITING: "waiting",
+}
 
 
 async def group(
     visit: Visit,
     *,
-    group_id: Annotated[str, About("the group")],
+    group_id: Annotated[str, text("the group")],
     page: PageNumber = 1,
 ) -> Group:
     """Return a group: partitions, members, settings, and what is in flight.
@@ -58,7 +66,7 @@ async def group(
     :raises UnknownGroup: it does not exist
     :raises ClientError: the cluster cannot be reached, or refuses
     """
-    cluster = visit.cluster
+    cluster, site = visit.cluster, visit.site
     seen = await visit.seen_if_any()
     leaders = PartitionLeaders(cluster)
     query = LagQuery(groups=(group_id,), complete_counts=False)
@@ -78,6 +86,9 @@ async def group(
         configs_of(visit, ConfigType.GROUP, group_id, warnings),
     )
     others = tuple(f"{each}." for each in ("share", "consumer", "streams") if each != kind)
+    members = members_of(progress)
+    clients = {member.member_id: member.client_id for member in members}
+    held_ms = site.courses.held_ms(group_id, states, _lock_ms(configs), _now_ms())
     return Group(
         group_id,
         kind,
@@ -87,36 +98,75 @@ async def group(
         len(partitions),
         page,
         pages,
-        _partitions(lag, states),
+        [
+            PartitionOfGroup(
+                lag.topic,
+                lag.partition,
+                lag.position if kind == "share" else None,
+                None if kind == "share" else lag.position,
+                lag.end_offset,
+                lag.records,
+                lag.time_lag_ms,
+                [member.member_id for member in lag.members],
+                in_flight(states, (lag.topic, lag.partition), clients, held_ms),
+            )
+            for lag in lag.partitions
+        ],
         any(state.spans is not None for state in states.values()) if states else None,
         spans_limit,
-        members_of(progress),
+        members,
         configs and [config for config in configs if not config.name.startswith(others)],
         None if seen is None else seen.queues.get(group_id),
-        visit.observer.groups.of(group_id),
-        visit.courses.outcomes(group_id, states, _now_ms()),
+        site.observer.groups.of(group_id),
+        site.courses.outcomes(group_id, states, _now_ms()),
         [*warnings, *leaders.problems],
     )
 
 
-def _partitions(
-    group: GroupLag, states: Mapping[TopicPartition, SharePartitionState]
-) -> list[PartitionOfGroup]:
-    is_share = group.type == "share"
-    return [
-        PartitionOfGroup(
-            lag.topic,
-            lag.partition,
-            lag.position if is_share else None,
-            None if is_share else lag.position,
-            lag.end_offset,
-            lag.records,
-            lag.time_lag_ms,
-            [member.member_id for member in lag.members],
-            states.get((lag.topic, lag.partition)),
-        )
-        for lag in group.partitions
-    ]
+def _lock_ms(configs: Sequence[Config] | None) -> int | None:
+    values = [config.value for config in configs or () if config.name == _LOCK_CONFIG]
+    return int(values[0]) if values and values[0] and values[0].isdigit() else None
+
+
+def in_flight(
+    states: Mapping[TopicPartition, SharePartitionState],
+    key: TopicPartition,
+    clients: Mapping[str, str],
+    held_ms: Mapping[tuple[TopicPartition, int], int],
+) -> InFlight | None:
+    """Return what is in flight of a partition; None of a group of another type.
+
+    :param clients: member id → client id
+    :param held_ms: partition and first offset of locked records → for how long
+    """
+    state = states.get(key)
+    if state is None:
+        return None
+    spans = (
+        None
+        if state.spans is None
+        else [
+            Span(
+                span.first_offset,
+                span.last_offset,
+                STATES[span.state],
+                span.delivery_count,
+                span.member_id,
+                clients.get(span.member_id or ""),
+                held_ms.get((key, span.first_offset)),
+                span.remaining_ms,
+            )
+            for span in state.spans
+        ]
+    )
+    return InFlight(
+        spans,
+        state.end_offset,
+        state.released_count,
+        state.archived_count,
+        state.late_count,
+        state.is_cut,
+    )
 
 
 async def group_lag(cluster: Cluster, group_id: str) -> GroupLag | None:

@@ -44,6 +44,12 @@ MAX_HISTORIES = 20_000
 MAX_COURSES = 100
 """Pages of share groups that keep a chart of releases and rejections."""
 
+MAX_STUCK = 20
+"""Partitions that are named because nothing in them is finished."""
+
+GROUPS_OF_TURN = 5
+"""Share groups that each observation asks for what is in flight."""
+
 ROWS_OF_PAGE = 50
 """Rows of a table of groups or topics."""
 
@@ -106,8 +112,8 @@ MAX_API_VALUE_BYTES = 4 * MAX_VALUE_CHARS
 MAX_SHOWN_HEADERS = 20
 """Headers of a record."""
 
-MAX_JSON_DEPTH = 32
-"""The depth above which JSON is shown as text: each level indents all that is in it."""
+MAX_HITS = 20
+"""Results of a search."""
 
 MAX_GROUPS_OF_RECORD = 20
 """Share groups that are asked for the state of a record."""
@@ -124,5 +130,8 @@ MAX_REDRIVES = 4
 REDRIVE_PLAN_S = 10.0
 """The time in which a queue is read to show what a redrive would do."""
 
-REDRIVE_WAIT_S = 15.0
+REDRIVE_WAIT_S = 5.0
 """The time that a request waits for the end of a redrive, which then goes on."""
+
+MAX_ENDED_REDRIVES = 20
+"""Redrives that have ended, and are still listed."""

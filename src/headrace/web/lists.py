@@ -1,24 +1,29 @@
-"""The overview, and the lists of groups and topics: filtered, sorted, a page at a time."""
+"""The overview, and the lists of groups and topics: filtered, sorted, a page at a time; and the
+search.
+"""
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Annotated, Any, Literal, TypeVar
 
 from headrace.client.lag.model import sum_of_known
 
-from .limits import ROWS_OF_PAGE
+from .limits import MAX_HITS, ROWS_OF_PAGE
 from .observation import Observation
-from .schemas import About
-from .views import Actions, Groups, GroupSummary, Overview, Topics, TopicSummary, Totals
-from .visits import PageNumber, Visit
+from .requests import url
+from .schemas import about, text, whole
+from .site import Visit
+from .views import Actions, Groups, GroupSummary, Hit, Hits, Overview, Topics, TopicSummary, Totals
 
 T = TypeVar("T")
 
 GroupSort = Literal["name", "type", "state", "members", "lag", "time", "rate", "new", "zero"]
-TopicSort = Literal["name", "partitions", "end", "rate", "groups"]
-NameFilter = Annotated[str, About("a part of the name")]
+TopicSort = Literal["name", "partitions", "end", "size", "retention", "rate", "groups"]
+NameFilter = Annotated[str, text("a part of the name")]
+PageNumber = Annotated[int, whole("the page, from 1", least=1)]
 
 GROUP_SORTS: Mapping[GroupSort, Callable[[GroupSummary], Any]] = {
     "name": lambda group: group.group_id,
@@ -35,11 +40,15 @@ TOPIC_SORTS: Mapping[TopicSort, Callable[[TopicSummary], Any]] = {
     "name": lambda topic: topic.topic,
     "partitions": lambda topic: topic.partitions,
     "end": lambda topic: topic.end_offsets,
+    "size": lambda topic: topic.size_bytes,
+    "retention": lambda topic: math.inf if topic.retention_ms == -1 else topic.retention_ms,
     "rate": lambda topic: topic.produced_per_s,
     "groups": lambda topic: topic.groups,
 }
 _ASCENDING = ("name", "type", "state")
 _OVERVIEW_ROWS = 15
+_RECORD = re.compile(r"(.+)-(\d{1,9})[@ :](\d{1,18})")
+"""A record, as the page and the command line name it: ``orders-2@6670``."""
 
 
 def page_of(rows: Sequence[T], page: int, size: int) -> tuple[Sequence[T], int, int]:
@@ -71,33 +80,34 @@ def listed(
 async def overview(visit: Visit) -> Overview:
     """Return the totals of the cluster, and what needs attention."""
     seen = await visit.seen()
+    active = [group for group in seen.groups.values() if group.members]
     topics = [topic for topic in seen.topics.values() if not topic.is_internal]
     return Overview(
         seen.time_ms,
         seen.took_ms,
         seen.cluster_id,
         seen.brokers,
-        visit.observer.problem,
-        visit.failed_logins,
+        visit.site.observer.problem,
+        visit.site.access.failed_logins.total,
         totals(seen),
         seen.notes,
-        listed(seen.groups.values(), GROUP_SORTS, "lag")[:_OVERVIEW_ROWS],
+        listed(active, GROUP_SORTS, "lag")[:_OVERVIEW_ROWS],
         listed(topics, TOPIC_SORTS, "rate")[:_OVERVIEW_ROWS],
         seen.warnings,
     )
 
 
 def totals(seen: Observation) -> Totals:
-    """Return the sums over all groups and topics."""
-    groups = seen.groups.values()
+    """Return the sums over all topics, and over the groups with members: others finish nothing."""
+    active = [group for group in seen.groups.values() if group.members]
     topics = [topic for topic in seen.topics.values() if not topic.is_internal]
-    times = [group.time_lag_ms for group in groups if group.time_lag_ms is not None]
+    times = [group.time_lag_ms for group in active if group.time_lag_ms is not None]
     return Totals(
-        len(groups),
+        len(seen.groups),
+        len(active),
         len(topics),
-        sum(group.lag or 0 for group in groups),
         max(times, default=None),
-        sum_of_known(group.done_per_s for group in groups),
+        sum_of_known(group.done_per_s for group in active),
         sum_of_known(topic.produced_per_s for topic in topics),
     )
 
@@ -107,14 +117,22 @@ async def groups(
     *,
     filter: NameFilter = "",
     group_type: Annotated[
-        Literal["", "share", "consumer", "classic", "streams"], About("only groups of this type")
+        Literal["", "share", "consumer", "classic", "streams"], about("only groups of this type")
     ] = "",
-    sort: Annotated[GroupSort, About("the order")] = "lag",
+    members: Annotated[
+        Literal["", "some", "none"], about("only groups with members, or without")
+    ] = "",
+    sort: Annotated[GroupSort, about("the order")] = "lag",
     page: PageNumber = 1,
 ) -> Groups:
     """Return a page of the groups."""
     seen = await visit.seen()
-    rows = [group for group in seen.groups.values() if group_type in ("", group.group_type)]
+    rows = [
+        group
+        for group in seen.groups.values()
+        if group_type in ("", group.group_type)
+        and members in ("", "some" if group.members else "none")
+    ]
     rows = listed(rows, GROUP_SORTS, sort, filter)
     shown, page, pages = page_of(rows, page, ROWS_OF_PAGE)
     return Groups(seen.time_ms, len(rows), page, pages, shown)
@@ -124,8 +142,8 @@ async def topics(
     visit: Visit,
     *,
     filter: NameFilter = "",
-    sort: Annotated[TopicSort, About("the order")] = "name",
-    internal: Annotated[bool, About("yes: with internal topics")] = False,
+    sort: Annotated[TopicSort, about("the order")] = "name",
+    internal: Annotated[bool, about("with internal topics")] = False,
     page: PageNumber = 1,
 ) -> Topics:
     """Return a page of the topics."""
@@ -136,6 +154,30 @@ async def topics(
     return Topics(seen.time_ms, len(rows), page, pages, shown)
 
 
+async def search(
+    visit: Visit,
+    *,
+    name: Annotated[str, text("a part of a name, or a record such as orders-2@6670")] = "",
+) -> Hits:
+    """Return the groups, topics, tasks and records with a name."""
+    seen = await visit.seen()
+    part = name.strip().lower()
+    tasks = {task.task for worker in seen.workers for task in worker.state.tasks}
+    names = [
+        *(Hit("group", each, url("/group", group_id=each)) for each in seen.groups),
+        *(Hit("topic", each, url("/topic", topic=each)) for each in seen.topics),
+        *(Hit("task", each, url("/tasks", filter=each)) for each in tasks),
+    ]
+    hits = [hit for hit in names if part in hit.name.lower()] if part else []
+    # The whole name comes first, then names that begin with the text.
+    hits.sort(key=lambda hit: (hit.name.lower().find(part), len(hit.name), hit.name))
+    if (place := _RECORD.fullmatch(name.strip())) is not None:
+        topic, partition, offset = place.groups()
+        address = url("/record", topic=topic, partition=partition, offset=offset)
+        hits.insert(0, Hit("record", f"{topic}-{partition}@{offset}", address))
+    return Hits(hits[:MAX_HITS])
+
+
 async def actions(visit: Visit) -> Actions:
     """Return the actions that were executed, the newest first."""
-    return Actions(list(visit.plans.done))
+    return Actions(list(visit.site.plans.done))

@@ -5,13 +5,14 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 
 from headrace.amounts import count_of
 from headrace.client.share_state import SharePartitionState
 from headrace.client.workers import SeenWorker
 from headrace.protocol.partitions import TopicPartition
+from headrace.protocol.share_inspection import SpanState
 
 from .limits import HISTORY_POINTS, MAX_COURSES, MAX_HISTORIES
 from .texts import duration, number
@@ -22,7 +23,7 @@ STALLED_MS = 30_000
 
 _LEAST_STEP_MS = 1000
 """The least time between two points of a course."""
-_WORST_FIRST = ("paused", "stalled", "letters", "idle", "growing")
+_WORST_FIRST = ("paused", "stalled", "stuck", "letters", "late", "growing", "idle")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +42,12 @@ class Observation:
     took_ms: int
     cluster_id: str | None
     brokers: int
-    groups: Mapping[str, GroupSummary]
-    topics: Mapping[str, TopicSummary]
-    topics_of: Mapping[str, Sequence[str]]
-    queues: Mapping[str, str]
-    notes: Sequence[Note]
-    warnings: Sequence[str]
+    groups: Mapping[str, GroupSummary] = field(default_factory=dict)
+    topics: Mapping[str, TopicSummary] = field(default_factory=dict)
+    topics_of: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    queues: Mapping[str, str] = field(default_factory=dict)
+    notes: Sequence[Note] = ()
+    warnings: Sequence[str] = ()
     workers: Sequence[SeenWorker] = ()
 
     def readers(self, topic: str, kind: str = "") -> list[GroupSummary]:
@@ -89,11 +90,41 @@ class Histories:
             return tuple(self._by_name.get(name, ()))
 
 
+# Share groups on their pages ----------------------------------------------------------------------
+
+_Delivery = tuple[str, int, str | None, int]
+"""The topic, partition and member of locked records, and how often they were delivered."""
+
+
+@dataclass(slots=True)
+class _Course:
+    """What the views of a page of a share group have seen.
+
+    :ivar counts: (time in ms, released, archived)
+    :ivar held_since_ms: delivery and first offset → when it began
+    """
+
+    counts: deque[tuple[int, int, int]] = field(
+        default_factory=lambda: deque(maxlen=HISTORY_POINTS)
+    )
+    held_since_ms: dict[tuple[_Delivery, int], int] = field(default_factory=dict)
+
+
 class Courses:
-    """The counts of released and archived records of share groups, at each view of their pages."""
+    """What the pages of share groups have seen: the counts of released and archived records at each
+    view, and since when members hold records.
+    """
 
     def __init__(self) -> None:
-        self._courses: dict[tuple[str, TopicPartition], deque[tuple[int, int, int]]] = {}
+        self._courses: dict[tuple[str, TopicPartition], _Course] = {}
+
+    def _of(self, group_id: str, states: Mapping[TopicPartition, SharePartitionState]) -> _Course:
+        name = group_id, min(states)
+        course = self._courses.pop(name, None) or _Course()
+        self._courses[name] = course  # the last one viewed is the last one forgotten
+        while len(self._courses) > MAX_COURSES:
+            del self._courses[next(iter(self._courses))]
+        return course
 
     def outcomes(
         self, group_id: str, states: Mapping[TopicPartition, SharePartitionState], now_ms: int
@@ -101,27 +132,47 @@ class Courses:
         """Note the counts of the partitions on a page, and return the rates between its views."""
         if not states:
             return []
-        name = group_id, min(states)
-        course = self._courses.pop(name, None) or deque(maxlen=HISTORY_POINTS)
-        self._courses[name] = course  # the last one viewed is the last one forgotten
-        while len(self._courses) > MAX_COURSES:
-            del self._courses[next(iter(self._courses))]
-        if not course or now_ms - course[-1][0] >= _LEAST_STEP_MS:
+        counts = self._of(group_id, states).counts
+        if not counts or now_ms - counts[-1][0] >= _LEAST_STEP_MS:
             released = sum(state.released_count or 0 for state in states.values())
             archived = sum(state.archived_count or 0 for state in states.values())
-            course.append((now_ms, released, archived))
+            counts.append((now_ms, released, archived))
         return [
             Outcomes(
-                later_ms,
-                _rate(later_released - released, later_ms - earlier_ms),
-                _rate(later_archived - archived, later_ms - earlier_ms),
+                later[0],
+                _rate(later[1] - earlier[1], later[0] - earlier[0]),
+                _rate(later[2] - earlier[2], later[0] - earlier[0]),
             )
-            for (earlier_ms, released, archived), (
-                later_ms,
-                later_released,
-                later_archived,
-            ) in pairwise(course)
+            for earlier, later in pairwise(counts)
         ]
+
+    def held_ms(
+        self,
+        group_id: str,
+        states: Mapping[TopicPartition, SharePartitionState],
+        lock_ms: int | None,
+        now_ms: int,
+    ) -> dict[tuple[TopicPartition, int], int]:
+        """Return the time for which locked records have been held, by partition and first offset: a
+        lock that is renewed is the same. It is exact from the first view on, and at least right
+        for a lock that began before.
+
+        :param lock_ms: the time of a lock; None if unknown
+        """
+        if not states:
+            return {}
+        course = self._of(group_id, states)
+        since_ms: dict[tuple[_Delivery, int], int] = {}
+        held_ms = {}
+        for key, state in states.items():
+            for span in state.spans or ():
+                if span.state is SpanState.LOCKED:
+                    hold = (*key, span.member_id, span.delivery_count), span.first_offset
+                    age_ms = max(0, (lock_ms or 0) - (span.remaining_ms or 0)) if lock_ms else 0
+                    since_ms[hold] = course.held_since_ms.get(hold, now_ms - age_ms)
+                    held_ms[key, span.first_offset] = now_ms - since_ms[hold]
+        course.held_since_ms = since_ms
+        return held_ms
 
 
 def _rate(growth: int, over_ms: int) -> float | None:
@@ -129,28 +180,63 @@ def _rate(growth: int, over_ms: int) -> float | None:
     return growth * 1000 / over_ms if growth >= 0 else None
 
 
+# What needs attention -----------------------------------------------------------------------------
+
+
 def notes(
-    groups: Iterable[GroupSummary],
+    groups: Mapping[str, GroupSummary],
     histories: Histories,
     letters: Mapping[str, tuple[str, int, int]],
     workers: Iterable[SeenWorker] = (),
+    stuck: Iterable[tuple[str, str]] = (),
+    late: Mapping[str, int] | None = None,
 ) -> list[Note]:
-    """Return a sentence about each group that needs attention, the worst first.
+    """Return a sentence about each thing that needs attention: by severity, then by the activity of
+    the group. Groups without members have one together.
 
     :param histories: of the groups
     :param letters: group id → its dead-letter queue, the records that came to it, and the time in
         ms in which they came
+    :param stuck: group id, and a sentence about a partition
+    :param late: group id → records that were acknowledged after the end of their locks
     """
     lines = _pauses(workers)
-    for group in groups:
+    lines += [Note("stuck", group_id, text) for group_id, text in stuck]
+    for group_id, count in (late or {}).items():
+        text = (
+            f"{count_of(count, 'record')} acknowledged after the end of the lock, and delivered "
+            "again: the work takes longer than share.record.lock.duration.ms"
+        )
+        lines.append(Note("late", group_id, text))
+    for group in groups.values():
         note = _progress_note(group, histories)
         if note is not None:
             lines.append(note)
         queue, count, over_ms = letters.get(group.group_id, ("", 0, 0))
         if count:
-            came = f"{count_of(count, 'record')} came to {queue} in the last {duration(over_ms)}"
-            lines.append(Note("letters", group.group_id, f"dead-letters: {came}"))
-    return sorted(lines, key=lambda note: (_WORST_FIRST.index(note.kind), note.group_id))
+            text = f"{count_of(count, 'record')} dead-lettered in {duration(over_ms)}"
+            lines.append(Note("letters", group.group_id, text, queue))
+
+    def rank(note: Note) -> tuple[int, float, str]:
+        group = groups.get(note.group_id or "")
+        activity = 0.0
+        if group is not None:
+            activity = (group.done_per_s or 0) + (group.produced_per_s or 0)
+        return _WORST_FIRST.index(note.kind), -activity, note.group_id or ""
+
+    return sorted(lines, key=rank) + _idle(groups.values())
+
+
+def _idle(groups: Iterable[GroupSummary]) -> list[Note]:
+    """Return the sentence about all groups that have a lag and no members."""
+    idle = [group for group in groups if group.lag and not group.members]
+    if not idle:
+        return []
+    text = f"{count_of(len(idle), 'group')} behind without members"
+    oldest_ms = max(group.time_lag_ms or 0 for group in idle)
+    if oldest_ms:
+        text += f", the oldest record {duration(oldest_ms)} old"
+    return [Note("idle", idle[0].group_id if len(idle) == 1 else None, text)]
 
 
 def _pauses(workers: Iterable[SeenWorker]) -> list[Note]:
@@ -165,23 +251,20 @@ def _pauses(workers: Iterable[SeenWorker]) -> list[Note]:
 
 
 def _progress_note(group: GroupSummary, histories: Histories) -> Note | None:
-    """Return the sentence about the progress of a group, or None if it is healthy."""
-    if not group.lag:
+    """Return the sentence about the progress of a group with members; None if it is healthy."""
+    if not group.lag or not group.members:
         return None
     behind = count_of(group.lag, "record") + " behind"
     if group.time_lag_ms:
         behind += f", the oldest {duration(group.time_lag_ms)} old"
-    if not group.members:
-        return Note("idle", group.group_id, f"nobody consumes: {behind}")
     still_ms = _still_ms(histories.of(group.group_id))
     if still_ms >= STALLED_MS:
         members = count_of(group.members, "member")
-        still = f"stalled: {members}, but nothing was finished for {duration(still_ms)}; {behind}"
+        still = f"{members}, but nothing finished for {duration(still_ms)}; {behind}"
         return Note("stalled", group.group_id, still)
     if group.seconds_to_zero == -1 and group.done_per_s and group.produced_per_s:
         rates = f"{number(group.done_per_s)} of {number(group.produced_per_s)}"
-        text = f"does not keep up: {rates} records a second; {behind}"
-        return Note("growing", group.group_id, text)
+        return Note("growing", group.group_id, f"finishes {rates} records a second; {behind}")
     return None
 
 

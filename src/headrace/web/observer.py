@@ -13,23 +13,28 @@ import math
 import threading
 import time
 from collections import Counter, defaultdict, deque
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
 from headrace.client.cluster import Cluster, TopicMetadata
 from headrace.client.config import ClientConfig
-from headrace.client.configs import ConfigType, describe_configs
+from headrace.client.configs import ConfigType, config_values
 from headrace.client.coordinators import Leaders
 from headrace.client.dead_letters import sources
-from headrace.client.errors import ClientError, raised
-from headrace.client.lag.model import summary
+from headrace.client.errors import ClientError
+from headrace.client.lag.model import GroupLag, summary
 from headrace.client.lag.watch import LagWatch
 from headrace.client.loop_thread import LoopThread
 from headrace.client.offsets import LATEST, list_offsets
+from headrace.client.topics import topic_sizes
 from headrace.client.workers import WORKERS_TOPIC, SeenWorker, WorkerWatch
 from headrace.log_lines import LimitedLog, get_logger
+from headrace.protocol.partitions import TopicPartition
 
+from .limits import PARTITIONS_OF_PAGE
 from .observation import Histories, Observation, notes
+from .standstill import InFlightLooks, Progress
 from .views import GroupSummary, Point, TopicSummary
 
 log = LimitedLog(get_logger("headrace.ui"))
@@ -48,9 +53,8 @@ of the one before.
 """
 _ATTENDED_SHARE, _UNATTENDED_SHARE = 0.1, 0.02
 """The largest share of the time that observations may take."""
-_QUEUES_EVERY_S = 60.0
-"""The interval of queries for the dead-letter queues of the groups."""
-_GROUPS_AT_ONCE = 500
+_SETTINGS_EVERY_S = 60.0
+"""The interval of queries for what changes rarely: settings of groups and topics, and sizes."""
 _MAX_WARNINGS = 100
 LETTERS_OVER_MS = 300_000
 """The time over which dead letters are counted."""
@@ -114,10 +118,15 @@ class Observer:
         self.groups = Histories()
         self.topics = Histories()
         self._ends: dict[str, _Ends] = {}
-        self._queues: dict[str, str] = {}
-        self._queues_of: frozenset[str] = frozenset()
-        """The share groups whose queues were asked for."""
-        self._queues_due_s = 0.0
+        self._progress = Progress()
+        self._in_flight = InFlightLooks()
+        self._queues: Mapping[str, str] = {}
+        self._retentions: Mapping[str, str] = {}
+        self._policies: Mapping[str, str] = {}
+        self._sizes: Mapping[str, int] = {}
+        self._settings_of: frozenset[str] = frozenset()
+        """The share groups and topics whose settings were asked for."""
+        self._settings_due_s = 0.0
         self._watched_until_s = 0.0
         self._overdue_s = math.inf
         """The time by which the next observation should have ended, on a steady clock."""
@@ -155,7 +164,7 @@ class Observer:
 
     def refresh(self) -> None:
         """Observe again at once, as after an action."""
-        self._queues_due_s = 0.0
+        self._settings_due_s = 0.0
         self._wake_up()
 
     def _wake_up(self) -> None:
@@ -208,15 +217,30 @@ class Observer:
     ) -> Observation:
         started_s = time.monotonic()
         now_ms = time.time_ns() // 1_000_000
-        lags = await watch.snapshot()
+        partitions: dict[str, list[TopicPartition]] = {}
+
+        def note_progress(part: Sequence[GroupLag]) -> None:
+            self._progress.add(part)
+            for group in part:
+                if group.type == "share" and group.members:
+                    first = group.partitions[:PARTITIONS_OF_PAGE]
+                    partitions[group.group_id] = [(lag.topic, lag.partition) for lag in first]
+
+        self._progress.begin(now_ms)
+        lags = await watch.snapshot(note_progress)
         warnings = list(lags.warnings)
         groups = {group.group_id: GroupSummary(**summary(group)) for group in lags.groups}
-        await self._learn_queues(
-            cluster, [group_id for group_id, group in groups.items() if group.group_type == "share"]
+        by_id = {group.group_id: group for group in lags.groups}
+        stuck = [each for each in self._progress.end() if each.group_id in by_id]
+        sentences = await self._in_flight.look(cluster, by_id, partitions, stuck, now_ms)
+        described = await self._observe_topics(cluster, now_ms, warnings)
+        await self._learn_settings(
+            cluster,
+            [group_id for group_id, group in groups.items() if group.group_type == "share"],
+            list(described),
         )
         topics = self._summaries(
-            await self._observe_topics(cluster, now_ms, warnings),
-            Counter(topic for group in lags.groups for topic in group.topics),
+            described, Counter(topic for group in lags.groups for topic in group.topics)
         )
         seen_workers: list[SeenWorker] = []
         if WORKERS_TOPIC in topics:
@@ -245,7 +269,9 @@ class Observer:
             topics=topics,
             topics_of={group.group_id: tuple(group.topics) for group in lags.groups},
             queues=self._queues,
-            notes=notes(groups.values(), self.groups, letters, seen_workers),
+            notes=notes(
+                groups, self.groups, letters, seen_workers, sentences, self._in_flight.late
+            ),
             warnings=warnings,
             workers=seen_workers,
         )
@@ -267,32 +293,32 @@ class Observer:
                 None if ends is None else ends.rate(),
                 readers[name],
                 letters_of.get(name, ()),
+                self._sizes.get(name),
+                _whole(self._retentions.get(name)),
+                self._policies.get(name),
             )
         return summaries
 
-    async def _learn_queues(self, cluster: Cluster, group_ids: list[str]) -> None:
-        """Ask for the dead-letter queues of share groups; without permission they are unknown."""
+    async def _learn_settings(
+        self, cluster: Cluster, group_ids: Sequence[str], topics: Sequence[str]
+    ) -> None:
+        """Ask for the dead-letter queues of share groups, and for the retention and sizes of
+        topics; without permission they are unknown.
+        """
         now_s = time.monotonic()
-        if now_s < self._queues_due_s and self._queues_of == frozenset(group_ids):
+        names = frozenset((*group_ids, *topics))
+        if now_s < self._settings_due_s and self._settings_of == names:
             return
-        queues: dict[str, str] = {}
+        group, topic = ConfigType.GROUP, ConfigType.TOPIC
+        self._queues = await config_values(cluster, group, group_ids, sources.TOPIC_NAME)
+        self._retentions = await config_values(cluster, topic, topics, "retention.ms")
+        self._policies = await config_values(cluster, topic, topics, "cleanup.policy")
         try:
-            for at in range(0, len(group_ids), _GROUPS_AT_ONCE):
-                described = await describe_configs(
-                    cluster,
-                    ConfigType.GROUP,
-                    group_ids[at : at + _GROUPS_AT_ONCE],
-                    keys=[sources.TOPIC_NAME],
-                )
-                queues |= {
-                    group_id: configs[0].value
-                    for group_id, configs in raised(described).items()
-                    if configs and configs[0].value
-                }
+            self._sizes = await topic_sizes(cluster)
         except ClientError as error:
-            log.info("", "the dead-letter queues of the groups are unknown: %s", error)
-        self._queues, self._queues_of = queues, frozenset(group_ids)
-        self._queues_due_s = now_s + _QUEUES_EVERY_S
+            log.info("", "the sizes of topics are unknown: %s", error)
+            self._sizes = {}
+        self._settings_of, self._settings_due_s = names, now_s + _SETTINGS_EVERY_S
 
     async def _observe_topics(
         self, cluster: Cluster, now_ms: int, warnings: list[str]
@@ -324,3 +350,7 @@ class Observer:
 
 def _point(now_ms: int, group: GroupSummary) -> Point:
     return Point(now_ms, group.lag, group.time_lag_ms, group.done_per_s, group.produced_per_s)
+
+
+def _whole(text: str | None) -> int | None:
+    return int(text) if text is not None and text.lstrip("-").isdigit() else None

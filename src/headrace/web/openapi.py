@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from typing import Any, get_type_hints
 
 from headrace import __version__
 
 from .actions import Action
-from .schemas import parameters_of, schema_of
+from .schemas import parameters_of, schemas_of
 from .views import Error, Preview
 
 _DRY_RUN = {
@@ -18,23 +18,22 @@ _DRY_RUN = {
 }
 
 
-def summary_of(function: Callable[..., Any]) -> str:
-    """Return what a function does: the first line of its docstring."""
-    return (function.__doc__ or "").partition("\n")[0]
-
-
-def document(views: Iterable[Callable[..., Any]], actions: Iterable[Action]) -> dict[str, Any]:
+def document(views: Sequence[Callable[..., Any]], actions: Sequence[Action]) -> dict[str, Any]:
     """Return the OpenAPI document.
 
-    :param views: the functions of the views, by name
+    :param views: the functions of the views
     """
-    schemas: dict[str, Any] = {}
+    results = {view: get_type_hints(view)["return"] for view in views}
+    functions = [*views, *(action.make_plan for action in actions)]
+    schemas = schemas_of([*results.values(), Preview, Error, *map(parameters_of, functions)])
+    requests = {function: schemas.pop(function.__name__) for function in functions}
 
-    def operation(summary: str, result: Any) -> dict[str, Any]:
-        def answer(text: str, kind: Any) -> dict[str, Any]:
-            content = {"application/json": {"schema": schema_of(kind, schemas)}}
-            return {"description": text, "content": content}
+    def operation(function: Callable[..., Any], result: type) -> dict[str, Any]:
+        def answer(text: str, kind: type) -> dict[str, Any]:
+            schema = {"$ref": f"#/components/schemas/{kind.__name__}"}
+            return {"description": text, "content": {"application/json": {"schema": schema}}}
 
+        summary = (function.__doc__ or "").partition("\n")[0]
         refusal = answer("The request cannot be answered, and why.", Error)
         return {
             "summary": summary,
@@ -42,32 +41,29 @@ def document(views: Iterable[Callable[..., Any]], actions: Iterable[Action]) -> 
         }
 
     paths: dict[str, Any] = {}
-    for view in views:
+    for view, result in results.items():
         parameters = [
-            {
-                "name": parameter.name,
-                "in": "query",
-                "required": parameter.is_required,
-                "description": parameter.about.text,
-                "schema": parameter.schema(),
-            }
-            for parameter in parameters_of(view)
+            {"name": name, "in": "query", "required": name in requests[view]["required"]}
+            | {"schema": schema}
+            for name, schema in requests[view]["properties"].items()
         ]
-        described = operation(summary_of(view), get_type_hints(view)["return"])
-        paths[f"/api/{view.__name__}"] = {"get": described | {"parameters": parameters}}
+        paths[f"/api/{view.__name__}"] = {
+            "get": operation(view, result) | {"parameters": parameters}
+        }
     for action in actions:
-        body = {
-            "type": "object",
-            "properties": {field.name: field.schema() for field in action.fields}
-            | {"dry_run": _DRY_RUN},
-            "required": [field.name for field in action.fields if field.is_required],
+        body = requests[action.make_plan]
+        body["properties"]["dry_run"] = _DRY_RUN
+        paths[f"/api/actions/{action.name}"] = {
+            "post": operation(action.make_plan, Preview)
+            | {
+                "description": f"In the cluster it takes {action.needs}.",
+                "security": [{"token": []}, {"user": []}],
+                "requestBody": {
+                    "required": True,
+                    "content": {"application/json": {"schema": body}},
+                },
+            }
         }
-        described = operation(summary_of(action.make_plan), Preview) | {
-            "description": f"In the cluster it takes {action.needs}.",
-            "security": [{"token": []}, {"user": []}],
-            "requestBody": {"required": True, "content": {"application/json": {"schema": body}}},
-        }
-        paths[f"/api/actions/{action.name}"] = {"post": described}
     return {
         "openapi": "3.1.0",
         "info": {

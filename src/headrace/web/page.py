@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import hashlib
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import jinja2
+from markupsafe import Markup
 
 from headrace.amounts import size
 from headrace.http.messages import Response
 from headrace.log_lines import printable
 
-from . import pictures, texts
+from . import texts
 from .errors import NotThere
 from .limits import MAX_WORKERS_OF_PAGE
-from .observer import Observer
-from .requests import url
+from .requests import PageRequest, html_response, url
+from .schemas import as_json
+from .site import Site
 
 _FOLDER = Path(__file__).parent
 _TYPES = {
@@ -27,22 +30,24 @@ _TYPES = {
     ".svg": "image/svg+xml",
 }
 _MAX_NAME_CHARS = 300
+_RETRY_S = 5
+"""The time after which a browser asks again for a page that the cluster did not answer for."""
 
 
 class Pages:
     """The templates, and the files that they refer to."""
 
-    def __init__(self, observer: Observer) -> None:
-        paths = sorted((_FOLDER / "static").iterdir())
+    def __init__(self, site: Site) -> None:
+        self._site = site
         self._files = {
             path.name: (path.read_bytes(), _TYPES[path.suffix])
-            for path in paths
+            for path in sorted((_FOLDER / "static").iterdir())
             if path.suffix in _TYPES
         }
         digest = hashlib.sha256(b"".join(body for body, _ in self._files.values()))
         self._version = digest.hexdigest()[:12]
         """Part of the addresses of the files, which browsers may keep for ever."""
-        self._environment = jinja2.Environment(
+        environment = jinja2.Environment(
             loader=jinja2.FileSystemLoader(_FOLDER / "templates"),
             autoescape=True,
             trim_blocks=True,
@@ -50,9 +55,8 @@ class Pages:
             undefined=jinja2.StrictUndefined,
             auto_reload=False,
         )
-        self.names = frozenset(self._environment.list_templates())
-        """The names of all templates."""
-        self._environment.filters.update(
+        environment.policies["json.dumps_function"] = lambda value, **_: as_json(value).decode()
+        environment.filters.update(
             number=texts.number,
             exact=texts.exact,
             duration=texts.duration,
@@ -63,20 +67,61 @@ class Pages:
             rendered=texts.rendered,
             shown=lambda text: printable(str(text), _MAX_NAME_CHARS),
         )
-        self._environment.globals.update(
+        environment.globals.update(
             url=url,
             version=self._version,
-            lag_spark=lambda group_id: pictures.lag_spark(observer.groups.of(group_id)),
-            rate_spark=lambda topic: pictures.rate_spark(observer.topics.of(topic)),
-            group_charts=pictures.group_charts,
-            topic_chart=pictures.topic_chart,
-            in_flight=pictures.in_flight,
+            histories=site.observer,
             max_workers=MAX_WORKERS_OF_PAGE,
         )
+        self._names = frozenset(environment.list_templates())
+        self._environment = environment
 
-    def render(self, name: str, values: Mapping[str, Any]) -> str:
-        """Return the HTML of a template."""
+    def _render(self, name: str, values: Mapping[str, Any]) -> str:
         return self._environment.get_template(name).render(values)
+
+    def html(
+        self, request: PageRequest, template: str, values: Mapping[str, Any], status: int = 200
+    ) -> Response:
+        """Return a page.
+
+        The page has the template ``NAME.html``; its part that changes with time has the template
+        ``NAME_live.html``, if there is one. With ``part`` in the query, return only this part; or
+        204, if ``part`` is the digest of what the browser shows already.
+        """
+        access = self._site.access
+        visitor = access.visitor(request)
+        observer = self._site.observer if access.may_view(visitor) else None
+        query = {name: text for name, text in request.query.items() if name != "part"}
+        values = {
+            "visitor": visitor,
+            "may_act": bool(access.credentials),
+            "acting": visitor.session is not None,
+            "csrf": visitor.session.csrf if visitor.session is not None else "",
+            "seen": observer and observer.observation,
+            "problem": observer and observer.problem,
+            "stale_ms": observer and observer.stale_ms(time.time_ns() // 1_000_000),
+            "cluster_address": observer and self._site.address,
+            "retry_s": _RETRY_S if status == 502 and request.method == "GET" else None,
+            "path": request.path,
+            "address": request.target,
+            "query": query,
+            "live": "",
+            "live_url": "",
+            **values,
+        }
+        live_template = f"{template}_live.html"
+        if live_template in self._names:
+            live = self._render("live_state.html", values)
+            live += self._render(
+                live_template if values["view"] is not None else "waiting.html", values
+            )
+            digest = hashlib.sha256(live.encode()).hexdigest()[:16]
+            if request.query.get("part") == digest:
+                return Response(204, b"")
+            values["live"] = Markup(live)
+            values["live_url"] = url(request.path, **{**query, "part": digest})
+        name = "live.html" if request.is_part else f"{template}.html"
+        return html_response(self._render(name, values), status)
 
     def file(self, address: str) -> Response:
         """Return a file.

@@ -11,12 +11,14 @@ from functools import partial
 from typing import Annotated, Literal
 from urllib.parse import urlencode
 
+from headrace.amounts import count_of
 from headrace.client.cluster import Cluster
 from headrace.client.dead_letters.letters import parse_letter
+from headrace.client.dead_letters.queues import DEFAULT_PREFIX
 from headrace.client.errors import ClientError
 from headrace.client.records import Record as WholeRecord
-from headrace.client.share_state import SharePartitionState, share_states
-from headrace.protocol.dead_letters import HEADERS
+from headrace.client.share_state import SharePartitionState, Span, share_states
+from headrace.protocol.dead_letters import HEADERS, MESSAGE
 from headrace.protocol.partitions import TopicPartition
 from headrace.protocol.record_batch import Record
 from headrace.protocol.share_inspection import SpanState
@@ -35,11 +37,11 @@ from .limits import (
     RECORDS_OF_PAGE,
 )
 from .observation import Observation
-from .pictures import state_text
 from .records import Filter, FoundRecords, Query, cut_record, find_records, record_at
-from .schemas import About, parsed_text
-from .views import Records, ShownLetter, ShownRecord, Standing
-from .visits import Visit
+from .schemas import about, parsed_text, text, whole
+from .site import Visit
+from .texts import duration
+from .views import Letters, Records, ShownLetter, ShownRecord, Standing
 
 _MAX_POSITIONS = 200
 """Positions of partitions in the address of a next page, which has a limit."""
@@ -51,46 +53,47 @@ _KINDS: Mapping[SpanState, Literal["available", "held", "done", "waiting"]] = {
     SpanState.WAITING: "waiting",
 }
 
-Topic = Annotated[str, About("the topic")]
+Topic = Annotated[str, text("the topic")]
 Format = Annotated[
-    Literal["auto", "text", "json", "hex"], About("how the page shows values; JSON has them whole")
+    Literal["auto", "text", "hex"], about("how the page shows values; JSON has them whole")
 ]
 ValueBytes = Annotated[
     int,
-    About(
+    whole(
         "bytes of each key and value, and of the headers of a record; is_cut tells whether there "
         "are more",
         least=1,
         most=MAX_API_VALUE_BYTES,
     ),
 ]
+Start = Annotated[
+    Literal["latest", "earliest", "offset", "time", "positions"], about("where to begin")
+]
+Limit = Annotated[int, whole("the number of records", least=1, most=MAX_RECORDS_OF_PAGE)]
+Positions = Annotated[str, text("as in the address of a next page", MAX_URL_BYTES)]
+Rest = Annotated[int, whole("as in the address of a next page")]
 
 
 async def records(
     visit: Visit,
     *,
     topic: Topic,
-    partition: Annotated[int | None, About("a partition; all without it")] = None,
-    start: Annotated[
-        Literal["latest", "earliest", "offset", "time", "positions"], About("where to begin")
-    ] = "latest",
-    offset: Annotated[int, About("with start=offset")] = 0,
+    partition: Annotated[int, whole("a partition; all without it")] | None = None,
+    start: Start = "latest",
+    offset: Annotated[int, whole("with start=offset")] = 0,
     time: Annotated[
-        str, About("with start=time: ISO 8601, -1h, yesterday, or milliseconds since the epoch")
+        str, text("with start=time: ISO 8601, -1h, yesterday, or milliseconds since the epoch")
     ] = "",
-    key: Annotated[str, About("a part of the key")] = "",
-    value: Annotated[str, About("a part of the value")] = "",
-    header: Annotated[str, About("the name of a header, or name=part of its value")] = "",
-    limit: Annotated[
-        int, About("the number of records", least=1, most=MAX_RECORDS_OF_PAGE)
-    ] = RECORDS_OF_PAGE,
+    key: Annotated[str, text("a part of the key")] = "",
+    value: Annotated[str, text("a part of the value")] = "",
+    header: Annotated[str, text("the name of a header, or name=part of its value")] = "",
+    limit: Limit = RECORDS_OF_PAGE,
     max_value_bytes: ValueBytes = API_VALUE_BYTES,
-    committed: Annotated[bool, About("yes: without open and aborted transactions")] = False,
-    positions: Annotated[
-        str, About("as in the address of a next page", max_chars=MAX_URL_BYTES)
-    ] = "",
-    rest: Annotated[int, About("as in the address of a next page")] = 0,
+    committed: Annotated[bool, about("without open and aborted transactions")] = False,
+    positions: Positions = "",
+    rest: Rest = 0,
     format: Format = "auto",
+    follow: Annotated[bool, about("the page asks again every two seconds")] = False,
 ) -> Records:
     """Return a page of the records of a topic.
 
@@ -124,12 +127,53 @@ async def records(
     )
 
 
+async def letters(
+    visit: Visit,
+    *,
+    queue: Annotated[
+        str, text("the dead-letter queue; without it only the queues are listed")
+    ] = "",
+    reason: Annotated[str, text("a part of the reason")] = "",
+    start: Start = "latest",
+    limit: Limit = RECORDS_OF_PAGE,
+    max_value_bytes: ValueBytes = API_VALUE_BYTES,
+    positions: Positions = "",
+    rest: Rest = 0,
+) -> Letters:
+    """Return a page of the dead letters of a queue, and the redrives that run.
+
+    :raises UnknownTopic: the queue does not exist
+    :raises ClientError: the cluster cannot be reached, or refuses
+    """
+    seen = await visit.seen_if_any()
+    queues = [
+        topic
+        for topic in ({} if seen is None else seen.topics).values()
+        if topic.dead_letters_of or topic.topic.startswith(DEFAULT_PREFIX)
+    ]
+    redrives = visit.site.redrives.of(queue)
+    if not queue:
+        return Letters("", queues, [], 0, True, None, redrives, [])
+    query = Query(
+        queue,
+        start=start,
+        limit=limit,
+        filter=_filter("", "", f"{MESSAGE}={reason}" if reason else ""),
+        positions=positions_of(positions),
+        rest=rest,
+    )
+    page = await find_records(visit.cluster, query, partial(cut_record, max_bytes=max_value_bytes))
+    found = [replace(record, letter=_letter(record)) for record in page.records]
+    link = next_link(visit, query, page)
+    return Letters(queue, queues, found, page.scanned, page.complete, link, redrives, page.problems)
+
+
 async def record(
     visit: Visit,
     *,
     topic: Topic,
-    partition: Annotated[int, About("the partition")],
-    offset: Annotated[int, About("the offset")],
+    partition: Annotated[int, whole("the partition")],
+    offset: Annotated[int, whole("the offset")],
     max_value_bytes: ValueBytes = MAX_API_VALUE_BYTES,
     format: Format = "auto",
 ) -> ShownRecord:
@@ -259,10 +303,23 @@ def standing(group_id: str, state: SharePartitionState | None, offset: int) -> S
         )
     for span in state.spans:
         if span.first_offset <= offset <= span.last_offset:
-            return Standing(group_id, _KINDS[span.state], state_text(span, {}))
+            return Standing(group_id, _KINDS[span.state], _state_text(span))
     if state.is_cut:
         return Standing(group_id, "unknown", "too many runs of records are in flight to tell")
     return Standing(group_id, "ahead", "not delivered yet")
+
+
+def _state_text(span: Span) -> str:
+    """Return in words what the state of a span is."""
+    times = f", delivered {count_of(span.delivery_count, 'time')}" if span.delivery_count else ""
+    remaining = duration(span.remaining_ms)
+    if span.state is SpanState.LOCKED:
+        return f"held by {span.member_id} for {remaining} more{times}"
+    if span.state is SpanState.WAITING:
+        return f"waits {remaining} for its next delivery{times}"
+    if span.state is SpanState.FINISHED:
+        return "done"
+    return f"available{times or ', not delivered yet'}"
 
 
 async def _with_letters(

@@ -40,6 +40,7 @@ from .limits import (
     SHOWN_VALUE_BYTES,
 )
 from .reads import in_thread
+from .schemas import Data
 from .views import ShownRecord
 
 _LARGEST_BATCH_BYTES = 32 * 1024 * 1024
@@ -213,9 +214,9 @@ class Shelf:
                 number,
                 cut.offset,
                 cut.timestamp_ms,
-                cut.key,
-                cut.value,
-                cut.headers,
+                _data(cut.key),
+                _data(cut.value),
+                [(name, _data(content)) for name, content in cut.headers],
                 size_bytes,
                 cut != record,
             )
@@ -224,6 +225,10 @@ class Shelf:
     def note(self, key: TopicPartition, problem: object) -> None:
         """Note what could not be read."""
         self.problems[f"{key[0]}-{key[1]}: {problem}"] = None
+
+
+def _data(content: bytes | None) -> Data | None:
+    return None if content is None else Data(content)
 
 
 async def find_records(

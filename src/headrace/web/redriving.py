@@ -5,24 +5,49 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections import Counter
+from collections import Counter, deque
+from dataclasses import dataclass, field
 
 from headrace.client.dead_letters.redrive import Redrive, RedriveCounts
 from headrace.client.errors import ClientError
 from headrace.log_lines import get_logger
 
-from .limits import MAX_REDRIVES, REDRIVE_PLAN_S, REDRIVE_WAIT_S
+from .limits import MAX_ENDED_REDRIVES, MAX_REDRIVES, REDRIVE_PLAN_S, REDRIVE_WAIT_S
 from .texts import short
-from .views import Change
+from .views import Change, RunningRedrive
 
 log = get_logger("headrace.ui")
 
 
+@dataclass(slots=True)
+class _Run:
+    """A redrive that runs, in a thread that reports its progress."""
+
+    queue: str
+    stop: threading.Event = field(default_factory=threading.Event)
+    read: int = 0
+    total: int = 0
+    outcome: str | None = None
+
+    def progress(self, read: int, total: int) -> None:
+        self.read, self.total = read, total
+
+
 class Redrives:
-    """The redrives that run."""
+    """The redrives that run, and the last ones that have ended."""
 
     def __init__(self) -> None:
-        self._running: dict[asyncio.Task[RedriveCounts], threading.Event] = {}
+        self._running: dict[asyncio.Task[RedriveCounts], _Run] = {}
+        self._ended: deque[_Run] = deque(maxlen=MAX_ENDED_REDRIVES)
+
+    def of(self, queue: str) -> list[RunningRedrive]:
+        """Return the redrives of a queue, the newest first."""
+        runs = [*reversed(self._running.values()), *self._ended]
+        return [
+            RunningRedrive(run.queue, run.read, run.total, run.outcome)
+            for run in runs
+            if run.queue == queue
+        ]
 
     async def plan(self, redrive: Redrive) -> RedriveCounts:
         """Return what a redrive would do. For a large queue, stop after a time limit.
@@ -37,7 +62,7 @@ class Redrives:
             timer.cancel()
             stop.set()
 
-    async def run(self, redrive: Redrive) -> str:
+    async def run(self, queue: str, redrive: Redrive) -> str:
         """Start a redrive, and wait a moment for its end.
 
         :returns: a sentence about the outcome
@@ -45,26 +70,27 @@ class Redrives:
         """
         if len(self._running) >= MAX_REDRIVES:
             raise ClientError("other redrives are running: wait for their end")
-        stop = threading.Event()
-        task = asyncio.create_task(asyncio.to_thread(redrive.run, stop))
-        self._running[task] = stop
-        task.add_done_callback(self._ended)
+        run = _Run(queue)
+        task = asyncio.create_task(asyncio.to_thread(redrive.run, run.stop, run.progress))
+        self._running[task] = run
+        task.add_done_callback(self._end)
         done, _ = await asyncio.wait((task,), timeout=REDRIVE_WAIT_S)
-        if not done:
-            return "it continues in the background; the log says when it has ended"
-        return summary(task.result())
+        return summary(task.result()) if done else "it runs: the page of the queue has its progress"
 
-    def _ended(self, task: asyncio.Task[RedriveCounts]) -> None:
-        self._running.pop(task, None)
-        if not task.cancelled() and task.exception() is None:
-            log.info("a redrive has ended: %s", summary(task.result()))
+    def _end(self, task: asyncio.Task[RedriveCounts]) -> None:
+        run = self._running.pop(task)
+        error = None if task.cancelled() else task.exception()
+        if task.cancelled() or error is not None:
+            run.outcome = f"failed: {error or 'cancelled'}"
         else:
-            log.warning("a redrive has failed: %s", None if task.cancelled() else task.exception())
+            run.outcome = summary(task.result())
+        self._ended.appendleft(run)
+        log.info("a redrive of %s has ended: %s", run.queue, run.outcome)
 
     async def close(self) -> None:
         """Stop all redrives. A later redrive of a queue continues where this one stopped."""
-        for stop in self._running.values():
-            stop.set()
+        for run in self._running.values():
+            run.stop.set()
         for task in list(self._running):
             with contextlib.suppress(Exception):
                 await task

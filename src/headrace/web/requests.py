@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import parse_qs, parse_qsl, quote, unquote, urlencode
 
+import msgspec
+
 from headrace.http.messages import Headers, Request, Response
 
 from .errors import BadRequest
+from .schemas import as_json
 
 _MAX_FIELDS = 100
 _OF_LOCATION = ":/%#?=@[]!$&'()*+,;"
@@ -132,13 +134,9 @@ class PageRequest:
         :raises BadRequest: it has none
         """
         try:
-            fields = json.loads(self.body)
-            json.dumps(fields, ensure_ascii=False).encode()  # half a character is no text
-        except (ValueError, RecursionError):
-            raise BadRequest("The body is not JSON.") from None
-        if not isinstance(fields, dict):
-            raise BadRequest("The body is not a JSON object.")
-        return fields
+            return msgspec.json.decode(self.body, type=dict[str, Any])
+        except (msgspec.MsgspecError, RecursionError):
+            raise BadRequest("The body is not a JSON object.") from None
 
 
 def url(path: str, /, **query: object) -> str:
@@ -152,10 +150,9 @@ def html_response(text: str, status: int = 200) -> Response:
     return Response(status, text.encode(), [(b"content-type", b"text/html; charset=utf-8")])
 
 
-def json_response(value: object, status: int = 200) -> Response:
-    """Return JSON."""
-    body = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
-    return Response(status, body, [(b"content-type", b"application/json")])
+def json_response(view: object, status: int = 200) -> Response:
+    """Return a view as JSON."""
+    return Response(status, as_json(view), [(b"content-type", b"application/json")])
 
 
 def redirect(address: str, headers: Headers = ()) -> Response:

@@ -1,30 +1,24 @@
-"""The state behind all pages, and their rendering."""
+"""The state behind all pages, and the requests for views of it."""
 
 from __future__ import annotations
 
-import hashlib
-import time
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass
 
-from markupsafe import Markup
-
+from headrace.client.cluster import Cluster
 from headrace.client.config import ClientConfig
-from headrace.http.messages import Response
 
 from .access import Access, Credentials
-from .actions import Tools
-from .observation import Courses
+from .errors import NotSeen
+from .observation import Courses, Observation
 from .observer import Observer
-from .page import Pages
 from .plans import Plans
+from .reads import in_thread
 from .redriving import Redrives
-from .requests import PageRequest, html_response, url
-from .schemas import parameters_of, parsed
-from .visits import Visit
+from .requests import url
 
-_RETRY_S = 5
-"""The time after which a browser asks again for a page that the cluster did not answer for."""
+_FIRST_OBSERVATION_S = 0.25
+"""The time that a view waits for the first observation."""
 
 
 class Site:
@@ -48,81 +42,54 @@ class Site:
         is_secure: bool = False,
     ) -> None:
         self.access = Access(credentials, login_to_view=login_to_view, is_secure=is_secure)
+        self.address = config.bootstrap_servers
         self.observer = observer
         self.cluster = config.cluster()
-        self.pages = Pages(observer)
+        self.producer_config = producer_config
         self.plans = Plans()
         self.redrives = Redrives()
-        self.tools = Tools(self.cluster, producer_config, self.redrives)
-        self._courses = Courses()
+        self.courses = Courses()
 
-    async def view(
-        self, request: PageRequest, function: Callable[..., Any], fixed: Mapping[str, str]
-    ) -> Any:
-        """Return the view of a request.
 
-        :param function: one of the functions of views
-        :param fixed: parameters that the page chooses itself
-        :raises BadRequest: a parameter cannot be used
-        :raises NotSeen: the cluster was not seen yet
-        :raises NotThere: what it names does not exist
-        :raises ClientError: the cluster cannot be reached, or refuses
+@dataclass(frozen=True, slots=True)
+class Visit:
+    """A request for a view.
+
+    :param path: of the request
+    :param query: its parameters
+    :param is_part: it wants only what changes with time
+    """
+
+    site: Site
+    path: str
+    query: Mapping[str, str]
+    is_part: bool = False
+
+    @property
+    def cluster(self) -> Cluster:
+        """The connections to the cluster."""
+        return self.site.cluster
+
+    async def seen(self) -> Observation:
+        """Return the newest observation of the cluster; wait a moment for the first one.
+
+        :raises NotSeen: there is none
         """
-        parameters = parameters_of(function)
-        query = {
-            each.name: request.query[each.name] for each in parameters if each.name in request.query
-        }
-        visit = Visit(
-            self.cluster,
-            self.observer,
-            self._courses,
-            self.plans,
-            self.access.failed_logins.total,
-            request.is_part,
-            request.path,
-            query,
-        )
-        return await function(visit, **parsed(parameters, {**query, **fixed}))
+        observer = self.site.observer
+        observer.watch()
+        if not observer.tried.is_set():
+            await in_thread(observer.tried.wait, _FIRST_OBSERVATION_S)
+        if observer.observation is None:
+            raise NotSeen(observer.problem or "the cluster was not seen yet: try again in a moment")
+        return observer.observation
 
-    def html(
-        self, request: PageRequest, template: str, values: Mapping[str, Any], status: int = 200
-    ) -> Response:
-        """Return a page.
+    async def seen_if_any(self) -> Observation | None:
+        """Return the newest observation of the cluster, or None."""
+        try:
+            return await self.seen()
+        except NotSeen:
+            return None
 
-        The page has the template ``NAME.html``; its part that changes with time has the template
-        ``NAME_live.html``, if there is one. With ``part`` in the query, return only this part; or
-        204, if ``part`` is the digest of what the browser shows already.
-        """
-        visitor = self.access.visitor(request)
-        observer = self.observer if self.access.may_view(visitor) else None
-        query = {name: text for name, text in request.query.items() if name != "part"}
-        path = request.path
-        values = {
-            "visitor": visitor,
-            "may_act": bool(self.access.credentials),
-            "acting": visitor.user is not None,
-            "csrf": visitor.session.csrf if visitor.session is not None else "",
-            "seen": observer and observer.observation,
-            "problem": observer and observer.problem,
-            "stale_ms": observer and observer.stale_ms(time.time_ns() // 1_000_000),
-            "retry_s": _RETRY_S if status == 502 and request.method == "GET" else None,
-            "path": path,
-            "address": request.target,
-            "query": query,
-            "live": "",
-            "live_url": "",
-            **values,
-        }
-        live_template = f"{template}_live.html"
-        if live_template in self.pages.names:
-            live = self.pages.render("live_state.html", values)
-            live += self.pages.render(
-                live_template if values["view"] is not None else "waiting.html", values
-            )
-            digest = hashlib.sha256(live.encode()).hexdigest()[:16]
-            if request.query.get("part") == digest:
-                return Response(204, b"")
-            values["live"] = Markup(live)
-            values["live_url"] = url(path, **{**query, "part": digest})
-        name = "live.html" if request.is_part else f"{template}.html"
-        return html_response(self.pages.render(name, values), status)
+    def link(self, **changes: object) -> str:
+        """Return the address of this view with other parameters."""
+        return url(self.path, **{**self.query, **changes})

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from headrace.client.workers import SeenWorker, TaskState, by_task, summed
 
 from .limits import MAX_FAILURES_OF_PAGE, MAX_RUNNING_OF_PAGE, ROWS_OF_PAGE
-from .lists import NameFilter, page_of
+from .lists import NameFilter, PageNumber, page_of
+from .site import Visit
 from .views import (
     FailureOfTask,
     GroupSummary,
@@ -16,7 +17,6 @@ from .views import (
     Tasks,
     WorkerOfTasks,
 )
-from .visits import PageNumber, Visit
 
 
 async def tasks(visit: Visit, *, filter: NameFilter = "", page: PageNumber = 1) -> Tasks:

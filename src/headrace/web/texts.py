@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import re
 from datetime import UTC, datetime
 
 from headrace.amounts import long_duration
 from headrace.log_lines import printable
-
-from .limits import MAX_JSON_DEPTH
 
 _HEX_WIDTH = 16
 UNKNOWN = "unknown"
@@ -51,7 +48,7 @@ def forecast(seconds: float | None) -> str:
     """Format the time until a lag is zero; -1 if it does not shrink."""
     if seconds is None:
         return UNKNOWN
-    return "never" if seconds == -1 else duration(int(seconds * 1000))
+    return "not at this rate" if seconds == -1 else duration(int(seconds * 1000))
 
 
 def moment(time_ms: int | None) -> str:
@@ -77,42 +74,6 @@ def _escaped(text: str, max_chars: int) -> tuple[str, bool]:
     return escaped[:max_chars], len(text) > max_chars or len(escaped) > max_chars
 
 
-def as_json(data: bytes, max_chars: int) -> tuple[str, bool] | None:
-    """Return the first characters of bytes as indented JSON, and whether more would follow; None if
-    they are not JSON, or deeper than :data:`MAX_JSON_DEPTH`.
-    """
-    try:
-        value = json.loads(data)
-    except (ValueError, RecursionError):
-        return None
-    if _is_deep(value):
-        return None
-    # Indentation multiplies the size: stop where enough is written.
-    pieces: list[str] = []
-    chars = 0
-    for piece in json.JSONEncoder(indent=2, ensure_ascii=False).iterencode(value):
-        pieces.append(piece)
-        chars += len(piece)
-        if chars > max_chars:
-            break
-    return "".join(pieces)[:max_chars], chars > max_chars
-
-
-def _is_deep(value: object) -> bool:
-    """Return whether lists and objects are nested deeper than :data:`MAX_JSON_DEPTH`."""
-    level = [value]
-    for _ in range(MAX_JSON_DEPTH + 1):
-        level = [
-            child
-            for container in level
-            if isinstance(container, list | dict)
-            for child in (container.values() if isinstance(container, dict) else container)
-        ]
-        if not level:
-            return False
-    return True
-
-
 def as_hex(data: bytes, max_bytes: int) -> str:
     """Return a dump of bytes: offsets, hex, and what is printable ASCII."""
     lines = []
@@ -136,31 +97,27 @@ def short(data: bytes | None, max_chars: int) -> str:
     return f"{line}…" if is_cut or len(head) < len(data) else line
 
 
-FORMATS = ("auto", "text", "json", "hex")
+FORMATS = ("auto", "text", "hex")
 
 
 def rendered(data: bytes | None, form: str, max_chars: int) -> tuple[str, str, bool]:
     """Return bytes as text for the page.
 
-    :param form: one of :data:`FORMATS`; what does not fit becomes hex
-    :returns: the text, the format that it has, and whether it was cut
+    :param form: one of :data:`FORMATS`; what is no text becomes hex
+    :returns: the text; its format, which is ``json`` if it looks like JSON: browsers indent and
+        colour it; and whether it was cut
     """
     if data is None:
         return "", "null", False
     # Cut before decoding: a value may have megabytes. A character has up to four bytes.
     head = data[: 4 * max_chars]
-    if len(data) <= len(head) and (form == "json" or (form == "auto" and data[:1] in (b"{", b"["))):
-        indented = as_json(data, max_chars)
-        if indented is not None:
-            text, is_cut = _escaped(indented[0], max_chars)
-            return text, "json", is_cut or indented[1]
-    if form != "hex":
-        decoded = _decoded(head, is_cut=len(head) < len(data))
-        if decoded is not None:
-            text, is_cut = _escaped(decoded, max_chars)
-            return text, "text", is_cut or len(head) < len(data)
-    shown = max_chars // 4
-    return as_hex(data, shown), "hex", len(data) > shown
+    decoded = None if form == "hex" else _decoded(head, is_cut=len(head) < len(data))
+    if decoded is None:
+        shown = max_chars // 4
+        return as_hex(data, shown), "hex", len(data) > shown
+    text, is_cut = _escaped(decoded, max_chars)
+    is_json = form == "auto" and head.lstrip()[:1] in (b"{", b"[")
+    return text, "json" if is_json else "text", is_cut or len(head) < len(data)
 
 
 def _decoded(head: bytes, *, is_cut: bool) -> str | None:

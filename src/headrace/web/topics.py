@@ -16,10 +16,10 @@ from headrace.errors import ErrorCode
 from .errors import NotThere
 from .groups import configs_of
 from .limits import PARTITIONS_OF_PAGE
-from .lists import page_of
-from .schemas import About
+from .lists import GROUP_SORTS, PageNumber, listed, page_of
+from .schemas import text
+from .site import Visit
 from .views import PartitionOfTopic, Topic
-from .visits import PageNumber, Visit
 
 _MISSING = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPTION)
 
@@ -27,7 +27,7 @@ _MISSING = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPT
 async def topic(
     visit: Visit,
     *,
-    topic: Annotated[str, About("the topic")],
+    topic: Annotated[str, text("the topic")],
     page: PageNumber = 1,
 ) -> Topic:
     """Return a topic: partitions, configs, and the groups that read it.
@@ -71,6 +71,7 @@ async def topic(
     )
     return Topic(
         topic,
+        summary,
         str(described.topic_id),
         described.is_internal,
         len(partitions),
@@ -78,9 +79,8 @@ async def topic(
         pages,
         rows,
         configs,
-        [] if seen is None else seen.readers(topic),
-        letters_of,
+        [] if seen is None else listed(seen.readers(topic), GROUP_SORTS, "lag"),
         bool(letters_of) or is_enabled or topic.startswith(queues.DEFAULT_PREFIX),
-        visit.observer.topics.of(topic),
+        visit.site.observer.topics.of(topic),
         [*warnings, *leaders.problems],
     )

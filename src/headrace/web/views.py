@@ -1,7 +1,6 @@
 """What the pages show, and the JSON API returns; None for an unknown value.
 
-Each view is typed here once: a template renders it, :func:`headrace.web.schemas.plain` writes it,
-and OpenAPI describes it.
+Each view is typed here once: a template renders it, and msgspec writes it as JSON and describes it.
 """
 
 from __future__ import annotations
@@ -11,8 +10,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from headrace.client.configs import Config
-from headrace.client.share_state import SharePartitionState
 from headrace.client.workers import Failure, RunningRecord, TaskState
+
+from .schemas import Data
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +41,16 @@ class Outcomes:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """A sentence about a group."""
+    """A sentence about what needs attention.
 
-    kind: Literal["paused", "stalled", "letters", "idle", "growing"]
-    group_id: str
+    :param group_id: null for one about all groups without members
+    :param topic: where to look next, such as at dead letters
+    """
+
+    kind: Literal["paused", "stalled", "stuck", "letters", "late", "growing", "idle"]
+    group_id: str | None
     text: str
+    topic: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +82,9 @@ class TopicSummary:
     :param end_offsets: the sum of the end offsets of its partitions
     :param groups: the number of groups that have read it
     :param dead_letters_of: the groups whose dead-letter queue it is
+    :param size_bytes: of its first replicas on disk
+    :param retention_ms: the age at which records are deleted; -1 for never
+    :param cleanup_policy: delete, compact, or both
     """
 
     topic: str
@@ -86,15 +94,21 @@ class TopicSummary:
     produced_per_s: float | None
     groups: int
     dead_letters_of: Sequence[str] = ()
+    size_bytes: int | None = None
+    retention_ms: int | None = None
+    cleanup_policy: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """The sums over all groups and topics."""
+    """The sums over all topics, and over the groups with members.
+
+    :param groups: the number of all groups; ``active`` that of those with members
+    """
 
     groups: int
+    active: int
     topics: int
-    lag: int
     time_lag_ms: int | None
     done_per_s: float | None
     produced_per_s: float | None
@@ -108,7 +122,7 @@ class Overview:
     :param took_ms: the time that the brokers took to answer
     :param problem: why the cluster was not seen since then
     :param failed_logins: wrong passwords and tokens since the start of the page
-    :param groups: those with the largest lag
+    :param groups: those with members that are furthest behind
     :param topics: the busiest ones
     :param warnings: what could not be determined, one line each
     """
@@ -159,6 +173,47 @@ class Topics:
 
 
 @dataclass(frozen=True, slots=True)
+class Span:
+    """A run of records of a share group in one state.
+
+    :param last_offset: inclusive
+    :param delivery_count: how often the records were delivered; 0 if finished or never delivered
+    :param holder: the client id of the member that holds locked records
+    :param held_ms: since the page has first seen this delivery, or since it must have begun
+    :param remaining_ms: time until the lock or the backoff ends; null for other states
+    """
+
+    first_offset: int
+    last_offset: int
+    state: Literal["available", "locked", "finished", "waiting"]
+    delivery_count: int
+    member_id: str | None
+    holder: str | None
+    held_ms: int | None
+    remaining_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class InFlight:
+    """The records of a share-partition that are in flight, as headrace's broker tells them.
+
+    :param spans: ascending; null if the broker does not tell them
+    :param end_offset: the offset after the last span
+    :param released_count: records released since the broker loaded the share-partition
+    :param archived_count: records archived that were not accepted, since the broker started
+    :param late_count: records acknowledged after the end of their lock, since the broker started
+    :param is_cut: whether more spans may follow
+    """
+
+    spans: Sequence[Span] | None
+    end_offset: int | None
+    released_count: int | None
+    archived_count: int | None
+    late_count: int | None
+    is_cut: bool
+
+
+@dataclass(frozen=True, slots=True)
 class PartitionOfGroup:
     """A partition of a group.
 
@@ -176,7 +231,7 @@ class PartitionOfGroup:
     lag: int | None
     time_lag_ms: int | None
     members: Sequence[str]
-    share: SharePartitionState | None
+    share: InFlight | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +245,11 @@ class MemberOfGroup:
     client_id: str
     host: str
     partitions: Mapping[str, Sequence[int]]
+
+    @property
+    def names(self) -> tuple[str, str]:
+        """Its id and its client id."""
+        return self.member_id, self.client_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,18 +285,6 @@ class Group:
     outcomes: Sequence[Outcomes]
     warnings: Sequence[str]
 
-    @property
-    def holders(self) -> dict[str, str]:
-        """Member id → client id and host."""
-        return {
-            member.member_id: f"{member.client_id} {member.host}".strip() for member in self.members
-        }
-
-    @property
-    def topics(self) -> list[str]:
-        """The topics of the partitions on the page."""
-        return list(dict.fromkeys(partition.topic for partition in self.partitions))
-
 
 @dataclass(frozen=True, slots=True)
 class PartitionOfTopic:
@@ -257,6 +305,7 @@ class PartitionOfTopic:
 class Topic:
     """A topic, with a page of its partitions.
 
+    :param summary: as the topics are listed
     :param count: of the partitions on all pages
     :param configs: null if the broker does not tell them
     :param groups: those that have read it
@@ -266,6 +315,7 @@ class Topic:
     """
 
     topic: str
+    summary: TopicSummary | None
     topic_id: str
     is_internal: bool
     count: int
@@ -274,7 +324,6 @@ class Topic:
     partitions: Sequence[PartitionOfTopic]
     configs: Sequence[Config] | None
     groups: Sequence[GroupSummary]
-    dead_letters_of: Sequence[str]
     may_have_letters: bool
     history: Sequence[Point]
     warnings: Sequence[str]
@@ -329,9 +378,9 @@ class ShownRecord:
     partition: int
     offset: int
     timestamp_ms: int
-    key: bytes | None
-    value: bytes | None
-    headers: Sequence[tuple[str, bytes | None]]
+    key: Data | None
+    value: Data | None
+    headers: Sequence[tuple[str, Data | None]]
     value_bytes: int
     is_cut: bool
     standing: Sequence[Standing] = ()
@@ -357,6 +406,62 @@ class Records:
     partitions: int
     groups: Sequence[str]
     warnings: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class RunningRedrive:
+    """A redrive of dead letters that runs, or has ended.
+
+    :param read: the letters that were read, of ``total``
+    :param outcome: a sentence, once it has ended
+    """
+
+    queue: str
+    read: int
+    total: int
+    outcome: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Letters:
+    """A page of the dead letters of a queue.
+
+    :param queues: the dead-letter queues of the cluster
+    :param records: the letters, the newest first unless ``start`` says otherwise
+    :param compared: the number of records that were compared with the filters
+    :param complete: whether all records up to the end were compared
+    :param next: the address of the next page
+    :param redrives: of this queue
+    :param warnings: what could not be read, one line each
+    """
+
+    queue: str
+    queues: Sequence[TopicSummary]
+    records: Sequence[ShownRecord]
+    compared: int
+    complete: bool
+    next: str | None
+    redrives: Sequence[RunningRedrive]
+    warnings: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """What a search has found.
+
+    :param address: of its page
+    """
+
+    kind: Literal["group", "topic", "task", "record"]
+    name: str
+    address: str
+
+
+@dataclass(frozen=True, slots=True)
+class Hits:
+    """What a search has found, the best first."""
+
+    hits: Sequence[Hit]
 
 
 @dataclass(frozen=True, slots=True)

@@ -100,7 +100,10 @@ def run(options: Namespace) -> None:
     async def serve_all(where: str) -> None:
         def ready(port: int) -> None:
             scheme = "https" if has_tls else "http"
-            print(f"the page is at {scheme}://{Address(options.listen.host, port)}/", flush=True)
+            address = f"{scheme}://{Address(options.listen.host, port)}/"
+            if credentials.token is not None and sys.stdout.isatty():
+                address += f"login?once={site.access.first_login()}"
+            print(f"the page is at {address}", flush=True)
             if where:
                 print(f"to act on it, log in with the token {where}", flush=True)
 

@@ -1,0 +1,230 @@
+"use strict";
+// Charts, sparklines and the records in flight: drawn from the values that the page has, in pixels
+// of the screen, so that texts have one size everywhere.
+const SVG = "http://www.w3.org/2000/svg";
+const WIDTH_OF_AXIS = 56, HEIGHT = 128, TOP = 10, BOTTOM = 106;
+const MOST_DRAWN = 600, THINNEST = 2, FLIGHT_HEIGHT = 26;
+
+function draw(parent, name, attributes, text) {
+  const element = document.createElementNS(SVG, name);
+  for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
+  if (text !== undefined) element.textContent = text;
+  parent.append(element);
+  return element;
+}
+
+function short(value) {
+  if (value === null || value === undefined) return "unknown";
+  if (value && Math.abs(value) < 9.95) return value.toFixed(1).replace(/\.0$/, "");
+  for (const unit of ["", "k", "M", "G", "T"]) {
+    if (Math.abs(value) < 999.5 || unit === "T") {
+      return (!unit || Math.abs(value) >= 99.95 ? value.toFixed(0) : value.toFixed(1)) + unit;
+    }
+    value /= 1000;
+  }
+}
+
+function duration(milliseconds) {
+  if (milliseconds === null || milliseconds === undefined) return "unknown";
+  if (milliseconds < 60000) {
+    return milliseconds ? `${(milliseconds / 1000).toFixed(milliseconds < 10000 ? 1 : 0)} s` : "0 s";
+  }
+  const minutes = Math.floor(milliseconds / 60000), hours = Math.floor(minutes / 60);
+  const days = Math.floor(hours / 24), two = (number) => String(number).padStart(2, "0");
+  if (days) return `${days}d ${two(hours % 24)}h`;
+  if (hours) return `${hours}h ${two(minutes % 60)}m`;
+  return `${minutes}m ${two(Math.floor(milliseconds / 1000) % 60)}s`;
+}
+
+function clock(timeMs) {
+  return new Date(timeMs).toLocaleTimeString(undefined, { hour12: false });
+}
+
+const known = (values) => values.filter((value) => value !== null);
+
+// The line through the known values, broken where one is unknown.
+function path(times, values, x, y) {
+  let line = "", pen = "M";
+  values.forEach((value, index) => {
+    if (value === null) { pen = "M"; return; }
+    line += `${pen}${x(times[index]).toFixed(1)} ${y(value).toFixed(1)}`;
+    pen = "L";
+  });
+  return line;
+}
+
+// The least value that is not below another one, whose thirds are short: of durations in units
+// that people count in.
+function roundUp(value, unit) {
+  if (unit === "duration") {
+    const steps = [3, 6, 15, 30, 90, 180, 540, 900, 1800, 3600, 5400, 10800, 21600, 43200, 86400];
+    const step = steps.find((seconds) => seconds * 1000 >= value);
+    return step ? step * 1000 : Math.ceil(value / 259200000) * 259200000;
+  }
+  let step = 1;
+  while (step * 10 <= value) step *= 10;
+  while (step > value) step /= 10;
+  return [1.5, 3, 6, 9, 15].map((factor) => step * factor).find((top) => top >= value);
+}
+
+function spark(place) {
+  const times = JSON.parse(place.dataset.times), values = JSON.parse(place.dataset.points);
+  const numbers = known(values);
+  if (numbers.length < 2) { place.textContent = "–"; return; }
+  const first = times[0], last = times[times.length - 1], most = Math.max(...numbers);
+  const label = `${place.dataset.name}: ${short(numbers[0])} to ${short(numbers[numbers.length - 1])}`
+    + ` in ${duration(last - first)}, at most ${short(most)}`;
+  const svg = document.createElementNS(SVG, "svg");
+  draw(svg, "title", {}, label);
+  for (const [key, value] of Object.entries({ role: "img", "aria-label": label, width: 96, height: 20 })) {
+    svg.setAttribute(key, value);
+  }
+  const x = (time) => 1 + 94 * (time - first) / Math.max(1, last - first);
+  const y = (value) => 18 - 16 * value / (most || 1);
+  draw(svg, "path", { class: "line", d: path(times, values, x, y) });
+  place.replaceChildren(svg);
+}
+
+function range() {
+  try { return Number(sessionStorage.getItem("range") || 0); } catch { return 0; }
+}
+
+function chart(figure) {
+  const drawing = figure.querySelector(".drawing"), shown = figure.dataset.unit === "duration" ? duration : short;
+  let times = JSON.parse(figure.dataset.times);
+  let lines = [...figure.querySelectorAll("data")].map(
+    (line) => ({ name: line.dataset.name, values: JSON.parse(line.dataset.values) }));
+  const seconds = range();
+  if (seconds && times.length) {
+    const from = times.findIndex((time) => time >= times[times.length - 1] - seconds * 1000);
+    times = times.slice(from);
+    lines = lines.map((line) => ({ ...line, values: line.values.slice(from) }));
+  }
+  const numbers = lines.flatMap((line) => known(line.values));
+  if (numbers.length < 2 || times.length < 2) return;
+  const width = drawing.clientWidth || 280, first = times[0], last = times[times.length - 1];
+  const most = roundUp(Math.max(figure.dataset.unit === "duration" ? 3000 : 0.3, ...numbers), figure.dataset.unit);
+  const x = (time) => WIDTH_OF_AXIS + (width - WIDTH_OF_AXIS - 4) * (time - first) / Math.max(1, last - first);
+  const y = (value) => BOTTOM - (BOTTOM - TOP) * value / most;
+  const svg = document.createElementNS(SVG, "svg");
+  const label = `${figure.dataset.title} over ${duration(last - first)}: ` + lines.map((line) => {
+    const values = known(line.values);
+    return `${line.name}: now ${shown(values[values.length - 1])}, at most ${shown(values.length ? Math.max(...values) : null)}`;
+  }).join("; ");
+  for (const [key, value] of Object.entries({ role: "img", "aria-label": label, width, height: HEIGHT })) svg.setAttribute(key, value);
+  for (let third = 0; third <= 3; third++) {
+    const at = y(most * third / 3);
+    draw(svg, "path", { class: "grid", d: `M${WIDTH_OF_AXIS} ${at}H${width - 4}` });
+    draw(svg, "text", { class: "axis", x: WIDTH_OF_AXIS - 6, y: at + 4, "text-anchor": "end" }, shown(most * third / 3));
+  }
+  const marks = width > 420 ? 4 : 2;
+  for (let mark = 0; mark < marks; mark++) {
+    const time = first + (last - first) * mark / (marks - 1);
+    const anchor = mark === 0 ? "start" : mark === marks - 1 ? "end" : "middle";
+    draw(svg, "text", { class: "axis", x: x(time), y: HEIGHT - 6, "text-anchor": anchor }, mark === marks - 1 ? `now ${clock(time)}` : clock(time));
+  }
+  draw(svg, "path", { class: "grid now", d: `M${x(last)} ${TOP}V${BOTTOM}` });
+  lines.forEach((line, index) => {
+    const series = draw(svg, "g", { class: `series-${"ab"[index]}` });
+    draw(series, "path", { class: "line", d: path(times, line.values, x, y) });
+  });
+  const hover = draw(svg, "path", { class: "hover" }), values = document.createElement("output");
+  svg.addEventListener("pointermove", (event) => {
+    const left = event.clientX - svg.getBoundingClientRect().left;
+    let nearest = 0;
+    times.forEach((time, index) => { if (Math.abs(x(time) - left) < Math.abs(x(times[nearest]) - left)) nearest = index; });
+    hover.setAttribute("d", `M${x(times[nearest])} ${TOP}V${BOTTOM}`);
+    values.textContent = `${clock(times[nearest])}  ` + lines.map((line) => `${lines.length > 1 ? `${line.name} ` : ""}${shown(line.values[nearest])}`).join("  ");
+  });
+  svg.addEventListener("pointerleave", () => { hover.removeAttribute("d"); values.textContent = ""; });
+  drawing.replaceChildren(svg, values);
+}
+
+const WORDS = { locked: "held", available: "available", waiting: "waiting", finished: "done" };
+
+function told(span) {
+  const count = span.last_offset - span.first_offset + 1, exact = (number) => number.toLocaleString("en");
+  let text = exact(span.first_offset) + (count > 1 ? ` to ${exact(span.last_offset)} (${exact(count)} records)` : "");
+  if (span.state === "locked") {
+    text += `: held by ${span.holder || span.member_id}`;
+    if (span.held_ms !== null) text += ` for ${duration(span.held_ms)}`;
+    text += `, lock ends in ${duration(span.remaining_ms)}`;
+  } else if (span.state === "waiting") text += `: waits ${duration(span.remaining_ms)} for its next delivery`;
+  else text += `: ${WORDS[span.state]}`;
+  return span.delivery_count ? `${text}, delivered ${span.delivery_count} time${span.delivery_count === 1 ? "" : "s"}` : text;
+}
+
+// The bars of all partitions have one scale. Behind what is in flight comes the backlog.
+function flight(place) {
+  const [start, inFlight, end, widest] = ["start", "flight", "end", "widest"].map((name) => Number(place.dataset[name]));
+  const spans = JSON.parse(place.dataset.spans).slice(0, MOST_DRAWN);
+  const width = place.clientWidth || 800, scale = width / Math.max(1, widest);
+  if (end <= start) { place.textContent = "caught up: nothing is in flight or waits"; return; }
+  const svg = document.createElementNS(SVG, "svg"), counts = {};
+  let x = 0;
+  const bar = (kind, records, title, text) => {
+    const size = Math.max(THINNEST, records * scale);
+    const group = draw(svg, "g", {});
+    const rect = draw(group, "rect", { class: `${kind}${size > 8 ? "" : " thin"}`, x: x.toFixed(1), y: 0, width: size.toFixed(1), height: FLIGHT_HEIGHT });
+    draw(rect, "title", {}, title);
+    if (text && size > 7 * text.length + 8) draw(group, "text", { class: kind, x: x + 5, y: 17 }, text);
+    x += size;
+  };
+  for (const span of spans) {
+    const records = span.last_offset - span.first_offset + 1;
+    counts[span.state] = (counts[span.state] || 0) + records;
+    bar(span.state, records, told(span), span.state === "locked" ? `${span.holder || ""} ${duration(span.held_ms)}` : "");
+  }
+  const backlog = end - (spans.length ? spans[spans.length - 1].last_offset + 1 : Math.max(start, inFlight || start));
+  if (backlog > 0) bar("backlog", backlog, `${backlog.toLocaleString("en")} not delivered yet`);
+  const label = `offsets ${start.toLocaleString("en")} to ${(end - 1).toLocaleString("en")}: `
+    + [...Object.entries(counts).map(([state, count]) => `${count.toLocaleString("en")} ${WORDS[state]}`),
+       `${Math.max(0, backlog).toLocaleString("en")} not delivered yet`].join(", ");
+  // Spans of single records have a least width, so that together they may need more than there is.
+  const fit = Math.max(1, x / width);
+  for (const [key, value] of Object.entries({ role: "img", "aria-label": label, width: x / fit, height: FLIGHT_HEIGHT, viewBox: `0 0 ${x} ${FLIGHT_HEIGHT}`, preserveAspectRatio: "none" })) svg.setAttribute(key, value);
+  if (fit > 1) svg.querySelectorAll("text").forEach((text) => text.remove());
+  place.replaceChildren(svg);
+}
+
+// JSON is indented and coloured without parsing it, so that its numbers and a cut end stay as they are.
+const TOKENS = /"(?:[^"\\]|\\.)*"?|-?\d[\d.eE+-]*|true|false|null|[{}[\],:]|\s+|./gs;
+
+function json(place) {
+  if (place.dataset.drawn) return;
+  place.dataset.drawn = "yes";
+  const indents = place.dataset.format === "json", tokens = place.textContent.match(TOKENS) || [];
+  const pieces = [];
+  let depth = 0, after = "";
+  const line = () => `\n${"  ".repeat(Math.min(depth, 32))}`;
+  tokens.forEach((token, index) => {
+    if (/^\s/.test(token)) { if (!indents) pieces.push(token); return; }
+    const next = tokens.slice(index + 1, index + 3).find((other) => !/^\s/.test(other));
+    let kind = "";
+    if (token[0] === '"') kind = next === ":" ? "name" : "text";
+    else if (/^[-\d]/.test(token)) kind = "number";
+    else if (/^(true|false|null)$/.test(token)) kind = "word";
+    if (indents) {
+      if ("}]".includes(token)) { depth = Math.max(0, depth - 1); if (!"{[".includes(after)) pieces.push(line()); }
+      else if (after && "{[,".includes(after)) pieces.push(line());
+      if ("{[".includes(token)) depth++;
+    }
+    if (kind) {
+      const span = document.createElement("span");
+      span.className = `json-${kind}`;
+      span.textContent = token;
+      pieces.push(span);
+    } else pieces.push(indents && token === ":" ? ": " : token);
+    after = token;
+  });
+  place.replaceChildren(...pieces);
+}
+
+function drawAll(root) {
+  root.querySelectorAll(".spark").forEach(spark);
+  root.querySelectorAll("figure.chart").forEach(chart);
+  root.querySelectorAll(".flight").forEach(flight);
+  root.querySelectorAll("pre[data-format=json]").forEach(json);
+  root.querySelectorAll("pre[data-format=line]").forEach((place) => { if (/^[{[]/.test(place.textContent)) json(place); });
+  root.querySelectorAll("[data-range]").forEach((button) => button.setAttribute("aria-pressed", String(Number(button.dataset.range) === range())));
+}
