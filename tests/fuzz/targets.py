@@ -375,7 +375,7 @@ def page_of_records(data: bytes) -> None:
     aborted = ((7, 0),) if data[0] & 4 else ()
     place = records.Place(("t", 0), 0, 1 << 60)
     with only():
-        shelf = records.Shelf(records.cut_record, budget)
+        shelf = records.Shelf(records.SHOWN_VALUE_BYTES, budget)
         records.search(place, data[1:], query, shelf, aborted)
         if shelf.scanned > 1000 or len(shelf.selected) > shelf.scanned:
             raise Crash(f"{shelf.scanned} records compared, {len(shelf.selected)} found")

@@ -124,7 +124,7 @@ def confirm(browser: Any, outcome: str) -> None:
 def addresses(world: World) -> dict[str, str]:
     return {
         "overview": "/",
-        "groups": "/groups?sort=time",
+        "groups": "/groups?sort=time_lag_ms",
         "share-group": f"/group?group_id={world.group}",
         "consumer-group": f"/group?group_id={world.consumers}",
         "topics": "/topics?internal=true",

@@ -137,7 +137,7 @@ async def test_a_view_costs_what_is_on_it(crowd: Crowd, monkeypatch: pytest.Monk
             records,
         ):
             await client.view(address)  # opens connections, and finds the coordinators
-        for address in ("/", "/groups?sort=time", "/topics", "/topics?internal=true"):
+        for address in ("/", "/groups?sort=time_lag_ms", "/topics", "/topics?internal=true"):
             page = await client.view(address)
             assert page.count("<tr") <= 2 * (ROWS_OF_PAGE + 1), address
             await client.part(page)

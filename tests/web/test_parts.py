@@ -39,8 +39,9 @@ from headrace.web.limits import (
     PLAN_S,
     SESSION_IDLE_S,
     SESSION_S,
+    SHOWN_VALUE_BYTES,
 )
-from headrace.web.lists import GROUP_SORTS, listed, page_of
+from headrace.web.lists import listed, page_of
 from headrace.web.observation import Courses, Histories, Observation, notes
 from headrace.web.observer import Observer, pause_s
 from headrace.web.plans import Plan, Plans
@@ -50,7 +51,6 @@ from headrace.web.records import (
     Place,
     Query,
     Shelf,
-    cut_record,
     page_budget,
     search,
 )
@@ -184,7 +184,13 @@ def test_a_partition_is_stuck_until_something_in_it_is_finished() -> None:
     assert stuck(2 * STUCK_MS, 0) == []  # a count may be too small for a moment
     assert stuck(2 * STUCK_MS + 1, 0) == [(2, STUCK_MS)]
     assert stuck(2 * STUCK_MS + 2, 0, position=0) == []  # it was set back
+    progress.begin(3 * STUCK_MS)
+    progress.add([_lag(*(PartitionLag("orders", n, 0, 9) for n in range(4)))])
+    assert progress.end() == []
     progress.begin(9 * STUCK_MS)
+    progress.add([_lag(*(PartitionLag("orders", n, 0, 9) for n in range(4)))])
+    assert [(each.group_id, each.others) for each in progress.end()] == [("packers", 3)]
+    progress.begin(10 * STUCK_MS)
     assert progress.end() == []
 
 
@@ -261,13 +267,18 @@ def test_a_lock_that_is_renewed_is_held_since_its_begin() -> None:
 
 def test_a_listing_has_pages_orders_and_filters() -> None:
     groups = [_group(group_id=f"g{n:03}", lag=None if n == 5 else n) for n in range(120)]
-    by_lag = listed(groups, GROUP_SORTS, "lag")
+    by_lag = listed(groups, "group_id", "lag")
     rows, page, pages = page_of(by_lag, 1, 50)
     assert ([group.lag for group in rows[:2]], page, pages) == ([119, 118], 1, 3)
+    eternal = [_group(group_id="a", seconds_to_zero=9.0), _group(group_id="b")]
+    assert [group.group_id for group in listed(eternal, "group_id", "seconds_to_zero")] == [
+        "b",
+        "a",
+    ]
     rows, page, pages = page_of(by_lag, 99, 50)
     assert (rows[-1].lag, page, pages) == (None, 3, 3)
     assert page_of([], 1, 50) == ([], 1, 1)
-    by_name = listed(groups, GROUP_SORTS, "name", "G01")
+    by_name = listed(groups, "group_id", "group_id", "G01")
     assert [group.group_id for group in by_name][:2] == ["g010", "g011"]
 
 
@@ -280,7 +291,7 @@ def searched(
     budget: ReadBudget | None = None,
 ) -> tuple[int, Shelf]:
     """Search batches, as for a page; return where the search continues, and what was found."""
-    place, shelf = Place(("t", 0), position, end), Shelf(cut_record, budget or page_budget())
+    place, shelf = Place(("t", 0), position, end), Shelf(SHOWN_VALUE_BYTES, budget or page_budget())
     search(place, data, query, shelf, aborted)
     return place.position, shelf
 

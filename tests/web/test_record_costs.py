@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from headrace.client.read_budget import ReadBudget
 from headrace.http.messages import Response
 from headrace.protocol.compression import ZSTD
+from headrace.protocol.dead_letters import OFFSET
 from headrace.protocol.record_batch import Record, build
 from headrace.web import texts
 from headrace.web.limits import (
@@ -115,7 +116,7 @@ def _page(
     data: bytes, end: int, budget: ReadBudget, query: Query | None = None
 ) -> tuple[int, Shelf]:
     query = query or Query("t", start="earliest", limit=200, filter=Filter(value="zzz"))
-    place, shelf = Place(("t", 0), 0, end), Shelf(cut_record, budget)
+    place, shelf = Place(("t", 0), 0, end), Shelf(SHOWN_VALUE_BYTES, budget)
     search(place, data, query, shelf)
     return place.position, shelf
 
@@ -142,7 +143,7 @@ def test_a_page_whose_seconds_went_by_while_the_broker_answered_advances() -> No
     data = b"".join(_batch(offset, b"x", 10) for offset in range(0, 100, 10))
     place = Place(("t", 0), 0, 100)
     for position in (1, 2):
-        search(place, data, Query("t"), Shelf(cut_record, ReadBudget(MIB, 1000, 0)))
+        search(place, data, Query("t"), Shelf(SHOWN_VALUE_BYTES, ReadBudget(MIB, 1000, 0)))
         assert place.position == position
 
 
@@ -162,6 +163,8 @@ def test_of_a_value_only_what_is_shown_is_kept() -> None:
     cut = cut_record(many, 1000)
     assert (cut.key, cut.value) == (many.key, None)
     assert sum(len(name) + len(content or b"") for name, content in cut.headers) <= 1000
+    letter = many._replace(headers=(*many.headers, (OFFSET, b"7")))
+    assert (OFFSET, b"7") in cut_record(letter, 1000).headers
     many = many._replace(headers=(("", None),) * 1000)
     assert len(cut_record(many, 1000).headers) == MAX_SHOWN_HEADERS
 
@@ -170,7 +173,7 @@ def test_a_page_ends_with_what_it_keeps() -> None:
     kept = 100_000
     data = _batch(0, bytes(kept), 50)
     query = Query("t", start="latest", limit=200)
-    shelf = Shelf(lambda record: record, page_budget())
+    shelf = Shelf(kept, page_budget())
     place = Place(("t", 0), 0, 50)
     search(place, data, query, shelf)
     assert len(shelf.selected) == place.position == -(-MAX_KEPT_BYTES // kept)

@@ -45,7 +45,7 @@ MAX_COURSES = 100
 """Pages of share groups that keep a chart of releases and rejections."""
 
 MAX_STUCK = 20
-"""Partitions that are named because nothing in them is finished."""
+"""Groups with a partition in which nothing is finished that are told."""
 
 GROUPS_OF_TURN = 5
 """Share groups that each observation asks for what is in flight."""
@@ -121,8 +121,8 @@ MAX_GROUPS_OF_RECORD = 20
 MAX_SPANS_OF_RECORD = 10_000
 """Spans of a partition in which a record is looked for."""
 
-MAX_DEAD_LETTERS = 5_000
-"""The newest dead letters of a queue in which a record is looked for."""
+MAX_DEAD_LETTERS = 200
+"""The letters of a queue whose offset contains that of a record, in which it is looked for."""
 
 MAX_REDRIVES = 4
 """Redrives of dead letters at a time."""

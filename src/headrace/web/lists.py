@@ -6,8 +6,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Annotated, Any, Literal, TypeVar
+from collections.abc import Iterable, Sequence
+from operator import attrgetter
+from typing import Annotated, Literal, TypeVar
 
 from headrace.client.lag.model import sum_of_known
 
@@ -16,36 +17,27 @@ from .observation import Observation
 from .requests import url
 from .schemas import about, text, whole
 from .site import Visit
-from .views import Actions, Groups, GroupSummary, Hit, Hits, Overview, Topics, TopicSummary, Totals
+from .views import Actions, Groups, Hit, Hits, Overview, Topics, Totals
 
 T = TypeVar("T")
 
-GroupSort = Literal["name", "type", "state", "members", "lag", "time", "rate", "new", "zero"]
-TopicSort = Literal["name", "partitions", "end", "size", "retention", "rate", "groups"]
+GroupSort = Literal[
+    "group_id",
+    "group_type",
+    "group_state",
+    "members",
+    "lag",
+    "time_lag_ms",
+    "done_per_s",
+    "produced_per_s",
+    "seconds_to_zero",
+]
+TopicSort = Literal[
+    "topic", "partitions", "end_offsets", "size_bytes", "retention_ms", "produced_per_s", "groups"
+]
 NameFilter = Annotated[str, text("a part of the name")]
 PageNumber = Annotated[int, whole("the page, from 1", least=1)]
 
-GROUP_SORTS: Mapping[GroupSort, Callable[[GroupSummary], Any]] = {
-    "name": lambda group: group.group_id,
-    "type": lambda group: (group.group_type, group.group_id),
-    "state": lambda group: (group.group_state, group.group_id),
-    "members": lambda group: group.members,
-    "lag": lambda group: group.lag,
-    "time": lambda group: group.time_lag_ms,
-    "rate": lambda group: group.done_per_s,
-    "new": lambda group: group.produced_per_s,
-    "zero": lambda group: math.inf if group.seconds_to_zero == -1 else group.seconds_to_zero,
-}
-TOPIC_SORTS: Mapping[TopicSort, Callable[[TopicSummary], Any]] = {
-    "name": lambda topic: topic.topic,
-    "partitions": lambda topic: topic.partitions,
-    "end": lambda topic: topic.end_offsets,
-    "size": lambda topic: topic.size_bytes,
-    "retention": lambda topic: math.inf if topic.retention_ms == -1 else topic.retention_ms,
-    "rate": lambda topic: topic.produced_per_s,
-    "groups": lambda topic: topic.groups,
-}
-_ASCENDING = ("name", "type", "state")
 _OVERVIEW_ROWS = 15
 _RECORD = re.compile(r"(.+)-(\d{1,9})[@ :](\d{1,18})")
 """A record, as the page and the command line name it: ``orders-2@6670``."""
@@ -62,19 +54,26 @@ def page_of(rows: Sequence[T], page: int, size: int) -> tuple[Sequence[T], int, 
     return rows[(page - 1) * size : page * size], page, pages
 
 
-def listed(
-    rows: Iterable[T], sorts: Mapping[Any, Callable[[T], Any]], sort: str, text: str = ""
-) -> list[T]:
+def listed(rows: Iterable[T], name: str, sort: str, text: str = "") -> list[T]:
     """Return the rows whose name contains a text.
 
-    :param sorts: the keys of the orders; ``name`` is one of them
-    :param sort: a key of ``sorts``; counts and times with the largest first, unknown ones last
+    :param name: the field that has the name
+    :param sort: the field to sort by; names and words ascending, counts and times with the largest
+        first: -1 stands for no end, and unknown ones are last
     """
-    text, name, key = text.strip().lower(), sorts["name"], sorts[sort]
-    chosen = sorted((row for row in rows if text in name(row).lower()), key=name)
-    with_value = [row for row in chosen if key(row) is not None]
-    with_value.sort(key=key, reverse=sort not in _ASCENDING)
-    return with_value + [row for row in chosen if key(row) is None]
+
+    def size(row: T) -> float:
+        value = getattr(row, sort)
+        return math.inf if value == -1 else value
+
+    text = text.strip().lower()
+    chosen = sorted(
+        (row for row in rows if text in getattr(row, name).lower()), key=attrgetter(name)
+    )
+    known = [row for row in chosen if getattr(row, sort) is not None]
+    is_word = bool(known) and isinstance(getattr(known[0], sort), str)
+    known.sort(key=size, reverse=not is_word)
+    return known + [row for row in chosen if getattr(row, sort) is None]
 
 
 async def overview(visit: Visit) -> Overview:
@@ -91,8 +90,8 @@ async def overview(visit: Visit) -> Overview:
         visit.site.access.failed_logins.total,
         totals(seen),
         seen.notes,
-        listed(active, GROUP_SORTS, "lag")[:_OVERVIEW_ROWS],
-        listed(topics, TOPIC_SORTS, "rate")[:_OVERVIEW_ROWS],
+        listed(active, "group_id", "lag")[:_OVERVIEW_ROWS],
+        listed(topics, "topic", "produced_per_s")[:_OVERVIEW_ROWS],
         seen.warnings,
     )
 
@@ -133,7 +132,7 @@ async def groups(
         if group_type in ("", group.group_type)
         and members in ("", "some" if group.members else "none")
     ]
-    rows = listed(rows, GROUP_SORTS, sort, filter)
+    rows = listed(rows, "group_id", sort, filter)
     shown, page, pages = page_of(rows, page, ROWS_OF_PAGE)
     return Groups(seen.time_ms, len(rows), page, pages, shown)
 
@@ -142,14 +141,14 @@ async def topics(
     visit: Visit,
     *,
     filter: NameFilter = "",
-    sort: Annotated[TopicSort, about("the order")] = "name",
+    sort: Annotated[TopicSort, about("the order")] = "topic",
     internal: Annotated[bool, about("with internal topics")] = False,
     page: PageNumber = 1,
 ) -> Topics:
     """Return a page of the topics."""
     seen = await visit.seen()
     rows = [topic for topic in seen.topics.values() if internal or not topic.is_internal]
-    rows = listed(rows, TOPIC_SORTS, sort, filter)
+    rows = listed(rows, "topic", sort, filter)
     shown, page, pages = page_of(rows, page, ROWS_OF_PAGE)
     return Topics(seen.time_ms, len(rows), page, pages, shown)
 

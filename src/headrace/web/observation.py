@@ -201,7 +201,8 @@ def notes(
     :param late: group id → records that were acknowledged after the end of their locks
     """
     lines = _pauses(workers)
-    lines += [Note("stuck", group_id, text) for group_id, text in stuck]
+    paused = {note.group_id for note in lines}
+    lines += [Note("stuck", group_id, text) for group_id, text in stuck if group_id not in paused]
     for group_id, count in (late or {}).items():
         text = (
             f"{count_of(count, 'record')} acknowledged after the end of the lock, and delivered "

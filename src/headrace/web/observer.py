@@ -86,18 +86,20 @@ class _Ends:
         while len(course) > 2 and course[1][0] <= now_ms - LETTERS_OVER_MS:
             course.popleft()
 
-    def rate(self) -> float | None:
-        """Return the records per second over the window."""
+    def growth(self, over_ms: int) -> tuple[int, int]:
+        """Return the number of records that were added over a time, or since the observation before
+        if that is longer ago; and the time in ms in which they were.
+        """
         last_ms, last = self.course[-1]
-        for at_ms, total in self.course:
-            if at_ms >= last_ms - WINDOW_MS and at_ms < last_ms:
-                return (last - total) * 1000 / (last_ms - at_ms)
-        return None
-
-    def growth(self) -> tuple[int, int]:
-        """Return the number of records that were added, and the time in ms in which they were."""
-        (first_ms, first), (last_ms, last) = self.course[0], self.course[-1]
+        earlier = list(self.course)[:-1]
+        within = [point for point in earlier if point[0] >= last_ms - over_ms]
+        first_ms, first = (within or earlier[-1:] or [(last_ms, last)])[0]
         return last - first, last_ms - first_ms
+
+    def rate(self) -> float | None:
+        """Return the records per second; None before the second observation."""
+        growth, over_ms = self.growth(WINDOW_MS)
+        return growth * 1000 / over_ms if over_ms else None
 
 
 class Observer:
@@ -256,7 +258,7 @@ class Observer:
             }
         )
         letters = {
-            group_id: (queue, *self._ends[queue].growth())
+            group_id: (queue, *self._ends[queue].growth(LETTERS_OVER_MS))
             for group_id, queue in self._queues.items()
             if queue in self._ends
         }

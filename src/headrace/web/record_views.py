@@ -5,9 +5,8 @@ waiting, dead-lettered.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Annotated, Literal
 from urllib.parse import urlencode
 
@@ -18,9 +17,8 @@ from headrace.client.dead_letters.queues import DEFAULT_PREFIX
 from headrace.client.errors import ClientError
 from headrace.client.records import Record as WholeRecord
 from headrace.client.share_state import SharePartitionState, Span, share_states
-from headrace.protocol.dead_letters import HEADERS, MESSAGE
+from headrace.protocol.dead_letters import MESSAGE, OFFSET
 from headrace.protocol.partitions import TopicPartition
-from headrace.protocol.record_batch import Record
 from headrace.protocol.share_inspection import SpanState
 from headrace.times import time_ms
 
@@ -37,7 +35,7 @@ from .limits import (
     RECORDS_OF_PAGE,
 )
 from .observation import Observation
-from .records import Filter, FoundRecords, Query, cut_record, find_records, record_at
+from .records import Filter, FoundRecords, Query, find_records, record_at
 from .schemas import about, parsed_text, text, whole
 from .site import Visit
 from .texts import duration
@@ -114,7 +112,7 @@ async def records(
         rest,
         committed,
     )
-    page = await find_records(visit.cluster, query, partial(cut_record, max_bytes=max_value_bytes))
+    page = await find_records(visit.cluster, query, max_value_bytes)
     groups = _sharing_groups(seen, topic)
     return Records(
         await _with_standing(visit.cluster, groups, topic, page.records),
@@ -162,7 +160,7 @@ async def letters(
         positions=positions_of(positions),
         rest=rest,
     )
-    page = await find_records(visit.cluster, query, partial(cut_record, max_bytes=max_value_bytes))
+    page = await find_records(visit.cluster, query, max_value_bytes)
     found = [replace(record, letter=_letter(record)) for record in page.records]
     link = next_link(visit, query, page)
     return Letters(queue, queues, found, page.scanned, page.complete, link, redrives, page.problems)
@@ -329,46 +327,28 @@ async def _with_letters(
 
     :param queues: group id → its dead-letter queue
     """
-    letters: dict[str, Collection[tuple[str | None, str, int, int]]] = {}
-    stands = []
-    for each in record.standing:
-        queue = queues.get(each.group_id)
-        if each.kind == "done" and queue:
-            if queue not in letters:
-                letters[queue] = await _dead_lettered(cluster, queue)
-            if (each.group_id, record.topic, record.partition, record.offset) in letters[queue]:
-                each = Standing(each.group_id, "dead", f"dead-lettered to {queue}")
-        stands.append(each)
-    return replace(record, standing=stands)
 
+    async def stands(standing: Standing) -> Standing:
+        queue = queues.get(standing.group_id)
+        if standing.kind != "done" or queue is None:
+            return standing
+        # The filter finds the offsets that contain this one, too.
+        offset = Filter(header=f"{OFFSET}={record.offset}")
+        query = Query(queue, limit=MAX_DEAD_LETTERS, filter=offset)
+        try:
+            page = await find_records(cluster, query)
+        except ClientError:
+            return standing
+        source = (standing.group_id, record.topic, record.partition, record.offset)
+        for found in page.records:
+            letter = _letter(found)
+            if letter is not None and source == (
+                letter.group_id,
+                letter.source,
+                letter.source_partition,
+                letter.source_offset,
+            ):
+                return Standing(standing.group_id, "dead", f"dead-lettered to {queue}")
+        return standing
 
-async def _dead_lettered(
-    cluster: Cluster, queue: str
-) -> Collection[tuple[str | None, str, int, int]]:
-    """Return (group, topic, partition, offset) of the records in the newest letters of a queue;
-    none if it cannot be read.
-    """
-    query = Query(queue, start="latest", limit=MAX_DEAD_LETTERS)
-    try:
-        page = await find_records(cluster, query, _letter_headers)
-    except ClientError:
-        return ()
-    letters = (
-        parse_letter(
-            WholeRecord(
-                queue, record.partition, record.offset, None, None, tuple(record.headers), 0, "", 0
-            )
-        )
-        for record in page.records
-    )
-    return {
-        (letter.group_id, *letter.source, letter.source_offset)
-        for letter in letters
-        if letter is not None
-    }
-
-
-def _letter_headers(record: Record) -> Record:
-    """Return a record with only the last header of each name of a dead letter."""
-    names = {name: (name, content) for name, content in record.headers if name in HEADERS}
-    return record._replace(key=None, value=None, headers=tuple(names.values()))
+    return replace(record, standing=[await stands(each) for each in record.standing])

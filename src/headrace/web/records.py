@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -17,6 +16,7 @@ from headrace.client.lag.partition_leaders import PartitionLeaders
 from headrace.client.offsets import EARLIEST, LATEST
 from headrace.client.read_budget import ReadBudget, size_of
 from headrace.errors import ErrorCode
+from headrace.protocol.dead_letters import HEADERS, TRACEBACK, WORKER_HEADERS
 from headrace.protocol.partitions import TopicPartition
 from headrace.protocol.record_batch import (
     CorruptBatch,
@@ -43,6 +43,7 @@ from .reads import in_thread
 from .schemas import Data
 from .views import ShownRecord
 
+_OF_LETTERS = frozenset((*HEADERS, *WORKER_HEADERS)) - {TRACEBACK}
 _LARGEST_BATCH_BYTES = 32 * 1024 * 1024
 _PARTITIONS_AT_ONCE = 50
 """The number of partitions that are read at a time, and of those in one Fetch request. Another one
@@ -110,10 +111,6 @@ class Query(NamedTuple):
         return self.start == "positions" or partition < self.rest
 
 
-Cut = Callable[[Record], Record]
-"""Return a record with the parts of it that are shown: a value may have megabytes."""
-
-
 def cut_record(record: Record, max_bytes: int = SHOWN_VALUE_BYTES) -> Record:
     """Return a record with the first bytes of its key and value, and its first headers.
 
@@ -121,7 +118,9 @@ def cut_record(record: Record, max_bytes: int = SHOWN_VALUE_BYTES) -> Record:
     """
     headers: list[tuple[str, bytes | None]] = []
     left_bytes = max_bytes
-    for name, content in record.headers[:MAX_SHOWN_HEADERS]:
+    # Those of a dead letter come first: they say what it is about.
+    by_use = sorted(record.headers, key=lambda header: header[0] not in _OF_LETTERS)
+    for name, content in by_use[:MAX_SHOWN_HEADERS]:
         if left_bytes <= 0:
             break
         name = name[:left_bytes]
@@ -183,18 +182,19 @@ class Place:
 class Shelf:
     """The room for the records of one page. One thread at a time fills it.
 
+    :param max_bytes: see :func:`cut_record`
     :ivar budget: what reading them may cost
     :ivar selected: the records that the query selects
     :ivar scanned: the number of records that were compared with the filters
     :ivar problems: what could not be read, one line each; an ordered set
     """
 
-    def __init__(self, cut: Cut, budget: ReadBudget) -> None:
+    def __init__(self, max_bytes: int, budget: ReadBudget) -> None:
         self.budget = budget
         self.selected: list[ShownRecord] = []
         self.scanned = 0
         self.problems: dict[str, None] = {}
-        self._cut = cut
+        self._max_bytes = max_bytes
         self._kept_bytes = 0
 
     @property
@@ -204,7 +204,7 @@ class Shelf:
 
     def keep(self, key: TopicPartition, record: Record) -> None:
         """Keep what the page shows of a record."""
-        cut = self._cut(record)
+        cut = cut_record(record, self._max_bytes)
         self._kept_bytes += size_of(cut.key, cut.value, cut.headers)
         size_bytes = len(record.value or b"")
         topic, number = key
@@ -232,11 +232,12 @@ def _data(content: bytes | None) -> Data | None:
 
 
 async def find_records(
-    cluster: Cluster, query: Query, cut: Cut = cut_record, budget: ReadBudget | None = None
+    cluster: Cluster, query: Query, max_bytes: int = SHOWN_VALUE_BYTES
 ) -> FoundRecords:
-    """Return the first records that a query selects; for "latest" the newest, if the budget allows.
+    """Return the first records that a query selects; for "latest" the newest, if the budget of a
+    page allows.
 
-    :param budget: None for that of a page
+    :param max_bytes: see :func:`cut_record`
     :raises UnknownTopic: the topic does not exist
     :raises NotThere: it has no such partition
     :raises ClientError: the cluster cannot be reached, or refuses
@@ -250,8 +251,8 @@ async def find_records(
         raise NotThere(f"The topic {query.topic!r} has no partition {query.partition}.")
     chosen = numbers if query.partition is None else [query.partition]
     places = await _places(leaders, query, [(query.topic, number) for number in chosen])
-    budget = budget or page_budget()
-    scan = _Scan(cluster, leaders, query, places, Shelf(cut, budget))
+    budget = page_budget()
+    scan = _Scan(cluster, leaders, query, places, Shelf(max_bytes, budget))
     try:
         return await scan.run(len(numbers))
     finally:
@@ -464,7 +465,7 @@ async def record_at(
     :raises ClientError: the cluster cannot be reached, or refuses
     """
     query = Query(topic, partition, "offset", offset, limit=1)
-    page = await find_records(cluster, query, partial(cut_record, max_bytes=max_bytes))
+    page = await find_records(cluster, query, max_bytes)
     first = next(iter(page.records), None)
     if first is None and page.positions.get(partition) == offset:
         raise ClientError(

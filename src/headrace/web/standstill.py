@@ -26,15 +26,17 @@ LATE_FOR_MS = 300_000
 
 
 class Stuck(NamedTuple):
-    """A partition in which a group with members has a lag, and finishes nothing.
+    """The partition in which a group with members has a lag, and has finished nothing for longest.
 
     :param holders: who may be the cause: client ids of members that it is assigned to
+    :param others: the number of other partitions of the group that stand still
     """
 
     group_id: str
     partition: TopicPartition
     still_ms: int
     holders: Sequence[str]
+    others: int = 0
 
 
 class Progress:
@@ -47,12 +49,12 @@ class Progress:
         self._marks: dict[tuple[str, str, int], tuple[int, int, int]] = {}
         """(group, topic, partition) → position, largest number of records done, and since when."""
         self._next: dict[tuple[str, str, int], tuple[int, int, int]] = {}
-        self._stuck: list[Stuck] = []
+        self._stuck: dict[str, Stuck] = {}
         self._now_ms = 0
 
     def begin(self, now_ms: int) -> None:
         """Begin an observation."""
-        self._now_ms, self._next, self._stuck = now_ms, {}, []
+        self._now_ms, self._next, self._stuck = now_ms, {}, {}
 
     def add(self, groups: Iterable[GroupLag]) -> None:
         """Add groups of the observation, with their partitions."""
@@ -69,15 +71,20 @@ class Progress:
                 if before is None or done > before[1] or position < before[0]:
                     before = (position, done, self._now_ms)
                 self._next[key] = before
-                if self._now_ms - before[2] >= STUCK_MS:
+                still_ms = self._now_ms - before[2]
+                if still_ms >= STUCK_MS:
                     names = [member.client_id for member in lag.members]
-                    still_ms = self._now_ms - before[2]
-                    self._stuck.append(Stuck(key[0], (key[1], key[2]), still_ms, names))
+                    stuck = Stuck(group.group_id, (lag.topic, lag.partition), still_ms, names)
+                    longest = self._stuck.get(group.group_id)
+                    if longest is not None:
+                        stuck = max(longest, stuck, key=lambda each: each.still_ms)
+                        stuck = stuck._replace(others=longest.others + 1)
+                    self._stuck[group.group_id] = stuck
 
     def end(self) -> list[Stuck]:
-        """End the observation, and return the partitions that are stuck, the longest first."""
+        """End the observation, and return the groups that are stuck, the longest first."""
         self._marks = self._next
-        return sorted(self._stuck, key=lambda stuck: -stuck.still_ms)[:MAX_STUCK]
+        return sorted(self._stuck.values(), key=lambda stuck: -stuck.still_ms)[:MAX_STUCK]
 
 
 class _Late(NamedTuple):
@@ -172,6 +179,8 @@ def _sentence(stuck: Stuck, spans: Sequence[Span] | None, names: Mapping[str, st
     """
     topic, partition = stuck.partition
     text = f"{topic}-{partition}: nothing finished for {duration(stuck.still_ms)}"
+    if stuck.others:
+        text += f", nor in {count_of(stuck.others, 'other partition')}"
     if spans is None:
         return f"{text}; assigned to {', '.join(stuck.holders[:3])}" if stuck.holders else text
     held: Counter[str] = Counter()

@@ -16,7 +16,7 @@ from headrace.errors import ErrorCode
 from .errors import NotThere
 from .groups import configs_of
 from .limits import PARTITIONS_OF_PAGE
-from .lists import GROUP_SORTS, PageNumber, listed, page_of
+from .lists import PageNumber, listed, page_of
 from .schemas import text
 from .site import Visit
 from .views import PartitionOfTopic, Topic
@@ -79,7 +79,10 @@ async def topic(
         pages,
         rows,
         configs,
-        [] if seen is None else listed(seen.readers(topic), GROUP_SORTS, "lag"),
+        sorted(
+            [] if seen is None else listed(seen.readers(topic), "group_id", "lag"),
+            key=lambda group: not group.members,
+        ),
         bool(letters_of) or is_enabled or topic.startswith(queues.DEFAULT_PREFIX),
         visit.site.observer.topics.of(topic),
         [*warnings, *leaders.problems],
