@@ -152,13 +152,15 @@ def _traceback_lines(error: BaseException) -> Iterator[str]:
 class _Entry:
     """The lines of one kind that one peer has caused since the last one was logged.
 
-    :ivar since: when a line was logged last
-    :ivar left_out: the lines since then, which were not logged
+    :ivar since: when the interval began
+    :ivar logged: the lines that were logged since then
+    :ivar left_out: those that were not
     """
 
     logger: logging.Logger
     level: int
     since: float
+    logged: int = 1
     left_out: int = 0
 
 
@@ -182,9 +184,12 @@ class Limiter:
     def __len__(self) -> int:
         return len(self._entries)
 
-    def admit(self, logger: logging.Logger, level: int, kind: str, peer: str) -> int | None:
+    def admit(
+        self, logger: logging.Logger, level: int, kind: str, peer: str, limit: int = 1
+    ) -> int | None:
         """Count a line.
 
+        :param limit: of the lines in an interval
         :returns: None if it is not logged; otherwise the number of lines that were left out before
             it
         """
@@ -201,6 +206,9 @@ class Limiter:
                 left_out = entry.left_out if entry is not None else 0
                 self._entries[key] = _Entry(logger, level, now)
                 return left_out
+            if entry.logged < limit:
+                entry.logged += 1
+                return 0
             entry.left_out += 1
             if loop is not None and (self._timer_loop is None or not self._timer_loop.is_running()):
                 self._schedule(loop)
@@ -286,11 +294,16 @@ class LimitedLog:
 
     The kind of a line is its message without values. ``peer`` is the host of the client, or the
     object that the line is about where no client is known.
+
+    :param limit: of the lines of a kind and a peer in a second
     """
 
-    def __init__(self, logger: logging.Logger, limiter: Limiter = LIMITER) -> None:
+    def __init__(
+        self, logger: logging.Logger, limiter: Limiter = LIMITER, *, limit: int = 1
+    ) -> None:
         self._logger = logger
         self._limiter = limiter
+        self._limit = limit
 
     def info(self, peer: str, message: str, *values: object) -> None:
         """Log a line for information."""
@@ -316,41 +329,12 @@ class LimitedLog:
     ) -> None:
         if not self._logger.isEnabledFor(level):
             return
-        left_out = self._limiter.admit(self._logger, level, message, shown(peer))
+        left_out = self._limiter.admit(self._logger, level, message, shown(peer), self._limit)
         if left_out is None:
             return
         if left_out:
             message, values = f"{message} (%d more like this are left out)", (*values, left_out)
         self._logger.log(level, message, *values, exc_info=error)
-
-
-class FewLines:
-    """A logger of warnings that writes some in each second, and then how many more there were. It
-    is used on an event loop.
-
-    :param about: what the lines are about
-    :param limit: of the lines in a second
-    """
-
-    def __init__(self, logger: logging.Logger, about: str, limit: int = 10) -> None:
-        self._logger, self._about, self._limit = logger, about, limit
-        self._count = 0
-        self._timer: asyncio.TimerHandle | None = None
-
-    def warning(self, message: str, *values: object) -> None:
-        """Log a warning, or count it."""
-        self._count += 1
-        if self._count <= self._limit:
-            self._logger.warning(message, *values)
-        if self._timer is None:
-            loop = asyncio.get_running_loop()
-            self._timer = loop.call_later(LIMITED_LINE_INTERVAL_S, self._tell)
-
-    def _tell(self) -> None:
-        self._timer = None
-        more, self._count = self._count - self._limit, 0
-        if more > 0:
-            self._logger.warning("%d more warnings like this about %s", more, self._about)
 
 
 _unhandled = LimitedLog(get_logger("headrace"))

@@ -143,6 +143,20 @@ def test_one_line_per_kind_and_peer_in_an_interval(written: Lines) -> None:
     assert written.lines == ["closing /1: 0", "closing /2: 0", "failed: 0"]
 
 
+def test_some_lines_per_kind_and_peer_in_an_interval(written: Lines) -> None:
+    limiter = Limiter()
+    log = LimitedLog(LOG, limiter, limit=3)
+    for number in range(5):
+        log.warning("task", "failed: %d", number)
+    limiter.report()
+    assert written.lines == [
+        "failed: 0",
+        "failed: 1",
+        "failed: 2",
+        "2 more lines because of task are left out: failed: ...",
+    ]
+
+
 @story
 async def test_lines_that_were_left_out_are_counted_after_an_interval(
     written: Lines, monkeypatch: pytest.MonkeyPatch

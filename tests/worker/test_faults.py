@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 import time
 from collections import Counter
@@ -16,6 +17,7 @@ from confluent_kafka import Producer
 
 import headrace
 from headrace.client.share.consumer import ShareConsumer
+from headrace.log_lines import LIMITER
 from headrace.worker.task import Task
 from tests.clients.confluent import create_topic
 from tests.faults.small_disk import SmallDisk
@@ -221,13 +223,15 @@ async def test_many_failures_are_few_lines_and_all_counted(
     async with working(app) as worker:
         one = runner(worker, name)
         await until(lambda: one.counts["failed"] == total)
-        await until(lambda: one._failure_lines._timer is None)
+        LIMITER.report()
     lines = [line for line in caplog.messages if f"task '{name}' failed on" in line]
-    more = [
-        line for line in caplog.messages if f"more warnings like this about task '{name}'" in line
-    ]
     assert len(lines) <= 10 * (time.monotonic() - began_s + 1)
-    assert len(lines) + sum(int(line.split()[0]) for line in more) == total
+    after = [re.search(r"\((\d+) more like this", line) for line in lines]
+    reports = [
+        re.match(rf"(\d+) more lines because of task '{name}'", line) for line in caplog.messages
+    ]
+    left_out = sum(int(told[1]) for told in (*after, *reports) if told)
+    assert len(lines) + left_out == total
     assert len(one.failures) <= 20
 
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from headrace.client.errors import ClientError
 from headrace.client.records import Record
 from headrace.client.share.consumer import OutcomesFailed, ShareConsumer
-from headrace.log_lines import FewLines, get_logger
+from headrace.log_lines import LimitedLog, get_logger
 
 from .attempts import Attempt
 from .copies import letter, written_again
@@ -25,6 +25,8 @@ HELD_S = 60.0
 """A longer delay is waited for in the topic for later records: the locks and backoffs of a
 partition are few, and new records wait for them.
 """
+LINES_A_SECOND = 10
+"""The limit of lines of a kind about a task. Further ones are counted."""
 _MAX_UNCONFIRMED = 10_000
 _WRITE_PAUSES_S = (1.0, 30.0)
 """The first and the longest pause until a copy that was refused is written again."""
@@ -81,7 +83,7 @@ class Endings:
         self._stuck: dict[int, asyncio.Task[None]] = {}
         """What waits to write a copy of a record again, by the record's ``id()``."""
         self._problem = ""
-        self._lines = FewLines(_log, repr(task))
+        self._lines = LimitedLog(_log, limit=LINES_A_SECOND)
         self._stopping = asyncio.Event()
         self._unconfirmed: OrderedDict[Place, None] = OrderedDict()
         """Records that have ended, and the broker has not confirmed it."""
@@ -288,7 +290,7 @@ class Endings:
             "too large to be written again: raise max.message.bytes of topic "
             f"'{self._task.later}', or set compression.type"
         )
-        self._lines.warning("%r: %s is %s", self._task, attempt, reason)
+        self._lines.warning(repr(self._task), "%r: %s is %s", self._task, attempt, reason)
         self._end_without_success(attempt, Outcome(Ending.LETTER, reason=reason))
 
 

@@ -19,14 +19,14 @@ from headrace.client.errors import ClientError
 from headrace.client.records import Record, UnreadableBatch
 from headrace.client.share.consumer import ShareConsumer, is_setting
 from headrace.client.workers import MAX_FAILURES, Failure, shortened
-from headrace.log_lines import FewLines, get_logger
+from headrace.log_lines import LimitedLog, get_logger
 
 from .attempts import Attempt, Waiting
 from .backends import Backend, LoopBackend, RunIn, ThreadBackend
 from .breaker import BreakerState
 from .copies import origin_of
 from .delivery import Delivery, RecordLog
-from .endings import HELD_S, Endings
+from .endings import HELD_S, LINES_A_SECOND, Endings
 from .group import crowded, prepare
 from .meter import Meter
 from .outcomes import (
@@ -110,7 +110,7 @@ class Runner:
         """:data:`headrace.client.workers.COUNTERS`, accepted, written_again → records."""
         self.meter = Meter(concurrency, self.counts)
         self.breaker = task.breaker.new()
-        self._failure_lines = FewLines(_log, repr(task))
+        self._failure_lines = LimitedLog(_log, limit=LINES_A_SECOND)
         self.failures: deque[Failure] = deque(maxlen=MAX_FAILURES)
         """The last ones, the newest last."""
         self._conf = {
@@ -587,6 +587,7 @@ class Runner:
             else "rejected: there is no dead-letter queue",
         }[outcome.ending]
         self._failure_lines.warning(
+            repr(self.task),
             "%s failed on %s, attempt %d of %d: %s; %s",
             self,
             attempt,
