@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from datetime import timedelta
-from importlib import import_module
 from types import SimpleNamespace
 from typing import Any
 from uuid import UUID, uuid4
@@ -133,15 +132,10 @@ def test_a_client_that_exceeds_its_quota_waits() -> None:
 
 @story
 async def test_a_quota_that_outlasts_the_timeout() -> None:
-    async def request(_: object, **given: object) -> Any:
+    async def ask(*_: object, **__: object) -> Any:
         return SimpleNamespace(error_code=0, throttle_time=timedelta(seconds=10), responses=())
 
-    connection: Any = SimpleNamespace(
-        address="a:1",
-        version=lambda api: 18,
-        messages=lambda api, version: import_module(f"kio.schema.{api}.v{version}.request"),
-        request=request,
-    )
+    connection: Any = SimpleNamespace(address="a:1", version=lambda api: 18, ask=ask)
     with pytest.raises(ConnectionFailed, match=r"a:1 .* quota .* within 9000 ms"):
         await fetch(
             connection, {("t", 0): FetchPosition(0, 1)}, {"t": uuid4()}, LIMITS, timeout_ms=9_000

@@ -193,28 +193,34 @@ class Connection:
             )
         return version
 
-    def messages(self, api: str, version: int | None = None) -> ModuleType:
-        """Return kio's module of request classes of ``api``.
+    def messages(self, api: str) -> ModuleType:
+        """Return kio's module of request classes of ``api``, in the negotiated version.
 
-        :param version: None for the negotiated version
         :raises ApiMissing: see :meth:`version`
         """
-        version = self.version(api) if version is None else version
-        return import_module(f"kio.schema.{api}.v{version}.request")
+        return import_module(f"kio.schema.{api}.v{self.version(api)}.request")
 
     async def ask(
-        self, api: str, fields: Mapping[str, Any] = _NO_FIELDS, *, timeout_ms: int = 30_000
+        self,
+        api: str,
+        fields: Mapping[str, Any] = _NO_FIELDS,
+        *,
+        timeout_ms: int = 30_000,
+        version: int | None = None,
     ) -> Any:
         """Send a request, and return its response.
 
         :param api: see :meth:`version`
         :param fields: kio's names of the fields → their values, mappings for nested messages
+        :param version: None for the negotiated version
         :raises ClientError: see :meth:`version` and :meth:`request`
         """
-        return await self.request(self._message(api, fields), timeout_ms=timeout_ms)
+        request = self._message(api, fields, version)
+        return await self.request(request, timeout_ms=timeout_ms)
 
-    def _message(self, api: str, fields: Mapping[str, Any]) -> Any:
-        return request_of(_SUPPORTED[api][0], self.version(api), fields)
+    def _message(self, api: str, fields: Mapping[str, Any], version: int | None = None) -> Any:
+        version = self.version(api) if version is None else version
+        return request_of(_SUPPORTED[api][0], version, fields)
 
     async def request(self, payload: Any, *, timeout_ms: int = 30_000) -> Any:
         """Send one of kio's requests, and return its response.

@@ -105,29 +105,28 @@ async def fetch(
     if not all(topic_ids.get(topic) for topic in numbers):
         version = min(version, _LAST_WITH_NAMES)
     has_ids = version > _LAST_WITH_NAMES
-    messages = connection.messages("fetch", version)
-    request = messages.FetchRequest(
-        max_wait=timedelta(milliseconds=limits.max_wait_ms),
-        min_bytes=limits.min_bytes,
-        max_bytes=limits.max_bytes,
-        isolation_level=limits.isolation_level,
-        topics=tuple(
-            messages.FetchTopic(
+    fields = {
+        "max_wait": timedelta(milliseconds=limits.max_wait_ms),
+        "min_bytes": limits.min_bytes,
+        "max_bytes": limits.max_bytes,
+        "isolation_level": limits.isolation_level,
+        "topics": [
+            {
                 **({"topic_id": topic_ids[topic]} if has_ids else {"topic": topic}),
-                partitions=tuple(
-                    messages.FetchPartition(
-                        partition=number,
-                        fetch_offset=positions[topic, number].offset,
-                        partition_max_bytes=positions[topic, number].max_bytes,
-                    )
+                "partitions": [
+                    {
+                        "partition": number,
+                        "fetch_offset": positions[topic, number].offset,
+                        "partition_max_bytes": positions[topic, number].max_bytes,
+                    }
                     for number in of_topic
-                ),
-            )
+                ],
+            }
             for topic, of_topic in numbers.items()
-        ),
-        forgotten_topics_data=(),
-    )
-    response = await _unthrottled(connection, request, timeout_ms)
+        ],
+        "forgotten_topics_data": (),
+    }
+    response = await _unthrottled(connection, fields, version, timeout_ms)
     names_by_id = {topic_ids.get(topic): topic for topic in numbers}
     fetched = {
         (
@@ -140,7 +139,9 @@ async def fetch(
     return {partition: fetched[partition] for partition in positions if partition in fetched}
 
 
-async def _unthrottled(connection: Connection, request: Any, timeout_ms: int) -> Any:
+async def _unthrottled(
+    connection: Connection, fields: Mapping[str, Any], version: int, timeout_ms: int
+) -> Any:
     """Send a request until its response has partitions.
 
     A client that exceeds its quota (``consumer_byte_rate``) gets a response without any. The broker
@@ -151,7 +152,7 @@ async def _unthrottled(connection: Connection, request: Any, timeout_ms: int) ->
     loop = asyncio.get_running_loop()
     deadline_s = loop.time() + timeout_ms / 1000
     while True:
-        response = await connection.request(request, timeout_ms=timeout_ms)
+        response = await connection.ask("fetch", fields, timeout_ms=timeout_ms, version=version)
         check_answer(f"fetching from {connection.address}", response)
         throttle_s = response.throttle_time.total_seconds()
         if response.responses or not throttle_s:
