@@ -69,24 +69,10 @@ class GroupList:
     advice: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class StreamsTasks:
-    """Tasks of a member of a streams group: task numbers by subtopology id."""
-
-    active: Mapping[str, tuple[int, ...]]
-    standby: Mapping[str, tuple[int, ...]]
-    warmup: Mapping[str, tuple[int, ...]]
-
-
-@dataclass(frozen=True, slots=True)
-class Subtopology:
-    """A subtopology of a streams group, with the names of its topics."""
-
-    subtopology_id: str
-    source_topics: tuple[str, ...]
-    repartition_source_topics: tuple[str, ...]
-    repartition_sink_topics: tuple[str, ...]
-    state_changelog_topics: tuple[str, ...]
+StreamsTasks = Mapping[str, Mapping[str, tuple[int, ...]]]
+"""Tasks of a member of a streams group: "active", "standby" or "warmup" → subtopology id → task
+numbers.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +112,7 @@ class GroupDescription:
     :param coordinator: None if it is unknown
     :param assignor: the server's assignor, or the protocol that a classic group has chosen
     :param group_epoch: None in a classic group, and so the assignment epoch
-    :param subtopologies: None if it has no topology
+    :param topology_epoch: None if it has no topology
     :param authorized_operations: what this client may do with it; None if it was not asked for, or
         the broker sends none
     """
@@ -141,7 +127,6 @@ class GroupDescription:
     group_epoch: int | None = None
     assignment_epoch: int | None = None
     topology_epoch: int | None = None
-    subtopologies: tuple[Subtopology, ...] | None = None
     authorized_operations: frozenset[Operation] | None = None
 
 
@@ -286,12 +271,12 @@ def _description(cluster: Cluster, group_type: str, group: Any) -> GroupDescript
     """Read a description, whose type has some of the fields only."""
     group_id, bits = group.group_id, group.authorized_operations
     topology = getattr(group, "topology", None)
-    subtopologies = topology.subtopologies if topology is not None else None
+    subtopologies = () if topology is None else topology.subtopologies or ()
     partitions_of: PartitionsOf = _assignment
     if group_type == CLASSIC:
         partitions_of = _classic_assignment
     elif group_type == STREAMS:
-        partitions_of = partial(_task_partitions, subtopologies or ())
+        partitions_of = partial(_task_partitions, subtopologies)
     node_id = cluster.coordinators.get(group_id)
     return GroupDescription(
         group_id=group_id,
@@ -304,7 +289,6 @@ def _description(cluster: Cluster, group_type: str, group: Any) -> GroupDescript
         group_epoch=getattr(group, "group_epoch", None),
         assignment_epoch=getattr(group, "assignment_epoch", None),
         topology_epoch=None if topology is None else topology.epoch,
-        subtopologies=None if subtopologies is None else tuple(map(_subtopology, subtopologies)),
         authorized_operations=None
         if bits == NOT_ASKED
         else frozenset(operation for operation in Operation if bits >> operation & 1),
@@ -377,26 +361,12 @@ def _task_partitions(subtopologies: Iterable[Any], assignment: Any) -> tuple[Top
 
 
 def _tasks(assignment: Any) -> StreamsTasks:
-    return StreamsTasks(
-        *(
-            {task.subtopology_id: task.partitions for task in tasks}
-            for tasks in (
-                assignment.active_tasks,
-                assignment.standby_tasks,
-                assignment.warmup_tasks,
-            )
-        )
-    )
-
-
-def _subtopology(part: Any) -> Subtopology:
-    return Subtopology(
-        subtopology_id=part.subtopology_id,
-        source_topics=part.source_topics,
-        repartition_source_topics=tuple(topic.name for topic in part.repartition_source_topics),
-        repartition_sink_topics=part.repartition_sink_topics,
-        state_changelog_topics=tuple(topic.name for topic in part.state_changelog_topics),
-    )
+    return {
+        role: {
+            task.subtopology_id: task.partitions for task in getattr(assignment, f"{role}_tasks")
+        }
+        for role in ("active", "standby", "warmup")
+    }
 
 
 # Deleting -----------------------------------------------------------------------------------------

@@ -97,25 +97,19 @@ class Tracing:
         :param on_delivery: called with the error or None, and the message
         :param more: further arguments of ``producer.produce``
         """
-        about = {
-            **_SYSTEM,
-            "messaging.operation.name": "send",
-            "messaging.destination.name": topic,
-        }
+        described = _described("send", topic)
         began_s = time.monotonic()
         span = self.tracer.start_span(
             f"send {topic}",
             kind=SpanKind.PRODUCER,
-            attributes={**about, "messaging.operation.type": "send", **_key(key)},
+            attributes={**described, "messaging.operation.type": "send", **_key(key)},
         )
         carried = with_context(headers.items() if isinstance(headers, Mapping) else headers, span)
 
         def delivered(error: Any, message: Any) -> None:
-            described = dict(about)
             if error is not None:
                 described["error.type"] = error.name()
-                span.set_attribute("error.type", error.name())
-                span.set_status(Status(StatusCode.ERROR, error.str()))
+                _fail(span, error.name(), error.str())
             else:
                 span.set_attributes(_place(message.partition(), message.offset()))
             self.sent.add(1, described)
@@ -127,8 +121,7 @@ class Tracing:
         try:
             producer.produce(topic, value, key, headers=carried, on_delivery=delivered, **more)
         except BaseException as error:
-            span.set_attribute("error.type", type(error).__qualname__)
-            span.set_status(Status(StatusCode.ERROR, str(error)))
+            _fail(span, type(error).__qualname__, str(error))
             span.end()
             raise
 
@@ -142,7 +135,7 @@ class MemberTracing:
 
     def __init__(self, tracing: Tracing, group_id: str, client_id: str) -> None:
         self._tracing = tracing
-        self._about = {**_SYSTEM, "messaging.consumer.group.name": group_id}
+        self._group = {"messaging.consumer.group.name": group_id}
         self._client = {"messaging.client.id": client_id}
         self._open: dict[int, tuple[Span, float, dict[str, str]]] = {}
         """The id of a record, which is held → its span, when it began, and what it is about."""
@@ -150,9 +143,9 @@ class MemberTracing:
     def delivered(self, records: Sequence[Record]) -> None:
         """Begin the spans of records that are handed out."""
         for topic, number in Counter(record.topic for record in records).items():
-            self._tracing.consumed.add(number, self._described("poll", topic))
+            self._tracing.consumed.add(number, _described("poll", topic, self._group))
         for record in records[: max(MAX_OPEN_DELIVERIES - len(self._open), 0)]:
-            described = self._described("process", record.topic)
+            described = _described("process", record.topic, self._group)
             span = self._tracing.tracer.start_span(
                 f"process {record.topic}",
                 context=context_of(record.headers),
@@ -184,7 +177,7 @@ class MemberTracing:
                 settled[record.topic] += 1
                 self._end(record, outcome)
         for topic, number in settled.items():
-            described = self._described(outcome, topic)
+            described = _described(outcome, topic, self._group)
             self._tracing.settled.add(number, {**described, "headrace.outcome": outcome})
             self._tracing.operation_s.record(took_s, described)
 
@@ -215,18 +208,24 @@ class MemberTracing:
         span.set_attribute("headrace.outcome", outcome)
         if outcome in ("reject", LOST):
             described["error.type"] = outcome
-            span.set_attribute("error.type", outcome)
             text = "rejected" if outcome == "reject" else "the acquisition lock was lost"
-            span.set_status(Status(StatusCode.ERROR, text))
+            _fail(span, outcome, text)
         self._tracing.process_s.record(time.monotonic() - began_s, described)
         span.end()
 
-    def _described(self, operation: str, topic: str) -> dict[str, str]:
-        return {
-            **self._about,
-            "messaging.operation.name": operation,
-            "messaging.destination.name": topic,
-        }
+
+def _described(operation: str, topic: str, more: Mapping[str, str] = _SYSTEM) -> dict[str, str]:
+    return {
+        **_SYSTEM,
+        **more,
+        "messaging.operation.name": operation,
+        "messaging.destination.name": topic,
+    }
+
+
+def _fail(span: Span, error_type: str, text: str) -> None:
+    span.set_attribute("error.type", error_type)
+    span.set_status(Status(StatusCode.ERROR, text))
 
 
 def _place(partition: int, offset: int) -> dict[str, Any]:

@@ -206,10 +206,9 @@ def _tasks(tasks: groups.StreamsTasks | None) -> dict[str, tuple[int, ...]] | No
     """Return the tasks of a member of a streams group, such as ``active 0`` → (0, 1)."""
     if tasks is None:
         return None
-    roles = {"active": tasks.active, "standby": tasks.standby, "warmup": tasks.warmup}
     return {
         f"{role} {subtopology}": numbers
-        for role, of_role in roles.items()
+        for role, of_role in tasks.items()
         for subtopology, numbers in sorted(of_role.items())
     }
 
