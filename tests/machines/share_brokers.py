@@ -10,9 +10,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
-from functools import cache
-from importlib import import_module
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
@@ -621,11 +619,6 @@ def on_jumping_loop(brokers: Brokers, patches: pytest.MonkeyPatch) -> None:
     asyncio.set_event_loop(brokers.loop)
 
 
-@cache
-def _messages(api: str, version: int) -> ModuleType:
-    return import_module(f"kio.schema.{api}.v{version}.request")
-
-
 class Connection:
     """Stands for :class:`headrace.client.connection.Connection`. Requests are served in order."""
 
@@ -641,12 +634,11 @@ class Connection:
     def version(self, api: str) -> int:
         return VERSIONS[api]
 
-    def messages(self, api: str, version: int | None = None) -> ModuleType:
-        return _messages(api, version or VERSIONS[api])
+    def build(self, api: str, fields: Mapping[str, Any], version: int | None = None) -> Any:
+        return request_of(connections._SUPPORTED[api][0], version or VERSIONS[api], fields)
 
     async def ask(self, api: str, fields: Mapping[str, Any], *, timeout_ms: int = 30_000) -> Any:
-        request = request_of(connections._SUPPORTED[api][0], VERSIONS[api], fields)
-        return await self.request(request, timeout_ms=timeout_ms)
+        return await self.request(self.build(api, fields), timeout_ms=timeout_ms)
 
     async def request(self, payload: Any, *, timeout_ms: int = 30_000) -> Any:
         if not self.is_open:

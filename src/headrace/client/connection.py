@@ -6,8 +6,6 @@ import asyncio
 import random
 import struct
 from collections.abc import Mapping
-from importlib import import_module
-from types import ModuleType
 from typing import Any
 
 from headrace.errors import ErrorCode
@@ -193,12 +191,16 @@ class Connection:
             )
         return version
 
-    def messages(self, api: str) -> ModuleType:
-        """Return kio's module of request classes of ``api``, in the negotiated version.
+    def build(self, api: str, fields: Mapping[str, Any], version: int | None = None) -> Any:
+        """Return one of kio's requests.
 
+        :param fields: kio's names of the fields → their values, mappings for nested messages
+        :param version: None for the negotiated version
         :raises ApiMissing: see :meth:`version`
+        :raises StringTooLong: a name or value does not fit into a request
         """
-        return import_module(f"kio.schema.{api}.v{self.version(api)}.request")
+        version = self.version(api) if version is None else version
+        return request_of(_SUPPORTED[api][0], version, fields)
 
     async def ask(
         self,
@@ -208,19 +210,12 @@ class Connection:
         timeout_ms: int = 30_000,
         version: int | None = None,
     ) -> Any:
-        """Send a request, and return its response.
+        """Send a request, and return its response; the parameters are those of :meth:`build`.
 
-        :param api: see :meth:`version`
-        :param fields: kio's names of the fields → their values, mappings for nested messages
-        :param version: None for the negotiated version
-        :raises ClientError: see :meth:`version` and :meth:`request`
+        :raises ClientError: see :meth:`build` and :meth:`request`
         """
-        request = self._message(api, fields, version)
+        request = self.build(api, fields, version)
         return await self.request(request, timeout_ms=timeout_ms)
-
-    def _message(self, api: str, fields: Mapping[str, Any], version: int | None = None) -> Any:
-        version = self.version(api) if version is None else version
-        return request_of(_SUPPORTED[api][0], version, fields)
 
     async def request(self, payload: Any, *, timeout_ms: int = 30_000) -> Any:
         """Send one of kio's requests, and return its response.
@@ -314,7 +309,7 @@ class Connection:
 
     async def _log_in(self, sasl: Sasl, timeout_ms: int) -> None:
         name, dialogue = await begin(sasl)
-        handshake = self._message("sasl_handshake", {"mechanism": sasl.mechanism})
+        handshake = self.build("sasl_handshake", {"mechanism": sasl.mechanism})
         answer = await self._exchange(handshake, timeout_ms)
         if answer.error_code == ErrorCode.ILLEGAL_SASL_STATE:
             right = "PLAINTEXT" if self._security.tls is None else "SSL"
@@ -329,7 +324,7 @@ class Connection:
             )
         auth_bytes: bytes | None = next(dialogue)
         while auth_bytes is not None:
-            request = self._message("sasl_authenticate", {"auth_bytes": auth_bytes})
+            request = self.build("sasl_authenticate", {"auth_bytes": auth_bytes})
             answer = await self._exchange(request, timeout_ms)
             if answer.error_code:
                 reason = answer.error_message or error_name(int(answer.error_code))

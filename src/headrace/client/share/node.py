@@ -18,7 +18,6 @@ from headrace.client.connection import Connection
 from headrace.client.errors import ClientError, ConnectionFailed, RequestRefused, error_name
 from headrace.errors import ErrorCode
 from headrace.protocol.partitions import TopicIdPartition, by_topic
-from headrace.protocol.share_inspection import ShareAcknowledgeRequest
 
 from .held import HeldRecords, PartitionSpans, intersection
 from .membership import ProblemLog
@@ -35,7 +34,7 @@ _CLOSE_EPOCH = -1
 _SESSION_GONE = {ErrorCode.SHARE_SESSION_NOT_FOUND, ErrorCode.INVALID_SHARE_SESSION_EPOCH}
 
 Terms = tuple[tuple[str, Any], ...]
-"""headrace's fields of :class:`ShareAcknowledgeRequest`."""
+"""headrace's fields of ShareAcknowledge (:mod:`headrace.protocol.share_inspection`)."""
 OnLost = Callable[[PartitionSpans, str], object]
 """Called with runs of records that are no longer held, and the reason."""
 
@@ -318,34 +317,36 @@ class ShareNode:
         partitions: frozenset[TopicIdPartition],
         limits: AcquireLimits,
     ) -> Any:
-        messages = connection.messages("share_fetch")
         newer = {}
         if connection.version("share_fetch") >= 2:
             newer = {"share_acquire_mode": limits.mode}
-        return messages.ShareFetchRequest(
-            group_id=self._group_id,
-            member_id=self._member_id,
-            share_session_epoch=self._epoch,
-            max_wait=timedelta(milliseconds=limits.max_wait_ms),
-            min_bytes=1,
-            max_bytes=limits.max_bytes,
-            max_records=limits.max_records,
-            batch_size=limits.max_records,
-            topics=tuple(
-                messages.FetchTopic(
-                    topic_id=topic_id,
-                    partitions=tuple(
-                        messages.FetchPartition(partition_index=p, acknowledgement_batches=())
-                        for p in added
-                    ),
-                )
-                for topic_id, added in by_topic(sorted(partitions - self.partitions)).items()
-            ),
-            forgotten_topics_data=tuple(
-                messages.ForgottenTopic(topic_id=topic_id, partitions=tuple(removed))
-                for topic_id, removed in by_topic(sorted(self.partitions - partitions)).items()
-            ),
-            **newer,
+        return connection.build(
+            "share_fetch",
+            {
+                "group_id": self._group_id,
+                "member_id": self._member_id,
+                "share_session_epoch": self._epoch,
+                "max_wait": timedelta(milliseconds=limits.max_wait_ms),
+                "min_bytes": 1,
+                "max_bytes": limits.max_bytes,
+                "max_records": limits.max_records,
+                "batch_size": limits.max_records,
+                "topics": [
+                    {
+                        "topic_id": topic_id,
+                        "partitions": [
+                            {"partition_index": number, "acknowledgement_batches": ()}
+                            for number in added
+                        ],
+                    }
+                    for topic_id, added in by_topic(sorted(partitions - self.partitions)).items()
+                ],
+                "forgotten_topics_data": [
+                    {"topic_id": topic_id, "partitions": removed}
+                    for topic_id, removed in by_topic(sorted(self.partitions - partitions)).items()
+                ],
+                **newer,
+            },
         )
 
     def _acknowledge_request(
@@ -356,34 +357,38 @@ class ShareNode:
         records: PartitionSpans,
         terms: Terms,
     ) -> Any:
-        messages = connection.messages("share_acknowledge")
-        request_type, newer = messages.ShareAcknowledgeRequest, dict[str, Any]()
+        newer: dict[str, Any] = {}
         if connection.version("share_acknowledge") >= 2:
-            request_type = ShareAcknowledgeRequest
             newer = {"is_renew_ack": kind is AcknowledgeType.RENEW, **dict(terms)}
-        return request_type(
-            group_id=self._group_id,
-            member_id=self._member_id,
-            share_session_epoch=epoch,
-            topics=tuple(
-                messages.AcknowledgeTopic(
-                    topic_id=topic_id,
-                    partitions=tuple(
-                        messages.AcknowledgePartition(
-                            partition_index=number,
-                            acknowledgement_batches=tuple(
-                                messages.AcknowledgementBatch(
-                                    first_offset=first, last_offset=last, acknowledge_types=(kind,)
-                                )
-                                for first, last in records[topic_id, number]
-                            ),
-                        )
-                        for number in numbers
-                    ),
-                )
-                for topic_id, numbers in by_topic(records).items()
-            ),
-            **newer,
+        topics = [
+            {
+                "topic_id": topic_id,
+                "partitions": [
+                    {
+                        "partition_index": number,
+                        "acknowledgement_batches": [
+                            {
+                                "first_offset": first,
+                                "last_offset": last,
+                                "acknowledge_types": (kind,),
+                            }
+                            for first, last in records[topic_id, number]
+                        ],
+                    }
+                    for number in numbers
+                ],
+            }
+            for topic_id, numbers in by_topic(records).items()
+        ]
+        return connection.build(
+            "share_acknowledge",
+            {
+                "group_id": self._group_id,
+                "member_id": self._member_id,
+                "share_session_epoch": epoch,
+                "topics": topics,
+                **newer,
+            },
         )
 
 
