@@ -8,7 +8,12 @@ from types import SimpleNamespace
 from typing import Any
 
 from headrace.client import ClientError, ConnectionFailed, RequestRefused
-from headrace.client.coordinators import Coordinators, ask_brokers
+from headrace.client.coordinators import (
+    KEYS_PER_REQUEST,
+    Coordinators,
+    KeyedRequest,
+    ask_brokers,
+)
 from headrace.errors import ErrorCode
 
 Answers = Mapping[str, Any]
@@ -180,3 +185,21 @@ def test_a_coordinator_that_another_call_finds_moved_during_a_look_up_is_looked_
     brokers.coordinators["a"] = 1
     brokers._find = find_while_another_call_asks  # type: ignore[method-assign]
     assert ask(brokers, ["a", "b"], answer) == {"a": 1, "b": 2}
+
+
+def test_a_request_about_many_keys_is_divided() -> None:
+    sizes = []
+
+    async def send(api: str, fields: Mapping[str, Any], *, timeout_ms: int) -> Any:
+        sizes.append(len(fields["keys"]))
+        return SimpleNamespace(keys=fields["keys"])
+
+    request = KeyedRequest[int, str](
+        "list_offsets",
+        lambda keys: {"keys": keys},
+        lambda response: {key: f"answer {key}" for key in response.keys},
+    )
+    connection: Any = SimpleNamespace(ask=send)
+    answers = asyncio.run(request(connection, range(2 * KEYS_PER_REQUEST + 5), 1000))
+    assert sizes == [KEYS_PER_REQUEST, KEYS_PER_REQUEST, 5]
+    assert len(answers) == 2 * KEYS_PER_REQUEST + 5 and answers[7] == "answer 7"
