@@ -86,4 +86,3 @@ def test_a_host_that_is_not_there_is_said_without_a_number(monkeypatch: pytest.M
     with pytest.raises(ConnectionFailed) as raised:
         must_answer({"bootstrap.servers": "nowhere:1"})
     assert str(raised.value) == complaint
-    must_answer({"bootstrap.servers": "nowhere:1", "ssl.engine.location": "/e"})  # librdkafka's

@@ -124,7 +124,7 @@ def test_an_argument_that_is_not_utf8(words: list[str | bytes]) -> None:
         command, env=ENVIRONMENT, input="", capture_output=True, text=True, timeout=60
     )
     assert (done.returncode, done.stdout) == (2, ""), done.stderr
-    assert "udcff' is not UTF-8" in done.stderr
+    assert "udcff" in done.stderr and "' is not UTF-8" in done.stderr
     assert done.stderr.count("\n") == 1
 
 

@@ -697,7 +697,8 @@ def test_one_command_config_for_all(
     assert ran("produce", topic_name, *where, stdin=b"one\ntwo\n")[0] == 0
     assert ran("consume", topic_name, "--exit", *where) == (0, "one\ntwo\n", "2 records\n")
     target = ("--topic", topic_name, "--to", "1", "--type", "consumer", "--yes", *where)
-    assert ran("groups reset", f"{topic_name}-g", *target)[0] == 0
+    status, out, err = ran("groups reset", f"{topic_name}-g", *target)
+    assert status == 0, err
     status, out, _ = ran("top", "--iterations", "1", f"{topic_name}-g", "-o", "jsonl", *where)
     assert status == 0 and json.loads(out)["groups"][0]["lag"] == 1
 
