@@ -44,7 +44,7 @@ SOAK_OPTIONS ?=
 TESTS ?=
 SPARK_VERSIONS ?= 4.0.5 4.1.4 4.2.1 4.3.0
 # Versions of Python beside the oldest, which has all other tests.
-PYTHONS ?= 3.12 3.13
+PYTHONS ?= 3.12 3.13 3.14
 OLDEST_SPARK := $(firstword $(SPARK_VERSIONS))
 # Tests for each version of pyspark; for the installed one there are the other tests.
 OTHER_SPARK := tests/spark/test_pyspark_versions.py
