@@ -302,7 +302,7 @@ def test_health_tells_why_a_task_gets_no_records(
     )
     broker.start()
     try:
-        conf = {"bootstrap.servers": broker.bootstrap_servers, "socket.timeout.ms": 2000}
+        conf = {"bootstrap.servers": broker.bootstrap_servers, "socket.timeout.ms": 5000}
         write(folder, SHOP.format(address=conf, name=name))
         worker = start("--health-port", "0")
         health = worker.url("health")

@@ -270,7 +270,7 @@ def test_a_report_that_comes_when_its_event_loop_is_closed_ends_no_thread(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     reports: list[Report] = []
-    monkeypatch.setattr(Sender, "_produce", lambda _, new, report: reports.append(report) or True)
+    monkeypatch.setattr(Sender, "produce", lambda _, new, report: reports.append(report) or True)
 
     async def cancelled() -> None:
         sending = asyncio.create_task(Sender(dict).send([NewRecord("t", b"v")]))

@@ -92,8 +92,7 @@ class Retry(Exception):
         self.factor = factor
         self.max_s = seconds(max, "max")
         self.jitter = jitter
-        self.on = on if isinstance(on, tuple) else (on,)
-        self.ignore = ignore if isinstance(ignore, tuple) else (ignore,)
+        self.on, self.ignore = on, ignore
         self.after_s = None if after is None else seconds(after, "after")
 
     def once(self) -> Retry:
@@ -196,7 +195,7 @@ def decide(result: object, attempt: int, policy: Retry, chance: Callable[[], flo
         return Outcome(Ending.LETTER, reason=f"does not decode: {shown(result)}", error=result)
     if isinstance(result, policy.ignore):
         return Outcome(Ending.ACCEPT, reason=f"ignored: {reason}")
-    if isinstance(result, (*policy.on, TimedOut, ProcessDied)) and attempt < policy.attempts:
+    if isinstance(result, (policy.on, TimedOut, ProcessDied)) and attempt < policy.attempts:
         # A process may die of anything, also of another function: its records go on at once.
         delay_s = 0.0 if isinstance(result, ProcessDied) else policy.delay_s(attempt, chance())
         return Outcome(Ending.RETRY, delay_s, reason, result)

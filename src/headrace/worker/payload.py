@@ -91,15 +91,8 @@ class Envelope:
             else (p.name, p.annotation, msgspec.field(default=msgspec.UNSET))
             for p in signature.parameters
         ]
-        try:
-            struct = msgspec.defstruct(
-                "Arguments", fields, forbid_unknown_fields=True, kw_only=True
-            )
-            self._decoder = msgspec.json.Decoder(struct, dec_hook=_decoded)
-        except TypeError as error:
-            raise ClientError(
-                f"{signature.name} takes what JSON does not describe: {error}"
-            ) from None
+        struct = msgspec.defstruct("Arguments", fields, forbid_unknown_fields=True, kw_only=True)
+        self._decode = _json_reader(struct, signature.name)
         self._encoder = msgspec.json.Encoder(enc_hook=_encoded)
         self.headers: list[tuple[str, bytes]] = [(TASK, self._task), (ENVELOPE, VERSION)]
 
@@ -123,7 +116,7 @@ class Envelope:
                 raise Undecodable(f"it is of the task '{name}', not of '{self._task.decode()}'")
             if by_name.get(ENVELOPE) != VERSION:
                 raise Undecodable(f"its {ENVELOPE} is {by_name.get(ENVELOPE)!r}, not {VERSION!r}")
-        arguments = _read(self._decoder.decode, record.value or b"")
+        arguments = _read(self._decode, record.value or b"")
         return {
             name: value
             for name in arguments.__struct_fields__
@@ -175,6 +168,11 @@ def _reader(annotation: Any, name: str) -> Callable[[bytes], Any]:
         return bytes
     if annotation is str:
         return deserializer(str)
+    return _json_reader(annotation, name)
+
+
+def _json_reader(annotation: Any, name: str) -> Callable[[bytes], Any]:
+    """:raises ClientError: JSON does not describe it"""
     try:
         return msgspec.json.Decoder(annotation, dec_hook=_decoded).decode
     except TypeError as error:

@@ -123,8 +123,8 @@ class Sender:
             with suppress(RuntimeError):  # the loop is closed: nobody waits
                 loop.call_soon_threadsafe(done.set)
 
-        batch = self.begin(records, tell)
-        while not batch.produce(self._produce):
+        batch = _Batch(records, tell)
+        while not batch.produce(self.produce):
             await asyncio.sleep(_QUEUE_FULL_PAUSE_S)
         await done.wait()
         return batch.sent()
@@ -132,18 +132,11 @@ class Sender:
     def send_sync(self, records: Sequence[NewRecord]) -> list[Sent]:
         """Do the same without asyncio."""
         done = threading.Event()
-        batch = self.begin(records, done.set)
-        while not batch.produce(self._produce):
+        batch = _Batch(records, done.set)
+        while not batch.produce(self.produce):
             done.wait(_QUEUE_FULL_PAUSE_S)
         done.wait()
         return batch.sent()
-
-    def begin(self, records: Sequence[NewRecord], done: Callable[[], object]) -> _Batch:
-        """Return records that are sent together.
-
-        :param done: called when the fate of all is known, mostly by another thread
-        """
-        return _Batch(records, done)
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Do work of this sender from code without asyncio."""
@@ -154,8 +147,11 @@ class Sender:
                 raise ClientError(_CLOSED)
         return self._loop_thread.run(work)
 
-    def _produce(self, record: NewRecord, report: Report) -> bool:
-        """Return False if the queue is full."""
+    def produce(self, record: NewRecord, report: Report) -> bool:
+        """Put a record into the queue; return False if that is full.
+
+        :param report: is told what has become of it, mostly by another thread
+        """
         try:
             producer, tracing = self._running(), self.tracing
             produce = producer.produce if tracing is None else partial(tracing.produce, producer)
@@ -209,7 +205,10 @@ class Sender:
 
 
 class _Batch:
-    """Records that are sent together, and what has become of them."""
+    """Records that are sent together, and what has become of them.
+
+    :param done: called when the fate of all is known, mostly by another thread
+    """
 
     def __init__(self, records: Sequence[NewRecord], done: Callable[[], object]) -> None:
         self._records, self._done = records, done

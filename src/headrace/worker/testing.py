@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, nullcontext, suppress
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -21,7 +21,7 @@ from headrace.protocol import dead_letters
 from .attempts import Attempt
 from .outcomes import Ending, Undecodable, decide
 from .runner import Runner
-from .sending import NewRecord, Sender, Sent
+from .sending import NewRecord, Report, Sender, Sent
 from .task import Task
 from .worker import Worker
 
@@ -197,17 +197,17 @@ class _NotingSender(Sender):
         super().__init__(lambda: trial.conf)
         self._trial = trial
 
-    def begin(self, records: Sequence[NewRecord], done: Callable[[], object]) -> Any:
-        queues = {task.dead_letters: task for task in self._trial.tasks}
-        for new in records:
-            if (task := queues.get(new.topic)) is None:
-                self._trial.note(new)
-                continue
-            headers = {name: value or b"" for name, value in new.headers}
+    def produce(self, record: NewRecord, report: Report) -> bool:
+        is_produced = super().produce(record, report)
+        tasks = [task for task in self._trial.tasks if task.dead_letters == record.topic]
+        if is_produced and not tasks:
+            self._trial.note(record)
+        elif is_produced:
+            headers = {name: value or b"" for name, value in record.headers}
             reason = headers[dead_letters.MESSAGE].decode()
             attempts = int(headers[dead_letters.ATTEMPT])
-            self._trial.note_letter(task, _record(new, 0), reason, attempts)
-        return super().begin(records, done)
+            self._trial.note_letter(tasks[0], _record(record, 0), reason, attempts)
+        return is_produced
 
 
 def _record(new: NewRecord, offset: int) -> Record:

@@ -9,6 +9,7 @@ import os
 import sys
 import threading
 import time
+from traceback import walk_stack
 from types import FrameType
 
 from headrace.log_lines import get_logger
@@ -81,9 +82,7 @@ def blocker_in(frame: FrameType) -> tuple[str | None, str]:
     """Return the task whose function runs in a frame, or None, and where in its code: the line of
     the function's own file that has called what blocks.
     """
-    stack = [frame]
-    while stack[-1].f_back is not None:
-        stack.append(stack[-1].f_back)
+    stack = [outer for outer, _ in walk_stack(frame)]
     for depth, outer in enumerate(stack):
         backend = outer.f_locals.get("self") if outer.f_code is LoopBackend.run.__code__ else None
         if isinstance(backend, LoopBackend) and depth:

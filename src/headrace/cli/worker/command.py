@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from argparse import Namespace
+from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
 from headrace import __version__
@@ -134,7 +135,7 @@ async def _work(app: App, worker: Worker, options: Namespace) -> None:
     """
     from headrace.client.config import read_config
 
-    from .ports import WorkerPorts
+    from .ports import open_port
 
     async with read_config(app.conf).cluster() as cluster:
         broker = await _broker_text(cluster, worker.runners[0].task.group)
@@ -143,15 +144,12 @@ async def _work(app: App, worker: Worker, options: Namespace) -> None:
     print(Output().table([_row(runner) for runner in worker.runners]), flush=True)
     if options.stop_with_stdin:
         at_end_of_stdin(worker.stop)
-    ports = WorkerPorts(worker)
-    try:
+    async with AsyncExitStack() as stack:
         for name in ("health", "metrics"):
             if (at := getattr(options, f"{name}_port")) is not None:
-                port = await ports.open(at)
+                port = await stack.enter_async_context(open_port(worker, at))
                 print(f"{name}: http://{Address(at.host, port)}/{name}", flush=True)
         await worker.run_until_signal()
-    finally:
-        await ports.close()
 
 
 async def _broker_text(cluster: Cluster, group_id: str) -> str:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
 
 from headrace.broker.limits import MAX_SCRAPE_CONNECTIONS
 from headrace.broker.metrics.text import CONTENT_TYPE, MetricsPage, labels
@@ -19,48 +22,40 @@ from headrace.worker.worker import Worker
 _HINT = "This is a port of a headrace worker: /health, /metrics"
 
 
-class WorkerPorts:
-    """Ports that tell of a worker. Each serves both addresses, to everybody who reaches it."""
+@asynccontextmanager
+async def open_port(worker: Worker, at: Address) -> AsyncIterator[int]:
+    """Have a port that tells of a worker, on both pages, to whoever reaches it; yield its number.
 
-    def __init__(self, worker: Worker) -> None:
-        self._worker = worker
-        self._servers: list[HttpServer] = []
+    :param at: port 0 picks a free port
+    :raises Failure: the address is in use or cannot be bound
+    """
+    server = HttpServer(
+        partial(_answer, worker),
+        Hosts([at.host]),
+        max_connections=MAX_SCRAPE_CONNECTIONS,
+        max_requests=MAX_SCRAPE_CONNECTIONS // 2,
+    )
+    try:
+        await server.start(*at)
+    except OSError as error:
+        raise Failure(f"cannot listen on {at}: {one_line_error(error)}") from error
+    warn_if_open("the port of the worker's health and metrics", at.host, login=False)
+    try:
+        yield server.port
+    finally:
+        await server.close()
 
-    async def open(self, at: Address) -> int:
-        """Listen, and return the port.
 
-        :param at: port 0 picks a free port
-        :raises Failure: the address is in use or cannot be bound
-        """
-        server = HttpServer(
-            self._answer,
-            Hosts([at.host]),
-            max_connections=MAX_SCRAPE_CONNECTIONS,
-            max_requests=MAX_SCRAPE_CONNECTIONS // 2,
-        )
-        try:
-            await server.start(*at)
-        except OSError as error:
-            raise Failure(f"cannot listen on {at}: {one_line_error(error)}") from error
-        self._servers.append(server)
-        warn_if_open("the port of the worker's health and metrics", at.host, login=False)
-        return server.port
-
-    async def close(self) -> None:
-        """Stop listening."""
-        for server in self._servers:
-            await server.close()
-
-    async def _answer(self, request: Request) -> Response:
-        if request.method not in ("GET", "HEAD"):
-            return Response.plain(405, _HINT, (b"allow", b"GET, HEAD"))
-        path = request.target.partition(b"?")[0]
-        if path == b"/health":
-            status, body = health(self._worker)
-            return Response(status, body, ((b"content-type", b"application/json"),))
-        if path == b"/metrics":
-            return Response(200, metrics(self._worker), ((b"content-type", CONTENT_TYPE.encode()),))
-        return Response.plain(404, _HINT)
+async def _answer(worker: Worker, request: Request) -> Response:
+    if request.method not in ("GET", "HEAD"):
+        return Response.plain(405, _HINT, (b"allow", b"GET, HEAD"))
+    path = request.target.partition(b"?")[0]
+    if path == b"/health":
+        status, body = health(worker)
+        return Response(status, body, ((b"content-type", b"application/json"),))
+    if path == b"/metrics":
+        return Response(200, metrics(worker), ((b"content-type", CONTENT_TYPE.encode()),))
+    return Response.plain(404, _HINT)
 
 
 def health(worker: Worker) -> tuple[int, bytes]:
