@@ -65,6 +65,13 @@ def test_keys(typed: str, expected: list[str]) -> None:
     assert len(lines) <= 10
 
 
+@pytest.mark.parametrize("room", [0, 1, 3, 5, 8])
+def test_a_small_terminal(room: int) -> None:
+    lines = pressed("jjj", room)
+    assert len(lines) <= room
+    assert room < 5 or ">group-46" in groups(lines)
+
+
 def test_looking_into_a_group() -> None:
     seen = browser()
     for key in keys("j\r"):

@@ -647,6 +647,22 @@ def test_top_on_a_terminal(
     assert (running.returncode, err) == (0, b"")
 
 
+def test_top_ends_when_its_terminal_has_gone(bootstrap_servers: str) -> None:
+    ours, theirs = pty.openpty()
+    running = subprocess.Popen(
+        [*HEADRACE, "top", "--every", "0.2", "--bootstrap-server", bootstrap_servers],
+        stdin=theirs,
+        stdout=theirs,
+        stderr=subprocess.PIPE,
+        env=ENVIRONMENT,
+    )
+    os.close(theirs)
+    assert os.read(ours, 4096)
+    os.close(ours)
+    _, err = running.communicate(timeout=PATIENCE_S)
+    assert (running.returncode, err) == (0, b"")
+
+
 def test_top_ends_with_ctrl_c(bootstrap_servers: str, topic: str) -> None:
     running = start("top", "-o", "jsonl", "-b", bootstrap_servers)
     assert running.stdout is not None and running.stdout.readline()

@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import sys
 import termios
 import tty
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 _ENTER = "\x1b[?1049h\x1b[?25l\x1b[?7l"
 """The alternate screen, without a cursor and without line breaks of its own."""
@@ -35,7 +34,8 @@ def keys(typed: str) -> list[str]:
 
 @contextmanager
 def screen(on_key: Callable[[str], object]) -> Iterator[Callable[[Sequence[str]], None]]:
-    """Yield a function that shows lines, and have the running loop call ``on_key`` for each key.
+    """Yield a function that shows lines, and have the running loop call ``on_key`` for each key;
+    at the end of the input for ``escape`` and ``q``.
 
     The screen is as it was before when the block ends.
     """
@@ -44,24 +44,32 @@ def screen(on_key: Callable[[str], object]) -> Iterator[Callable[[Sequence[str]]
     loop, before = asyncio.get_running_loop(), termios.tcgetattr(0)
 
     def read() -> None:
-        for key in keys(os.read(0, 1024).decode(errors="ignore")):
+        typed = b""
+        with suppress(OSError):  # the terminal has gone
+            typed = os.read(0, 1024)
+        if not typed:
+            loop.remove_reader(0)
+        for key in keys(typed.decode(errors="ignore")) if typed else ("escape", "q"):
             on_key(key)
 
     def show(lines: Sequence[str]) -> None:
         text = "\x1b[K\r\n".join(lines)
-        sys.stdout.write(f"\x1b[H{text}\x1b[K\x1b[J")
-        sys.stdout.flush()
+        write(f"\x1b[H{text}\x1b[K\x1b[J")
+
+    def write(text: str) -> None:
+        with suppress(OSError):  # the terminal has gone
+            os.write(1, text.encode())
 
     try:
         tty.setcbreak(0)
         loop.add_reader(0, read)
-        sys.stdout.write(_ENTER)
+        write(_ENTER)
         yield show
     finally:
         loop.remove_reader(0)
-        termios.tcsetattr(0, termios.TCSADRAIN, before)
-        sys.stdout.write(_LEAVE)
-        sys.stdout.flush()
+        with suppress(termios.error):
+            termios.tcsetattr(0, termios.TCSADRAIN, before)
+        write(_LEAVE)
 
 
 def height() -> int:

@@ -242,20 +242,22 @@ class Browser:
             rows = [{name: row[name] for name in _PARTITION_FIELDS} for row in self.partitions]
         else:
             rows = _rows(self._groups(), self.extras)
-        room -= _LINES_AROUND + len(below) - 1
+        total = room
+        room = max(1, room - _LINES_AROUND - len(below) + 1)
         at = self._place(len(rows))
         first = max(0, at - room + 1)
         title, *lines = self._output.table(rows).split("\n") if rows else ["nothing"]
         if lines:
             lines[at] = f"\x1b[7m{_SGR.sub('', lines[at])}\x1b[m"
         more = len(lines) - first - room
-        return [
+        shown = [
             one_line("  ".join(head)),
             title,
             *lines[first : first + room],
             *map(one_line, below),
             _KEYS + (f"  ({more:,} more)" if more > 0 else ""),
         ]
+        return shown[:total]
 
 
 _PARTITION_FIELDS = (
