@@ -2,31 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from argparse import Namespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from headrace.times import duration_ms
 
-from .client_options import client_config, client_options, must_answer, share_config
+from .client_options import call_options, client_config, share_config
+from .clients import Cluster, errors
+from .cluster_run import on_cluster
 from .errors import Failure
-from .nouns import Lazy, Noun, arg
+from .nouns import Noun, arg
 from .options import positive_number
 from .output import Output, output_option
 from .progress import count_progress
-
-if TYPE_CHECKING:
-    from headrace.client import errors
-    from headrace.client.share import consumer
-else:
-    errors, consumer = map(
-        Lazy,
-        (
-            "headrace.client.errors",
-            "headrace.client.share.consumer",
-        ),
-    )
 
 NOUN = Noun()
 _MIB = 1 << 20
@@ -47,7 +36,7 @@ _MIB = 1 << 20
         help="end after a time without a record (default: 10s)",
     ),
     output_option,
-    client_options,
+    call_options,
     examples="headrace perf share-consume orders --max 1000000 --members 4",
 )
 def share_consume(
@@ -59,40 +48,41 @@ def share_consume(
 
     :raises Failure: no record came, or a broker refuses
     """
-    names = Namespace(**options)
-    config = client_config(names)
-    must_answer(config)
-    conf = {**share_config(config), "group.id": group}
+    connection = Namespace(**options)
+    conf = {**share_config(client_config(connection)), "group.id": group}
     count = size_bytes = 0
-    started_s = last_s = time.monotonic()
+    started_s = last_s = 0.0
 
-    async def member(number: int, progress: Any) -> None:
-        nonlocal count, size_bytes, started_s, last_s
-        client_id = {"client.id": f"perf-share-consume-{number}"}
-        async with consumer.ShareConsumer(
-            {**conf, **client_id}, [topic], start="earliest"
-        ) as queue:
-            while count < max and time.monotonic() - last_s < idle / 1000:
-                if not count:
-                    started_s = time.monotonic()  # without the time of joining
-                if not (records := await queue.poll(min(500, max - count), timeout=0.1)):
-                    continue
-                count += len(records)
-                size_bytes += sum(len(r.key or b"") + len(r.value or b"") for r in records)
-                await queue.accept(records)
-                last_s = time.monotonic()
-                progress(count, max)
+    async def run(cluster: Cluster) -> None:
+        import asyncio
 
-    async def run() -> None:
+        from headrace.client import ShareConsumer
+
+        async def member() -> None:
+            nonlocal count, size_bytes, started_s, last_s
+            async with ShareConsumer(conf, [topic], start="earliest") as queue:
+                joined_s = time.monotonic()
+                while count < max and time.monotonic() - (last_s or joined_s) < idle / 1000:
+                    if not count:
+                        started_s = time.monotonic()  # without the time of joining
+                    if not (records := await queue.poll(min(500, max - count), timeout=0.1)):
+                        continue
+                    count += len(records)
+                    size_bytes += sum(len(r.key or b"") + len(r.value or b"") for r in records)
+                    await queue.accept(records)
+                    last_s = time.monotonic()
+                    progress(count, max)
+
+        await cluster.connection()  # a consumer would wait for a broker
         with count_progress(f"consuming records of {topic}") as progress:
             async with asyncio.TaskGroup() as tasks:
-                for number in range(members):
-                    tasks.create_task(member(number + 1, progress))
+                for _ in range(members):
+                    tasks.create_task(member())
 
     try:
-        asyncio.run(run())
+        on_cluster(connection, run)
     except* errors.ClientError as group_error:
-        raise Failure(str(group_error.exceptions[0])) from None
+        raise group_error.exceptions[0] from None
     if not count:
         raise Failure(f"no record came for {idle / 1000:g} s")
     seconds, mib = last_s - started_s, size_bytes / _MIB
