@@ -222,7 +222,7 @@ def picture_tasks() -> None:
 def _is_shown(browser: Any, page: Page) -> bool:
     """Return whether the page of the group shows what is in flight."""
     browser.get(f"{page.base}/group?group_id=packers")
-    return bool(browser.find_elements("css selector", "svg.flight"))
+    return bool(browser.find_elements("css selector", ".flight svg"))
 
 
 def main() -> None:
@@ -241,7 +241,7 @@ def main() -> None:
             time.sleep(WATCHED_S)  # it watches what it is shown
             for name, address, ready in (
                 ("share-group", "/group?group_id=packers", "figure.chart:nth-child(4) svg"),
-                ("overview", "/", "svg.spark"),
+                ("overview", "/", ".spark svg"),
             ):
                 browser.get(page.base + address)
                 wait_until(

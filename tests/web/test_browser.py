@@ -99,17 +99,17 @@ def fill(browser: Any, action: str, fields: Mapping[str, str]) -> None:
 
     :param fields: id → text
     """
-    form = browser.find_element("css selector", f"form[action='/action/{action}']")
     for name, typed in fields.items():
-        form.find_element("id", name).send_keys(typed)
-    preview(browser, form)
+        browser.find_element("id", name).send_keys(typed)
+    preview(browser, f"form[action='/action/{action}'] button:last-of-type")
 
 
-def preview(browser: Any, form: Any) -> None:
-    """Send a form, and wait for what it would change."""
-    button = form.find_element("css selector", "button")
-    assert button.get_property("textContent").startswith("Preview")
-    browser.execute_script("arguments[0].click()", button)
+def preview(browser: Any, button: str) -> None:
+    """Send the form of a button, and wait for what it would change."""
+    # In one step, as the part of the page that has it may be replaced at any time.
+    click = "const button = document.querySelector(arguments[0]); button.click();"
+    told = browser.execute_script(f"{click} return button.textContent", button)
+    assert told.startswith("Preview")
     wait_for(browser, PLAN)
 
 
@@ -295,14 +295,14 @@ def test_actions_are_shown_confirmed_and_listed(
     assert violations(browser) == []
     field = browser.find_element("id", "value-share.session.timeout.ms")
     browser.execute_script("arguments[0].value = '46000'", field)
-    preview(browser, field.find_element("xpath", "ancestor::form"))
+    preview(browser, "form:has([id='value-share.session.timeout.ms']) button")
     confirm(browser, "share.session.timeout.ms is 46000")
     browser.get(f"{page.base}/group?group_id={world.group}")
     releases = browser.find_elements("css selector", "form[action='/action/release']")
     assert bool(releases) is not is_kafka
     if releases:
         picture(browser, "share-group-acting")
-        preview(browser, releases[-1])
+        preview(browser, "form[action='/action/release'] button")
         confirm(browser, "released")
     browser.get(f"{page.base}/topics")
     browser.execute_script("document.getElementById('new-topic').open = true")
@@ -310,7 +310,7 @@ def test_actions_are_shown_confirmed_and_listed(
     fill(browser, "create-topic", {"create-topic-name": made, "create-topic-partitions": "2"})
     confirm(browser, "created")
     browser.get(f"{page.base}/topic?topic={made}")
-    preview(browser, browser.find_element("css selector", "form[action='/action/delete-topic']"))
+    preview(browser, "form[action='/action/delete-topic'] button")
     confirm(browser, "deleted")
     browser.get(f"{page.base}/actions")
     assert "Set the offsets of group" in text(browser)
@@ -342,9 +342,7 @@ def test_dead_letters_are_redriven(
     picture(browser, f"redrive{'-kafka' if is_kafka else ''}")
     records = browser.find_elements("css selector", "table.records td a[href^='/record?']")
     assert sorted(link.text for link in records) == [f"{source}-0@{n}" for n in range(3)]
-    label = "[aria-label='Preview the redrive of letter 0@1']"
-    button = browser.find_element("css selector", label)
-    preview(browser, button.find_element("xpath", "ancestor::form"))
+    preview(browser, "[aria-label='Preview the redrive of letter 0@1']")
     assert "1 redriven" in text(browser)
     confirm(browser, "1 redriven")
     browser.get(page.base + address)

@@ -133,6 +133,8 @@ async def groups(
         and members in ("", "some" if group.members else "none")
     ]
     rows = listed(rows, "group_id", sort, filter)
+    if sort == "lag":  # of groups that nobody reads for, the lag is no news
+        rows.sort(key=lambda group: not group.members)
     shown, page, pages = page_of(rows, page, ROWS_OF_PAGE)
     return Groups(seen.time_ms, len(rows), page, pages, shown)
 

@@ -49,42 +49,48 @@ class Progress:
         self._marks: dict[tuple[str, str, int], tuple[int, int, int]] = {}
         """(group, topic, partition) → position, largest number of records done, and since when."""
         self._next: dict[tuple[str, str, int], tuple[int, int, int]] = {}
-        self._stuck: dict[str, Stuck] = {}
+        self._stuck: list[Stuck] = []
         self._now_ms = 0
 
     def begin(self, now_ms: int) -> None:
         """Begin an observation."""
-        self._now_ms, self._next, self._stuck = now_ms, {}, {}
+        self._now_ms, self._next, self._stuck = now_ms, {}, []
 
     def add(self, groups: Iterable[GroupLag]) -> None:
         """Add groups of the observation, with their partitions."""
         for group in groups:
-            if not group.members or not group.lag.records:
+            if group.members and group.lag.records:
+                self._add_group(group)
+
+    def _add_group(self, group: GroupLag) -> None:
+        longest, longest_since_ms, count = None, self._now_ms - STUCK_MS + 1, 0
+        for lag in group.partitions:
+            if not lag.records:
                 continue
-            for lag in group.partitions:
-                if not lag.records:
-                    continue
-                key = (group.group_id, lag.topic, lag.partition)
-                position = -1 if lag.position is None else lag.position
-                done = position + (lag.delivery_complete_count or 0)
-                before = self._marks.get(key)
-                if before is None or done > before[1] or position < before[0]:
-                    before = (position, done, self._now_ms)
-                self._next[key] = before
-                still_ms = self._now_ms - before[2]
-                if still_ms >= STUCK_MS:
-                    names = [member.client_id for member in lag.members]
-                    stuck = Stuck(group.group_id, (lag.topic, lag.partition), still_ms, names)
-                    longest = self._stuck.get(group.group_id)
-                    if longest is not None:
-                        stuck = max(longest, stuck, key=lambda each: each.still_ms)
-                        stuck = stuck._replace(others=longest.others + 1)
-                    self._stuck[group.group_id] = stuck
+            key = (group.group_id, lag.topic, lag.partition)
+            position = -1 if lag.position is None else lag.position
+            done = position + (lag.delivery_complete_count or 0)
+            mark = self._marks.get(key)
+            if mark is None or done > mark[1] or position < mark[0]:
+                mark = (position, done, self._now_ms)
+            self._next[key] = mark
+            count += self._now_ms - mark[2] >= STUCK_MS
+            if mark[2] < longest_since_ms:
+                longest, longest_since_ms = lag, mark[2]
+        if longest is not None:
+            stuck = Stuck(
+                group.group_id,
+                (longest.topic, longest.partition),
+                self._now_ms - longest_since_ms,
+                [member.client_id for member in longest.members],
+                count - 1,
+            )
+            self._stuck.append(stuck)
 
     def end(self) -> list[Stuck]:
         """End the observation, and return the groups that are stuck, the longest first."""
         self._marks = self._next
-        return sorted(self._stuck.values(), key=lambda stuck: -stuck.still_ms)[:MAX_STUCK]
+        return sorted(self._stuck, key=lambda stuck: -stuck.still_ms)[:MAX_STUCK]
 
 
 class _Late(NamedTuple):

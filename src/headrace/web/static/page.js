@@ -1,10 +1,8 @@
 "use strict";
-// A poll replaces a part of the page. Opened details, the focus, and what was typed stay.
-const typed = (root) => [...root.querySelectorAll("input[id]:not([type=hidden]),select[id],textarea[id]")];
+// A poll replaces a part of the page. Opened details and the focus stay.
 document.addEventListener("htmx:beforeSwap", (event) => {
   const target = event.detail.target;
   const open = [...target.querySelectorAll("details[open][id]")].map((details) => details.id);
-  const values = typed(target).map((field) => [field.id, field.value]);
   const rows = new Set([...target.querySelectorAll("tr[id]")].map((row) => row.id));
   const focus = document.activeElement && document.activeElement.id;
   document.addEventListener("htmx:afterSettle", () => {
@@ -13,10 +11,6 @@ document.addEventListener("htmx:beforeSwap", (event) => {
     for (const id of open) {
       const details = document.getElementById(id);
       if (details) details.open = true;
-    }
-    for (const [id, value] of values) {
-      const field = document.getElementById(id);
-      if (field && part.contains(field)) field.value = value;
     }
     if (rows.size) part.querySelectorAll("tr[id]").forEach((row) => row.classList.toggle("new", !rows.has(row.id)));
     if (focus && document.activeElement === document.body) {
