@@ -175,7 +175,9 @@ function flight(place) {
     counts[span.state] = (counts[span.state] || 0) + records;
     bar(span.state, records, told(span), span.state === "locked" ? `${span.holder || ""} ${duration(span.held_ms)}` : "");
   }
-  const backlog = end - (spans.length ? spans[spans.length - 1].last_offset + 1 : Math.max(start, inFlight || start));
+  const listed = spans.length ? spans[spans.length - 1].last_offset + 1 : start;
+  if (spans.length && inFlight > listed) bar("backlog", inFlight - listed, `${(inFlight - listed).toLocaleString("en")} more in flight, not listed`);
+  const backlog = end - Math.max(listed, inFlight || start);
   if (backlog > 0) bar("backlog", backlog, `${backlog.toLocaleString("en")} not delivered yet`);
   const label = `offsets ${start.toLocaleString("en")} to ${(end - 1).toLocaleString("en")}: `
     + [...Object.entries(counts).map(([state, count]) => `${count.toLocaleString("en")} ${WORDS[state]}`),
