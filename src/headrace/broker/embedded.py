@@ -11,7 +11,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headrace.log_lines import log_unhandled
+from headrace.log_lines import get_logger, log_unhandled
 
 from .broker import Broker
 from .config.broker_config import Config
@@ -41,7 +41,7 @@ LOGGERS = (
 
 for _name in LOGGERS:
     # Otherwise Python writes warnings to stderr in a program that has configured no logging.
-    logging.getLogger(f"headrace.{_name}").addHandler(logging.NullHandler())
+    get_logger(f"headrace.{_name}").addHandler(logging.NullHandler())
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
