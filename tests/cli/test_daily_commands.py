@@ -85,7 +85,6 @@ def test_bad_usage_is_one_line(
         (["produce", ""], "the name of the topic is empty"),
         (["consume", ""], "the name of the topic is empty"),
         (["consume", "t", "--share-group", ""], "--share-group takes the id of a group"),
-        (["dlq", "redrive", "q", "--position-group", ""], "--position-group takes the id"),
         (
             ["groups", "delete-offsets", "g", "--topic", ""],
             "'' is not of the form TOPIC or TOPIC:0,1,2",
