@@ -94,9 +94,13 @@ Start = Literal["earliest", "latest"] | timedelta | float | None
 RELEASE = AcknowledgeType.RELEASE
 
 # Faster than attrgetter().
-_partition_of: Callable[[Record], TopicIdPartition] = itemgetter(
-    *map(Record._fields.index, ("topic_id", "partition"))
-)
+_topic_id_of = itemgetter(Record._fields.index("topic_id"))
+_number_of = itemgetter(Record._fields.index("partition"))
+
+
+def _partition_of(record: Record) -> TopicIdPartition:
+    assert record.topic_id is not None
+    return record.topic_id, record.partition
 
 
 class OutcomesFailed(ClientError):
@@ -416,7 +420,7 @@ class ShareConsumer:
         return taken
 
     def _hold(self, records: Sequence[Record]) -> None:
-        self._held.update(zip(map(id, records), records, strict=True))
+        self._held.update(zip(map(id, records), records, strict=False))
         self._held_bytes += sum(map(size_of, records))
         self._changed_at_s = time.monotonic()
 
@@ -737,8 +741,10 @@ def _partitions(partitions: Collection[TopicPartition]) -> Collection[TopicParti
 
 def _spans_of(records: Sequence[Record]) -> PartitionSpans:
     offsets: defaultdict[TopicIdPartition, list[int]] = defaultdict(list)
-    for partition, group in groupby(records, _partition_of):
-        offsets[partition] += map(offset_of, group)
+    # By topic and then by number: half the time of groups by both.
+    for topic_id, of_topic in groupby(records, _topic_id_of):
+        for number, group in groupby(of_topic, _number_of):
+            offsets[topic_id, number] += map(offset_of, group)
     return {partition: runs(of_partition) for partition, of_partition in offsets.items()}
 
 
