@@ -191,7 +191,7 @@ class LagStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Take one snapshot, then end."""
-        self._takes_one = True
+        self._takes_one, self._last = True, 0
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[LagPartition]:
         """Divide the groups that exist now into tasks."""
