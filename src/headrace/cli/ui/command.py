@@ -103,7 +103,8 @@ def run(options: Namespace) -> None:
             address = f"{scheme}://{Address(options.listen.host, port)}/"
             if credentials.token is not None and sys.stdout.isatty():
                 address += f"login?once={site.access.first_login()}"
-            print(f"the page is at {address}", flush=True)
+            # In one piece, so that no line of the log is in the middle of the address.
+            print(f"the page is at {address}\n", end="", flush=True)
             if where:
                 print(f"to act on it, log in with the token {where}", flush=True)
 
