@@ -15,14 +15,14 @@ BEGIN, END = "<!-- permissions -->\n", "<!-- end of permissions -->\n"
 
 def table() -> str:
     """Return the table, with a line for each rule of each API."""
-    lines = ["| API | | permission | checked for | without it |", "|---|---|---|---|---|"]
+    lines = ["| API | permission | checked for | without it |", "|---|---|---|---|"]
     for api in APIS.values():
         name = "".join(part.capitalize() for part in api.name.split("_"))
         for number, rule in enumerate(api.rules):
-            first = (str(api.key), name) if number == 0 else ("", "")
-            lines.append(f"| {' | '.join((*first, *row(api, rule)))} |")
+            first = f"{name} ({api.key})" if number == 0 else ""
+            lines.append(f"| {' | '.join((first, *row(api, rule)))} |")
         if not api.rules:
-            lines.append(f"| {api.key} | {name} | none | | |")
+            lines.append(f"| {name} ({api.key}) | none | | |")
     return "\n".join(lines) + "\n"
 
 
@@ -36,13 +36,13 @@ def row(api: Api, rule: Rule) -> tuple[str, str, str]:
         needs = " or ".join(
             f"{operation.name} {kind.name}" for operation, kind in rule.alternatives
         )
-        return needs, rule.of, "the request is refused"
+        return needs, rule.of, ""
     if isinstance(rule, Inside):
         return written((rule.need,)), "", rule.effect
     needs = written(rule.needs)
     if rule.unless is not None:
         needs += f", unless {rule.unless.name} {ResourceType.CLUSTER.name}"
-    return needs, f"each of `{rule.array}`", "refused on its own"
+    return needs, f"each of `{rule.array}`", ""
 
 
 def test_the_page_has_the_table() -> None:
