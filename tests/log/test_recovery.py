@@ -386,6 +386,28 @@ def test_batches_behind_one_whose_offset_has_become_too_high_are_kept(disk: Disk
     assert kept(disk) == {"00000000000000000000.log.damaged": whole}
 
 
+@pytest.mark.parametrize("crashed", [True, False])
+def test_an_offset_that_its_segment_cannot_have_is_damage(disk: Disk, crashed: bool):
+    """Nothing could be appended behind it: its index cannot state it."""
+    size = len(batch(b"0"))
+    for n in range(3):
+        put(disk.log(), batch(b"%d" % n))
+    spoil = flip_in(f"{FIRST}.log", 2 * size + 3)  # 2^32 too high
+    if crashed:
+        disk.crash(spoil)
+    else:
+        disk.stop()
+        spoil(disk.path)
+        disk.start()
+    log = disk.log()
+    assert list(values(log)) == [0, 1] and log.end_offset == 2
+    assert [len(data) for data in kept(disk).values()] == [3 * size]
+    assert put(log, batch(b"next")).base_offset == 2
+    disk.stop()
+    disk.start()
+    assert list(values(disk.log())) == [0, 1, 2]
+
+
 def test_segments_behind_a_damaged_one_are_kept(disk: Disk, caplog: pytest.LogCaptureFixture):
     log = disk.log(segment_bytes=200)
     for n in range(12):

@@ -401,6 +401,7 @@ class Segment:
             if (
                 header.magic != 2
                 or last_offset < self.next_offset
+                or last_offset - self.base_offset > MAX_RELATIVE_OFFSET
                 or indexed_offset not in (None, last_offset)
             ):
                 return False
@@ -456,6 +457,7 @@ class Segment:
                 header.magic != 2
                 or header.base_offset < self.next_offset
                 or header.last_offset_delta < 0
+                or header.last_offset - self.base_offset > MAX_RELATIVE_OFFSET
             ):
                 break
             if check_crc and not has_right_crc(batch, header):
