@@ -1,4 +1,4 @@
-"""The programs of docs/spark.md, in one Spark application."""
+"""The programs of docs/spark/, in one Spark application."""
 
 from __future__ import annotations
 
@@ -25,8 +25,10 @@ from .reader import Block, Reader, blocks
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
-PAGE = "docs/spark.md"
-SHARE = "`kafka-share`: drain topics as a queue"
+INDEX = "docs/spark/README.md"
+SHARE = "docs/spark/share.md"
+LAG = "docs/spark/lag.md"
+RUNNING = "docs/spark/running.md"
 RECORDS = 20
 
 
@@ -67,13 +69,13 @@ def notebook(spark: SparkSession, servers: str, out: Path, metrics_port: str) ->
     return made
 
 
-def programs(section: str) -> list[Block]:
-    return [block for block in blocks(PAGE, section) if block.language == "python"]
+def programs(page: str, section: str | None = None) -> list[Block]:
+    return [block for block in blocks(page, section) if block.language == "python"]
 
 
-@pytest.mark.follows(PAGE, "Versions of pyspark")
-@pytest.mark.follows(PAGE, "Progress of queries")
-@pytest.mark.follows(PAGE, SHARE)
+@pytest.mark.follows(INDEX)
+@pytest.mark.follows(RUNNING, "Progress of queries")
+@pytest.mark.follows(SHARE)
 def test_kafka_share(
     notebook: Notebook,
     reader: Reader,
@@ -86,10 +88,10 @@ def test_kafka_share(
     """Drain a queue, alter its group, drain it again, and write each record once."""
     create_topic(servers, "flights", 2)
     produce(servers, "flights", [b"UA 1545"] * RECORDS)
-    (metrics,), (drained,) = programs("Progress of queries"), programs("Versions of pyspark")
-    queue, secured, merged = programs(SHARE)
-    (altered,) = [block for block in blocks(PAGE, SHARE) if block.language == "sh"]
-    (progress,) = [block for block in blocks(PAGE, SHARE) if block.language == "json"]
+    (metrics,), (drained,) = programs(RUNNING, "Progress of queries"), programs(INDEX)
+    queue, merged, secured = programs(SHARE)
+    (altered,) = [block for block in blocks(SHARE) if block.language == "sh"]
+    (progress,) = [block for block in blocks(SHARE) if block.language == "json"]
 
     notebook.run(metrics)
     notebook.run(queue)
@@ -136,7 +138,7 @@ def run_secured(notebook: Notebook, block: Block, broker: SecureBroker) -> None:
     assert notebook.names["secured"].isStreaming
 
 
-@pytest.mark.follows(PAGE, "`kafka-ordered`: several topics in the order of time")
+@pytest.mark.follows("docs/spark/ordered.md")
 def test_kafka_ordered(
     notebook: Notebook, page: list[Block], spark: SparkSession, servers: str, out: Path
 ) -> None:
@@ -157,7 +159,7 @@ def test_kafka_ordered(
     assert rows == {(b"flights %d" % hour, b"weather %d" % hour) for hour in range(3)}
 
 
-@pytest.mark.follows(PAGE, "`kafka-lag`: progress as a table")
+@pytest.mark.follows(LAG, "`kafka-lag`")
 def test_kafka_lag(
     notebook: Notebook,
     page: list[Block],
@@ -186,7 +188,7 @@ def test_kafka_lag(
     assert {tuple(row) for row in snapshot} == {("team-a", RECORDS - 5)}
 
 
-@pytest.mark.follows(PAGE, "`kafka-group-history`: events in all groups")
+@pytest.mark.follows(LAG, "`kafka-group-history`")
 def test_kafka_group_history(
     notebook: Notebook, page: list[Block], servers: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -196,7 +198,7 @@ def test_kafka_group_history(
     assert "billing-eu" in capsys.readouterr().out
 
 
-@pytest.mark.follows(PAGE, "`kafka-produce`: rows as records")
+@pytest.mark.follows("docs/spark/produce.md")
 def test_kafka_produce(notebook: Notebook, page: list[Block], servers: str) -> None:
     for topic in ("flights", "flights-upper"):
         create_topic(servers, topic, 2)

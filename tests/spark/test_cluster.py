@@ -1,8 +1,8 @@
 """A cluster whose executors, workers and drivers are killed loses no record.
 
-The applications are submitted as docs/spark.md has it, with a packed environment. All share a
-folder, with the checkpoints. `make test` kills a process of each kind once, and `make soak` in
-every phase of a micro-batch, with two applications in one share group.
+The applications are submitted as docs/spark/running.md has it, with a packed environment. All
+share a folder, with the checkpoints. `make test` kills a process of each kind once, and `make soak`
+in every phase of a micro-batch, with two applications in one share group.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def documented_command() -> str:
-    """Return the command of docs/spark.md that submits an application."""
-    page = (ROOT / "docs/spark.md").read_text()
+    """Return the command of docs/spark/running.md that submits an application."""
+    page = (ROOT / "docs/spark/running.md").read_text()
     found = re.search(r"^PYSPARK_PYTHON=\S+ spark-submit.*?(?=^```)", page, re.M | re.S)
     assert found is not None
     return found[0]

@@ -154,14 +154,15 @@ def test_a_pipeline(
     assert sorted(ledger) == sorted(values + bills)
     invoices = [invoice for *_, invoice in client("table", "invoices")]
     assert sorted(invoices) == sorted(values)
-    # Before pyspark 4.2 the records of invoices are released: see docs/spark.md.
+    # Before pyspark 4.2 the records of invoices are released: see docs/spark/README.md.
     for name in ("invoices", "shipments") if HAS_ADMISSION_CONTROL else ("shipments",):
         assert replace(orders, group_id=f"{orders.group_id}-{name}").is_drained()
 
 
 def test_the_program_of_the_page(server: ConnectServer) -> None:
-    """A client that is a process of its own runs the program of docs/spark.md."""
-    (block,) = [one for one in blocks("docs/spark.md", "Spark Connect") if one.language == "python"]
+    """A client that is a process of its own runs the program of docs/spark/running.md."""
+    page = blocks("docs/spark/running.md", "Spark Connect")
+    (block,) = [block for block in page if block.language == "python"]
     program = block.text.replace("sc://spark.example:15002", server.url)
     assert server.url in program
     ran = subprocess.run(

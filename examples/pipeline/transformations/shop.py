@@ -1,7 +1,7 @@
 """Three flows of a shop: orders and payments in order of time, and two queues of orders.
 
 A pipeline has no ``foreachBatch``. Outcomes of a queue are ``outcome.default`` (:func:`invoices`),
-or rows for the sink ``kafka-share`` (:func:`shipments`). ``docs/spark.md`` says more.
+or rows for the sink ``kafka-share`` (:func:`shipments`). ``docs/spark/running.md`` says more.
 """
 
 from pyspark import pipelines as dp
