@@ -14,15 +14,17 @@ BEGIN, END = "<!-- permissions -->\n", "<!-- end of permissions -->\n"
 
 
 def table() -> str:
-    """Return the table, with a line for each rule of each API."""
-    lines = ["| API | permission | checked for | without it |", "|---|---|---|---|"]
+    """Return the table, with a line for each rule. APIs with the same rules stand together."""
+    apis: dict[tuple[tuple[str, str, str], ...], list[str]] = {}
     for api in APIS.values():
         name = "".join(part.capitalize() for part in api.name.split("_"))
-        for number, rule in enumerate(api.rules):
-            first = f"{name} ({api.key})" if number == 0 else ""
-            lines.append(f"| {' | '.join((first, *row(api, rule)))} |")
-        if not api.rules:
-            lines.append(f"| {name} ({api.key}) | none | | |")
+        rules = tuple(row(api, rule) for rule in api.rules) or (("none", "", ""),)
+        apis.setdefault(rules, []).append(f"{name} ({api.key})")
+    lines = ["| API | permission | checked for | without it |", "|---|---|---|---|"]
+    for rules, names in apis.items():
+        for number, cells in enumerate(rules):
+            first = ", ".join(names) if number == 0 else ""
+            lines.append(f"| {' | '.join((first, *cells))} |")
     return "\n".join(lines) + "\n"
 
 
