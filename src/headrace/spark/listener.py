@@ -1,4 +1,7 @@
-"""A listener of streaming queries that exports their progress to Prometheus. See docs/spark.md."""
+"""A listener of streaming queries that exports their progress to Prometheus.
+
+``docs/spark/running.md`` lists the metrics.
+"""
 
 from __future__ import annotations
 

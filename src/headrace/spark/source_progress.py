@@ -70,7 +70,7 @@ def source_progress(source: Any) -> dict[str, Any] | None:
     """Return what a source of this package reports, with any version of pyspark.
 
     :param source: an element of ``query.lastProgress.sources``
-    :returns: the fields that ``docs/spark.md`` names for the source; None if it reports nothing
+    :returns: the fields that the page of the source names; None if it reports nothing
     """
     reported, end = _parsed(source.latestOffset), _parsed(source.endOffset)
     if reported != end:

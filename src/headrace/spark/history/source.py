@@ -34,7 +34,7 @@ def history(spark: SparkSession, kafka: KafkaOptions | str, groups: str | None =
     """Return the events in the groups of a cluster.
 
     Columns are those of :data:`headrace.spark.history.group_records.SCHEMA`, described in
-    ``docs/spark.md``.
+    ``docs/spark/lag.md``.
 
     :param kafka: settings of connections, or ``"host:port,host:port"``
     :param groups: a regular expression (RE2's) that whole group ids must match; None for all groups
@@ -52,7 +52,7 @@ def history(spark: SparkSession, kafka: KafkaOptions | str, groups: str | None =
 class GroupHistorySource(CheckedInExecutors, DataSource):
     """Events in the groups of a cluster.
 
-    ``docs/spark.md`` describes options and columns. Creating one opens no connection.
+    ``docs/spark/lag.md`` describes options and columns. Creating one opens no connection.
     """
 
     @classmethod

@@ -1,4 +1,4 @@
-"""``format("kafka-lag")``: the data source, its options and its readers. See ``docs/spark.md``.
+"""``format("kafka-lag")``: the data source, its options and its readers. See ``docs/spark/lag.md``.
 
 A batch read is one snapshot, a stream one snapshot per trigger.
 """
@@ -115,7 +115,7 @@ class LagPartition(InputPartition):
 class LagDataSource(CheckedInExecutors, DataSource):
     """The progress of groups as a table.
 
-    ``docs/spark.md`` describes options and columns. Creating one opens no connection.
+    ``docs/spark/lag.md`` describes options and columns. Creating one opens no connection.
     """
 
     @classmethod

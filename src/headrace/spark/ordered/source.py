@@ -1,4 +1,4 @@
-"""``format("kafka-ordered")``: the data source and its readers. See ``docs/spark.md``."""
+"""``format("kafka-ordered")``: the data source and its readers. See ``docs/spark/ordered.md``."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ the topics breaks ties between equal timestamps."""
 class OrderedDataSource(CheckedInExecutors, DataSource):
     """Several topics in the order of their timestamps, as a batch or a stream.
 
-    ``docs/spark.md`` describes options and columns. Creating one opens no connection.
+    ``docs/spark/ordered.md`` describes options and columns. Creating one opens no connection.
     """
 
     @classmethod

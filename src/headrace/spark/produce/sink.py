@@ -1,5 +1,5 @@
 """``format("kafka-produce")``: the sink, the part of each task, and the commit on the driver. See
-``docs/spark.md``.
+``docs/spark/produce.md``.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class Written(WriterCommitMessage):
 class ProduceDataSource(CheckedInExecutors, DataSource):
     """Topics as a sink of batches and of streams.
 
-    ``docs/spark.md`` describes options and columns. Creating one opens no connection.
+    ``docs/spark/produce.md`` describes options and columns. Creating one opens no connection.
     """
 
     @classmethod

@@ -1,4 +1,7 @@
-"""``format("kafka-share")``: the data source and its driver-side reader. See ``docs/spark.md``."""
+"""``format("kafka-share")``: the data source and its driver-side reader.
+
+See ``docs/spark/share.md``.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +65,7 @@ _MAX_REQUEST_BYTES = 1 << 30
 class ShareDataSource(CheckedInExecutors, DataSource):
     """A share group as a streaming source, and as a sink for outcomes of its records.
 
-    ``docs/spark.md`` describes options and columns. Creating one opens no connection.
+    ``docs/spark/share.md`` describes options and columns. Creating one opens no connection.
     """
 
     @classmethod
