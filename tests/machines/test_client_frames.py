@@ -47,6 +47,21 @@ async def test_frames_come_out_as_they_were_sent(sizes: list[int], steps: list[i
     assert all(frame.readonly for frame in got)
 
 
+@pytest.mark.parametrize("size", [70_000, 300_000, 5_000_000])
+@story
+async def test_a_frame_takes_no_more_memory_than_it_says(size: int) -> None:
+    largest = 0
+    got: list[memoryview] = []
+    frames = Frames()
+    frames.begin(got.append, lambda reason: pytest.fail(f"over: {reason}"))
+    sent = size.to_bytes(4, "big") + bytes(size) + (4).to_bytes(4, "big") + b"next"
+    for at in range(0, len(sent), 50_000):
+        feed(frames, sent[at : at + 50_000], [50_000])
+        largest = max(largest, memoryview(frames.get_buffer(-1).obj).nbytes)
+    assert [len(frame) for frame in got] == [size, 4]
+    assert largest <= size + 4
+
+
 @pytest.mark.parametrize("size", [-1, 3, 2**31 - 1])
 @story
 async def test_what_is_no_frame_is_told(size: int) -> None:

@@ -1,7 +1,7 @@
 """The framing of a connection: cut the bytes of a socket into frames of Kafka's protocol.
 
-Small frames are copied from the buffer. For a large frame the buffer grows as bytes arrive, because
-a broker may announce more bytes than it sends, and belongs to the frame afterwards.
+Small frames are copied from the buffer. For a large frame the buffer grows to its size as bytes
+arrive, because a broker may announce more bytes than it sends, and belongs to the frame afterwards.
 """
 
 from __future__ import annotations
@@ -84,7 +84,8 @@ class Frames(asyncio.BufferedProtocol):
 
     def get_buffer(self, sizehint: int) -> memoryview:
         if self._filled == len(self._buffer):
-            grown = bytearray(_GROWTH * self._filled)
+            (size_bytes,) = SIZE.unpack_from(self._buffer)  # of the frame that has filled it
+            grown = bytearray(min(_GROWTH * self._filled, SIZE.size + size_bytes))
             grown[: self._filled] = self._buffer
             self._buffer = grown
         return memoryview(self._buffer)[self._filled :]
