@@ -225,6 +225,32 @@ async def test_the_note_of_a_stuck_partition_names_who_holds_its_records(
     assert looks.late == {}
 
 
+@story
+async def test_counts_of_late_acknowledgements_end_with_their_group(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    key, late = ("orders", 0), 0
+
+    async def states(*_: Any) -> Mapping[Any, SharePartitionState]:
+        return {key: SharePartitionState(5, 9, (), 8, 0, 0, late)}
+
+    monkeypatch.setattr("headrace.web.standstill.share_states", states)
+    looks, group = InFlightLooks(), _lag(PartitionLag("orders", 0, 5, 9))
+
+    async def look(group_id: str, now_ms: int) -> None:
+        groups = {group_id: replace(group, group_id=group_id)}
+        await looks.look(cast(Cluster, Any), groups, {group_id: [key]}, [], now_ms)
+
+    await look("first", 0)
+    late = 4
+    await look("first", 1000)
+    assert looks.late == {"first": 4}
+    await look("second", 2000)
+    assert looks.late == {}
+    await look("first", 3000)  # another group of this name
+    assert looks.late == {}
+
+
 def test_histories_are_bounded_and_forget() -> None:
     histories = Histories(points=3, most=2)
     for n in range(5):

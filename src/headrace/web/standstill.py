@@ -150,6 +150,7 @@ class InFlightLooks:
             for group_id, answer in zip(keys, answers, strict=True)
             if not isinstance(answer, BaseException)
         }
+        self._seen = {group: seen for group, seen in self._seen.items() if group in groups}
         self._note_late({group: states[group] for group in states if group in groups}, now_ms)
         sentences = []
         for each in stuck:
