@@ -92,7 +92,16 @@ def test_bad_usage_is_one_line(line: str, complaint: str, capsys: Captured) -> N
 
 
 @pytest.mark.parametrize(
-    "content", ["", "{}", "[]", '{"named": {"a": 5}, "current": null}', "[" * 100_000, "\0"]
+    "content",
+    [
+        *("", "{}", "[]", "[" * 100_000, "\0"),
+        '{"named": {"a": 5}, "current": null}',
+        '{"named": {}, "current": 7}',
+        '{"named": {}, "current": ["a"]}',
+        '{"named": {"a": {"bootstrap_servers": 5}}, "current": "a"}',
+        '{"named": {"a": {"bootstrap_servers": null}}, "current": "a"}',
+        '{"named": {"a": {"bootstrap_servers": "a:1", "command_config": {}}}, "current": "a"}',
+    ],
 )
 def test_a_file_of_something_else(content: str, config_home: Path, capsys: Captured) -> None:
     (config_home / "headrace/contexts.json").write_text(content)

@@ -70,10 +70,16 @@ def read_contexts() -> Contexts:
     try:
         content = json.loads(path.read_bytes())
         named = {name: Context(**fields) for name, fields in content["named"].items()}
-        return Contexts(named, content["current"])
+        current = content["current"]
+        texts = [context.bootstrap_servers for context in named.values()]
+        optional = [current, *(context.command_config for context in named.values())]
+        texts += [text for text in optional if text is not None]
+        if all(isinstance(text, str) for text in texts):
+            return Contexts(named, current)
     except FileNotFoundError:
         return Contexts({})
     except OSError as error:
         raise BadUsage(f"cannot read {path}: {error.strerror}") from error
     except (AttributeError, KeyError, TypeError, ValueError, RecursionError):
-        raise BadUsage(f"{path} is not what headrace context writes: delete it") from None
+        pass
+    raise BadUsage(f"{path} is not what headrace context writes: delete it")
