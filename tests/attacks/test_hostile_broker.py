@@ -25,7 +25,13 @@ from headrace.client import (
     transactions,
     users,
 )
-from headrace.client.configs import ConfigType, alter_configs, describe_config
+from headrace.client.configs import (
+    ConfigType,
+    alter_configs,
+    config_values,
+    describe_config,
+    share_group_config,
+)
 from headrace.client.connection import Connection
 from headrace.client.errors import ConnectionFailed
 from headrace.client.lag.model import LagQuery
@@ -190,6 +196,16 @@ def test_a_rude_broker_is_a_clear_error_in_time(odd_api: int, reply: Reply) -> N
             return came["g"] if isinstance(came, dict) and "g" in came else came
 
     assert isinstance(asyncio.run(attack()), ClientError)
+
+
+@story
+async def test_configs_of_what_was_not_asked_about_are_left_out() -> None:
+    async with HostileBroker() as broker:  # it answers for the resource "t"
+        cluster = Cluster(broker.bootstrap_servers)
+        assert await config_values(cluster, ConfigType.GROUP, ["t", "g"], "t") == {"t": "1"}
+        assert await config_values(cluster, ConfigType.GROUP, ["g"], "t") == {}
+        assert await share_group_config(cluster, "g", "t") is None
+        await cluster.close()
 
 
 @pytest.mark.parametrize("claim", [2**31 - 1, -1, 2**30, 500_000_000])

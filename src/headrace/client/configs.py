@@ -132,7 +132,9 @@ async def config_values(
     values = {}
     for start in range(0, len(names), _NAMES_AT_ONCE):
         some = names[start : start + _NAMES_AT_ONCE]
-        for name, configs in (await describe_configs(cluster, kind, some, keys=[key])).items():
+        described = await describe_configs(cluster, kind, some, keys=[key])
+        for name in some:  # a broker may answer for others
+            configs = described[name]
             for config in () if isinstance(configs, ClientError) else configs:
                 if config.name == key and config.value:
                     values[name] = config.value
