@@ -1,11 +1,22 @@
-"""A metric of a page that prometheus_client writes: the Spark listener's."""
+"""The text format of Prometheus, version 0.0.4 (docs/decisions/0006-metrics-by-hand.md)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
 from typing import NamedTuple
 
-from prometheus_client.core import Metric
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+_ESCAPED = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
+
+
+def labels(**values: object) -> str:
+    """Return labels as text: ``{name="value",…}``."""
+    return (
+        "{"
+        + ",".join(f'{name}="{str(value).translate(_ESCAPED)}"' for name, value in values.items())
+        + "}"
+    )
 
 
 class Family(NamedTuple):
@@ -19,14 +30,22 @@ class Family(NamedTuple):
     labels: tuple[str, ...]
     meaning: str
 
-    def empty(self) -> Metric:
-        """Return the metric without samples."""
-        bare = self.name.removesuffix("_total")
-        return Metric(bare, self.meaning, "gauge" if bare == self.name else "counter")
+    @property
+    def head(self) -> str:
+        """The lines before its samples."""
+        kind = "counter" if self.name.endswith("_total") else "gauge"
+        return f"# HELP {self.name} {self.meaning}\n# TYPE {self.name} {kind}\n"
 
-    def add(self, metric: Metric, labels: Iterable[str], value: float) -> None:
-        """Add a sample to the metric that :meth:`empty` returned.
+    def label(self, *values: object) -> str:
+        """Return the labels of a sample, as text.
 
-        :param labels: values of the labels, in their order
+        :param values: of :attr:`labels`, in their order
         """
-        metric.add_sample(self.name, dict(zip(self.labels, labels, strict=True)), value)
+        return labels(**dict(zip(self.labels, values, strict=True))) if values else ""
+
+    def line(self, label: str, value: float) -> str:
+        """Return a sample.
+
+        :param label: what :meth:`label` returned
+        """
+        return f"{self.name}{label} {'+Inf' if value == math.inf else value}\n"

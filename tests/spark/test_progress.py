@@ -10,7 +10,6 @@ from typing import Any
 from urllib.request import urlopen
 
 import pytest
-from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 from pyspark.sql import SparkSession
 
@@ -63,9 +62,7 @@ def parsed(page: str) -> Samples:
 
 
 def page(listener: PrometheusListener) -> Samples:
-    registry = CollectorRegistry()
-    registry.register(listener)
-    return parsed(generate_latest(registry).decode())
+    return parsed(listener.page())
 
 
 SHARE = {"lag": {"flights": {"0": 3, "1": 4}}, "acquired": 12, "accepted": 9, "rejected": 1}

@@ -9,14 +9,14 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyspark.errors import AnalysisException
 
 from .errors import SourceError
 from .history.source import GroupHistorySource, history
 from .lag.source import LagDataSource
+from .listener import PrometheusListener, export_metrics
 from .ordered.source import OrderedDataSource
 from .produce.sink import ProduceDataSource
 from .pyspark_capabilities import drain
@@ -26,8 +26,6 @@ from .source_progress import source_progress
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-    from .listener import PrometheusListener, export_metrics
 
 __all__ = [
     "Acknowledged",
@@ -69,10 +67,3 @@ def register(spark: SparkSession) -> None:
             # pyspark 4.0 refuses to replace a source that Spark has found itself.
             if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
                 raise
-
-
-def __getattr__(name: str) -> Any:
-    # Their library comes with headrace[exporter].
-    if name in ("PrometheusListener", "export_metrics"):
-        return getattr(import_module(".listener", __name__), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -5,9 +5,10 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from math import isfinite
@@ -15,22 +16,18 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.streaming import StreamingQueryListener
 
+from headrace.metric_family import CONTENT_TYPE, Family
+
 from .source_progress import lag_by_topic, source_names, source_progress
-
-try:
-    from prometheus_client import CollectorRegistry, start_http_server
-    from prometheus_client.core import Metric
-    from prometheus_client.registry import Collector
-
-    from headrace.metric_family import Family
-except ModuleNotFoundError as error:
-    raise ModuleNotFoundError(f"{error}: install headrace[exporter]", name=error.name) from None
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 MAX_ENDED_QUERIES = 100
 """Queries that have ended and keep their counters; the oldest are forgotten first."""
+
+_CLIENT_TIMEOUT_S = 10
+"""The time that a client has for its request, and to receive the page."""
 
 _QUERY = ("query",)
 _SOURCE = ("query", "source")
@@ -102,11 +99,11 @@ class _QueryState:
     progress: Any = None
 
 
-class PrometheusListener(StreamingQueryListener, Collector):
+class PrometheusListener(StreamingQueryListener):
     """The progress of all streaming queries of a session, as metrics.
 
-    Add it to a session and register it, or let :func:`export_metrics` do both. A query is labelled
-    by its name, or by its id if it has none.
+    Add it to a session and serve its :meth:`page`, or let :func:`export_metrics` do both. A query
+    is labelled by its name, or by its id if it has none.
     """
 
     def __init__(self) -> None:
@@ -150,14 +147,15 @@ class PrometheusListener(StreamingQueryListener, Collector):
             for key in ended[:-MAX_ENDED_QUERIES]:
                 del self._queries[key]
 
-    def collect(self) -> Iterable[Metric]:
-        """Return the metrics, for prometheus_client."""
+    def page(self) -> str:
+        """Return the metrics, in the text format of Prometheus."""
         with self._lock:
             samples = [sample for state in self._queries.values() for sample in _samples(state)]
-        families: dict[str, Metric] = {}
+        lines: dict[Family, list[str]] = {}
         for family, labels, value in samples:
-            family.add(families.setdefault(family.name, family.empty()), labels, value)
-        return families.values()
+            of_family = lines.setdefault(family, [family.head])
+            of_family.append(family.line(family.label(*labels), value))
+        return "".join(line for of_family in lines.values() for line in of_family)
 
     def _state(self, query_id: Any, name: str | None) -> _QueryState:
         key = str(query_id)
@@ -176,10 +174,31 @@ def export_metrics(
     :param port: 0 for a free one; the listener's ``server_port`` has it
     :raises OSError: the port is in use
     """
+    # Executors import this module, too, and serve nothing.
+    from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
     listener = PrometheusListener()
-    registry = CollectorRegistry()
-    registry.register(listener)
-    server, _ = start_http_server(port, address, registry)
+
+    class Handler(BaseHTTPRequestHandler):
+        timeout = _CLIENT_TIMEOUT_S
+
+        def do_GET(self) -> None:
+            page = listener.page().encode()
+            self.send_response(200)
+            self.send_header("Content-Type", CONTENT_TYPE)
+            self.send_header("Content-Length", str(len(page)))
+            self.end_headers()
+            self.wfile.write(page)
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    class Server(ThreadingHTTPServer):
+        address_family = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)[0][0]
+        daemon_threads = True
+
+    server = Server((address, port), Handler)
+    threading.Thread(target=server.serve_forever, name="metrics", daemon=True).start()
     listener.server_port = server.server_port
     spark.streams.addListener(listener)
     return listener

@@ -17,11 +17,12 @@ from headrace.groups.meters import GroupMeters
 from headrace.groups.records import OffsetCommit, ShareGroupMetadata
 from headrace.handlers import APIS
 from headrace.internal_topics import CONSUMER_OFFSETS, SHARE_GROUP_STATE
+from headrace.metric_family import labels
 from headrace.share.share_session import ShareSessions
 
 from .registry import Metrics
 from .scrape import MetricsScrape
-from .text import MetricsPage, labels
+from .text import MetricsPage
 
 _VERSION = version("headrace")
 _ACKNOWLEDGE_TYPES = {1: "Accept", 2: "Release", 3: "Reject", 4: "Renew"}

@@ -18,10 +18,11 @@ from headrace.groups.share.group import ShareGroup
 from headrace.groups.streams.group import StreamsGroup
 from headrace.log.partition_log import PartitionLog
 from headrace.log_lines import LimitedLog, get_logger
+from headrace.metric_family import labels
 from headrace.share.records import UNKNOWN, SharePartitionKey
 from headrace.share.share_state import StateSummary
 
-from .text import MetricsPage, labels
+from .text import MetricsPage
 
 limited = LimitedLog(get_logger("headrace.metrics"))
 

@@ -17,9 +17,8 @@ from headrace.http.failed_logins import FailedLogins
 from headrace.http.hosts import Hosts
 from headrace.http.messages import Request, Response
 from headrace.http.server import HttpServer
+from headrace.metric_family import CONTENT_TYPE
 from headrace.open_ports import warn_if_open
-
-from .text import CONTENT_TYPE
 
 _HINT = "This is the metrics port of headrace. The metrics are at /metrics"
 _FAILED_LOGINS = b"""\

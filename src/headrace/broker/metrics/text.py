@@ -1,4 +1,4 @@
-"""The text format of Prometheus, version 0.0.4 (docs/decisions/0006-metrics-by-hand.md)."""
+"""A page of metrics, made in slices (docs/decisions/0006-metrics-by-hand.md)."""
 
 from __future__ import annotations
 
@@ -6,19 +6,6 @@ import asyncio
 
 from headrace.broker.limits import SCRAPE_SLICE_SAMPLES
 from headrace.histogram import Histogram
-
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-
-_ESCAPED = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
-
-
-def labels(**values: object) -> str:
-    """Return labels as text: ``{name="value",…}``."""
-    return (
-        "{"
-        + ",".join(f'{name}="{str(value).translate(_ESCAPED)}"' for name, value in values.items())
-        + "}"
-    )
 
 
 class MetricsPage:
@@ -42,7 +29,7 @@ class MetricsPage:
     def sample(self, value: float, label: str = "") -> None:
         """Add a sample to the metric begun last.
 
-        :param label: labels made by :func:`labels`
+        :param label: labels made by :func:`.metric_family.labels`
         """
         self._lines.append(f"{self._name}{label} {value}\n")
 

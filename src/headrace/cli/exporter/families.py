@@ -2,31 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
 
-from headrace.broker.metrics.text import labels
 from headrace.client.lag.model import GroupLag
-
-
-class Family(NamedTuple):
-    """A metric.
-
-    :param name: ends with ``_total`` for a counter; others are gauges
-    :param labels: names of its labels
-    """
-
-    name: str
-    labels: tuple[str, ...]
-    meaning: str
-
-    @property
-    def head(self) -> str:
-        """The lines before its samples."""
-        kind = "counter" if self.name.endswith("_total") else "gauge"
-        return f"# HELP {self.name} {self.meaning}\n# TYPE {self.name} {kind}\n"
-
+from headrace.metric_family import Family
 
 _GROUP = ("group", "type")
 _TOPIC = ("group", "type", "topic")
@@ -120,7 +99,9 @@ class ScrapedLags:
         """Add the samples of partitions."""
         for group in groups:
             for lag in group.partitions:
-                label = _label(_PARTITION, group.group_id, group.type, lag.topic, lag.partition)
+                label = OF_PARTITION["records"].label(
+                    group.group_id, group.type, lag.topic, lag.partition
+                )
                 for attribute, family in OF_PARTITION.items():
                     self._add(family, label, getattr(lag, attribute))
                 if lag.end_offset is not None:
@@ -135,18 +116,18 @@ class ScrapedLags:
         """
         for group in groups:
             values = group.group_id, group.type
-            self._add(STATE, _label(STATE.labels, *values, group.state), 1)
-            self._add(MEMBERS, _label(_GROUP, *values), len(group.members))
+            self._add(STATE, STATE.label(*values, group.state), 1)
+            self._add(MEMBERS, MEMBERS.label(*values), len(group.members))
             for topic, lag in group.topics.items():
-                label = _label(_TOPIC, *values, topic)
+                label = OF_TOPIC["records"].label(*values, topic)
                 for attribute, family in OF_TOPIC.items():
                     self._add(family, label, getattr(lag, attribute))
         for topic, (records, per_s) in produced.items():
-            label = labels(topic=topic)
+            label = PRODUCED.label(topic)
             self._add(PRODUCED, label, records)
             self._add(PRODUCTION, label, per_s)
         for key, end in self._ends.items():
-            self._add(PARTITION_END, _label(PARTITION_END.labels, *key), end)
+            self._add(PARTITION_END, PARTITION_END.label(*key), end)
 
     def about(self, *, up: bool, scrape_s: float, problems: int) -> None:
         """Add the samples of the scrape itself."""
@@ -157,8 +138,7 @@ class ScrapedLags:
     def _add(self, family: Family, label: str, value: float | None) -> None:
         """Add a sample, unless its value is unknown."""
         if value is not None:
-            number = "+Inf" if value == math.inf else value
-            self._lines[family].append(f"{family.name}{label} {number}\n")
+            self._lines[family].append(family.line(label, value))
 
     def page(self) -> bytes:
         """Return the page for Prometheus."""
@@ -167,7 +147,3 @@ class ScrapedLags:
             for family, lines in self._lines.items()
             if lines
         )
-
-
-def _label(names: Iterable[str], *values: object) -> str:
-    return labels(**dict(zip(names, values, strict=True)))

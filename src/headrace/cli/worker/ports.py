@@ -8,13 +8,14 @@ from contextlib import asynccontextmanager
 from functools import partial
 
 from headrace.broker.limits import MAX_SCRAPE_CONNECTIONS
-from headrace.broker.metrics.text import CONTENT_TYPE, MetricsPage, labels
+from headrace.broker.metrics.text import MetricsPage
 from headrace.cli.errors import Failure, one_line_error
 from headrace.cli.options import Address
 from headrace.client.workers import COUNTERS, GAUGES
 from headrace.http.hosts import Hosts
 from headrace.http.messages import Request, Response
 from headrace.http.server import HttpServer
+from headrace.metric_family import CONTENT_TYPE, labels
 from headrace.open_ports import warn_if_open
 from headrace.worker.reporter import task_state
 from headrace.worker.worker import Worker
