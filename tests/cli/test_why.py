@@ -8,10 +8,12 @@ from typing import Any
 from headrace.cli.why import Evidence, reasons, summary
 from headrace.client.groups import GroupMember
 from headrace.client.lag.model import PartitionLag, group_lag
+from headrace.client.share_state import SharePartitionState, Span
 from headrace.client.workers import Failure, RunningRecord, SeenWorker, TaskState, WorkerState
+from headrace.protocol.share_inspection import SpanState
 
 NOW_MS = 1_700_000_000_000
-MEMBER = GroupMember("m-1", "worker-1", "/127.0.0.1")
+MEMBER = GroupMember("m", "worker-1", "/127.0.0.1")
 TASK = TaskState(
     task="pack",
     group_id="g",
@@ -42,7 +44,7 @@ TASK = TaskState(
 def seen(*partitions: PartitionLag, **fields: Any) -> Evidence:
     group = group_lag("g", "share", "Stable", (MEMBER,), partitions)
     group = replace(group, lag=replace(group.lag, done_per_s=2.0, produced_per_s=5.0))
-    evidence = Evidence(group, 6.0, NOW_MS, {}, {}, 0, {}, ())
+    evidence = Evidence(group, 6.0, NOW_MS, (), {}, 0, {}, ())
     return replace(evidence, **fields)
 
 
@@ -60,7 +62,7 @@ def told(**fields: Any) -> list[str]:
 
 
 def test_a_group_that_does_not_keep_up() -> None:
-    moving = seen(partition(50), before={("t", 0): partition(40)})
+    moving = seen(partition(50), stuck=())
     assert list(reasons(moving)) == [
         "Its members work, but more comes than they finish: add members."
     ]
@@ -68,6 +70,24 @@ def test_a_group_that_does_not_keep_up() -> None:
         "Share group 'g' (stable, 1 member) has 50 records to finish in 1 partition. It finishes "
         "2.0 records a second, and 5.0 come: it does not catch up."
     )
+
+
+def test_a_partition_that_stands_still_and_who_holds_it() -> None:
+    spans = (
+        Span(50, 52, SpanState.LOCKED, 1, "m", 20_000),
+        Span(53, 53, SpanState.LOCKED, 1, "m", 10_000),
+        Span(54, 54, SpanState.LOCKED, 1, "gone", 30_000),
+    )
+    still = seen(
+        partition(50),
+        stuck=[("t", 0)],
+        states={("t", 0): SharePartitionState(50, 50, spans, 55)},
+        limits={"share.record.lock.duration.ms": 30_000},
+    )
+    assert list(reasons(still)) == [
+        "Nothing was finished for 6.0s in t-0 (worker-1 holds 4 records, locked 20.0s ago, gone "
+        "holds 1 record, locked 0.0s ago)."
+    ]
 
 
 def test_partitions_that_nobody_reads_and_late_acknowledgements() -> None:

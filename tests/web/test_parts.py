@@ -19,9 +19,11 @@ from headrace.client.config import read_config
 from headrace.client.errors import ClientError
 from headrace.client.groups import GroupMember
 from headrace.client.lag.model import GroupLag, PartitionLag, group_lag
+from headrace.client.lag.standstill import STUCK_S, Standstills
 from headrace.client.read_budget import ReadBudget
 from headrace.client.share_state import SharePartitionState, Span
 from headrace.http.limits import FAILED_LOGIN_DELAY_S, MAX_FAILED_LOGINS
+from headrace.protocol.partitions import TopicPartition
 from headrace.protocol.record_batch import (
     TRANSACTIONAL_BIT,
     Marker,
@@ -55,7 +57,7 @@ from headrace.web.records import (
     search,
 )
 from headrace.web.site import Site
-from headrace.web.standstill import LATE_FOR_MS, STUCK_MS, InFlightLooks, Progress, Stuck
+from headrace.web.standstill import LATE_FOR_MS, InFlightLooks
 from headrace.web.views import Change, GroupSummary, Outcomes, Point
 from tests.clients.confluent import PATIENCE_S
 from tests.support import story
@@ -168,30 +170,27 @@ def _lag(*partitions: PartitionLag) -> GroupLag:
 
 
 def test_a_partition_is_stuck_until_something_in_it_is_finished() -> None:
-    progress = Progress()
+    standstills = Standstills()
 
-    def stuck(now_ms: int, done: int, position: int = 5) -> list[tuple[int, int]]:
-        progress.begin(now_ms)
+    def stuck(now_s: float, done: int, position: int = 5) -> dict[str, dict[TopicPartition, float]]:
+        standstills.begin(now_s)
         standing = PartitionLag("orders", 2, position, 9, delivery_complete_count=done)
-        moving = PartitionLag("orders", 1, now_ms, 9)
-        progress.add([_lag(standing, moving)])
-        return [(each.partition[1], each.still_ms) for each in progress.end()]
+        moving = PartitionLag("orders", 1, int(now_s), 9)
+        standstills.add([_lag(standing, moving)])
+        return standstills.end()
 
-    assert stuck(0, 0) == []
-    assert stuck(STUCK_MS - 1, 0) == []
-    assert stuck(STUCK_MS, 0) == [(2, STUCK_MS)]
-    assert stuck(STUCK_MS + 1, 1) == []
-    assert stuck(2 * STUCK_MS, 0) == []  # a count may be too small for a moment
-    assert stuck(2 * STUCK_MS + 1, 0) == [(2, STUCK_MS)]
-    assert stuck(2 * STUCK_MS + 2, 0, position=0) == []  # it was set back
-    progress.begin(3 * STUCK_MS)
-    progress.add([_lag(*(PartitionLag("orders", n, 0, 9) for n in range(4)))])
-    assert progress.end() == []
-    progress.begin(9 * STUCK_MS)
-    progress.add([_lag(*(PartitionLag("orders", n, 0, 9) for n in range(4)))])
-    assert [(each.group_id, each.others) for each in progress.end()] == [("packers", 3)]
-    progress.begin(10 * STUCK_MS)
-    assert progress.end() == []
+    assert stuck(0, 0) == {}
+    assert stuck(STUCK_S - 1, 0) == {}
+    assert stuck(STUCK_S, 0) == {"packers": {("orders", 2): STUCK_S}}
+    assert stuck(STUCK_S + 1, 1) == {}
+    assert stuck(2 * STUCK_S, 0) == {}  # a count may be too small for a moment
+    assert stuck(2 * STUCK_S + 1, 0) == {"packers": {("orders", 2): STUCK_S}}
+    assert stuck(2 * STUCK_S + 2, 0, position=0) == {}  # it was set back
+    standstills.begin(9 * STUCK_S)  # a snapshot that fails forgets nothing
+    assert list(stuck(9 * STUCK_S, 0, position=0)["packers"]) == [("orders", 2)]
+    standstills.begin(10 * STUCK_S)
+    standstills.add([replace(_lag(PartitionLag("orders", 2, 0, 9)), members=())])
+    assert standstills.end() == {}
 
 
 @story
@@ -207,11 +206,11 @@ async def test_the_note_of_a_stuck_partition_names_who_holds_its_records(
     monkeypatch.setattr("headrace.web.standstill.share_states", states)
     looks, cluster = InFlightLooks(), Any
     group = _lag(PartitionLag("orders", 2, 5, 9))
-    stuck = Stuck("packers", key, 17 * 60_000, ["packer-1"])
+    stuck = {"packers": {key: 17 * 60.0}}
 
     async def look(now_ms: int) -> list[tuple[str, str]]:
         return await looks.look(
-            cast(Cluster, cluster), {"packers": group}, {"packers": [key]}, [stuck], now_ms
+            cast(Cluster, cluster), {"packers": group}, {"packers": [key]}, stuck, now_ms
         )
 
     assert await look(0) == [

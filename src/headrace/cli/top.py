@@ -290,7 +290,7 @@ def _extras(
     told = {name: getattr(total, name, None) for name in _OF_TASKS[1:]}
     return {
         "held": work.held.get(group_id),
-        "stuck": work.stuck(group_id),
+        "stuck": len(work.stuck.get(group_id, ())),
         "letters_per_s": work.letters_per_s(group_id),
         "workers": workers,
         **{

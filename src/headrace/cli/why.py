@@ -6,8 +6,7 @@ import asyncio
 import math
 import time
 from argparse import Namespace
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
@@ -24,15 +23,15 @@ from .tables import one_line
 
 if TYPE_CHECKING:
     from headrace.client import Cluster, configs, errors, share_state, workers
-    from headrace.client.lag import model, watch
+    from headrace.client.lag import model, standstill, watch
     from headrace.protocol.partitions import TopicPartition
 else:
-    configs, errors, share_state, workers, model, watch = map(
+    configs, errors, share_state, workers = map(
         Lazy,
-        (
-            f"headrace.client.{name}"
-            for name in ("configs", "errors", "share_state", "workers", "lag.model", "lag.watch")
-        ),
+        (f"headrace.client.{name}" for name in ("configs", "errors", "share_state", "workers")),
+    )
+    model, standstill, watch = map(
+        Lazy, (f"headrace.client.lag.{name}" for name in ("model", "standstill", "watch"))
     )
 
 _NAMED = 3
@@ -51,7 +50,7 @@ class Evidence:
 
     :param group: at the end, with its partitions and its trend
     :param at_ms: the end, since the epoch
-    :param before: its partitions at the beginning
+    :param stuck: the partitions in which nothing was finished meanwhile
     :param states: what is in flight in a share group on headrace; empty for others
     :param late: the records that were acknowledged after their locks meanwhile
     :param limits: config → its number, of a share group on headrace
@@ -61,7 +60,7 @@ class Evidence:
     group: model.GroupLag
     over_s: float
     at_ms: int
-    before: Mapping[TopicPartition, model.PartitionLag]
+    stuck: Collection[TopicPartition]
     states: Mapping[TopicPartition, share_state.SharePartitionState]
     late: int
     limits: Mapping[str, int]
@@ -114,9 +113,14 @@ async def look(cluster: Cluster, group_id: str, over_s: float) -> tuple[Evidence
         states = await share_state.share_states(cluster, group_id, keys) if keys else {}
         return replace(seen.groups[0], partitions=parts[0].partitions), list(seen.warnings), states
 
-    first, _, states_before = await take()
+    before, _, states_before = await take()
     await asyncio.sleep(over_s)
     group, problems, states = await take()
+    standstills = standstill.Standstills()
+    for at_s, state in ((0.0, before), (over_s, group)):
+        standstills.begin(at_s)
+        standstills.add([state])
+        stuck = standstills.end(least_s=over_s)
     states = {key: state for key, state in states.items() if state.spans is not None}
     late = [
         (state.late_count or 0) - (states_before[key].late_count or 0)
@@ -136,7 +140,7 @@ async def look(cluster: Cluster, group_id: str, over_s: float) -> tuple[Evidence
         group,
         over_s,
         time.time_ns() // 1_000_000,
-        {lag.key: lag for lag in first.partitions},
+        stuck.get(group_id, ()),
         states,
         max(0, sum(late)),
         {name: int(text) for name, text in texts.items() if text},
@@ -184,7 +188,7 @@ def reasons(seen: Evidence) -> Iterator[str]:
     if group.idle:
         idle = f"{len(group.idle)} of {count_of(len(group.members), 'member')}"
         yield f"Without a partition: {idle}; partitions: {len(group.partitions)}."
-    stuck = [lag for lag in behind if lag.members and _stands_still(lag, seen.before.get(lag.key))]
+    stuck = [lag for lag in behind if lag.members and lag.key in seen.stuck]
     if stuck:
         told = _listed([f"{_name(lag.key)} ({_holders(seen, lag)})" for lag in stuck])
         yield f"Nothing was finished for {duration(seen.over_s)} in {told}."
@@ -195,35 +199,16 @@ def reasons(seen: Evidence) -> Iterator[str]:
     yield from _task_reasons(seen)
 
 
-def _stands_still(lag: model.PartitionLag, before: model.PartitionLag | None) -> bool:
-    return (
-        before is not None
-        and before.records != 0
-        and before.position == lag.position
-        and before.delivery_complete_count == lag.delivery_complete_count
-    )
-
-
 def _holders(seen: Evidence, lag: model.PartitionLag) -> str:
     """Return who holds records of a partition, and since when."""
-    clients = {member.member_id: member.client_id for member in lag.members}
     state = seen.states.get(lag.key)
     if state is None:
-        return _listed([client or member_id for member_id, client in clients.items()])
-    counts: Counter[str] = Counter()
-    left_ms: dict[str, int] = {}
-    for span in state.spans or ():
-        if span.state.name == "LOCKED":
-            holder = span.member_id or ""
-            counts[holder] += span.record_count
-            left_ms[holder] = min(
-                left_ms.get(holder, span.remaining_ms or 0), span.remaining_ms or 0
-            )
+        return _listed([member.client_id or member.member_id for member in lag.members])
     held = []
-    for holder, count in counts.most_common():
-        told = f"{clients.get(holder) or holder} holds {count_of(count, 'record')}"
+    for hold in share_state.holds(state.spans or (), lag.members):
+        told = f"{hold.holder} holds {count_of(hold.record_count, 'record')}"
         if _LOCK_MS in seen.limits:
-            age_ms = max(0, seen.limits[_LOCK_MS] - left_ms[holder])
+            age_ms = max(0, seen.limits[_LOCK_MS] - hold.remaining_ms)
             told += f", locked {duration(age_ms / 1000)} ago"
         held.append(told)
     return _listed(held) or "nobody holds records"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from headrace.errors import ErrorCode
 from headrace.protocol.partitions import TopicPartition, by_topic
@@ -18,6 +18,7 @@ from .cluster import Cluster
 from .connection import Connection
 from .coordinators import Coordinators, ask_brokers, ask_coordinator, partition_answers
 from .errors import ClientError, RequestRefused, check_answer, raised, refused
+from .groups import GroupMember
 
 _API = "describe_share_group_offsets"
 
@@ -68,6 +69,39 @@ class SharePartitionState:
     archived_count: int | None = None
     late_count: int | None = None
     is_cut: bool = False
+
+
+class Hold(NamedTuple):
+    """What a member holds of a share-partition.
+
+    :param holder: its client id, or else its member id
+    :param remaining_ms: time until the first of its locks ends
+    """
+
+    holder: str
+    record_count: int
+    remaining_ms: int
+
+
+def holds(spans: Iterable[Span], members: Iterable[GroupMember]) -> list[Hold]:
+    """Return who holds records, the largest number first.
+
+    :param members: for their client ids
+    """
+    clients = {member.member_id: member.client_id for member in members}
+    locked: dict[str, list[Span]] = {}
+    for span in spans:
+        if span.state is SpanState.LOCKED:
+            locked.setdefault(span.member_id or "", []).append(span)
+    held = [
+        Hold(
+            clients.get(member_id) or member_id,
+            sum(span.record_count for span in of_member),
+            min(span.remaining_ms or 0 for span in of_member),
+        )
+        for member_id, of_member in locked.items()
+    ]
+    return sorted(held, key=lambda hold: -hold.record_count)
 
 
 async def share_states(

@@ -24,6 +24,7 @@ from headrace.client.coordinators import Leaders
 from headrace.client.dead_letters import sources
 from headrace.client.errors import ClientError
 from headrace.client.lag.model import GroupLag, summary
+from headrace.client.lag.standstill import Standstills
 from headrace.client.lag.watch import LagWatch
 from headrace.client.loop_thread import LoopThread
 from headrace.client.offsets import LATEST, list_offsets
@@ -34,7 +35,7 @@ from headrace.protocol.partitions import TopicPartition
 
 from .limits import PARTITIONS_OF_PAGE
 from .observation import Histories, Observation, notes
-from .standstill import InFlightLooks, Progress
+from .standstill import InFlightLooks
 from .views import GroupSummary, Point, TopicSummary
 
 log = LimitedLog(get_logger("headrace.ui"))
@@ -120,7 +121,7 @@ class Observer:
         self.groups = Histories()
         self.topics = Histories()
         self._ends: dict[str, _Ends] = {}
-        self._progress = Progress()
+        self._standstills = Standstills()
         self._in_flight = InFlightLooks()
         self._queues: Mapping[str, str] = {}
         self._retentions: Mapping[str, str] = {}
@@ -221,19 +222,19 @@ class Observer:
         now_ms = time.time_ns() // 1_000_000
         partitions: dict[str, list[TopicPartition]] = {}
 
-        def note_progress(part: Sequence[GroupLag]) -> None:
-            self._progress.add(part)
+        def note_partitions(part: Sequence[GroupLag]) -> None:
+            self._standstills.add(part)
             for group in part:
                 if group.type == "share" and group.members:
                     first = group.partitions[:PARTITIONS_OF_PAGE]
                     partitions[group.group_id] = [(lag.topic, lag.partition) for lag in first]
 
-        self._progress.begin(now_ms)
-        lags = await watch.snapshot(note_progress)
+        self._standstills.begin(started_s)
+        lags = await watch.snapshot(note_partitions)
         warnings = list(lags.warnings)
         groups = {group.group_id: GroupSummary(**summary(group)) for group in lags.groups}
         by_id = {group.group_id: group for group in lags.groups}
-        stuck = [each for each in self._progress.end() if each.group_id in by_id]
+        stuck = self._standstills.end()
         sentences = await self._in_flight.look(cluster, by_id, partitions, stuck, now_ms)
         described = await self._observe_topics(cluster, now_ms, warnings)
         await self._learn_settings(

@@ -1,96 +1,26 @@
-"""Partitions in which a group with members finishes nothing, with the members that hold their
-records; and acknowledgements that came too late.
-"""
+"""Looks at what members hold: who keeps a stuck partition, and which acknowledgements came late."""
 
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import NamedTuple
 
 from headrace.amounts import count_of
 from headrace.client.cluster import Cluster
+from headrace.client.groups import GroupMember
 from headrace.client.lag.model import GroupLag
-from headrace.client.share_state import SharePartitionState, Span, share_states
+from headrace.client.share_state import SharePartitionState, Span, holds, share_states
 from headrace.protocol.partitions import TopicPartition
-from headrace.protocol.share_inspection import SpanState
 
 from .limits import GROUPS_OF_TURN, LEAST_SPANS_OF_PARTITION, MAX_STUCK, PARTITIONS_OF_PAGE
 from .texts import duration
 
-STUCK_MS = 60_000
-"""The time without progress after which a partition with a lag is called stuck."""
 LATE_FOR_MS = 300_000
 """The time after the last late acknowledgement for which a group has a note about them."""
-
-
-class Stuck(NamedTuple):
-    """The partition in which a group with members has a lag, and has finished nothing for longest.
-
-    :param holders: who may be the cause: client ids of members that it is assigned to
-    :param others: the number of other partitions of the group that stand still
-    """
-
-    group_id: str
-    partition: TopicPartition
-    still_ms: int
-    holders: Sequence[str]
-    others: int = 0
-
-
-class Progress:
-    """Since when each partition with a lag has stood still, of groups with members. Pure.
-
-    For each observation call ``begin``, ``add`` for each part, then ``end``.
-    """
-
-    def __init__(self) -> None:
-        self._marks: dict[tuple[str, str, int], tuple[int, int, int]] = {}
-        """(group, topic, partition) → position, largest number of records done, and since when."""
-        self._next: dict[tuple[str, str, int], tuple[int, int, int]] = {}
-        self._stuck: list[Stuck] = []
-        self._now_ms = 0
-
-    def begin(self, now_ms: int) -> None:
-        """Begin an observation."""
-        self._now_ms, self._next, self._stuck = now_ms, {}, []
-
-    def add(self, groups: Iterable[GroupLag]) -> None:
-        """Add groups of the observation, with their partitions."""
-        for group in groups:
-            if group.members and group.lag.records:
-                self._add_group(group)
-
-    def _add_group(self, group: GroupLag) -> None:
-        longest, longest_since_ms, count = None, self._now_ms - STUCK_MS + 1, 0
-        for lag in group.partitions:
-            if not lag.records:
-                continue
-            key = (group.group_id, lag.topic, lag.partition)
-            position = -1 if lag.position is None else lag.position
-            done = position + (lag.delivery_complete_count or 0)
-            mark = self._marks.get(key)
-            if mark is None or done > mark[1] or position < mark[0]:
-                mark = (position, done, self._now_ms)
-            self._next[key] = mark
-            count += self._now_ms - mark[2] >= STUCK_MS
-            if mark[2] < longest_since_ms:
-                longest, longest_since_ms = lag, mark[2]
-        if longest is not None:
-            stuck = Stuck(
-                group.group_id,
-                (longest.topic, longest.partition),
-                self._now_ms - longest_since_ms,
-                [member.client_id for member in longest.members],
-                count - 1,
-            )
-            self._stuck.append(stuck)
-
-    def end(self) -> list[Stuck]:
-        """End the observation, and return the groups that are stuck, the longest first."""
-        self._marks = self._next
-        return sorted(self._stuck, key=lambda stuck: -stuck.still_ms)[:MAX_STUCK]
+_NAMED = 3
+"""The members that a sentence names."""
 
 
 class _Late(NamedTuple):
@@ -120,17 +50,16 @@ class InFlightLooks:
         cluster: Cluster,
         groups: Mapping[str, GroupLag],
         partitions: Mapping[str, Sequence[TopicPartition]],
-        stuck: Sequence[Stuck],
+        stuck: Mapping[str, Mapping[TopicPartition, float]],
         now_ms: int,
     ) -> list[tuple[str, str]]:
-        """Return the group and a sentence of each partition that is stuck.
+        """Return a sentence about each group with stuck partitions, with its id.
 
         :param partitions: of the share groups with members
+        :param stuck: group id → partition → seconds, the longest first
         """
-        keys: dict[str, list[TopicPartition]] = {}
-        for each in stuck:
-            if each.group_id in partitions:
-                keys.setdefault(each.group_id, []).append(each.partition)
+        worst = {group_id: next(iter(stuck[group_id])) for group_id in islice(stuck, MAX_STUCK)}
+        keys = {group_id: [key] for group_id, key in worst.items() if group_id in partitions}
         names = sorted(partitions)
         at = self._turn % max(1, len(names))
         self._turn += GROUPS_OF_TURN
@@ -153,13 +82,11 @@ class InFlightLooks:
         self._seen = {group: seen for group, seen in self._seen.items() if group in groups}
         self._note_late({group: states[group] for group in states if group in groups}, now_ms)
         sentences = []
-        for each in stuck:
-            state = states.get(each.group_id, {}).get(each.partition)
-            clients = {
-                member.member_id: member.client_id for member in groups[each.group_id].members
-            }
+        for group_id, key in worst.items():
+            state = states.get(group_id, {}).get(key)
             spans = None if state is None else state.spans
-            sentences.append((each.group_id, _sentence(each, spans, clients)))
+            members = groups[group_id].members
+            sentences.append((group_id, _sentence(stuck[group_id], key, spans, members)))
         return sentences
 
     def _note_late(
@@ -178,21 +105,23 @@ class InFlightLooks:
         }
 
 
-def _sentence(stuck: Stuck, spans: Sequence[Span] | None, names: Mapping[str, str]) -> str:
+def _sentence(
+    stuck: Mapping[TopicPartition, float],
+    key: TopicPartition,
+    spans: Sequence[Span] | None,
+    members: Sequence[GroupMember],
+) -> str:
     """Return a sentence about a partition that is stuck.
 
+    :param stuck: the partitions of the group that are, and for how many seconds
     :param spans: the records in flight, if the broker tells them
-    :param names: member id → client id
     """
-    topic, partition = stuck.partition
-    text = f"{topic}-{partition}: nothing finished for {duration(stuck.still_ms)}"
-    if stuck.others:
-        text += f", nor in {count_of(stuck.others, 'other partition')}"
+    text = f"{key[0]}-{key[1]}: nothing finished for {duration(round(stuck[key] * 1000))}"
+    if len(stuck) > 1:
+        text += f", nor in {count_of(len(stuck) - 1, 'other partition')}"
     if spans is None:
-        return f"{text}; assigned to {', '.join(stuck.holders[:3])}" if stuck.holders else text
-    held: Counter[str] = Counter()
-    for span in spans:
-        if span.state is SpanState.LOCKED:
-            held[names.get(span.member_id or "", span.member_id or "")] += span.record_count
-    holders = [f"{name} holds {count_of(count, 'record')}" for name, count in held.most_common(3)]
-    return f"{text}; {', '.join(holders)}" if holders else f"{text}; no member holds its records"
+        names = [member.client_id for member in members if key in member.assignment]
+        return f"{text}; assigned to {', '.join(names[:_NAMED])}" if names else text
+    held = holds(spans, members)[:_NAMED]
+    holders = [f"{hold.holder} holds {count_of(hold.record_count, 'record')}" for hold in held]
+    return f"{text}; {', '.join(holders) or 'no member holds its records'}"
