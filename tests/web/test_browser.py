@@ -227,6 +227,36 @@ def test_filters_and_keys(seen_world: World, page: Page, browser: Any) -> None:
     wait_until(lambda: f"/group?group_id={world.group}" in browser.current_url, PATIENCE_S, "it")
 
 
+def test_names_in_hits_and_pictures_are_printable(
+    seen_world: World, page: Page, browser: Any
+) -> None:
+    prefix = unique("odd")
+    commit(
+        seen_world.bootstrap_servers, f"{prefix}\u202e\x1b\n\u2028é{'x' * 400}", seen_world.topic, 1
+    )
+    with client(page) as api:
+        wait_until(
+            lambda: api.get(f"/api/search?name={prefix}").json()["hits"], PATIENCE_S, "the group"
+        )
+    browser.get(f"{page.base}/groups")
+    browser.find_element("id", "search").send_keys(prefix)
+    wait_until(
+        lambda: browser.find_elements("css selector", "#hits:not([hidden]) a"), PATIENCE_S, "hits"
+    )
+    (hit,) = texts(browser, "#hits a")
+    assert f"{prefix}\\u202e\\u1b\\ua\\u2028éxxx" in hit
+    assert len(hit) < 400
+    span = {
+        "first_offset": 1,
+        "last_offset": 2,
+        "state": "locked",
+        "holder": "a\u202eb",
+        "held_ms": 1,
+    }
+    told = browser.execute_script("return told(arguments[0])", span)
+    assert "held by a\\u202eb for" in told
+
+
 def test_new_records_are_followed_and_json_is_coloured(
     seen_world: World, page: Page, browser: Any
 ) -> None:

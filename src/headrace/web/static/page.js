@@ -119,7 +119,7 @@ async function search(box) {
     link.href = hit.address;
     kind.className = "badge";
     kind.textContent = hit.kind;
-    link.append(kind, ` ${hit.name}`);
+    link.append(kind, ` ${printable(hit.name)}`);
     item.append(link);
     return item;
   }));

@@ -3,7 +3,7 @@
 // of the screen, so that texts have one size everywhere.
 const SVG = "http://www.w3.org/2000/svg";
 const WIDTH_OF_AXIS = 56, HEIGHT = 128, TOP = 10, BOTTOM = 106;
-const MOST_DRAWN = 600, THINNEST = 2, FLIGHT_HEIGHT = 26;
+const MOST_CHARS = 300, MOST_DRAWN = 600, THINNEST = 2, FLIGHT_HEIGHT = 26;
 
 function draw(parent, name, attributes, text) {
   const element = document.createElementNS(SVG, name);
@@ -11,6 +11,12 @@ function draw(parent, name, attributes, text) {
   if (text !== undefined) element.textContent = text;
   parent.append(element);
   return element;
+}
+
+// Whoever names a group or a client chooses any characters: some hide a text, or turn its direction.
+function printable(text) {
+  const escaped = (character) => `\\u${character.codePointAt(0).toString(16)}`;
+  return text.slice(0, MOST_CHARS).replace(/[\p{C}\p{Zl}\p{Zp}]/gu, escaped);
 }
 
 function short(value) {
@@ -146,7 +152,7 @@ function told(span) {
   const count = span.last_offset - span.first_offset + 1, exact = (number) => number.toLocaleString("en");
   let text = exact(span.first_offset) + (count > 1 ? ` to ${exact(span.last_offset)} (${exact(count)} records)` : "");
   if (span.state === "locked") {
-    text += `: held by ${span.holder || span.member_id}`;
+    text += `: held by ${printable(span.holder || span.member_id || "unknown")}`;
     if (span.held_ms !== null) text += ` for ${duration(span.held_ms)}`;
     text += `, lock ends in ${duration(span.remaining_ms)}`;
   } else if (span.state === "waiting") text += `: waits ${duration(span.remaining_ms)} for its next delivery`;
@@ -173,7 +179,7 @@ function flight(place) {
   for (const span of spans) {
     const records = span.last_offset - span.first_offset + 1;
     counts[span.state] = (counts[span.state] || 0) + records;
-    bar(span.state, records, told(span), span.state === "locked" ? `${span.holder || ""} ${duration(span.held_ms)}` : "");
+    bar(span.state, records, told(span), span.state === "locked" ? `${printable(span.holder || "")} ${duration(span.held_ms)}` : "");
   }
   const listed = spans.length ? spans[spans.length - 1].last_offset + 1 : start;
   if (spans.length && inFlight > listed) bar("backlog", inFlight - listed, `${(inFlight - listed).toLocaleString("en")} more in flight, not listed`);
