@@ -10,7 +10,6 @@ from headrace.client.groups import GroupMember
 from headrace.client.lag.model import PartitionLag, group_lag
 from headrace.client.share_state import SharePartitionState, Span
 from headrace.client.workers import Failure, RunningRecord, SeenWorker, TaskState, WorkerState
-from headrace.protocol.share_inspection import SpanState
 
 NOW_MS = 1_700_000_000_000
 MEMBER = GroupMember("m", "worker-1", "/127.0.0.1")
@@ -74,9 +73,9 @@ def test_a_group_that_does_not_keep_up() -> None:
 
 def test_a_partition_that_stands_still_and_who_holds_it() -> None:
     spans = (
-        Span(50, 52, SpanState.LOCKED, 1, "m", 20_000),
-        Span(53, 53, SpanState.LOCKED, 1, "m", 10_000),
-        Span(54, 54, SpanState.LOCKED, 1, "gone", 30_000),
+        Span(50, 52, "locked", 1, "m", 20_000),
+        Span(53, 53, "locked", 1, "m", 10_000),
+        Span(54, 54, "locked", 1, "gone", 30_000),
     )
     still = seen(
         partition(50),

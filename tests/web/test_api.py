@@ -182,7 +182,7 @@ def test_records_by_offset_time_and_filters(
     assert kinds == (
         dict.fromkeys((0, 1, 2, 4), unknown)
         if is_kafka
-        else {0: ["done"], 1: ["held"], 2: ["available"], 4: ["done"]}
+        else {0: ["finished"], 1: ["locked"], 2: ["available"], 4: ["finished"]}
     )
 
 
@@ -541,7 +541,7 @@ def test_letters_of_the_broker_are_seen_and_redriven(
             (found,) = api.get("/api/record", params=asked).json()["standing"]
             return str(found["kind"])
 
-        assert kind(0) == "done"
+        assert kind(0) == "finished"
         # Apache Kafka stores a start offset that has moved with the next outcome; none comes here.
         if not is_kafka:
             wait_until(lambda: kind(1) == "dead", 60, "the letter of the record", 0.2)

@@ -31,7 +31,6 @@ from headrace.protocol.record_batch import (
     build,
     end_transaction_marker,
 )
-from headrace.protocol.share_inspection import SpanState
 from headrace.web import texts
 from headrace.web.access import Credentials, Sessions, basic_or_bearer
 from headrace.web.actions import ACTIONS, Action
@@ -200,7 +199,7 @@ async def test_the_note_of_a_stuck_partition_names_who_holds_its_records(
     key, late = ("orders", 2), 0
 
     async def states(*_: Any) -> Mapping[Any, SharePartitionState]:
-        spans = (Span(5, 7, SpanState.LOCKED, 2, "m-1", 1000),)
+        spans = (Span(5, 7, "locked", 2, "m-1", 1000),)
         return {key: SharePartitionState(5, 9, spans, 8, 0, 0, late)}
 
     monkeypatch.setattr("headrace.web.standstill.share_states", states)
@@ -280,7 +279,7 @@ def test_a_lock_that_is_renewed_is_held_since_its_begin() -> None:
     courses, key = Courses(), ("t", 0)
 
     def held_ms(now_ms: int, remaining_ms: int, deliveries: int = 1) -> int:
-        spans = (Span(5, 7, SpanState.LOCKED, deliveries, "m", remaining_ms),)
+        spans = (Span(5, 7, "locked", deliveries, "m", remaining_ms),)
         states = {key: SharePartitionState(5, 9, spans, 8, 0, 0, 0)}
         return courses.held_ms("g", states, 30_000, now_ms)[key, 5]
 
@@ -369,9 +368,9 @@ def test_a_filter_compares_without_case() -> None:
 
 
 def test_where_a_record_stands() -> None:
-    spans = (Span(5, 6, SpanState.LOCKED, 1, "m", 1000),)
+    spans = (Span(5, 6, "locked", 1, "m", 1000),)
     state = SharePartitionState(5, 3, spans, 7, 0, 0, 0)
-    assert standing("g", state, 4).kind == "done"
+    assert standing("g", state, 4).kind == "finished"
     assert standing("g", state, 6).text == "held by m for 1.0 s more, delivered 1 time"
     assert standing("g", state, 7).kind == "ahead"
     assert standing("g", replace(state, is_cut=True), 7).kind == "unknown"

@@ -217,7 +217,7 @@ def _holders(seen: Evidence, lag: model.PartitionLag) -> str:
 def _share_reasons(seen: Evidence) -> Iterator[str]:
     """Yield a sentence about each thing that headrace's broker tells of a share group."""
     spans = [span for state in seen.states.values() for span in state.spans or ()]
-    waiting = [span for span in spans if span.state.name == "WAITING"]
+    waiting = [span for span in spans if span.state == "waiting"]
     if waiting:
         longest_ms = max(span.remaining_ms or 0 for span in waiting)
         yield f"{_count(waiting)} released, due in {duration(longest_ms / 1000)} at most."

@@ -6,9 +6,9 @@ Other brokers do not report them: their responses have no such fields (see
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from headrace.errors import ErrorCode
 from headrace.protocol.partitions import TopicPartition, by_topic
@@ -22,6 +22,15 @@ from .groups import GroupMember
 
 _API = "describe_share_group_offsets"
 
+State = Literal["available", "locked", "finished", "waiting"]
+"""Of records: waiting ones were released, and are available at the end of a backoff."""
+_STATES: Mapping[int, State] = {
+    SpanState.AVAILABLE: "available",
+    SpanState.LOCKED: "locked",
+    SpanState.FINISHED: "finished",
+    SpanState.WAITING: "waiting",
+}
+
 SPANS_OF_PARTITION = 500
 """The default limit of spans of one partition in a response."""
 
@@ -34,14 +43,18 @@ class Span:
     :param delivery_count: how often the records were delivered; 0 if finished or never delivered
     :param member_id: the holder of locked records
     :param remaining_ms: time until the lock or the backoff ends; None for other states
+    :param client_id: the holder's; None unless its group was described
+    :param held_ms: since this delivery was seen first, or must have begun; None unless watched
     """
 
     first_offset: int
     last_offset: int
-    state: SpanState
+    state: State
     delivery_count: int
     member_id: str | None
     remaining_ms: int | None
+    client_id: str | None = None
+    held_ms: int | None = None
 
     @property
     def record_count(self) -> int:
@@ -91,7 +104,7 @@ def holds(spans: Iterable[Span], members: Iterable[GroupMember]) -> list[Hold]:
     clients = {member.member_id: member.client_id for member in members}
     locked: dict[str, list[Span]] = {}
     for span in spans:
-        if span.state is SpanState.LOCKED:
+        if span.state == "locked":
             locked.setdefault(span.member_id or "", []).append(span)
     held = [
         Hold(
@@ -158,14 +171,10 @@ def _state(answer: Any, spans_limit: int) -> SharePartitionState:
 
 
 def _span(answer: Any) -> Span:
-    try:
-        state = SpanState(answer.state)
-    except ValueError:
-        state = SpanState.FINISHED
     return Span(
         answer.first_offset,
         answer.last_offset,
-        state,
+        _STATES.get(answer.state, "finished"),
         answer.delivery_count,
         answer.member_id,
         answer.remaining_ms if answer.remaining_ms >= 0 else None,

@@ -27,7 +27,6 @@ from headrace.client.topics import NewTopic, delete_topics
 from headrace.client.topics import create_topic as create
 from headrace.positions import position
 from headrace.protocol.partitions import TopicPartition
-from headrace.protocol.share_inspection import SpanState
 
 from .errors import BadRequest, NotThere
 from .groups import group_lag
@@ -265,9 +264,7 @@ async def release(
     held = [
         span
         for span in state.spans
-        if span.state is SpanState.LOCKED
-        and span.last_offset >= first
-        and span.first_offset <= last
+        if span.state == "locked" and span.last_offset >= first and span.first_offset <= last
     ]
     if not held:
         raise BadRequest("No member holds a record of this range.")

@@ -10,7 +10,7 @@ import asyncio
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Annotated, Literal
+from typing import Annotated
 
 from headrace.client.cluster import Cluster
 from headrace.client.configs import Config, ConfigType, describe_configs
@@ -32,7 +32,6 @@ from headrace.client.share_state import (
     share_states,
 )
 from headrace.protocol.partitions import TopicPartition
-from headrace.protocol.share_inspection import SpanState
 
 from .limits import (
     LEAST_SPANS_OF_PARTITION,
@@ -43,16 +42,10 @@ from .lists import PageNumber, page_of
 from .observation import Observation
 from .schemas import text
 from .site import Visit
-from .views import Group, InFlight, MemberOfGroup, PartitionOfGroup, Span
+from .views import Group, MemberOfGroup, PartitionOfGroup
 
 _UNKNOWN_NODE = -1
 _LOCK_CONFIG = "share.record.lock.duration.ms"
-STATES: Mapping[SpanState, Literal["available", "locked", "finished", "waiting"]] = {
-    SpanState.AVAILABLE: "available",
-    SpanState.LOCKED: "locked",
-    SpanState.FINISHED: "finished",
-    SpanState.WAITING: "waiting",
-}
 
 
 async def group(
@@ -133,40 +126,25 @@ def in_flight(
     key: TopicPartition,
     clients: Mapping[str, str],
     held_ms: Mapping[tuple[TopicPartition, int], int],
-) -> InFlight | None:
-    """Return what is in flight of a partition; None of a group of another type.
+) -> SharePartitionState | None:
+    """Return what is in flight of a partition, and who holds it for how long; None of a group of
+    another type.
 
     :param clients: member id → client id
     :param held_ms: partition and first offset of locked records → for how long
     """
     state = states.get(key)
-    if state is None:
-        return None
+    if state is None or state.spans is None:
+        return state
     spans = (
-        None
-        if state.spans is None
-        else [
-            Span(
-                span.first_offset,
-                span.last_offset,
-                STATES[span.state],
-                span.delivery_count,
-                span.member_id,
-                clients.get(span.member_id or ""),
-                held_ms.get((key, span.first_offset)),
-                span.remaining_ms,
-            )
-            for span in state.spans
-        ]
+        replace(
+            span,
+            client_id=clients.get(span.member_id or ""),
+            held_ms=held_ms.get((key, span.first_offset)),
+        )
+        for span in state.spans
     )
-    return InFlight(
-        spans,
-        state.end_offset,
-        state.released_count,
-        state.archived_count,
-        state.late_count,
-        state.is_cut,
-    )
+    return replace(state, spans=tuple(spans))
 
 
 async def group_lag(cluster: Cluster, group_id: str) -> GroupLag | None:

@@ -12,7 +12,6 @@ from headrace.amounts import count_of
 from headrace.client.share_state import SharePartitionState
 from headrace.client.workers import SeenWorker
 from headrace.protocol.partitions import TopicPartition
-from headrace.protocol.share_inspection import SpanState
 
 from .limits import HISTORY_POINTS, MAX_COURSES, MAX_HISTORIES
 from .texts import duration, number
@@ -166,7 +165,7 @@ class Courses:
         held_ms = {}
         for key, state in states.items():
             for span in state.spans or ():
-                if span.state is SpanState.LOCKED:
+                if span.state == "locked":
                     hold = (*key, span.member_id, span.delivery_count), span.first_offset
                     age_ms = max(0, (lock_ms or 0) - (span.remaining_ms or 0)) if lock_ms else 0
                     since_ms[hold] = course.held_since_ms.get(hold, now_ms - age_ms)

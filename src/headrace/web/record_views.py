@@ -19,7 +19,6 @@ from headrace.client.records import Record as WholeRecord
 from headrace.client.share_state import SharePartitionState, Span, share_states
 from headrace.protocol.dead_letters import MESSAGE, OFFSET
 from headrace.protocol.partitions import TopicPartition
-from headrace.protocol.share_inspection import SpanState
 from headrace.times import time_ms
 
 from .errors import BadRequest, NotThere
@@ -43,13 +42,6 @@ from .views import Letters, Records, ShownLetter, ShownRecord, Standing
 
 _MAX_POSITIONS = 200
 """Positions of partitions in the address of a next page, which has a limit."""
-
-_KINDS: Mapping[SpanState, Literal["available", "held", "done", "waiting"]] = {
-    SpanState.AVAILABLE: "available",
-    SpanState.LOCKED: "held",
-    SpanState.FINISHED: "done",
-    SpanState.WAITING: "waiting",
-}
 
 Topic = Annotated[str, text("the topic")]
 Format = Annotated[
@@ -294,14 +286,14 @@ def standing(group_id: str, state: SharePartitionState | None, offset: int) -> S
     if state is None or state.start_offset is None:
         return Standing(group_id, "unknown", "the group has not begun with this partition")
     if offset < state.start_offset:
-        return Standing(group_id, "done", "done")
+        return Standing(group_id, "finished", "done")
     if state.spans is None or state.end_offset is None:
         return Standing(
             group_id, "unknown", "not below the start offset; this broker does not tell more"
         )
     for span in state.spans:
         if span.first_offset <= offset <= span.last_offset:
-            return Standing(group_id, _KINDS[span.state], _state_text(span))
+            return Standing(group_id, span.state, _state_text(span))
     if state.is_cut:
         return Standing(group_id, "unknown", "too many runs of records are in flight to tell")
     return Standing(group_id, "ahead", "not delivered yet")
@@ -311,11 +303,11 @@ def _state_text(span: Span) -> str:
     """Return in words what the state of a span is."""
     times = f", delivered {count_of(span.delivery_count, 'time')}" if span.delivery_count else ""
     remaining = duration(span.remaining_ms)
-    if span.state is SpanState.LOCKED:
+    if span.state == "locked":
         return f"held by {span.member_id} for {remaining} more{times}"
-    if span.state is SpanState.WAITING:
+    if span.state == "waiting":
         return f"waits {remaining} for its next delivery{times}"
-    if span.state is SpanState.FINISHED:
+    if span.state == "finished":
         return "done"
     return f"available{times or ', not delivered yet'}"
 
@@ -330,7 +322,7 @@ async def _with_letters(
 
     async def stands(standing: Standing) -> Standing:
         queue = queues.get(standing.group_id)
-        if standing.kind != "done" or queue is None:
+        if standing.kind != "finished" or queue is None:
             return standing
         # The filter finds the offsets that contain this one, too.
         offset = Filter(header=f"{OFFSET}={record.offset}")

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from headrace.client.configs import Config
+from headrace.client.share_state import SharePartitionState, State
 from headrace.client.workers import Failure, RunningRecord, TaskState
 
 from .schemas import Data
@@ -173,47 +174,6 @@ class Topics:
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
-    """A run of records of a share group in one state.
-
-    :param last_offset: inclusive
-    :param delivery_count: how often the records were delivered; 0 if finished or never delivered
-    :param holder: the client id of the member that holds locked records
-    :param held_ms: since the page has first seen this delivery, or since it must have begun
-    :param remaining_ms: time until the lock or the backoff ends; null for other states
-    """
-
-    first_offset: int
-    last_offset: int
-    state: Literal["available", "locked", "finished", "waiting"]
-    delivery_count: int
-    member_id: str | None
-    holder: str | None
-    held_ms: int | None
-    remaining_ms: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class InFlight:
-    """The records of a share-partition that are in flight, as headrace's broker tells them.
-
-    :param spans: ascending; null if the broker does not tell them
-    :param end_offset: the offset after the last span
-    :param released_count: records released since the broker loaded the share-partition
-    :param archived_count: records archived that were not accepted, since the broker started
-    :param late_count: records acknowledged after the end of their lock, since the broker started
-    :param is_cut: whether more spans may follow
-    """
-
-    spans: Sequence[Span] | None
-    end_offset: int | None
-    released_count: int | None
-    archived_count: int | None
-    late_count: int | None
-    is_cut: bool
-
-
-@dataclass(frozen=True, slots=True)
 class PartitionOfGroup:
     """A partition of a group.
 
@@ -231,7 +191,7 @@ class PartitionOfGroup:
     lag: int | None
     time_lag_ms: int | None
     members: Sequence[str]
-    share: InFlight | None
+    share: SharePartitionState | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -337,7 +297,7 @@ class Standing:
     """
 
     group_id: str
-    kind: Literal["done", "held", "waiting", "available", "ahead", "dead", "unknown"]
+    kind: State | Literal["ahead", "dead", "unknown"]
     text: str
 
 

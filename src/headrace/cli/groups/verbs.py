@@ -236,7 +236,7 @@ async def _spans(
             rows += (
                 _span_row(group.group_id, partition, span)
                 for span in state.spans or ()
-                if span.state.name != "FINISHED"
+                if span.state != "finished"
             )
             if state.is_cut:
                 name = one_line(f"{partition[0]}-{partition[1]}")
@@ -251,7 +251,7 @@ def _span_row(group_id: str, partition: TopicPartition, span: share_state.Span) 
         "partition": partition[1],
         "first_offset": span.first_offset,
         "last_offset": span.last_offset,
-        "state": span.state.name.lower(),
+        "state": span.state,
         "delivery_count": span.delivery_count,
         "remaining_ms": span.remaining_ms,
         "member_id": span.member_id,

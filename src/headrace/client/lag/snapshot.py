@@ -38,7 +38,6 @@ from headrace.client.share_state import share_states
 from headrace.errors import ErrorCode
 from headrace.protocol.partitions import TopicPartition
 from headrace.protocol.record_batch import NO_TIMESTAMP
-from headrace.protocol.share_inspection import SpanState
 
 from .model import EVERYTHING, GroupLag, LagQuery, PartitionLag, Snapshot, group_lag, records_left
 from .partition_leaders import PartitionLeaders
@@ -318,7 +317,7 @@ async def _add_held(leaders: PartitionLeaders, group: GroupProgress) -> None:
         return
     for key, state in states.items():
         if state.spans is not None and not state.is_cut:
-            held = [span.record_count for span in state.spans if span.state is SpanState.LOCKED]
+            held = [span.record_count for span in state.spans if span.state == "locked"]
             lag = group.partition(key)
             lag.held = sum(held)
             lag.delivery_count = max((span.delivery_count for span in state.spans), default=0)

@@ -152,7 +152,7 @@ function told(span) {
   const count = span.last_offset - span.first_offset + 1, exact = (number) => number.toLocaleString("en");
   let text = exact(span.first_offset) + (count > 1 ? ` to ${exact(span.last_offset)} (${exact(count)} records)` : "");
   if (span.state === "locked") {
-    text += `: held by ${printable(span.holder || span.member_id || "unknown")}`;
+    text += `: held by ${printable(span.client_id || span.member_id || "unknown")}`;
     if (span.held_ms !== null) text += ` for ${duration(span.held_ms)}`;
     text += `, lock ends in ${duration(span.remaining_ms)}`;
   } else if (span.state === "waiting") text += `: waits ${duration(span.remaining_ms)} for its next delivery`;
@@ -179,7 +179,7 @@ function flight(place) {
   for (const span of spans) {
     const records = span.last_offset - span.first_offset + 1;
     counts[span.state] = (counts[span.state] || 0) + records;
-    bar(span.state, records, told(span), span.state === "locked" ? `${printable(span.holder || "")} ${duration(span.held_ms)}` : "");
+    bar(span.state, records, told(span), span.state === "locked" ? `${printable(span.client_id || "")} ${duration(span.held_ms)}` : "");
   }
   const listed = spans.length ? spans[spans.length - 1].last_offset + 1 : start;
   if (spans.length && inFlight > listed) bar("backlog", inFlight - listed, `${(inFlight - listed).toLocaleString("en")} more in flight, not listed`);
