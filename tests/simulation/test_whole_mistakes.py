@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from headrace.broker import catalog, catalog_file, flusher, scram_users
+from headrace.broker import catalog, flusher, scram_users
 from headrace.broker.access_control import AccessControl
 from headrace.broker.catalog import Catalog
 from headrace.broker.client_quotas import Quotas
@@ -45,6 +45,7 @@ FIRST = {
     "offsets_of_aborted_transactions_are_taken": (11,),
     "users_are_stored_one_by_one": (9,),
     "anyone_may_commit": (7,),
+    "acls_are_stored_one_by_one": (19,),
     "rows_of_the_catalog_are_believed": (29, 22),
 }
 """Seeds that find what few seeds find: they are tried first."""
@@ -177,16 +178,6 @@ def the_catalog_is_not_forced_to_disk(patch: Patch) -> None:
         self._database.execute("PRAGMA synchronous = OFF")
 
     patch.setattr(Catalog, "_prepare", hasty)
-
-
-@mistake
-def the_catalog_keeps_its_files_after_an_error_of_the_disk(patch: Patch) -> None:
-    patch.setattr(Catalog, "_note", lambda self, error: None)
-
-
-@mistake
-def a_replaced_catalog_keeps_the_old_log(patch: Patch) -> None:
-    patch.setattr(catalog_file, "_SIDES", ())
 
 
 @mistake
