@@ -85,6 +85,14 @@ def test_a_large_request_is_refused(bootstrap_servers: str) -> None:
         assert port.code(topics="t" * (1 << 20)) is grpc.StatusCode.RESOURCE_EXHAUSTED
 
 
+@pytest.mark.parametrize("name", ["group", "topics"])
+def test_names_that_no_request_can_carry_are_refused(bootstrap_servers: str, name: str) -> None:
+    """The request of a round has the names of all callers: it would fail for the others, too."""
+    with running("--bootstrap-server", bootstrap_servers) as port:
+        metadata = {"topics": "missing", name: "é" * 20_000}
+        assert port.code(**metadata) is grpc.StatusCode.INVALID_ARGUMENT
+
+
 def test_callers_name_no_cluster(bootstrap_servers: str) -> None:
     """They would have the scaler explore the network around it, or send credentials elsewhere."""
     with socket.create_server(("127.0.0.1", 0)) as elsewhere:

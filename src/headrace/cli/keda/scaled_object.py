@@ -6,6 +6,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from headrace.protocol.primitives import MAX_STRING_BYTES
+
 from .backlog import CONSUMER, SHARE, Backlog, BacklogQuery
 
 DEFAULT_LAG_THRESHOLD = 10.0
@@ -64,6 +66,9 @@ def parse(metadata: Mapping[str, str]) -> ScaledObject:
     if group_type not in (SHARE, CONSUMER):
         raise InvalidMetadata(f"groupType is '{group_type}', not share or consumer")
     topics = [part.strip() for part in metadata.get("topics", "").split(",")]
+    # One request has the names of many scaled objects: it must not fail because of one of them.
+    if max(len(name.encode()) for name in (group_id, *topics)) > MAX_STRING_BYTES:
+        raise InvalidMetadata(f"a name is longer than {MAX_STRING_BYTES} bytes")
     threshold = _number(metadata, "lagThreshold", DEFAULT_LAG_THRESHOLD)
     if not threshold:
         raise InvalidMetadata("lagThreshold is 0")
