@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 
 import pytest
 
 from headrace.blocking import ShareConsumer
 from headrace.cli.main import main
+from tests.cli.command import start
 from tests.clients.confluent import PATIENCE_S, create_topic, produce
 from tests.support import unique, wait_until
 
@@ -73,3 +75,14 @@ def test_forms(
         names = {title.lower().replace("-", "_") for title in titles}
         if not command.startswith("lag"):  # it has units for people
             assert names == array[0].keys() if form == "wide" else names <= array[0].keys()
+
+
+def test_consume_ends_with_the_reader_of_its_output(world: dict[str, str]) -> None:
+    process = start("consume", world["topic"], "-b", world["servers"])
+    try:
+        assert process.stdout is not None
+        assert os.read(process.stdout.fileno(), 100) == b"one\ntwo\n"
+        process.stdout.close()  # no record comes whose write could fail
+        assert process.wait(PATIENCE_S) == 1
+    finally:
+        process.kill()

@@ -181,6 +181,7 @@ class Reader:
 
         :raises Failure: reading failed
         :raises ClientError: likewise
+        :raises BrokenPipeError: the reader of the output has ended
         """
         import asyncio
 
@@ -250,6 +251,7 @@ class Reader:
                 if end is not None:
                     await end(records)
                 continue
+            self._output.check_reader()
             empty_reads += 1
             idle_s = time.monotonic() - last_s
             if options.idle is not None and idle_s >= options.idle / 1000:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import select
 import sys
 from argparse import ArgumentTypeError
 from collections.abc import Callable, Mapping, Sequence
@@ -109,6 +110,16 @@ class RecordOutput:
         :raises BrokenPipeError: the reader of the output has ended
         """
         _write_out(b"".join(map(self._shown, records)))
+
+    def check_reader(self) -> None:
+        """Notice that nobody reads the output any more, before there is a record to print.
+
+        :raises BrokenPipeError: the reader of the output has ended
+        """
+        poll = select.poll()
+        poll.register(sys.stdout.fileno(), 0)  # POLLERR is always told
+        if any(event & select.POLLERR for _, event in poll.poll(0)):
+            raise BrokenPipeError
 
     def close(self) -> None:
         """End the output."""
