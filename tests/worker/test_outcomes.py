@@ -14,6 +14,7 @@ from headrace import App, Record, Reject, Retry
 from headrace.client.errors import ClientError
 from headrace.protocol import dead_letters
 from headrace.worker.attempts import Attempt, Waiting
+from headrace.worker.backends import LoopBackend
 from headrace.worker.breaker import Breaker
 from headrace.worker.copies import letter, origin_of, written_again
 from headrace.worker.endings import Endings
@@ -184,6 +185,21 @@ def test_a_letter_names_record_exception_and_worker() -> None:
         *dead_letters.HEADERS,
         *dead_letters.WORKER_HEADERS,
     }
+
+
+@story
+async def test_the_traceback_begins_in_the_function() -> None:
+    async def pack() -> None:
+        raise ValueError("no such item")
+
+    try:
+        await LoopBackend(pack, "pack", 1, {}).run(((), {}))
+    except ValueError as error:  # its first frame is this one, which a worker does not have
+        error.__traceback__ = error.__traceback__.tb_next  # type: ignore[union-attr]
+        outcome = decide(error, 4, Retry(4), lambda: 0.5)
+    copy, _ = letter("q", Attempt(record()), outcome, group="g", worker="w")
+    lines = (dict(copy.headers)[dead_letters.TRACEBACK] or b"").decode().splitlines()
+    assert "in pack" in lines[1] and lines[-1] == "ValueError: no such item"
 
 
 def test_the_traceback_of_an_exception_whose_text_fails() -> None:

@@ -22,6 +22,8 @@ _MAX_ORIGIN_BYTES = 300
 _MAX_TEXT_CHARS = 1000
 _MAX_TRACEBACK_CHARS = 8000
 _MAX_FRAMES = 20
+_CALLERS = "headrace.worker."
+"""The modules that call functions: their frames tell nothing of a failure."""
 
 
 def origin_of(record: Record, later: str) -> bytes:
@@ -79,8 +81,14 @@ def letter(
 
 
 def _traceback(error: BaseException) -> str:
+    frames = error.__traceback__
+    while frames is not None and frames.tb_frame.f_globals.get("__name__", "").startswith(_CALLERS):
+        frames = frames.tb_next
     try:
-        text = "".join(format_exception(error, limit=-_MAX_FRAMES))
+        text = "".join(
+            # An error of the worker itself has its own frames alone.
+            format_exception(type(error), error, frames or error.__traceback__, limit=-_MAX_FRAMES)
+        )
     except Exception as failure:  # an exception may have attributes of any kind
         return f"the traceback of {type(error).__name__} cannot be told: {shown(failure)}"
     return text[-_MAX_TRACEBACK_CHARS:]  # its end names the failure
