@@ -100,7 +100,7 @@ def test_arguments_that_the_function_does_not_take_are_refused() -> None:
     app = App("127.0.0.1:1")
     _, ship = with_tasks(app, [])
     with app.test():
-        with pytest.raises(TypeError, match="missing a required argument: 'number'"):
+        with pytest.raises(TypeError, match=r"ship\(\): missing a required argument: 'number'"):
             ship.send_sync()
         with pytest.raises(TypeError, match="unexpected keyword"):
             ship.send_sync(1, colour="red")

@@ -68,7 +68,10 @@ class Signature:
         """
         if not kwargs and len(args) == self._positional:  # the usual call, four times as fast
             return dict(zip(self._names, args, strict=True))
-        return self._payload.bind(*args, **kwargs).arguments
+        try:
+            return self._payload.bind(*args, **kwargs).arguments
+        except TypeError as error:
+            raise TypeError(f"{self.name}(): {error}") from None
 
     def call(self, arguments: Mapping[str, Any], delivery: Delivery | None) -> Arguments:
         """Return the arguments to call the function with."""
