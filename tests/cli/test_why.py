@@ -8,7 +8,7 @@ from typing import Any
 from headrace.cli.why import Evidence, reasons, summary
 from headrace.client.groups import GroupMember
 from headrace.client.lag.model import PartitionLag, group_lag
-from headrace.client.share_state import SharePartitionState, Span
+from headrace.client.share_state import SharePartitionState, Span, State
 from headrace.client.workers import Failure, RunningRecord, SeenWorker, TaskState, WorkerState
 
 NOW_MS = 1_700_000_000_000
@@ -112,3 +112,24 @@ def test_what_workers_tell() -> None:
     ]
     records = (RunningRecord("t", 0, 7, 3, NOW_MS - 600_000),)
     assert told(records=records) == ["Worker w-1 works on t-0 offset 7 (attempt 3) for 10m 00s."]
+
+
+def test_a_worker_that_was_killed_holds_nothing() -> None:
+    def after(state: State, member_id: str | None) -> list[str]:
+        spans = (Span(50, 99, state, 1, member_id, 20_000),)
+        states = {("t", 0): SharePartitionState(50, 50, spans, 100)}
+        worker = SeenWorker(WorkerState("w-1", 0, False, ()), NOW_MS - 9_000, 10)
+        records = (RunningRecord("t", 0, 50, 1, NOW_MS - 9_000),)
+        stuck = partition(50)
+        tasks = [(worker, replace(TASK, records=records))]
+        evidence = seen(stuck, before={("t", 0): stuck}, states=states, tasks=tasks)
+        return list(reasons(evidence))
+
+    assert after("available", None) == [
+        "Nothing was finished for 6.0s in t-0 (nobody holds records; assigned to worker-1, if "
+        "killed until the session ends)."
+    ]
+    assert after("locked", "m-1") == [
+        "Nothing was finished for 6.0s in t-0 (worker-1 holds 50 records).",
+        "Worker w-1 works on t-0 offset 50 (attempt 1) for 9.0s.",
+    ]

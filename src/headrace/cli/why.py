@@ -202,8 +202,9 @@ def reasons(seen: Evidence) -> Iterator[str]:
 def _holders(seen: Evidence, lag: model.PartitionLag) -> str:
     """Return who holds records of a partition, and since when."""
     state = seen.states.get(lag.key)
+    members = _listed([member.client_id or member.member_id for member in lag.members])
     if state is None:
-        return _listed([member.client_id or member.member_id for member in lag.members])
+        return members
     held = []
     for hold in share_state.holds(state.spans or (), lag.members):
         told = f"{hold.holder} holds {count_of(hold.record_count, 'record')}"
@@ -211,7 +212,9 @@ def _holders(seen: Evidence, lag: model.PartitionLag) -> str:
             age_ms = max(0, seen.limits[_LOCK_MS] - hold.remaining_ms)
             told += f", locked {duration(age_ms / 1000)} ago"
         held.append(told)
-    return _listed(held) or "nobody holds records"
+    if held:
+        return _listed(held)
+    return f"nobody holds records; assigned to {members}, if killed until the session ends"
 
 
 def _share_reasons(seen: Evidence) -> Iterator[str]:
@@ -255,10 +258,23 @@ def _task_reasons(seen: Evidence) -> Iterator[str]:
             yield f"{name} is busy in all {count_of(task.slots, 'slot')}."
         for record in task.records[:1]:
             age_s = (seen.at_ms - record.since_ms) / 1000
-            if age_s > seen.over_s:
+            if age_s > seen.over_s and _may_be_held(seen, record):
                 yield f"{name} works on {_place(record)} for {duration(age_s)}."
         for failure in task.failures[:1] if task.failed_per_s else ():
             yield f"{name} failed last with {_place(failure)}: {failure.reason} ({failure.fate})."
+
+
+def _may_be_held(seen: Evidence, record: workers.RunningRecord) -> bool:
+    """Return whether a worker may still process a record: one that was killed told so, too."""
+    state = seen.states.get((record.topic, record.partition))
+    return (
+        state is None
+        or state.is_cut
+        or any(
+            span.state == "locked" and span.first_offset <= record.offset <= span.last_offset
+            for span in state.spans or ()
+        )
+    )
 
 
 def _place(record: workers.RunningRecord | workers.Failure) -> str:
