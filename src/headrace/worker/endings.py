@@ -223,7 +223,7 @@ class Endings:
                 self._unconfirmed.update(dict.fromkeys(map(_place, failed)))
                 while len(self._unconfirmed) > _MAX_UNCONFIRMED:
                     self._unconfirmed.popitem(last=False)
-            _log.warning("%r: %s; these records are delivered again", self._task, error)
+            _log.warning("%s: %s; these records are delivered again", self._task, error)
 
     # -- copies
 
