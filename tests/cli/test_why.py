@@ -122,7 +122,7 @@ def test_a_worker_that_was_killed_holds_nothing() -> None:
         records = (RunningRecord("t", 0, 50, 1, NOW_MS - 9_000),)
         stuck = partition(50)
         tasks = [(worker, replace(TASK, records=records))]
-        evidence = seen(stuck, before={("t", 0): stuck}, states=states, tasks=tasks)
+        evidence = seen(stuck, stuck=[("t", 0)], states=states, tasks=tasks)
         return list(reasons(evidence))
 
     assert after("available", None) == [
