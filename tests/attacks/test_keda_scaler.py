@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import re
 import signal
 import socket
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 import grpc
 import psutil
 import pytest
 
-from headrace.cli.keda import command, messages
+from headrace.cli.keda import collector, command, messages
+from headrace.cli.keda.backlog import SHARE, Backlog, BacklogQuery, Backlogs
+from headrace.client.config import read_config
 from tests.cli.command import start
+from tests.support import story
 
 PATIENCE_S = 30.0
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
@@ -91,6 +95,32 @@ def test_names_that_no_request_can_carry_are_refused(bootstrap_servers: str, nam
     with running("--bootstrap-server", bootstrap_servers) as port:
         metadata = {"topics": "missing", name: "é" * 20_000}
         assert port.code(**metadata) is grpc.StatusCode.INVALID_ARGUMENT
+
+
+def test_many_topics_are_refused(bootstrap_servers: str) -> None:
+    with running("--bootstrap-server", bootstrap_servers) as port:
+        topics = ",".join(f"t{number}" for number in range(101))
+        assert port.code(topics=topics) is grpc.StatusCode.INVALID_ARGUMENT
+        assert port.code(topics=topics.partition(",")[2]) is grpc.StatusCode.NOT_FOUND
+
+
+@story
+async def test_answers_to_callers_that_do_not_come_again_are_bounded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def backlogs(_: object, __: object, queries: Collection[BacklogQuery]) -> Backlogs:
+        return dict.fromkeys(queries, Backlog(1, 1))
+
+    monkeypatch.setattr(collector, "backlogs", backlogs)
+    monkeypatch.setattr(collector, "MAX_ANSWERS", 10)
+    asked = collector.BacklogCollector(read_config({"bootstrap.servers": "127.0.0.1:1"}), 60.0)
+    first = BacklogQuery("first", SHARE)
+    for number in range(5):
+        others = [BacklogQuery(f"{number}-{other}", SHARE) for other in range(9)]
+        await asyncio.gather(*(asked.backlog(query, 0.0) for query in (first, *others)))
+    assert len(asked._answers) <= 10
+    assert first in asked._answers
+    await asked.close()
 
 
 def test_callers_name_no_cluster(bootstrap_servers: str) -> None:

@@ -24,6 +24,8 @@ MEMBERS_KEPT_S = 5.0
 """The time for which the states of the groups need no new request."""
 MAX_FETCHES = 20
 """The limit of requests to one broker, in one round, to tell records from transaction markers."""
+MAX_ANSWERS = 5_000
+"""The answers in memory: more than there are calls at a time."""
 _TIMES_KEPT_MS = 60_000
 _MAX_TIMES = 100_000
 """The number of positions in memory after which old ones are forgotten early."""
@@ -111,12 +113,15 @@ class BacklogCollector:
                 query: answer for query, answer in self._answers.items() if answer[0] >= limit_s
             }
             for query, result in (await self._ask(queries, began_s)).items():
+                self._answers.pop(query, None)
                 self._answers[query] = began_s, result
                 if isinstance(result, ClientError):
                     self._leaders_s = 0.0
                     log.warning(
                         query.group_id, "the backlog of group %s: %s", query.group_id, result
                     )
+            while len(self._answers) > max(MAX_ANSWERS, len(queries)):
+                del self._answers[next(iter(self._answers))]
             if any(isinstance(self._answers[query][1], ConnectionFailed) for query in queries):
                 await self._cluster.close()  # a request that timed out would delay the next round
 

@@ -11,6 +11,7 @@ from headrace.protocol.primitives import MAX_STRING_BYTES
 from .backlog import CONSUMER, SHARE, Backlog, BacklogQuery
 
 DEFAULT_LAG_THRESHOLD = 10.0
+MAX_TOPICS = 100
 
 _KEYS = frozenset({"group", "groupType", "topics", "lagThreshold", "activationLagThreshold"})
 _KEYS_OF_KEDA = frozenset(
@@ -65,7 +66,9 @@ def parse(metadata: Mapping[str, str]) -> ScaledObject:
     group_type = metadata.get("groupType", SHARE).lower()
     if group_type not in (SHARE, CONSUMER):
         raise InvalidMetadata(f"groupType is '{group_type}', not share or consumer")
-    topics = [part.strip() for part in metadata.get("topics", "").split(",")]
+    topics = list(filter(None, map(str.strip, metadata.get("topics", "").split(","))))
+    if len(topics) > MAX_TOPICS:
+        raise InvalidMetadata(f"topics are {len(topics)}, more than {MAX_TOPICS}")
     # One request has the names of many scaled objects: it must not fail because of one of them.
     if max(len(name.encode()) for name in (group_id, *topics)) > MAX_STRING_BYTES:
         raise InvalidMetadata(f"a name is longer than {MAX_STRING_BYTES} bytes")
@@ -73,7 +76,7 @@ def parse(metadata: Mapping[str, str]) -> ScaledObject:
     if not threshold:
         raise InvalidMetadata("lagThreshold is 0")
     return ScaledObject(
-        BacklogQuery(group_id, group_type, tuple(filter(None, topics))),
+        BacklogQuery(group_id, group_type, tuple(topics)),
         threshold,
         _number(metadata, "activationLagThreshold", 0.0),
     )
