@@ -12,10 +12,21 @@ from itertools import count
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from headrace.client.dead_letters.letters import parse_letter
 from headrace.client.read_budget import ReadBudget
+from headrace.client.records import Record as DeliveredRecord
 from headrace.http.messages import Response
 from headrace.protocol.compression import ZSTD
-from headrace.protocol.dead_letters import OFFSET
+from headrace.protocol.dead_letters import (
+    DELIVERY_COUNT,
+    GROUP,
+    HEADERS,
+    MESSAGE,
+    OFFSET,
+    PARTITION,
+    TOPIC,
+    WORKER_HEADERS,
+)
 from headrace.protocol.record_batch import Record, build
 from headrace.web import texts
 from headrace.web.limits import (
@@ -167,6 +178,19 @@ def test_of_a_value_only_what_is_shown_is_kept() -> None:
     assert (OFFSET, b"7") in cut_record(letter, 1000).headers
     many = many._replace(headers=(("", None),) * 1000)
     assert len(cut_record(many, 1000).headers) == MAX_SHOWN_HEADERS
+
+
+def test_a_letter_says_the_same_when_its_record_has_such_headers_itself() -> None:
+    """A broker adds its headers at the end: whoever wrote the record may have written others."""
+    forged = [(name, b"9") for name in (*HEADERS, *WORKER_HEADERS)] * 3
+    own = [(TOPIC, b"orders"), (PARTITION, b"1"), (OFFSET, b"7"), (GROUP, b"packers")]
+    headers = ((OFFSET, b"x" * 2000), *forged, *own, (DELIVERY_COUNT, b"5"), (MESSAGE, b"no"))
+    cut = cut_record(Record(0, 0, b"k", b"v", headers), 1000)
+    assert len(cut.headers) <= MAX_SHOWN_HEADERS
+    letter = parse_letter(DeliveredRecord("dlq", 0, 0, None, None, cut.headers, 0, "", 0))
+    assert letter is not None
+    assert (letter.source, letter.source_offset, letter.group_id) == (("orders", 1), 7, "packers")
+    assert (letter.delivery_count, letter.message, letter.worker) == (5, "no", None)
 
 
 def test_a_page_ends_with_what_it_keeps() -> None:

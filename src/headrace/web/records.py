@@ -116,22 +116,25 @@ def cut_record(record: Record, max_bytes: int = SHOWN_VALUE_BYTES) -> Record:
 
     :param max_bytes: of the key, of the value, and of all headers
     """
-    headers: list[tuple[str, bytes | None]] = []
+    headers: dict[int, tuple[str, bytes | None]] = {}
     left_bytes = max_bytes
-    # Those of a dead letter come first: they say what it is about.
-    by_use = sorted(record.headers, key=lambda header: header[0] not in _OF_LETTERS)
-    for name, content in by_use[:MAX_SHOWN_HEADERS]:
+    # Those of a dead letter count most: they say what it is about. The last of each name is its
+    # own; others were in its record.
+    own = {name: at for at, (name, _) in enumerate(record.headers) if name in _OF_LETTERS}
+    by_use = sorted(range(len(record.headers)), key=lambda at: own.get(record.headers[at][0]) != at)
+    for at in by_use[:MAX_SHOWN_HEADERS]:
         if left_bytes <= 0:
             break
+        name, content = record.headers[at]
         name = name[:left_bytes]
         left_bytes -= len(name)
         content = None if content is None else content[:left_bytes]
         left_bytes -= len(content or b"")
-        headers.append((name, content))
+        headers[at] = name, content
     return record._replace(
         key=None if record.key is None else record.key[:max_bytes],
         value=None if record.value is None else record.value[:max_bytes],
-        headers=tuple(headers),
+        headers=tuple(headers[at] for at in sorted(headers)),
     )
 
 
