@@ -129,7 +129,7 @@ def test_a_worker_that_was_killed_holds_nothing() -> None:
         "Nothing was finished for 6.0s in t-0 (nobody holds records; assigned to worker-1, if "
         "killed until the session ends)."
     ]
-    assert after("locked", "m-1") == [
+    assert after("locked", "m") == [
         "Nothing was finished for 6.0s in t-0 (worker-1 holds 50 records).",
         "Worker w-1 works on t-0 offset 50 (attempt 1) for 9.0s.",
     ]

@@ -31,7 +31,7 @@ from headrace.protocol.record_batch import (
     build,
     end_transaction_marker,
 )
-from headrace.web import texts
+from headrace.web import record_views, texts
 from headrace.web.access import Credentials, Sessions, basic_or_bearer
 from headrace.web.actions import ACTIONS, Action
 from headrace.web.limits import (
@@ -49,6 +49,7 @@ from headrace.web.plans import Plan, Plans
 from headrace.web.record_views import standing
 from headrace.web.records import (
     Filter,
+    FoundRecords,
     Place,
     Query,
     Shelf,
@@ -57,7 +58,7 @@ from headrace.web.records import (
 )
 from headrace.web.site import Site
 from headrace.web.standstill import LATE_FOR_MS, InFlightLooks
-from headrace.web.views import Change, GroupSummary, Outcomes, Point
+from headrace.web.views import Change, GroupSummary, Outcomes, Point, ShownRecord, Standing
 from tests.clients.confluent import PATIENCE_S
 from tests.support import story
 from tests.web.serving import browsing_site
@@ -247,6 +248,25 @@ async def test_counts_of_late_acknowledgements_end_with_their_group(
     assert looks.late == {}
     await look("first", 3000)  # another group of this name
     assert looks.late == {}
+
+
+@story
+async def test_each_dead_letter_queue_of_a_record_is_searched_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    searched: list[str] = []
+
+    async def find(_: Cluster, query: Query) -> FoundRecords:
+        searched.append(query.topic)
+        return FoundRecords([], {}, None, 0, [], 1)
+
+    monkeypatch.setattr(record_views, "find_records", find)
+    done = [Standing(group_id, "finished", "done") for group_id in ("a", "b", "c", "d")]
+    record = ShownRecord("orders", 0, 7, 0, None, None, [], 0, False, done)
+    queues = {"a": "dlq", "b": "dlq", "c": "other-dlq"}
+    shown = await record_views._with_letters(cast(Cluster, Any), queues, record)
+    assert searched == ["dlq", "other-dlq"]
+    assert shown.standing == done
 
 
 def test_histories_are_bounded_and_forget() -> None:

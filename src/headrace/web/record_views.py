@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Annotated, Literal
 from urllib.parse import urlencode
@@ -28,6 +29,7 @@ from .limits import (
     MAX_DEAD_LETTERS,
     MAX_FILTERS_BYTES,
     MAX_GROUPS_OF_RECORD,
+    MAX_READ_S,
     MAX_RECORDS_OF_PAGE,
     MAX_SPANS_OF_RECORD,
     MAX_URL_BYTES,
@@ -315,32 +317,40 @@ def _state_text(span: Span) -> str:
 async def _with_letters(
     cluster: Cluster, queues: Mapping[str, str], record: ShownRecord
 ) -> ShownRecord:
-    """Return a record whose standing tells whether it is in the dead-letter queue of a group.
+    """Return a record whose standing tells whether it is in the dead-letter queue of a group, as
+    far as the queues are searched in time.
 
     :param queues: group id → its dead-letter queue
     """
+    dead: dict[str, set[str | None]] = {}
+    standings: list[Standing] = []
+    with suppress(TimeoutError):
+        async with asyncio.timeout(2 * MAX_READ_S):
+            for each in record.standing:
+                queue = queues.get(each.group_id)
+                if each.kind == "finished" and queue is not None:
+                    if queue not in dead:
+                        dead[queue] = await _groups_of_letters(cluster, queue, record)
+                    if each.group_id in dead[queue]:
+                        each = Standing(each.group_id, "dead", f"dead-lettered to {queue}")
+                standings.append(each)
+    return replace(record, standing=[*standings, *record.standing[len(standings) :]])
 
-    async def stands(standing: Standing) -> Standing:
-        queue = queues.get(standing.group_id)
-        if standing.kind != "finished" or queue is None:
-            return standing
-        # The filter finds the offsets that contain this one, too.
-        offset = Filter(header=f"{OFFSET}={record.offset}")
-        query = Query(queue, limit=MAX_DEAD_LETTERS, filter=offset)
-        try:
-            page = await find_records(cluster, query)
-        except ClientError:
-            return standing
-        source = (standing.group_id, record.topic, record.partition, record.offset)
-        for found in page.records:
-            letter = _letter(found)
-            if letter is not None and source == (
-                letter.group_id,
-                letter.source,
-                letter.source_partition,
-                letter.source_offset,
-            ):
-                return Standing(standing.group_id, "dead", f"dead-lettered to {queue}")
-        return standing
 
-    return replace(record, standing=[await stands(each) for each in record.standing])
+async def _groups_of_letters(cluster: Cluster, queue: str, record: ShownRecord) -> set[str | None]:
+    """Return the groups that have given a record up, by the letters of a queue; none if it cannot
+    be read.
+    """
+    # The filter finds the offsets that contain this one, too.
+    offset = Filter(header=f"{OFFSET}={record.offset}")
+    try:
+        page = await find_records(cluster, Query(queue, limit=MAX_DEAD_LETTERS, filter=offset))
+    except ClientError:
+        return set()
+    source = record.topic, record.partition, record.offset
+    return {
+        letter.group_id
+        for letter in map(_letter, page.records)
+        if letter is not None
+        and source == (letter.source, letter.source_partition, letter.source_offset)
+    }
