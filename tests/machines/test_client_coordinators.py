@@ -6,14 +6,20 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
+from uuid import UUID
+
+import pytest
 
 from headrace.client import ClientError, ConnectionFailed, RequestRefused
+from headrace.client.cluster import TopicMetadata
 from headrace.client.coordinators import (
     KEYS_PER_REQUEST,
     Coordinators,
     KeyedRequest,
+    Leaders,
     ask_brokers,
 )
+from headrace.client.lag.partition_leaders import PartitionLeaders
 from headrace.errors import ErrorCode
 
 Answers = Mapping[str, Any]
@@ -203,3 +209,24 @@ def test_a_request_about_many_keys_is_divided() -> None:
     answers = asyncio.run(request(connection, range(2 * KEYS_PER_REQUEST + 5), 1000))
     assert sizes == [KEYS_PER_REQUEST, KEYS_PER_REQUEST, 5]
     assert len(answers) == 2 * KEYS_PER_REQUEST + 5 and answers[7] == "answer 7"
+
+
+@pytest.mark.parametrize("kind", [Leaders, PartitionLeaders])
+def test_a_leader_that_another_call_finds_moved_during_a_look_up_is_unknown(
+    kind: type[Leaders],
+) -> None:
+    async def metadata(names: Sequence[str]) -> dict[str, TopicMetadata]:
+        if "other" in names:
+            leaders.forget(("orders", 0))
+        return {name: TopicMetadata(name, UUID(int=1), {0: 7}) for name in names}
+
+    async def locate() -> Mapping[Any, Any]:
+        await leaders.learn(["orders"])
+        deadline_s = asyncio.get_running_loop().time() + 10
+        return await leaders.locate([("orders", 0), ("other", 0)], deadline_s)
+
+    cluster: Any = SimpleNamespace(metadata=metadata)
+    leaders = kind(cluster)
+    located = asyncio.run(locate())
+    assert isinstance(located["orders", 0], ConnectionFailed)  # after which it is asked again
+    assert located["other", 0] == 7

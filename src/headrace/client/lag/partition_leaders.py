@@ -31,7 +31,7 @@ class PartitionLeaders(Leaders):
         names = set(topics)
         await super().learn(names)
         for name in sorted(names):
-            self._add_problem(self.topics[name])
+            self._add_problem(self.topics.get(name))
 
     def _add_problem(self, answer: object) -> None:
         if isinstance(answer, ClientError) and not isinstance(answer, UnknownTopic):
