@@ -169,6 +169,7 @@ def test_records_in_flight(
         (span,) = shown(groups, "describe", group_id, "--in-flight")
     assert (span["first_offset"], span["last_offset"], span["delivery_count"]) == (0, 9, 1)
     assert span["state"] == "locked" and span["member_id"] and span["remaining_ms"] > 0
+    assert span["client_id"]
 
 
 @pytest.mark.parametrize(

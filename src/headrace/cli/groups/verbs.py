@@ -124,7 +124,7 @@ async def _described(
 
 @NOUN.cluster_verb(
     "describe",
-    "describe groups: their states and members, or records in flight",
+    "describe groups: their states, or records in flight; for members see groups members",
     *_GROUPS,
     switch("--in-flight", "the records that members of share groups hold, or that wait"),
     examples="headrace groups describe packers billing\n"
@@ -234,7 +234,7 @@ async def _spans(
             if state.spans is None:
                 problems.append("only headrace's broker tells which records are in flight")
             rows += (
-                _span_row(group.group_id, partition, span)
+                _span_row(group, partition, span)
                 for span in state.spans or ()
                 if span.state != "finished"
             )
@@ -244,9 +244,12 @@ async def _spans(
     return rows, problems
 
 
-def _span_row(group_id: str, partition: TopicPartition, span: share_state.Span) -> Row:
+def _span_row(
+    group: groups.GroupDescription, partition: TopicPartition, span: share_state.Span
+) -> Row:
+    client_ids = {member.member_id: member.client_id for member in group.members}
     return {
-        "group_id": group_id,
+        "group_id": group.group_id,
         "topic": partition[0],
         "partition": partition[1],
         "first_offset": span.first_offset,
@@ -255,6 +258,7 @@ def _span_row(group_id: str, partition: TopicPartition, span: share_state.Span) 
         "delivery_count": span.delivery_count,
         "remaining_ms": span.remaining_ms,
         "member_id": span.member_id,
+        "client_id": client_ids.get(span.member_id or ""),
     }
 
 
