@@ -287,6 +287,7 @@ def test_an_app_without_a_broker_has_one_line_about_it(
     assert worker.stop() == 0
     lines = worker.text("err").splitlines()
     assert len(lines) == 2, lines
+    assert "WARNING" in lines[0]  # a script tells, too, which has no logging
     assert "App() has no address: a broker runs in this process, at 127.0.0.1:" in lines[0]
     assert lines[1].endswith("task 'x-ship' has ended: no records")
 

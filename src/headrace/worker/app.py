@@ -91,7 +91,7 @@ class App:
 
             self._broker = EmbeddedBroker().start()
             self._conf = {"bootstrap.servers": self._broker.bootstrap_servers}
-            _log.info(
+            _log.warning(
                 "App() has no address: a broker runs in this process, at %s, and its records end "
                 "with it",
                 self._broker.bootstrap_servers,
