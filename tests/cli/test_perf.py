@@ -16,7 +16,7 @@ def test_members_share_the_records(bootstrap_servers: str, topic_name: str, grou
     status, output, errors = run(*words, "--max", "2000", "--members", "2", "-o", "jsonl")
     assert (status, errors) == (0, [])
     measured = json.loads(output)
-    assert measured["records"] == 2000 and measured["mib"] == round(200_000 / 2**20, 3)
+    assert measured["record_count"] == 2000 and measured["mib"] == round(200_000 / 2**20, 3)
     assert measured["records_per_s"] > 0
     status, output, errors = run(*words, "--idle", "1s")
     assert (status, output) == (1, b""), "they were accepted: nothing is left"

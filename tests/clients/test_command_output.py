@@ -13,10 +13,11 @@ from headrace.cli.main import main
 from tests.cli.command import start
 from tests.clients.confluent import PATIENCE_S, create_topic, produce
 from tests.support import unique, wait_until
+from tests.vocabulary import misnamed
 
 GROUPS = {"group_id", "group_type", "group_state"}
 LISTS = {
-    "topics list {topic}": {"topic", "partition_count", "internal", "topic_id"},
+    "topics list {topic}": {"topic", "partition_count", "is_internal", "topic_id"},
     "topics describe {topic}": {"topic", "partition_count", "replication_factor", "configs"},
     "topics describe {topic} --partitions": {"topic", "partition", "leader", "replicas", "isr"},
     "configs describe topic {topic} --all": {"resource_type", "resource_name", "config", "value"},
@@ -68,6 +69,7 @@ def test_forms(
     assert array and len(array) == len(lines)
     assert all(row.keys() == array[0].keys() for row in [*array, *lines])
     assert fields <= array[0].keys()
+    assert [name for row in array for name in misnamed(row)] == []
     if command.startswith("consume"):
         return
     for form in ("table", "wide"):

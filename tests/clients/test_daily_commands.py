@@ -206,7 +206,7 @@ def test_a_measurement_of_a_share_group_takes_the_file_of_a_java_client(
 ) -> None:
     command = f"perf share-consume {topic} --group {unique('perf')} --max 1 -o jsonl"
     measured = json.loads(headrace(command, "--command-config", java_properties(tmp_path)))
-    assert measured["records"] == 1
+    assert measured["record_count"] == 1
 
 
 def java_properties(folder: Path) -> str:
@@ -597,7 +597,7 @@ def test_top(headrace: Headrace, topic: str, group_id: str) -> None:
     commit(headrace, topic, group_id, 4)
     seen = headrace("top", group_id, "-o", "jsonl", "--iterations", "2", "--every", "0.1")
     first, second = (json.loads(line)["groups"][0] for line in seen.splitlines())
-    assert (first["group_id"], first["lag"], first["members"]) == (group_id, 6, 0)
+    assert (first["group_id"], first["lag"], first["member_count"]) == (group_id, 6, 0)
     assert first["done_per_s"] is None and second["done_per_s"] == 0
     assert second["produced_per_s"] == 0 and second["time_lag_ms"] > 0
     plain = headrace("top", group_id, "--iterations", "1")
@@ -605,7 +605,7 @@ def test_top(headrace: Headrace, topic: str, group_id: str) -> None:
         "GROUP-ID",
         "GROUP-TYPE",
         "GROUP-STATE",
-        "MEMBERS",
+        "MEMBER-COUNT",
         "LAG",
     ]
     assert plain.splitlines()[1].split()[0] == group_id

@@ -74,7 +74,7 @@ def dlq(bootstrap_servers: str, capsys: pytest.CaptureFixture[str]) -> Dlq:
 def outcomes(rows: list[dict[str, Any]]) -> dict[str, Any]:
     counts: dict[str, Any] = {"redriven": {}, "not_compared": {}, "skipped": {}, "others": {}}
     for row in rows:
-        source, letters, outcome = row["source"], row["letters"], row["outcome"]
+        source, letters, outcome = row["source_topic"], row["letter_count"], row["outcome"]
         if outcome.endswith("redriven"):
             counts["redriven"][source] = letters
         elif outcome == "of these":
@@ -252,7 +252,7 @@ def test_a_filter_leaves_the_other_letters_pending(
     assert redrive("--from", "1970-01-01T00:16:40.018Z", "--to", "1970-01-01T00:16:40.019Z") == 1
     assert redrive("--partition", "1") == redrive("--source", "other") == 0
     counts = dlq("list", queue.name)
-    assert {(row["group"], row["reason"]): row["pending"] for row in counts} == {
+    assert {(row["group_id"], row["reason"]): row["pending_count"] for row in counts} == {
         ("a", REJECTED): 0,
         ("b", REJECTED): 3,
         ("a", WORN_OUT): 3,
@@ -426,7 +426,7 @@ def test_a_letter_about_a_letter_goes_back_to_its_queue(
     outer.flush()
     assert dlq("redrive", outer.name, "--yes")["redriven"] == {queue.name: 1}
     (letter,) = dlq("show", queue.name)
-    assert (letter["source"], letter["value"], letter["redrives"]) == (source, "x", 1)
+    assert (letter["source_topic"], letter["value"], letter["redrive_count"]) == (source, "x", 1)
 
 
 def test_a_crash_between_produce_and_commit(
@@ -593,18 +593,18 @@ def test_queues_are_found(
     assert source not in rows
     assert rows[queue.name] == {
         "queue": queue.name,
-        "group": queue.group,
-        "source": source,
-        "letters": 2,
-        "pending": 2,
+        "group_id": queue.group,
+        "source_topic": source,
+        "letter_count": 2,
+        "pending_count": 2,
         "oldest_ms": 1_000,
         "newest_ms": 2_000,
         "reason": REJECTED,
-        "partitions": 2,
+        "partition_count": 2,
         "groups": [queue.group],
-        "records": 2,
-        "read": 2,
-        "not_letters": 0,
+        "record_count": 2,
+        "read_count": 2,
+        "other_count": 0,
     }
     assert source not in rows
     named = create_topic(
@@ -632,7 +632,7 @@ def test_the_newest_letters_are_counted(dlq: Dlq, queue: Queue, source: str) -> 
         queue.write(source, number, b"x", partition=0)
     queue.flush()
     (found,) = dlq("list", queue.name, "--scan", "4")
-    assert (found["records"], found["read"], found["letters"]) == (9, 2, 2)
+    assert (found["record_count"], found["read_count"], found["letter_count"]) == (9, 2, 2)
 
 
 def test_forged_letters_are_skipped(
@@ -797,7 +797,7 @@ def test_a_redrive_asks_after_its_plan(
     assert f"{source}: 1 records" in capsys.readouterr().err
     assert all_of(bootstrap_servers, source, 0) == []
     assert main(words) == 0
-    assert "2       would be redriven" in capsys.readouterr().out
+    assert re.search(r" 2 +would be redriven", capsys.readouterr().out)
     assert values(all_of(bootstrap_servers, source, 2)) == [b"seen", b"unseen"]
     assert dlq("redrive", queue.name)["redriven"] == {source: 1}
 
@@ -820,7 +820,7 @@ def test_a_partition_that_does_not_exist_ends_no_other_redrive(
 
 def wait_for_letters(dlq: Dlq, queue: str, count: int) -> None:
     """Wait for letters: Apache Kafka writes them after the answer to the acknowledgement."""
-    wait_until(lambda: dlq("list", queue)[0]["records"] == count, PATIENCE_S, "letters", 0.1)
+    wait_until(lambda: dlq("list", queue)[0]["record_count"] == count, PATIENCE_S, "letters", 0.1)
 
 
 def reject_one(member: ShareConsumer) -> dict[str, bytes]:
@@ -861,12 +861,16 @@ def test_the_letters_of_a_group(
         assert reject_one(member) == {"headrace.redrive.count": b"1"}
         wait_for_letters(dlq, name, 2)
     (shown,) = dlq("show", name, "--from", "1")
-    assert (shown["source"], shown["group"], shown["value"]) == (new_source, group_id, "bad")
+    assert (shown["source_topic"], shown["group_id"], shown["value"]) == (
+        new_source,
+        group_id,
+        "bad",
+    )
     plan = dlq("redrive", name, "--max-redrives", "1")
-    assert shown["redrives"] == (0 if target == "kafka" and copied == "true" else 1)
+    assert shown["redrive_count"] == (0 if target == "kafka" and copied == "true" else 1)
     assert plan["skipped"] == {(new_source, "redriven once before"): 1}
     (row,) = dlq("list", name)
-    assert (row["groups"], row["letters"], row["pending"]) == ([group_id], 2, 1)
+    assert (row["groups"], row["letter_count"], row["pending_count"]) == ([group_id], 2, 1)
 
 
 def test_a_secured_cluster(
@@ -901,7 +905,7 @@ def test_letters_are_seen_without_permissions_on_groups(
 
         def pending() -> list[int | None]:
             assert main(["dlq", "list", "-o", "json", *where]) == 0
-            return [row["pending"] for row in json.loads(capsys.readouterr().out)]
+            return [row["pending_count"] for row in json.loads(capsys.readouterr().out)]
 
         assert main(["dlq", "show", queue.name, "-o", "json", *where]) == 0
         (letter,) = json.loads(capsys.readouterr().out)

@@ -44,8 +44,8 @@ def test_a_line_per_group_and_topic_and_totals(run: Run, team: str) -> None:
         "GROUP-TYPE",
         "GROUP-STATE",
         "TOPIC",
-        "PARTITIONS",
-        "MEMBERS",
+        "PARTITION-COUNT",
+        "MEMBER-COUNT",
         "LAG",
         "TIME-LAG",
     ]
@@ -113,6 +113,7 @@ def test_what_ids_of_groups_may_hold_is_shown_and_not_obeyed(
     asked = ConsumerGroupTopicPartitions(odd, [TopicPartition(topic, 0, 0)])
     admin(bootstrap_servers).alter_consumer_group_offsets([asked])[odd].result(PATIENCE_S)
     monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.setattr(sys.stdout, "isatty", lambda: on_terminal, raising=False)
     lines = run(odd, "--no-time-lag")
     (shown,) = (line.split() for line in lines if "日本" in line)

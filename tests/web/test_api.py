@@ -100,7 +100,7 @@ def test_every_view_is_json_as_described(
     world = seen_world
     settled(api, world.consumers)
     overview = got(api, "/api/overview")
-    assert overview["totals"]["groups"] >= 2
+    assert overview["totals"]["group_count"] >= 2
     assert overview["notes"][-1]["kind"] == "idle"
     without = got(api, "/api/groups", members="none", filter=world.consumers)["groups"]
     assert [one["group_id"] for one in without] == [world.consumers]
@@ -109,7 +109,7 @@ def test_every_view_is_json_as_described(
     (hit,) = got(api, "/api/search", name=f"{world.topic}-0@7")["hits"]
     assert api.get(hit["address"]).status_code == 200
     (summary,) = got(api, "/api/groups", filter=world.group)["groups"]
-    assert (summary["group_type"], summary["members"], summary["lag"]) == ("share", 1, 8)
+    assert (summary["group_type"], summary["member_count"], summary["lag"]) == ("share", 1, 8)
     assert got(api, "/api/groups", filter=world.group, group_type="classic")["groups"] == []
     group = got(api, "/api/group", group_id=world.group)
     first = next(one for one in group["partitions"] if one["partition"] == 0)
@@ -138,7 +138,7 @@ def test_every_view_is_json_as_described(
     consumers = got(api, "/api/group", group_id=world.consumers)
     assert [one["lag"] for one in consumers["partitions"]] == [6]
     (topic,) = got(api, "/api/topics", filter=world.topic)["topics"]
-    assert (topic["partitions"], topic["end_offsets"], topic["groups"]) == (2, 10, 2)
+    assert (topic["partition_count"], topic["end_offset_sum"], topic["group_count"]) == (2, 10, 2)
     detail = got(api, "/api/topic", topic=world.topic)
     assert [one["end_offset"] for one in detail["partitions"]] == [10, 0]
     assert {one["group_id"] for one in detail["groups"]} == {world.group, world.consumers}
@@ -199,7 +199,7 @@ def test_a_dead_letter_of_a_worker_tells_its_exception(
     producer.produce(queue, b"x", headers=headers)
     assert producer.flush(60) == 0
     letter = got(api, "/api/record", topic=queue, partition=0, offset=0)["letter"]
-    assert (letter["source"], letter["source_offset"], letter["group_id"]) == (
+    assert (letter["source_topic"], letter["source_offset"], letter["group_id"]) == (
         "orders",
         7,
         "packers",
@@ -531,7 +531,7 @@ def test_letters_of_the_broker_are_seen_and_redriven(
         def letters() -> bool:
             answer = api.get("/api/topics", params={"filter": queue}).json()
             return [
-                (one["end_offsets"], one["dead_letters_of"]) for one in answer.get("topics", ())
+                (one["end_offset_sum"], one["dead_letters_of"]) for one in answer.get("topics", ())
             ] == [(2, [group])]
 
         wait_until(letters, 60, "two dead letters", 0.2)

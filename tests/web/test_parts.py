@@ -34,6 +34,7 @@ from headrace.protocol.record_batch import (
 from headrace.web import record_views, texts
 from headrace.web.access import Credentials, Sessions, basic_or_bearer
 from headrace.web.actions import ACTIONS, Action
+from headrace.web.app import VIEWS
 from headrace.web.limits import (
     MAX_PLANS,
     MAX_SESSIONS,
@@ -45,6 +46,7 @@ from headrace.web.limits import (
 from headrace.web.lists import listed, page_of
 from headrace.web.observation import Courses, Histories, Observation, notes
 from headrace.web.observer import Observer, pause_s
+from headrace.web.openapi import document
 from headrace.web.plans import Plan, Plans
 from headrace.web.record_views import standing
 from headrace.web.records import (
@@ -61,6 +63,7 @@ from headrace.web.standstill import LATE_FOR_MS, InFlightLooks
 from headrace.web.views import Change, GroupSummary, Outcomes, Point, ShownRecord, Standing
 from tests.clients.confluent import PATIENCE_S
 from tests.support import story
+from tests.vocabulary import misnamed
 from tests.web.serving import browsing_site
 
 
@@ -150,7 +153,7 @@ def test_notes_rank_by_severity_and_activity_and_fold_groups_without_members() -
     groups = [
         _group(group_id="quiet", lag=0, done_per_s=0.1),
         _group(group_id="busy", lag=0, done_per_s=500.0),
-        *(_group(group_id=f"old-{n}", members=0, time_lag_ms=n * 1000) for n in range(150)),
+        *(_group(group_id=f"old-{n}", member_count=0, time_lag_ms=n * 1000) for n in range(150)),
     ]
     letters = dict.fromkeys(("quiet", "busy"), ("dlq", 1, 60000))
     found = _notes(*groups, letters=letters, stuck=[("quiet", "orders-2: nothing finished")])
@@ -161,7 +164,7 @@ def test_notes_rank_by_severity_and_activity_and_fold_groups_without_members() -
         ("idle", None),
     ]
     assert found[-1][2] == "150 groups behind without members, the oldest record 2m 29s old"
-    assert _notes(_group(members=0))[0][:2] == ("idle", "g")
+    assert _notes(_group(member_count=0))[0][:2] == ("idle", "g")
 
 
 def _lag(*partitions: PartitionLag) -> GroupLag:
@@ -604,7 +607,7 @@ async def test_the_right_token_and_password_are_never_locked_out(
         assert late == []
         assert site.access.failed_logins.total == 2 * MAX_FAILED_LOGINS + 10
         assert (await client.get("/api/overview")).json()[
-            "failed_logins"
+            "failed_login_count"
         ] == site.access.failed_logins.total
     lines = [line for line in caplog.messages if line.startswith("wrong password or token from")]
     assert len(lines) == 1  # for an address and a second
@@ -776,3 +779,16 @@ def test_a_cluster_that_does_not_answer_does_not_delay_the_end() -> None:
             closing.start()
             closing.join(PATIENCE_S)
             assert not closing.is_alive()
+
+
+def test_fields_are_named_by_what_they_hold() -> None:
+    kinds = {"integer": 1, "number": 1.0, "array": []}
+
+    def example(schema: Mapping[str, Any]) -> object:
+        types = [choice.get("type") for choice in schema.get("anyOf", [schema])]
+        return next((kind for name, kind in kinds.items() if name in types), None)
+
+    described = document([view.compute for view in VIEWS], list(ACTIONS.values()))
+    for schema in described["components"]["schemas"].values():
+        fields = {name: example(of) for name, of in schema.get("properties", {}).items()}
+        assert misnamed(fields) == [], schema["title"]

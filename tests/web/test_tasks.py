@@ -51,7 +51,7 @@ async def test_a_task_has_the_sums_of_its_workers() -> None:
     async with browsing_site(site) as client:
         view = (await client.get("/api/tasks")).json()
         (task,) = view["tasks"]
-        assert (task["workers"], task["lag"], task["time_lag_ms"]) == (2, 17, 5000)
+        assert (task["worker_count"], task["lag"], task["time_lag_ms"]) == (2, 17, 5000)
         assert (task["total"]["slots"], task["total"]["occupancy"]) == (20, 0.3)
         assert (task["total"]["done"], task["total"]["breaker"]) == (200, "open")
         assert [each["worker"] for each in view["running"]] == ["one", "two"]
@@ -97,7 +97,7 @@ async def test_the_view_is_bounded_and_whoever_writes_the_topic_controls_no_page
             assert "<script>document" not in page and "<img" not in page, address
             assert "&lt;script&gt;" in page
         view = (await client.get("/api/tasks")).json()
-        assert (view["count"], view["pages"], len(view["tasks"])) == (101, 3, 50)
+        assert (view["count"], view["page_count"], len(view["tasks"])) == (101, 3, 50)
         assert len(view["running"]) == MAX_RUNNING_OF_PAGE
         assert len(view["failures"]) == MAX_FAILURES_OF_PAGE
         rows = re.findall("<tr>", (await client.get("/tasks")).text)

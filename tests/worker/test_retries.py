@@ -550,7 +550,7 @@ def test_letters_are_shown_and_redriven_records_begin_anew(
     (row,) = json.loads(dlq("show", "-o", "json"))
     assert (row["attempt"], row["worker"], row["exception"]) == (5, name, "ValueError")
     assert row["traceback"].endswith("second line\n")
-    assert row["source"] == task.later  # it was written again after its deliveries
+    assert row["source_topic"] == task.later  # it was written again after its deliveries
     is_away = False
     attempts.clear()
     dlq("redrive", "--yes")

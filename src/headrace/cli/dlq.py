@@ -105,7 +105,7 @@ def list_queues(*, names: Sequence[str], scan: int, output: str, **options: Any)
         for queue, groups in groups_of.items():
             if not stop.is_set():
                 rows += _counts(queues.count_letters(config, queue, groups, stop, scan), output)
-    wide = ("partitions", "groups", "records", "read", "not_letters")
+    wide = ("partition_count", "groups", "record_count", "read_count", "other_count")
     nothing = "there are no dead-letter queues, or the user may not describe them"
     if listed.advice is not None:
         print(listed.advice, file=sys.stderr)
@@ -119,18 +119,18 @@ def _counts(summary: queues.QueueSummary, output: str) -> Iterator[Row]:
     for (group, source, reason), count in counts or [((None, "", None), queues.LetterCount())]:
         yield {
             "queue": summary.queue,
-            "group": group,
-            "source": source or None,
-            "letters": count.letters,
-            "pending": count.pending,
+            "group_id": group,
+            "source_topic": source or None,
+            "letter_count": count.letters,
+            "pending_count": count.pending,
             **_time("oldest", count.oldest_ms if count.letters else None, output),
             **_time("newest", count.newest_ms if count.letters else None, output),
             "reason": reason,
-            "partitions": summary.partitions,
+            "partition_count": summary.partitions,
             "groups": list(summary.groups),
-            "records": summary.records,
-            "read": summary.read,
-            "not_letters": summary.not_letters,
+            "record_count": summary.records,
+            "read_count": summary.read,
+            "other_count": summary.not_letters,
         }
 
 
@@ -213,12 +213,12 @@ def _letter_row(letter: letters.DeadLetter, output: str) -> Row:
         "partition": letter.partition,
         "offset": letter.offset,
         **_time("timestamp", letter.timestamp_ms, output),
-        "source": letter.source[0],
+        "source_topic": letter.source[0],
         "source_partition": letter.source[1],
         "source_offset": letter.source_offset,
-        "group": letter.group_id,
+        "group_id": letter.group_id,
         "delivery_count": letter.delivery_count,
-        "redrives": letter.redrives,
+        "redrive_count": letter.redrives,
         "key": data(letter.key),
         "value": data(letter.value) if letter.has_content or data is not _text else "(gone)",
         "reason": letter.message,
@@ -305,8 +305,8 @@ def _print_counts(output: Output, counts: redrive.RedriveCounts, *, executes: bo
     output.rows(
         [
             {
-                "source": source,
-                "letters": count,
+                "source_topic": source,
+                "letter_count": count,
                 "outcome": f"would be {outcome}"
                 if not executes and outcome in ("redriven", "skipped")
                 else outcome,

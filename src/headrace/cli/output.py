@@ -145,7 +145,7 @@ class Output:
         if not self.is_for_people:
             return text
         sgr = _COLORS.get(str(value)) if name in _COLORED else None
-        if isinstance(value, int) and name in _COUNTS:
+        if isinstance(value, int) and (name in _COUNTS or name.endswith("_count")):
             text, sgr = f"{value:,}", None if value else _DIM
         elif name == "stuck" and value:
             sgr = _RED
@@ -153,8 +153,10 @@ class Output:
 
 
 _BOLD, _DIM, _RED, _GREEN, _YELLOW = 1, 2, 31, 32, 33
-_COUNTS = ("lag", "held", "letters", "pending", "records", "size_bytes")
-"""The fields that have thousands separators. Offsets have none: people copy them."""
+_COUNTS = ("lag", "held", "size_bytes")
+"""The fields that have thousands separators, besides those that end with ``_count``. Offsets have
+none: people copy them.
+"""
 _COLORED = ("group_state", "state", "result", "breaker", "zero_in")
 _COLORS = {
     **dict.fromkeys(("Stable", "Active"), _GREEN),

@@ -87,7 +87,7 @@ def share_consume(
         raise Failure(f"no record came for {idle / 1000:g} s")
     seconds, mib = last_s - started_s, size_bytes / _MIB
     row = {
-        "records": count,
+        "record_count": count,
         "seconds": round(seconds, 3),
         "mib": round(mib, 3),
         "records_per_s": round(count / seconds, 1),

@@ -266,7 +266,7 @@ _PARTITION_FIELDS = (
 )
 
 
-_OF_TASKS = ("workers", "running", "slots", "occupancy", "failed_per_s", "breaker")
+_OF_TASKS = ("worker_count", "running", "slots", "occupancy", "failed_per_s", "breaker")
 _SGR = re.compile(r"\x1b\[\d*m")
 
 
@@ -292,7 +292,7 @@ def _extras(
         "held": work.held.get(group_id),
         "stuck": len(work.stuck.get(group_id, ())),
         "letters_per_s": work.letters_per_s(group_id),
-        "workers": workers,
+        "worker_count": workers,
         **{
             name: round(value, 2) if isinstance(value, float) else value
             for name, value in told.items()
@@ -313,7 +313,7 @@ def sort_groups(groups: Sequence[GroupLag], order: str) -> list[GroupLag]:
 def _rows(groups: Sequence[GroupLag], extras: Mapping[str, Row]) -> list[Row]:
     """Return a row for each group, without the fields of tasks if none has tasks."""
     told = [extras.get(group.group_id, {}) for group in groups]
-    if all(row.get("workers") is None for row in told):
+    if all(row.get("worker_count") is None for row in told):
         told = [
             {name: value for name, value in row.items() if name not in _OF_TASKS} for row in told
         ]
@@ -326,7 +326,7 @@ def _row(group: GroupLag, extras: Row) -> Row:
         "group_id": group.group_id,
         "group_type": group.type,
         "group_state": group.state,
-        "members": len(group.members),
+        "member_count": len(group.members),
         "lag": lag.records,
         "time_lag": duration(lag.seconds),
         "done_per_s": _rate(lag.done_per_s),

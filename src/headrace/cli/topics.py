@@ -69,12 +69,12 @@ async def list_topics(cluster: Cluster, output: Output, *, patterns: Sequence[st
         {
             "topic": topic.name,
             "partition_count": len(topic.leaders),
-            "internal": topic.is_internal,
+            "is_internal": topic.is_internal,
             "topic_id": uuid_text(topic.topic_id),
         }
         for topic in (await _matching(cluster, patterns, may_miss=True)).values()
     ]
-    output.rows(rows, wide=("internal", "topic_id"), nothing=_NOTHING)
+    output.rows(rows, wide=("is_internal", "topic_id"), nothing=_NOTHING)
 
 
 @NOUN.cluster_verb(
@@ -122,7 +122,7 @@ async def describe_topics(
         rows += [_topic_row(topic, own.get(topic.name)) for topic in described]
     output.rows(
         rows,
-        wide=("internal", "topic_id", "elr", "last_known_elr"),
+        wide=("is_internal", "topic_id", "elr", "last_known_elr"),
         nothing=_NOTHING,
         problems=refusals,
     )
@@ -133,7 +133,7 @@ def _topic_row(topic: topics.TopicDescription, own: Mapping[str, str | None] | N
         "topic": topic.name,
         "partition_count": len(topic.partitions),
         "replication_factor": len(topic.partitions[0].replicas) if topic.partitions else 0,
-        "internal": topic.is_internal,
+        "is_internal": topic.is_internal,
         "topic_id": uuid_text(topic.topic_id),
         "configs": own,
     }

@@ -25,7 +25,7 @@ GroupSort = Literal[
     "group_id",
     "group_type",
     "group_state",
-    "members",
+    "member_count",
     "lag",
     "time_lag_ms",
     "done_per_s",
@@ -33,7 +33,13 @@ GroupSort = Literal[
     "seconds_to_zero",
 ]
 TopicSort = Literal[
-    "topic", "partitions", "end_offsets", "size_bytes", "retention_ms", "produced_per_s", "groups"
+    "topic",
+    "partition_count",
+    "end_offset_sum",
+    "size_bytes",
+    "retention_ms",
+    "produced_per_s",
+    "group_count",
 ]
 NameFilter = Annotated[str, text("a part of the name")]
 PageNumber = Annotated[int, whole("the page, from 1", least=1)]
@@ -79,7 +85,7 @@ def listed(rows: Iterable[T], name: str, sort: str, text: str = "") -> list[T]:
 async def overview(visit: Visit) -> Overview:
     """Return the totals of the cluster, and what needs attention."""
     seen = await visit.seen()
-    active = [group for group in seen.groups.values() if group.members]
+    active = [group for group in seen.groups.values() if group.member_count]
     topics = [topic for topic in seen.topics.values() if not topic.is_internal]
     return Overview(
         seen.time_ms,
@@ -98,7 +104,7 @@ async def overview(visit: Visit) -> Overview:
 
 def totals(seen: Observation) -> Totals:
     """Return the sums over all topics, and over the groups with members: others finish nothing."""
-    active = [group for group in seen.groups.values() if group.members]
+    active = [group for group in seen.groups.values() if group.member_count]
     topics = [topic for topic in seen.topics.values() if not topic.is_internal]
     times = [group.time_lag_ms for group in active if group.time_lag_ms is not None]
     return Totals(
@@ -130,11 +136,11 @@ async def groups(
         group
         for group in seen.groups.values()
         if group_type in ("", group.group_type)
-        and members in ("", "some" if group.members else "none")
+        and members in ("", "some" if group.member_count else "none")
     ]
     rows = listed(rows, "group_id", sort, filter)
     if sort == "lag":  # of groups that nobody reads for, the lag is no news
-        rows.sort(key=lambda group: not group.members)
+        rows.sort(key=lambda group: not group.member_count)
     shown, page, pages = page_of(rows, page, ROWS_OF_PAGE)
     return Groups(seen.time_ms, len(rows), page, pages, shown)
 

@@ -229,7 +229,7 @@ def notes(
 
 def _idle(groups: Iterable[GroupSummary]) -> list[Note]:
     """Return the sentence about all groups that have a lag and no members."""
-    idle = [group for group in groups if group.lag and not group.members]
+    idle = [group for group in groups if group.lag and not group.member_count]
     if not idle:
         return []
     text = f"{count_of(len(idle), 'group')} behind without members"
@@ -252,14 +252,14 @@ def _pauses(workers: Iterable[SeenWorker]) -> list[Note]:
 
 def _progress_note(group: GroupSummary, histories: Histories) -> Note | None:
     """Return the sentence about the progress of a group with members; None if it is healthy."""
-    if not group.lag or not group.members:
+    if not group.lag or not group.member_count:
         return None
     behind = count_of(group.lag, "record") + " behind"
     if group.time_lag_ms:
         behind += f", the oldest {duration(group.time_lag_ms)} old"
     still_ms = _still_ms(histories.of(group.group_id))
     if still_ms >= STALLED_MS:
-        members = count_of(group.members, "member")
+        members = count_of(group.member_count, "member")
         still = f"{members}, but nothing finished for {duration(still_ms)}; {behind}"
         return Note("stalled", group.group_id, still)
     if group.seconds_to_zero == -1 and group.done_per_s and group.produced_per_s:

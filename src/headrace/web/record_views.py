@@ -352,5 +352,5 @@ async def _groups_of_letters(cluster: Cluster, queue: str, record: ShownRecord) 
         letter.group_id
         for letter in map(_letter, page.records)
         if letter is not None
-        and source == (letter.source, letter.source_partition, letter.source_offset)
+        and source == (letter.source_topic, letter.source_partition, letter.source_offset)
     }

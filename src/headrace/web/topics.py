@@ -81,7 +81,7 @@ async def topic(
         configs,
         sorted(
             [] if seen is None else listed(seen.readers(topic), "group_id", "lag"),
-            key=lambda group: not group.members,
+            key=lambda group: not group.member_count,
         ),
         bool(letters_of) or is_enabled or topic.startswith(queues.DEFAULT_PREFIX),
         visit.site.observer.topics.of(topic),

@@ -59,7 +59,6 @@ class GroupSummary:
     """A group in a list.
 
     :param group_type: classic, consumer, share or streams
-    :param members: their number
     :param produced_per_s: in the partitions whose lag is known, if there are some
     :param seconds_to_zero: until what waits is finished; -1 if the lag does not shrink
     """
@@ -67,7 +66,7 @@ class GroupSummary:
     group_id: str
     group_type: str
     group_state: str
-    members: int
+    member_count: int
     lag: int | None
     time_lag_ms: int | None
     done_per_s: float | None
@@ -79,9 +78,8 @@ class GroupSummary:
 class TopicSummary:
     """A topic in a list.
 
-    :param partitions: their number
-    :param end_offsets: the sum of the end offsets of its partitions
-    :param groups: the number of groups that have read it
+    :param end_offset_sum: of its partitions
+    :param group_count: of the groups that have read it
     :param dead_letters_of: the groups whose dead-letter queue it is
     :param size_bytes: of its first replicas on disk
     :param retention_ms: the age at which records are deleted; -1 for never
@@ -89,11 +87,11 @@ class TopicSummary:
     """
 
     topic: str
-    partitions: int
+    partition_count: int
     is_internal: bool
-    end_offsets: int | None
+    end_offset_sum: int | None
     produced_per_s: float | None
-    groups: int
+    group_count: int
     dead_letters_of: Sequence[str] = ()
     size_bytes: int | None = None
     retention_ms: int | None = None
@@ -104,12 +102,12 @@ class TopicSummary:
 class Totals:
     """The sums over all topics, and over the groups with members.
 
-    :param groups: the number of all groups; ``active`` that of those with members
+    :param active_group_count: of the groups with members
     """
 
-    groups: int
-    active: int
-    topics: int
+    group_count: int
+    active_group_count: int
+    topic_count: int
     time_lag_ms: int | None
     done_per_s: float | None
     produced_per_s: float | None
@@ -122,7 +120,7 @@ class Overview:
     :param time_ms: when the cluster was seen, since the epoch
     :param took_ms: the time that the brokers took to answer
     :param problem: why the cluster was not seen since then
-    :param failed_logins: wrong passwords and tokens since the start of the page
+    :param failed_login_count: wrong passwords and tokens since the start of the page
     :param groups: those with members that are furthest behind
     :param topics: the busiest ones
     :param warnings: what could not be determined, one line each
@@ -131,9 +129,9 @@ class Overview:
     time_ms: int
     took_ms: int
     cluster_id: str | None
-    brokers: int
+    broker_count: int
     problem: str | None
-    failed_logins: int
+    failed_login_count: int
     totals: Totals
     notes: Sequence[Note]
     groups: Sequence[GroupSummary]
@@ -153,7 +151,7 @@ class Groups:
     time_ms: int
     count: int
     page: int
-    pages: int
+    page_count: int
     groups: Sequence[GroupSummary]
 
 
@@ -169,7 +167,7 @@ class Topics:
     time_ms: int
     count: int
     page: int
-    pages: int
+    page_count: int
     topics: Sequence[TopicSummary]
 
 
@@ -234,7 +232,7 @@ class Group:
     notes: Sequence[Note]
     count: int
     page: int
-    pages: int
+    page_count: int
     partitions: Sequence[PartitionOfGroup]
     tells_in_flight: bool | None
     spans_limit: int
@@ -256,7 +254,7 @@ class PartitionOfTopic:
     partition: int
     leader: int
     replicas: Sequence[int]
-    in_sync: Sequence[int]
+    isr: Sequence[int]
     start_offset: int | None
     end_offset: int | None
 
@@ -280,7 +278,7 @@ class Topic:
     is_internal: bool
     count: int
     page: int
-    pages: int
+    page_count: int
     partitions: Sequence[PartitionOfTopic]
     configs: Sequence[Config] | None
     groups: Sequence[GroupSummary]
@@ -311,7 +309,7 @@ class ShownLetter:
     :param exception: the type of what its function has raised
     """
 
-    source: str
+    source_topic: str
     source_partition: int
     source_offset: int
     group_id: str | None
@@ -354,7 +352,6 @@ class Records:
     :param compared: the number of records that were compared with the filters
     :param complete: whether all records up to the end were compared
     :param next: the address of the next page
-    :param partitions: their number
     :param groups: the share groups whose standing is told
     :param warnings: what could not be read, one line each
     """
@@ -363,7 +360,7 @@ class Records:
     compared: int
     complete: bool
     next: str | None
-    partitions: int
+    partition_count: int
     groups: Sequence[str]
     warnings: Sequence[str]
 
@@ -444,12 +441,12 @@ class WorkerOfTasks:
 class Task:
     """A task.
 
-    :param workers: the number of those that are not gone
+    :param worker_count: without those that are gone
     :param lag: of its group
     :param total: the sums over these workers, without records and failures
     """
 
-    workers: int
+    worker_count: int
     lag: int | None
     time_lag_ms: int | None
     total: TaskState
@@ -488,7 +485,7 @@ class Tasks:
     time_ms: int
     count: int
     page: int
-    pages: int
+    page_count: int
     tasks: Sequence[Task]
     running: Sequence[RunningOfTask]
     failures: Sequence[FailureOfTask]

@@ -266,8 +266,8 @@ def _topics(groups: Sequence[GroupLag]) -> Iterator[Row]:
                 "group_type": group.type,
                 "group_state": group.state,
                 "topic": topic,
-                "partitions": lag and lag.partitions,
-                "members": len(ids),
+                "partition_count": lag and lag.partitions,
+                "member_count": len(ids),
                 "lag": lag and lag.records,
                 "time_lag": lag and duration(lag.seconds),
             }

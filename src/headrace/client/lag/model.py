@@ -390,7 +390,7 @@ def summary(group: GroupLag) -> dict[str, Any]:
         "group_id": group.group_id,
         "group_type": group.type,
         "group_state": group.state,
-        "members": len(group.members),
+        "member_count": len(group.members),
         "lag": lag.records,
         "time_lag_ms": None if lag.seconds is None else round(lag.seconds * 1000),
         "done_per_s": lag.done_per_s,
