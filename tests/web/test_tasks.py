@@ -9,7 +9,7 @@ from headrace.client.config import read_config
 from headrace.client.workers import MAX_FAILURES, MAX_RUNNING, SeenWorker, TaskState, WorkerState
 from headrace.web.access import Credentials
 from headrace.web.limits import MAX_FAILURES_OF_PAGE, MAX_RUNNING_OF_PAGE
-from headrace.web.observation import Histories, Observation, notes
+from headrace.web.observation import Observation, notes
 from headrace.web.observer import Observer
 from headrace.web.site import Site
 from headrace.web.views import GroupSummary
@@ -31,7 +31,7 @@ def seen(
 def site_with(*workers: SeenWorker) -> Site:
     read = read_config({"bootstrap.servers": "127.0.0.1:1"})
     observer = Observer(read)
-    lines = notes({}, Histories(), {}, workers)
+    lines = notes({}, {}, workers)
     observer.observation = Observation(
         NOW_MS, 5, "id", 1, {"packers": GROUP}, notes=lines, workers=workers
     )

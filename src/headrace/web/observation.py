@@ -17,12 +17,9 @@ from .limits import HISTORY_POINTS, MAX_COURSES, MAX_HISTORIES
 from .texts import duration, number
 from .views import GroupSummary, Note, Outcomes, Point, TopicSummary
 
-STALLED_MS = 30_000
-"""The time without progress after which a group with a lag is called stalled."""
-
 _LEAST_STEP_MS = 1000
 """The least time between two points of a course."""
-_WORST_FIRST = ("paused", "stalled", "stuck", "letters", "late", "growing", "idle")
+_WORST_FIRST = ("paused", "stuck", "letters", "late", "growing", "idle")
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +181,6 @@ def _rate(growth: int, over_ms: int) -> float | None:
 
 def notes(
     groups: Mapping[str, GroupSummary],
-    histories: Histories,
     letters: Mapping[str, tuple[str, int, int]],
     workers: Iterable[SeenWorker] = (),
     stuck: Iterable[tuple[str, str]] = (),
@@ -193,7 +189,6 @@ def notes(
     """Return a sentence about each thing that needs attention: by severity, then by the activity of
     the group. Groups without members have one together.
 
-    :param histories: of the groups
     :param letters: group id → its dead-letter queue, the records that came to it, and the time in
         ms in which they came
     :param stuck: group id, and a sentence about a partition
@@ -209,7 +204,7 @@ def notes(
         )
         lines.append(Note("late", group_id, text))
     for group in groups.values():
-        note = _progress_note(group, histories)
+        note = _growing_note(group)
         if note is not None:
             lines.append(note)
         queue, count, over_ms = letters.get(group.group_id, ("", 0, 0))
@@ -250,29 +245,13 @@ def _pauses(workers: Iterable[SeenWorker]) -> list[Note]:
     return [Note("paused", group_id, reason) for group_id, reason in reasons.items()]
 
 
-def _progress_note(group: GroupSummary, histories: Histories) -> Note | None:
-    """Return the sentence about the progress of a group with members; None if it is healthy."""
-    if not group.lag or not group.member_count:
+def _growing_note(group: GroupSummary) -> Note | None:
+    """Return the sentence about a group with members that does not keep up; None if it does."""
+    rates = group.done_per_s, group.produced_per_s
+    if not group.lag or not group.member_count or group.seconds_to_zero != -1 or not all(rates):
         return None
-    behind = count_of(group.lag, "record") + " behind"
+    text = f"finishes {number(rates[0])} of {number(rates[1])} records a second; "
+    text += count_of(group.lag, "record") + " behind"
     if group.time_lag_ms:
-        behind += f", the oldest {duration(group.time_lag_ms)} old"
-    still_ms = _still_ms(histories.of(group.group_id))
-    if still_ms >= STALLED_MS:
-        members = count_of(group.member_count, "member")
-        still = f"{members}, but nothing finished for {duration(still_ms)}; {behind}"
-        return Note("stalled", group.group_id, still)
-    if group.seconds_to_zero == -1 and group.done_per_s and group.produced_per_s:
-        rates = f"{number(group.done_per_s)} of {number(group.produced_per_s)}"
-        return Note("growing", group.group_id, f"finishes {rates} records a second; {behind}")
-    return None
-
-
-def _still_ms(history: Sequence[Point]) -> int:
-    """Return the time for which a group with a lag has finished nothing."""
-    since_ms = None
-    for point in reversed(history):
-        if point.done_per_s is None or point.done_per_s > 0 or not point.lag:
-            break
-        since_ms = point.time_ms
-    return 0 if since_ms is None else history[-1].time_ms - since_ms
+        text += f", the oldest {duration(group.time_lag_ms)} old"
+    return Note("growing", group.group_id, text)

@@ -272,9 +272,7 @@ class Observer:
             topics=topics,
             topics_of={group.group_id: tuple(group.topics) for group in lags.groups},
             queues=self._queues,
-            notes=notes(
-                groups, self.groups, letters, seen_workers, sentences, self._in_flight.late
-            ),
+            notes=notes(groups, letters, seen_workers, sentences, self._in_flight.late),
             warnings=warnings,
             workers=seen_workers,
         )

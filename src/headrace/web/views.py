@@ -48,7 +48,7 @@ class Note:
     :param topic: where to look next, such as at dead letters
     """
 
-    kind: Literal["paused", "stalled", "stuck", "letters", "late", "growing", "idle"]
+    kind: Literal["paused", "stuck", "letters", "late", "growing", "idle"]
     group_id: str | None
     text: str
     topic: str | None = None
