@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Collection
 from types import SimpleNamespace
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 from headrace.client.cluster import TopicMetadata
 from headrace.client.errors import RequestRefused
 from headrace.client.share.held import PartitionSpans
+from headrace.client.share.membership import ProblemLog
 from headrace.client.share.node import ShareNode
 from headrace.client.share.range_consumer import RangeConsumer
 from headrace.client.share.types import Acknowledgement, AcknowledgeType
@@ -271,3 +273,14 @@ async def test_a_close_ends_a_request_that_is_not_answered(
     await consumer.close()
     assert ended.is_set()
     assert not consumer._fetches
+
+
+def test_a_problem_and_its_end_are_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    problems = ProblemLog()
+    with caplog.at_level(logging.WARNING, "headrace.client"):  # as in a worker
+        for problem in (None, "no broker answers", "no broker answers", None, None):
+            problems.report("share group g", problem)
+    assert caplog.messages == [
+        "share group g: no broker answers",
+        "share group g: in order again",
+    ]

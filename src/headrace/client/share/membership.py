@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Iterable
-from logging import INFO, WARNING
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -45,11 +44,11 @@ class ProblemLog:
         self.problems: dict[str, str] = {}
 
     def report(self, about: str, problem: object) -> None:
-        """Log a problem that was not logged yet; None is its end."""
+        """Log a problem that was not logged yet; None is its end, for whoever has seen it begin."""
         text = "" if problem is None else str(problem)
         if self.problems.get(about, "") != text:
             self.problems[about] = text
-            _log.log(WARNING if text else INFO, "%s: %s", about, text or "in order again")
+            _log.warning("%s: %s", about, text or "in order again")
 
 
 class Membership:
