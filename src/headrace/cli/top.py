@@ -12,13 +12,15 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from headrace.amounts import count_of
+
 from .client_options import call_options
 from .cluster_run import on_cluster
 from .lag.show import QUERY_OPTIONS, duration, footer, lag_query, repeated
 from .nouns import arg, command, seconds_option
 from .options import positive_number
 from .output import Output, Row, output_option
-from .screen import height, screen
+from .screen import height, screen, width
 from .tables import json_line, one_line
 
 if TYPE_CHECKING:
@@ -105,7 +107,7 @@ class _Top:
 
         async def look() -> None:
             await self._look_into(browser.chosen)
-            show(browser.lines(height()))
+            show(browser.lines(height(), width()))
 
         def press(key: str) -> None:
             if key == "q" and browser.typed is None and task is not None:
@@ -115,12 +117,12 @@ class _Top:
             if browser.chosen != before:
                 looks.add(looking := asyncio.create_task(look()))
                 looking.add_done_callback(looks.discard)
-            show(browser.lines(height()))
+            show(browser.lines(height(), width()))
 
         with screen(press) as show:
             async for seen in snapshots:
                 browser.seen = seen
-                show(browser.lines(height()))
+                show(browser.lines(height(), width()))
 
     async def _take(self) -> Snapshot:
         tasks, warnings = await _tasks(self._workers)
@@ -223,10 +225,11 @@ class Browser:
             if needle in group.group_id.lower() and (group.members or not self._is_active_only)
         ]
 
-    def lines(self, room: int) -> list[str]:
+    def lines(self, room: int, columns: int) -> list[str]:
         """Return the lines that are shown.
 
         :param room: the number of lines of the terminal
+        :param columns: its width; a table that is wider is shown without its least fields
         """
         seen = self.seen
         if seen is None:
@@ -246,6 +249,7 @@ class Browser:
         room = max(1, room - _LINES_AROUND - len(below) + 1)
         at = self._place(len(rows))
         first = max(0, at - room + 1)
+        rows, hidden = self._fitting(rows, columns)
         title, *lines = self._output.table(rows).split("\n") if rows else ["nothing"]
         if lines:
             lines[at] = f"\x1b[7m{_SGR.sub('', lines[at])}\x1b[m"
@@ -255,11 +259,37 @@ class Browser:
             title,
             *lines[first : first + room],
             *map(one_line, below),
-            _KEYS + (f"  ({more:,} more)" if more > 0 else ""),
+            _KEYS
+            + (f"  ({more:,} more)" if more > 0 else "")
+            + (f"  (a wider terminal has {count_of(hidden, 'more field')})" if hidden else ""),
         ]
         return shown[:total]
 
+    def _fitting(self, rows: list[Row], columns: int) -> tuple[list[Row], int]:
+        """Return rows that fit into the width, and how many fields they have lost."""
+        if not rows:
+            return rows, 0
+        lines = [_SGR.sub("", line) for line in self._output.table(rows).split("\n")]
+        starts = [title.start() for title in re.finditer(r"\S+", lines[0])]
+        ends = [*starts[1:], max(map(len, lines)) + 1]
+        widths = {name: end - start for name, start, end in zip(rows[0], starts, ends, strict=True)}
+        hidden: set[str] = set()
+        left = sum(widths.values()) - 1
+        for field in filter(widths.__contains__, _LEAST_FIELDS):
+            if left <= columns:
+                break
+            hidden.add(field)
+            left -= widths[field]
+        shown: list[Row] = [{name: row[name] for name in row if name not in hidden} for row in rows]
+        return shown, len(hidden)
 
+
+_LEAST_FIELDS = (
+    *("group_type", "member_count", "letters_per_s", "worker_count", "stuck", "held"),
+    *("group_state", "produced_per_s", "failed_per_s", "occupancy", "zero_in", "slots", "running"),
+    *("end_offset", "host"),
+)
+"""The first one is the first that a narrow screen does without."""
 _PARTITION_FIELDS = (
     *("topic", "partition", "lag", "time_lag_ms", "held", "delivery_count", "end_offset"),
     *("client_id", "host"),
