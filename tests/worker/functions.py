@@ -76,6 +76,14 @@ def fail(kind: str) -> object:
         return b"x" * 50_000_000
     if kind == "reject":
         raise headrace.Reject("no such item")
+    if kind == "odd reject":
+
+        class Refused(headrace.Reject):
+            pass
+
+        raise Refused("x" * 50_000_000)
+    if kind == "return reject":
+        return headrace.Reject("x" * 50_000_000)
     if kind == "retry":
         return headrace.Retry(after=30)
     return (part for part in "does not pickle")

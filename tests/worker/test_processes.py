@@ -111,9 +111,18 @@ async def test_a_local_exception_keeps_its_name() -> None:
 async def test_decisions_come_back_raised_or_returned() -> None:
     async with running(functions.fail) as backend:
         retry = await backend.run((("retry",), {}))
-        reject = await backend.run((("reject",), {}))
+        with pytest.raises(Reject, match=r"^no such item$"):
+            await backend.run((("reject",), {}))
     assert isinstance(retry, Retry) and retry.after_s == 30
-    assert isinstance(reject, Reject) and reject.reason == "no such item"
+
+
+@story
+async def test_a_rejection_that_does_not_pickle_or_is_huge_is_no_success() -> None:
+    async with running(functions.fail) as backend:
+        with pytest.raises(Reject, match=r"^x{10000}$"):
+            await backend.run((("odd reject",), {}))
+        reject = await backend.run((("return reject",), {}))
+    assert isinstance(reject, Reject) and reject.reason == "x" * 10_000
 
 
 @story

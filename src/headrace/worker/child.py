@@ -91,6 +91,19 @@ class Failure(NamedTuple):
         return error
 
 
+class Decision(NamedTuple):
+    """A :class:`Reject` or :class:`Retry`, as it travels: not every subclass can be pickled."""
+
+    decision: Reject | Retry
+    is_raised: bool
+
+    @classmethod
+    def of(cls, decision: Reject | Retry, *, is_raised: bool) -> Decision:
+        if isinstance(decision, Reject):
+            return cls(Reject(str(getattr(decision, "reason", ""))[:_MAX_TEXT_CHARS]), is_raised)
+        return cls(Retry(after=getattr(decision, "after_s", None)), is_raised)
+
+
 class RemoteTraceback(Exception):
     """The traceback of an exception in another process, as text."""
 
@@ -149,11 +162,13 @@ def _call(function: Callable[..., Any], message: bytes) -> bytes:
         args, kwargs = pickle.loads(message)
         result = function(*args, **kwargs)
     except (Reject, Retry) as decision:
-        result = decision
+        return pickle.dumps(Decision.of(decision, is_raised=True))
     except BaseException as error:  # also SystemExit: it ends the function, not the process
         return pickle.dumps(Failure.of(error))
     if result is None:
         return _NONE
+    if isinstance(result, Reject | Retry):
+        return pickle.dumps(Decision.of(result, is_raised=False))
     try:
         pickled = pickle.dumps(result)
     except Exception:

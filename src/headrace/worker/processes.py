@@ -25,7 +25,7 @@ from headrace.log_lines import get_logger
 
 from . import child
 from .backends import Backend
-from .child import LENGTH, Failure, Start
+from .child import LENGTH, Decision, Failure, Start
 from .outcomes import ProcessDied, growing
 from .payload import Arguments
 
@@ -210,6 +210,10 @@ class _Process(asyncio.Protocol):
         result = pickle.loads(message)
         if isinstance(result, Failure):
             raise result.exception()
+        if isinstance(result, Decision):
+            if result.is_raised:
+                raise result.decision
+            return result.decision
         return result
 
     def kill(self) -> None:
