@@ -10,7 +10,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
@@ -29,7 +28,6 @@ from headrace.spark.history.group_records import (
     events,
 )
 from headrace.spark.ordered.progress import check_group
-from headrace.spark.reader.columns import Records
 from headrace.spark.share.options import ensure_group_settings
 from tests.clients.confluent import PATIENCE_S, consumer, create_topic, produce
 from tests.clients.test_exporter import Running
@@ -257,12 +255,17 @@ def history(bootstrap_servers: str) -> list[dict[str, Any]]:
         for number in partitions:
             reader.assign([TopicPartition(CONSUMER_OFFSETS, number, 0)])
             messages = list(iter(partial(_next, reader), None))
-            numbers = np.arange(len(messages), dtype=np.int64)
-            keys = pa.array([one.key() for one in messages], pa.binary())
-            values = pa.array([one.value() for one in messages], pa.binary())
-            found += events(
-                Records(numbers, numbers, numbers, keys, values), CONSUMER_OFFSETS, number
-            ).to_pylist()
+            columns = {
+                "topic": [CONSUMER_OFFSETS] * len(messages),
+                "partition": [number] * len(messages),
+                "offset": range(len(messages)),
+                "timestamp": range(len(messages)),
+                "key": [message.key() for message in messages],
+                "value": [message.value() for message in messages],
+            }
+            if messages:
+                for batch in events(pa.RecordBatch.from_pydict(columns)):
+                    found += batch.to_pylist()
     assert UNREADABLE not in {row["event"] for row in found}
     return found
 
