@@ -117,7 +117,10 @@ class RecordOutput:
         :raises BrokenPipeError: the reader of the output has ended
         """
         poll = select.poll()
-        poll.register(sys.stdout.fileno(), 0)  # POLLERR is always told
+        try:
+            poll.register(sys.stdout.fileno(), 0)  # POLLERR is always told
+        except OSError:  # in a program that has put something else in its place
+            return
         if any(event & select.POLLERR for _, event in poll.poll(0)):
             raise BrokenPipeError
 
