@@ -30,6 +30,7 @@ TOPICS = {
     "create_topics": {"topics.name"},
     "delete_topics": {"responses.name"},
     "delete_records": {"topics.name"},
+    "describe_log_dirs": {"results.topics.name"},
     "create_partitions": {"results.name"},
     "offset_delete": {"topics.name"},
     "describe_transactions": {"transaction_states.topics.topic"},

@@ -250,7 +250,7 @@ def test_names_in_hits_and_pictures_are_printable(
         "first_offset": 1,
         "last_offset": 2,
         "state": "locked",
-        "holder": "a\u202eb",
+        "client_id": "a\u202eb",
         "held_ms": 1,
     }
     told = browser.execute_script("return told(arguments[0])", span)

@@ -421,7 +421,7 @@ def test_top_shows_what_workers_do(
 
     wait_until(lambda: group().get("running") == 2, PATIENCE_S, "the running records", 0.1)
     shown = group()
-    assert (shown["workers"], shown["slots"], shown["breaker"]) == (1, 10, "closed")
+    assert (shown["worker_count"], shown["slots"], shown["breaker"]) == (1, 10, "closed")
     status, out, _ = run("top", "--bootstrap-server", bootstrap_servers, "--iterations", "1")
     assert status == 0
     assert out.split(b"\n")[0].split()[-4:] == [b"SLOTS", b"OCCUPANCY", b"FAILED-PER-S", b"BREAKER"]
