@@ -195,7 +195,7 @@ def _wait_until_seen(broker: Broker, groups: int) -> None:
 
         def seen() -> bool:
             answer = browser.get("/api/overview").json()
-            return "totals" in answer and bool(answer["totals"]["groups"] == groups)
+            return "totals" in answer and bool(answer["totals"]["group_count"] == groups)
 
         wait_until(seen, 120, "the page to see all groups", 0.5)
 

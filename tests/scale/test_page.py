@@ -29,7 +29,7 @@ FIRST_VIEW_S, INTERACTION_S = 0.5, 0.2
 PATHS = (
     "/groups?page=7",
     "/groups?filter=g99",
-    "/groups?sort=time",
+    "/groups?sort=time_lag_ms",
     "/topics?page=2",
     "/group?group_id=g500",
     "/group?group_id=sharers",
@@ -111,8 +111,8 @@ def test_times_of_views(tmp_path: Path) -> None:
             wait_until(
                 lambda: (
                     "totals" in (seen := api.get("/api/overview").json())
-                    and seen["totals"]["groups"] == GROUPS + 1
-                    and seen["totals"]["topics"] == ALL_PARTITIONS // PARTITIONS
+                    and seen["totals"]["group_count"] == GROUPS + 1
+                    and seen["totals"]["topic_count"] == ALL_PARTITIONS // PARTITIONS
                 ),
                 120,
                 "the page to see everything",
