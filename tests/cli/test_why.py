@@ -9,34 +9,20 @@ from headrace.cli.why import Evidence, reasons, summary
 from headrace.client.groups import GroupMember
 from headrace.client.lag.model import PartitionLag, group_lag
 from headrace.client.share_state import SharePartitionState, Span, State
-from headrace.client.workers import Failure, RunningRecord, SeenWorker, TaskState, WorkerState
+from headrace.client.workers import RunningRecord, SeenWorker, WorkerState
+from tests.worker import test_states
 
 NOW_MS = 1_700_000_000_000
 MEMBER = GroupMember("m", "worker-1", "/127.0.0.1")
-TASK = TaskState(
-    task="pack",
+TASK = replace(
+    test_states.TASK,
     group_id="g",
     topics=("t",),
-    dead_letter_queue=None,
-    run_in="loop",
     slots=8,
-    running=0,
     occupancy=0.1,
-    done=5,
-    failed=0,
-    retried=0,
-    dead_letters=0,
-    rejected=0,
-    late=0,
-    expired=0,
-    waiting=0,
-    done_per_s=1.0,
     failed_per_s=0.0,
-    retried_per_s=0.0,
-    breaker="closed",
-    breaker_reason="",
     records=(),
-    failures=(Failure(NOW_MS - 1, "t", 0, 6, 2, "ValueError: no", "next try in 2.0 s"),),
+    failures=(replace(test_states.TASK.failures[0], time_ms=NOW_MS - 1, topic="t"),),
 )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from headrace.protocol.partitions import TopicIdPartition
@@ -18,11 +18,7 @@ def intersection(
     right: Mapping[TopicIdPartition, Sequence[Span]],
 ) -> PartitionSpans:
     """Return the offsets in both."""
-    return {
-        partition: spans
-        for partition in left
-        if (spans := intersect(left[partition], right.get(partition, ())))
-    }
+    return _by_partition(intersect, left, right)
 
 
 def difference(
@@ -30,10 +26,18 @@ def difference(
     right: Mapping[TopicIdPartition, Sequence[Span]],
 ) -> PartitionSpans:
     """Return the offsets of ``left`` that are not in ``right``."""
+    return _by_partition(subtract, left, right)
+
+
+def _by_partition(
+    combine: Callable[[Sequence[Span], Sequence[Span]], list[Span]],
+    left: Mapping[TopicIdPartition, Sequence[Span]],
+    right: Mapping[TopicIdPartition, Sequence[Span]],
+) -> PartitionSpans:
     return {
         partition: spans
         for partition in left
-        if (spans := subtract(left[partition], right.get(partition, ())))
+        if (spans := combine(left[partition], right.get(partition, ())))
     }
 
 
