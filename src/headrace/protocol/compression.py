@@ -233,11 +233,11 @@ def _zstd_pieces(data: memoryview) -> Iterator[Bytes]:
         stream = _zstd().ZstdDecompressor(options=options)
         frames = _count_frame(frames)
         while not stream.eof:
-            given = data[position : position + _INPUT_BYTES] if stream.needs_input else b""
-            if stream.needs_input and not given:
+            chunk = data[position : position + _INPUT_BYTES] if stream.needs_input else b""
+            if stream.needs_input and not chunk:
                 raise BadCompression("the zstd frame is incomplete")
-            position += len(given)
-            piece = stream.decompress(given, PIECE_BYTES)
+            position += len(chunk)
+            piece = stream.decompress(chunk, PIECE_BYTES)
             if piece:
                 yield piece
         position -= len(stream.unused_data)
