@@ -26,7 +26,7 @@ from headrace.log.cleaner import CleaningStopped, Pace, Round
 from headrace.log.partition_log import PartitionLog
 from headrace.outcome import Outcome
 from headrace.protocol.record_batch import CorruptBatch, build, headers, records
-from headrace.time_slices import run_now
+from headrace.protocol.time_slices import run_now
 from tests.support import HANG_S, story, story_in
 
 CONFIG = {"log.cleaner.backoff.ms": "10", "offsets.topic.num.partitions": "1"}

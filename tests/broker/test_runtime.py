@@ -14,12 +14,12 @@ import pytest
 
 from headrace.broker.broker import Broker
 from headrace.broker.config.broker_config import Config
+from headrace.coordinators.hashing import internal_partition
 from headrace.coordinators.runtime import Command, Deferred
 from headrace.errors import ErrorCode, StorageError
 from headrace.groups.records import OffsetCommit
 from headrace.handlers import handler
 from headrace.handlers.context import RequestContext
-from headrace.hashing import internal_partition
 from headrace.log import segment
 from headrace.outcome import Outcome
 from headrace.protocol import record_batch

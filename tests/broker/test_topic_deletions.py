@@ -12,21 +12,21 @@ from pathlib import Path
 
 import pytest
 
-from headrace import time_slices
 from headrace.broker.broker import Broker
 from headrace.broker.catalog import Topic
 from headrace.broker.config.broker_config import Config
 from headrace.broker.limits import SLICED_ABOVE
 from headrace.broker.metrics.scrape import MetricsScrape
 from headrace.broker.metrics.text import MetricsPage
+from headrace.coordinators.hashing import internal_partition
 from headrace.errors import ErrorCode, Refusal, StorageError
 from headrace.groups.classic.member import MemberIdentity
 from headrace.groups.offsets.committed import commit_record
-from headrace.hashing import internal_partition
 from headrace.internal_topics import TRANSACTION_STATE
 from headrace.log.partition_log import PartitionLog
 from headrace.log.removal import Removals
 from headrace.outcome import Outcome
+from headrace.protocol import time_slices
 from headrace.protocol.record_batch import TRANSACTIONAL_BIT, build
 from headrace.transactions.producer import NO_PRODUCER, Producer
 from headrace.transactions.records import State

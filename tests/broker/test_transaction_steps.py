@@ -14,10 +14,10 @@ import pytest
 from headrace.broker.broker import Broker
 from headrace.broker.config.broker_config import Config
 from headrace.coordinators import transactions as transactions_module
+from headrace.coordinators.hashing import internal_partition
 from headrace.errors import ErrorCode, Refusal, StorageError
 from headrace.handlers import api_00_produce, api_28_txn_offset_commit
 from headrace.handlers.context import RequestContext
-from headrace.hashing import internal_partition
 from headrace.internal_topics import TRANSACTION_STATE
 from headrace.log.partition_log import PartitionLog
 from headrace.protocol.produce import PartitionProduceData, ProduceRequest, TopicProduceData

@@ -17,8 +17,7 @@ from pathlib import Path
 import pytest
 
 import headrace
-from headrace import control_socket
-from headrace.backup import commands, copy, manifest
+from headrace.backup import commands, control_socket, copy, manifest
 from headrace.backup.directory import Directory
 from headrace.backup.errors import BackupError
 from headrace.log.directory_format import FORMAT_VERSION

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from confluent_kafka import TopicPartition
 
-from headrace.hashing import internal_partition
+from headrace.coordinators.hashing import internal_partition
 from headrace.share.records import SharePartitionKey
 from tests.clients.confluent import (
     PATIENCE_S,

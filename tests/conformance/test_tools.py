@@ -14,7 +14,7 @@ from uuid import UUID
 
 import pytest
 
-from headrace.hashing import internal_partition
+from headrace.coordinators.hashing import internal_partition
 from tests.conformance.classic import ClassicGroup, subscription
 from tests.conformance.members import Member
 from tests.conformance.world import EARLIEST, LATEST, OK, Group, Topic, World

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from headrace.clock import Clock
 from headrace.coordinators import runtime
+from headrace.coordinators.clock import Clock
 from headrace.coordinators.loader import load
 from headrace.coordinators.runtime import Command, CoordinatorRuntime
 from headrace.errors import StorageError

@@ -13,7 +13,7 @@ from headrace.log.partition_log import PartitionLog
 from headrace.protocol.checksum import crc32c_steps
 from headrace.protocol.limits import PIECE_OF_BATCH_BYTES
 from headrace.protocol.record_batch import CRC_START, Marker, header_at
-from headrace.time_slices import run_now
+from headrace.protocol.time_slices import run_now
 from tests.log.disk import NOW, Disk, batch, put, values
 
 VALUE = os.urandom(3 * PIECE_OF_BATCH_BYTES)

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from itertools import count
 from uuid import UUID, uuid5
 
-from headrace.clock import Clock
 from headrace.coordinators import startup
+from headrace.coordinators.clock import Clock
 from headrace.coordinators.coordinators import Coordinators
 from headrace.coordinators.environment import Environment
 from headrace.coordinators.loader import load

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import MappingProxyType, SimpleNamespace
 from uuid import UUID
 
-from headrace.clock import Clock
+from headrace.coordinators.clock import Clock
 from headrace.coordinators.coordinators import Coordinators
 from headrace.coordinators.environment import Environment
 from headrace.coordinators.share_partitions import LoadedPartition

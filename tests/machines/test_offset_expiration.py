@@ -7,12 +7,12 @@ import struct
 
 import pytest
 
+from headrace.coordinators.hashing import internal_partition
 from headrace.deadlines import RETRY_MS
 from headrace.errors import ErrorCode
 from headrace.groups.offsets.committed import commit_record
 from headrace.groups.offsets.expiration import MAX_TOMBSTONES, PORTION
 from headrace.groups.offsets.service import NO_MEMBER
-from headrace.hashing import internal_partition
 from headrace.outcome import Position
 from headrace.protocol.consumer_protocol import Subscription, write_subscription
 from tests.machines.group_desk import Desk, durable

@@ -23,7 +23,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from headrace.clock import Clock
+from headrace.coordinators.clock import Clock
 from headrace.coordinators.loader import load
 from headrace.coordinators.runtime import CoordinatorRuntime
 from headrace.errors import ErrorCode, Refusal

@@ -25,9 +25,9 @@ from headrace.protocol.frames import BadFrame, NullInRequest, request_header
 from headrace.protocol.messages import Codec, codec, frame_of
 from headrace.protocol.refusals import refuse_all
 from headrace.protocol.skimmer import skimmer
+from headrace.protocol.time_slices import run_now
 from headrace.protocol.versions import adapt, adapt_sliced
 from headrace.protocol.writer import nested_type
-from headrace.time_slices import run_now
 from tests.protocol.kio_bytes import written
 
 EVERY_VERSION = [

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from unittest import mock
 
-from headrace import time_slices
 from headrace.broker import batch_opener, request_charge, timestamp_searches
 from headrace.coordinators import runtime
+from headrace.protocol import time_slices
 
 from .disk import Disk, Power
 from .ending import drain

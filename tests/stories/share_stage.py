@@ -21,7 +21,7 @@ from uuid import UUID
 
 from headrace.broker.broker import Broker
 from headrace.broker.config.broker_config import Config
-from headrace.clock import wall_clock_ms
+from headrace.coordinators.clock import wall_clock_ms
 from headrace.errors import ErrorCode
 from headrace.log.partition_log import PartitionLog
 from headrace.protocol import record_batch

@@ -8,8 +8,8 @@ import asyncio
 
 import pytest
 
-from headrace import time_slices
 from headrace.errors import ErrorCode, StorageError
+from headrace.protocol import time_slices
 from headrace.protocol.file_range import FileRange
 from headrace.share.acknowledgement import ACCEPT, REJECT, RELEASE, RENEW
 from headrace.share.share_partition import SharePartition

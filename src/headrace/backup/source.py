@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from headrace import control_socket
+from headrace.backup import control_socket
 from headrace.broker import catalog_file
 from headrace.broker.catalog import CATALOG_FILE
 from headrace.log import directory_format, directory_lock

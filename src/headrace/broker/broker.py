@@ -17,8 +17,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headrace.clock import Clock, steady_clock, wall_clock_ms
 from headrace.coordinators import startup
+from headrace.coordinators.clock import Clock, steady_clock, wall_clock_ms
 from headrace.coordinators.coordinators import Coordinators
 from headrace.coordinators.environment import Environment
 from headrace.coordinators.runtime import CoordinatorRuntime
@@ -27,7 +27,7 @@ from headrace.log import directory_format, known_partitions
 from headrace.log.data_directory import DataDirectory
 from headrace.log.log_directory import LogDirectory
 from headrace.log_lines import LimitedLog, get_logger
-from headrace.time_slices import TimeSlices, run_now
+from headrace.protocol.time_slices import TimeSlices, run_now
 
 from .access_control import access_control
 from .batch_opener import BatchOpener
@@ -79,8 +79,8 @@ class Broker:
     :param data_dir: the directory for all state; None for a temporary one, deleted with the broker
     :param clock_ms: the wall time in epoch milliseconds; None for the system's. Waits of requests
         are timed by the event loop
-    :param steady_ms: the steady time in milliseconds, see :class:`~headrace.clock.Clock`; None for
-        ``clock_ms``, or the system's
+    :param steady_ms: the steady time in milliseconds, see
+        :class:`~headrace.coordinators.clock.Clock`; None for ``clock_ms``, or the system's
     :param users: users of SCRAM to add, unless they exist
     """
 

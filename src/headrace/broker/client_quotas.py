@@ -12,7 +12,7 @@ import socket
 from collections.abc import Callable, Iterable, Mapping
 from ipaddress import ip_address
 
-from headrace.clock import Clock
+from headrace.coordinators.clock import Clock
 from headrace.log_lines import get_logger
 from headrace.security.quota_entities import CONNECTION, Entity, entity_of, host_of
 from headrace.security.quotas import ClientQuotas

@@ -10,7 +10,7 @@ import sqlite3
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from headrace.control_socket import SNAPSHOT, SOCKET_FILE, listen
+from headrace.backup.control_socket import SNAPSHOT, SOCKET_FILE, listen
 from headrace.log_lines import get_logger
 
 from .broker import Broker

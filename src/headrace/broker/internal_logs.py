@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
-from headrace.clock import Clock
+from headrace.coordinators.clock import Clock
 from headrace.errors import Refusal, StorageError
 from headrace.log.partition_log import PartitionLog
 from headrace.log.replay import FoundBatch, checked_batches

@@ -219,7 +219,7 @@ SLICED_REQUEST_BYTES = 32 * 1024
 
 SLICED_ABOVE = 100
 """A request about more resources than this is served in slices, see
-:mod:`headrace.time_slices`.
+:mod:`headrace.protocol.time_slices`.
 """
 
 MAX_METADATA_VERSIONS = 3

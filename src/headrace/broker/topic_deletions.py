@@ -14,7 +14,7 @@ from collections.abc import Generator, Sequence
 from headrace.coordinators.coordinators import Coordinators
 from headrace.errors import StorageError
 from headrace.log_lines import get_logger
-from headrace.time_slices import TimeSlices
+from headrace.protocol.time_slices import TimeSlices
 
 from .catalog import Catalog, Topic
 from .limits import MAX_TOPICS_PER_TRANSACTION

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Generator, Hashable, Iterator, 
 from typing import TypeVar
 from uuid import UUID
 
-from headrace.clock import Clock
+from headrace.coordinators.clock import Clock
 from headrace.errors import ErrorCode, Refusal
 from headrace.log.log_directory import LogDirectory
 from headrace.log.partition_log import Appended, PartitionLog

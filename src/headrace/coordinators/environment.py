@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeVar
 from uuid import UUID
 
-from headrace.clock import Clock
+from headrace.coordinators.clock import Clock
 
 from .logs import InternalLogs, TopicLogs
 from .runtime import WriteMeter

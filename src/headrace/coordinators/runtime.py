@@ -22,9 +22,9 @@ from itertools import count
 from time import perf_counter
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
-from headrace.clock import Clock
+from headrace.coordinators.clock import Clock
+from headrace.coordinators.hashing import internal_partition
 from headrace.errors import StorageError
-from headrace.hashing import internal_partition
 from headrace.log_lines import LimitedLog, get_logger
 from headrace.outcome import Completion, Coordinator, Outcome, Position, make
 from headrace.protocol import record_batch

@@ -18,9 +18,9 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
+from headrace.coordinators.iso_durations import duration_ms
 from headrace.deadlines import RETRY_MS
 from headrace.errors import ErrorCode, Refusal, StorageError
-from headrace.iso_durations import duration_ms
 from headrace.log_lines import LimitedLog, get_logger
 from headrace.outcome import Outcome
 from headrace.protocol.record_batch import OPEN_ON_LOOP

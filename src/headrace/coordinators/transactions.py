@@ -13,9 +13,9 @@ from collections.abc import Awaitable, Callable, Collection, Generator, Iterable
 from functools import partial
 from typing import TYPE_CHECKING
 
+from headrace.coordinators.hashing import internal_partition
 from headrace.deadlines import RETRY_MS
 from headrace.errors import ErrorCode, Refusal, StorageError
-from headrace.hashing import internal_partition
 from headrace.log.partition_log import PartitionLog
 from headrace.log_lines import LimitedLog, get_logger
 from headrace.protocol.partitions import TopicPartition

@@ -64,8 +64,8 @@ from headrace.protocol.record_batch import (
     BatchHeader,
     Opening,
 )
+from headrace.protocol.time_slices import SLICE_MS
 from headrace.security.acls import ResourceType
-from headrace.time_slices import SLICE_MS
 from headrace.transactions.producer import NO_PRODUCER_ID, NotYetDurable, Producer
 
 from .context import CloseConnection, RequestContext

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from headrace.broker.broker import Broker
 from headrace.broker.limits import MAX_SHARED_DESCRIPTIONS, SLICED_ABOVE
 from headrace.protocol.large_responses import LazyArray, SharedArray, Sliced
-from headrace.time_slices import run_now
+from headrace.protocol.time_slices import run_now
 
 R = TypeVar("R")
 T = TypeVar("T")

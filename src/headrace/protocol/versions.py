@@ -18,7 +18,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from headrace.errors import ErrorCode
-from headrace.time_slices import run_now
+from headrace.protocol.time_slices import run_now
 
 from . import offset_commit
 from .authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from headrace.iso_durations import duration_ms
+from headrace.coordinators.iso_durations import duration_ms
 
 Value = bool | int | float | str | tuple[str, ...]
 """A parsed value: a tuple for LIST, a str for STRING, CLASS and PASSWORD."""
