@@ -1,6 +1,6 @@
 """``python -m tests.kafka_tests [CLASS[#METHOD] ...]``: run Kafka's own tests against headrace.
 
-Without names, all classes of ``classes.toml`` run, and the table of docs/conformance.md is
+Without names, all classes of ``classes.toml`` run, and the results in docs/conformance.md are
 renewed. With ``--outcomes``, a run that was stopped goes on where it was, and named classes and
 methods run again. A test that fails and is not listed as not applicable makes the exit status 1.
 """
@@ -11,6 +11,7 @@ import argparse
 import json
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from .runs import FAILED, NOT_APPLICABLE, PASSED, ClassResult, Outcome, outcomes
 
 PAGE = ROOT / "docs" / "conformance.md"
 BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
+LINK = "[difference](differences.md)"
 SIGNS = {PASSED: ".", FAILED: "F", NOT_APPLICABLE: "n"}
 
 
@@ -69,29 +71,33 @@ def full(name: str, known: Iterable[str]) -> str:
 
 
 def render(results: Sequence[ClassResult]) -> str:
-    """Return the table of a run, in Markdown."""
-    lines = ["| class | run | passed | not applicable | failed |", "|---|--:|--:|--:|--:|"]
-    for one in results:
-        if not one.outcomes:
-            lines.append(f"| `{short(one.name)}` | not run | | | |")
-            continue
-        failed = len(one.failures)
-        run_count = one.passed + one.not_applicable + failed
-        counts = f"{run_count} | {one.passed} | {one.not_applicable} | {failed}"
-        lines.append(f"| `{short(one.name)}` | {counts} |")
+    """Return the results of a run in Markdown: in full only for classes that did not all pass."""
     total = totals(results)
-    lines.append(
-        f"| together | {total['run']} | {total['passed']} | {total['not_applicable']} "
-        f"| {total['failed']} |"
+    counts = f"{total['passed']} passed, {total['not_applicable']} not applicable"
+    in_full = [
+        result
+        for result in results
+        if result.not_applicable or result.failures or not result.outcomes
+    ]
+    passing = (
+        f"`{short(result.name)}` {result.passed}" for result in results if result not in in_full
     )
-    lines += ["", "| not applicable | why |", "|---|---|"]
-    for one in results:
-        lines += [
-            f"| `{short(one.name)}.{method}` | {reason} |"
-            for method, reason in sorted(one.listed.items())
-        ]
+    lines = [
+        f"{total['run']} tests: {counts}, {total['failed']} failed. All pass in "
+        f"{', '.join(passing)}.",
+        "",
+        "| class | passed | not applicable | failed |",
+        "|---|--:|--:|--:|",
+    ]
+    for result in in_full:
+        counts = f"{result.passed} | {result.not_applicable} | {len(result.failures)}"
+        lines.append(f"| `{short(result.name)}` | {counts if result.outcomes else 'not run | |'} |")
+    reasons = Counter(reason for result in results for reason in result.listed.values())
+    lines += ["", "| not applicable, because a test | methods |", "|---|--:|"]
+    for reason, count in reasons.most_common():
+        lines.append(f"| {reason.replace('docs/differences.md', LINK)} | {count} |")
     failures = sorted(
-        {f"`{short(one.name)}.{bad.method}`" for one in results for bad in one.failures}
+        {f"`{short(result.name)}.{bad.method}`" for result in results for bad in result.failures}
     )
     if failures:
         lines += ["", "Failed: " + ", ".join(failures)]
