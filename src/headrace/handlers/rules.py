@@ -29,12 +29,10 @@ class Whole(NamedTuple):
 
     :ivar alternatives: one of them is enough
     :ivar names: returns the names of the resources in a request: all must be allowed
-    :ivar of: the resources, for the documentation
     """
 
     alternatives: tuple[Need, ...]
     names: Callable[[Any], Iterable[str | None]]
-    of: str
 
     @property
     def all_needs(self) -> tuple[Need, ...]:
@@ -96,7 +94,7 @@ TRANSACTIONAL_ID = ResourceType.TRANSACTIONAL_ID
 def on_cluster(*operations: Operation) -> Whole:
     """Require one of these operations on the cluster."""
     needs = tuple((operation, CLUSTER) for operation in operations)
-    return Whole(needs, lambda request: (CLUSTER_NAME,), "the cluster")
+    return Whole(needs, lambda request: (CLUSTER_NAME,))
 
 
 def on(operation: Operation, resource_type: ResourceType, field: str) -> Whole:
@@ -106,7 +104,7 @@ def on(operation: Operation, resource_type: ResourceType, field: str) -> Whole:
         value = getattr(request, field)
         return (value,) if isinstance(value, str) else value or ()
 
-    return Whole(((operation, resource_type),), names, f"`{field}`")
+    return Whole(((operation, resource_type),), names)
 
 
 def each(
