@@ -3,7 +3,7 @@
 ``max_records`` and ``max_bytes`` hold for all partitions of a request together; the bytes are
 divided evenly among the partitions with records to acquire. The share-partition from which its
 group acquired least recently comes first, so none with records waits longer than a round. Source:
-KIP-932; ``docs/behaviour/share-groups.md`` §2.4.
+KIP-932; ``docs/behaviour/share-groups.md``, "Acquiring".
 """
 
 from __future__ import annotations
