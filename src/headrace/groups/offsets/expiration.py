@@ -1,4 +1,4 @@
-"""The expiration of committed offsets (KIP-211, KIP-496; docs/behaviour/offsets.md).
+"""The expiration of committed offsets (KIP-211, KIP-496; docs/behaviour/groups.md).
 
 Every ``offsets.retention.check.interval.ms`` a round over all groups begins. It is divided into
 portions, so that it does not block the event loop; a group with many topics takes several. The

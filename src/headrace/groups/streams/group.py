@@ -1,5 +1,5 @@
 """A streams group: members, topology, epochs and assignments (KIP-1071,
-docs/behaviour/streams-groups.md).
+docs/behaviour/groups.md).
 
 Members are threads of Kafka Streams applications. They send one request, the heartbeat. The first
 member brings the topology; from it the coordinator derives the tasks and the internal topics. The
