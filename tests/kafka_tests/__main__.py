@@ -71,37 +71,33 @@ def full(name: str, known: Iterable[str]) -> str:
 
 
 def render(results: Sequence[ClassResult]) -> str:
-    """Return the results of a run in Markdown: in full only for classes that did not all pass."""
+    """Return the results of a run in Markdown: passed and all tests of each class, and reasons."""
     total = totals(results)
-    counts = f"{total['passed']} passed, {total['not_applicable']} not applicable"
-    in_full = [
-        result
-        for result in results
-        if result.not_applicable or result.failures or not result.outcomes
-    ]
-    passing = (
-        f"`{short(result.name)}` {result.passed}" for result in results if result not in in_full
-    )
-    lines = [
-        f"{total['run']} tests: {counts}, {total['failed']} failed. All pass in "
-        f"{', '.join(passing)}.",
-        "",
-        "| class | passed | not applicable | failed |",
-        "|---|--:|--:|--:|",
-    ]
-    for result in in_full:
-        counts = f"{result.passed} | {result.not_applicable} | {len(result.failures)}"
-        lines.append(f"| `{short(result.name)}` | {counts if result.outcomes else 'not run | |'} |")
+    ran = [result for result in results if result.outcomes]
+    whole = [result for result in ran if not result.not_applicable and not result.failures]
+    in_part = [result for result in ran if result not in whole]
     reasons = Counter(reason for result in results for reason in result.listed.values())
-    lines += ["", "| not applicable, because a test | methods |", "|---|--:|"]
-    for reason, count in reasons.most_common():
-        lines.append(f"| {reason.replace('docs/differences.md', LINK)} | {count} |")
-    failures = sorted(
-        {f"`{short(result.name)}.{bad.method}`" for result in results for bad in result.failures}
+    rows = (
+        f"| {reason.replace('docs/differences.md', LINK)} | {count} |"
+        for reason, count in reasons.most_common()
     )
-    if failures:
-        lines += ["", "Failed: " + ", ".join(failures)]
-    return "\n".join(lines)
+    failures = sorted({f"`{short(r.name)}.{bad.method}`" for r in results for bad in r.failures})
+    parts = (
+        f"{total['run']} tests: {total['passed']} passed, {total['failed']} failed, "
+        f"{total['not_applicable']} not applicable.",
+        listing("All passed", (f"`{short(r.name)}` {r.passed}" for r in whole)),
+        listing("Passed, of all", (f"`{short(r.name)}` {r.passed}/{r.run}" for r in in_part)),
+        listing("Not run", (f"`{short(r.name)}`" for r in results if not r.outcomes)),
+        "\n".join(("| not applicable, because a test | methods |", "|---|--:|", *rows)),
+        listing("Failed", failures),
+    )
+    return "\n\n".join(part for part in parts if part)
+
+
+def listing(title: str, items: Iterable[str]) -> str:
+    """Return a paragraph, or nothing without items."""
+    text = ", ".join(items)
+    return f"{title}: {text}." if text else ""
 
 
 def write_page(page: Path, results: Sequence[ClassResult]) -> None:

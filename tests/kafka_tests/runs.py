@@ -83,6 +83,11 @@ class ClassResult:
         )
 
     @property
+    def run(self) -> int:
+        """The number of runs, without skipped ones."""
+        return self.passed + len(self.failures) + self.not_applicable
+
+    @property
     def unlisted(self) -> list[str]:
         found = {one.method for one in self.outcomes if one.result == NOT_APPLICABLE}
         return sorted(found - self.listed.keys())
@@ -175,8 +180,8 @@ def outcomes(names: Sequence[str], timeout_s: int = TEST_TIMEOUT_S) -> Iterator[
 def totals(results: Sequence[ClassResult]) -> Counter[str]:
     """Return how many runs have passed, failed, and are not applicable."""
     return Counter(
-        run=sum(one.passed + len(one.failures) + one.not_applicable for one in results),
-        passed=sum(one.passed for one in results),
-        failed=sum(len(one.failures) for one in results),
-        not_applicable=sum(one.not_applicable for one in results),
+        run=sum(result.run for result in results),
+        passed=sum(result.passed for result in results),
+        failed=sum(len(result.failures) for result in results),
+        not_applicable=sum(result.not_applicable for result in results),
     )
