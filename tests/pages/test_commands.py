@@ -1,5 +1,5 @@
 """The command lines of all pages: each names a command with options that it has; and those of
-docs/command-line.md, docs/dead-letters.md and docs/backup.md work.
+docs/command-line.md and docs/backup.md work.
 """
 
 from __future__ import annotations
@@ -10,20 +10,13 @@ from collections.abc import Callable
 from typing import TypeVar
 
 import pytest
-from confluent_kafka import ConsumerGroupTopicPartitions, Producer, TopicPartition
+from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 
 from headrace import Broker
 from headrace.admin import AdminClient
 from headrace.cli import main as command_line
 from headrace.cli.errors import Failure
-from headrace.protocol.dead_letters import HEADERS
-from tests.clients.confluent import (
-    PATIENCE_S,
-    create_topic,
-    gone_records,
-    produce,
-)
-from tests.clients.test_dlq import Queue
+from tests.clients.confluent import create_topic, produce
 
 from .reader import PAGES, Block, Reader, blocks
 
@@ -71,12 +64,6 @@ def follows_sections(*names: str) -> Callable[[Test], Test]:
 
 
 @pytest.fixture
-def changes() -> dict[str, str]:
-    """Let tests of speed be short."""
-    return {"1000000": "2000", "--throughput 0.5": "--throughput 60"}
-
-
-@pytest.fixture
 def typed() -> dict[str, str]:
     return {"headrace users add": "a password\n"}
 
@@ -111,7 +98,7 @@ def follow(reader: Reader, *followed: Block) -> None:
 
 
 @pytest.mark.broker
-@follows_sections("topics", "configs", "produce", "consume", "quotas")
+@follows_sections("topics", "configs", "produce", "consume")
 def test_topics_and_records(reader: Reader, servers: str) -> None:
     reader.follow(
         Block("", "lines.txt", "".join(f"{number} boxes\n" for number in range(200))),
@@ -125,8 +112,7 @@ def test_topics_and_records(reader: Reader, servers: str) -> None:
     for name in ("topics", "configs", "produce"):
         follow(reader, *section(name))
     produce(servers, "orders", (b"%d" % number for number in range(4800)), partition=3)
-    for name in ("consume", "quotas"):
-        follow(reader, *section(name))
+    follow(reader, *section("consume"))
 
 
 @follows_sections("context")
@@ -165,50 +151,14 @@ def start_groups(servers: str) -> None:
 
 
 @pytest.mark.broker
-@follows_sections("perf share-consume")
-def test_measurements(reader: Reader, servers: str) -> None:
-    create_topic(servers, "orders", 2)
-    produce(servers, "orders", [b"a box"] * 20)
-    follow(reader, *section("perf share-consume"))
-
-
-@pytest.mark.broker
-@pytest.mark.follows("docs/dead-letters.md")
-def test_dead_letters(reader: Reader, page: list[Block], servers: str) -> None:
-    create_topic(servers, "orders")
-    create_topic(servers, "dlq.orders")
-    gone_records(servers, "orders", 1)
-    Queue({"bootstrap.servers": servers}, "dlq.orders").serve("orders", "packers")
-    write_letters(servers, 4)
-    (listed, table, worked, _) = page
-    reader.follow(listed, table, worked)
-    redriven = reader.run("headrace consume orders --exit")
-    assert redriven.stdout == "a box\n" * 4
-
-
-def write_letters(servers: str, count: int) -> None:
-    """Write letters of records of ``orders`` that were rejected."""
-    producer = Producer({"bootstrap.servers": servers})
-    for offset in range(count):
-        values = ("orders", 0, offset, "packers", 1, "Offset rejected by client.")
-        headers = list(zip(HEADERS, (str(value).encode() for value in values), strict=True))
-        producer.produce("dlq.orders", b"a box", headers=headers)
-    assert producer.flush(PATIENCE_S) == 0
-
-
-@pytest.mark.broker
-@follows_sections("users", "acls")
-def test_users_and_permissions(reader: Reader) -> None:
+@pytest.mark.follows(PAGE, "Users, ACLs and quotas")
+def test_users_and_permissions(reader: Reader, page: list[Block]) -> None:
     reader.serve(
         "headrace serve -c super.users=User:ANONYMOUS "
         "-c authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer"
     )
-    reader.follow(
-        Block("", "admin.properties", "client.id=page\n"),
-        Block("", "secret.txt", "a password\n"),
-    )
-    for name in ("users", "acls"):
-        follow(reader, *section(name))
+    reader.follow(Block("", "admin.properties", "client.id=page\n"))
+    follow(reader, *page)
 
 
 @pytest.mark.broker

@@ -1,10 +1,10 @@
-"""The tutorial and the how-to pages work as they stand."""
+"""The tutorial, the how-to pages and that of dead letters work as they stand."""
 
 from __future__ import annotations
 
 import pytest
 
-from .reader import Block, Reader, blocks
+from .reader import Block, Reader
 
 pytestmark = pytest.mark.broker
 
@@ -33,11 +33,9 @@ def test_test_fixtures(reader: Reader, page: list[Block]) -> None:
     assert sum("1 passed" in text for text in printed) == 4
 
 
-@pytest.mark.follows("docs/how-to/dead-letters.md")
+@pytest.mark.follows("docs/dead-letters.md")
 def test_dead_letters(reader: Reader, page: list[Block]) -> None:
-    """On the broker of the tutorial."""
     reader.serve("headrace serve")
-    reader.follow(*blocks("docs/tutorial.md", "Produce some orders"))
     reader.follow(*page)
 
 
