@@ -49,12 +49,3 @@ def test_apache_kafka(reader: Reader, page: list[Block]) -> None:
     reader.follow(*page)
     moved = reader.run("headrace consume orders --exit --bootstrap-server 127.0.0.1:9093")
     assert sorted(map(int, moved.stdout.split())) == list(range(1, 21))
-
-
-@pytest.mark.spark
-@pytest.mark.slow
-@pytest.mark.timeout(400)
-@pytest.mark.follows("docs/how-to/spark.md")
-def test_spark(reader: Reader, page: list[Block]) -> None:
-    reader.serve("headrace serve")
-    reader.follow(*page)
