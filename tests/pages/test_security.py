@@ -9,7 +9,7 @@ import pytest
 
 from headrace.broker.config.broker_config import Config
 
-from .reader import Block, Reader, blocks
+from .reader import Reader, blocks
 
 PAGE = "docs/security.md"
 NOTHING = "From nothing to a broker with TLS and users"
@@ -23,13 +23,6 @@ TYPED = {
 @pytest.fixture
 def typed() -> dict[str, str]:
     return TYPED
-
-
-@pytest.mark.broker
-@pytest.mark.follows(PAGE, "In a test: one line")
-def test_in_a_test(reader: Reader, page: list[Block]) -> None:
-    printed = reader.follow(*page)
-    assert "1 passed" in printed[-1]
 
 
 @pytest.mark.broker
