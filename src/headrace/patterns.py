@@ -1,12 +1,13 @@
-"""Regular expressions over names and texts that other parties choose, such as group ids.
+"""Which names an expression stands for, and which name a wrong word stands for.
 
-They are matched by RE2, whose time grows with the text only. Python's ``re`` tries every way to
-match: a pattern such as ``([a-z]+-?)+`` and one group id would keep a process busy for ever.
+Other parties choose names, such as group ids. Expressions are matched by RE2, whose time grows with
+the text only. Python's ``re`` tries every way to match: a pattern such as ``([a-z]+-?)+`` and one
+group id would keep a process busy for ever.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -55,6 +56,19 @@ def occurs(pattern: str, text: str) -> bool:
     :raises InvalidPattern: see :func:`compiled`
     """
     return _tried(compiled(pattern, ignore_case=True).search, text)
+
+
+def meant(word: str, names: Iterable[str], likeness: float = 0.6) -> str:
+    """Return a question after the name that is most like a wrong word, in upper or lower case;
+    empty if none is.
+
+    :param likeness: the least, from 0 to 1
+    """
+    from difflib import get_close_matches  # slow to import, and rarely needed
+
+    lower = {name.lower(): name for name in names}
+    near = get_close_matches(word.lower(), list(lower), 1, likeness)
+    return f"did you mean {lower[near[0]]}?" if near else ""
 
 
 def _tried(match: Callable[[str], object], text: str) -> bool:

@@ -7,8 +7,10 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
+from headrace.patterns import meant
+
 from .client_options import call_config
-from .errors import Failure, meant, one_line_error
+from .errors import Failure, one_line_error
 from .options import Address
 
 if TYPE_CHECKING:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+from headrace.patterns import meant
+
 from .clients import Cluster, configs, errors
-from .errors import BadUsage, Failure, meant
+from .errors import BadUsage, Failure
 from .nouns import DRY_RUN, YES, Declaration, Noun, arg, repeatable, switch
 from .options import properties_file, setting
 from .output import Output, Row

@@ -7,7 +7,9 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
-from .errors import BadUsage, Failure, meant
+from headrace.patterns import meant
+
+from .errors import BadUsage, Failure
 
 
 class Context(NamedTuple):

@@ -19,13 +19,6 @@ class BadUsage(Failure):
     status = 2
 
 
-def meant(word: str, names: Iterable[str]) -> str:
-    """Return a question after the name that is most like a wrong word; empty if none is."""
-    from difflib import get_close_matches  # slow to import, and rarely needed
-
-    return "".join(f"did you mean {name}?" for name in get_close_matches(word, list(names), 1))
-
-
 def one_line_error(error: BaseException) -> str:
     """Return :func:`headrace.client.errors.error_line` of an error."""
     from headrace.client.errors import error_line  # slow to import, and rarely needed

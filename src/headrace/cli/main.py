@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, NoReturn
 
 from headrace import __version__
 from headrace.imports import never_collected, without_hypothesis
+from headrace.patterns import meant
 
 from .commands import COMMANDS, SECTIONS, load
-from .errors import BadUsage, Failure, as_failure, meant, one_line_error
+from .errors import BadUsage, Failure, as_failure, one_line_error
 from .tables import one_line
 
 if TYPE_CHECKING:

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from headrace.patterns import meant
 from headrace.security import jaas
 
 from .config import JAVA_NAMES, names
@@ -276,11 +277,8 @@ def _has_meaning(name: str, value: str, properties: Mapping[str, str]) -> bool:
             f"{name} is for a key store of Java, which is not supported here: convert it to PEM, "
             f"and set {store}.type=PEM"
         )
-    from difflib import get_close_matches  # loaded for unknown names only
-
-    near = get_close_matches(name, sorted(LIBRDKAFKA | _STORES | {"sasl.jaas.config"}), 1, _NEAR)
-    if near:
-        raise UnsupportedSetting(f"{name} is no setting of clients; did you mean {near[0]}?")
+    if question := meant(name, LIBRDKAFKA | _STORES | {"sasl.jaas.config"}, _NEAR):
+        raise UnsupportedSetting(f"{name} is no setting of clients; {question}")
     if name.startswith(_SECURITY):
         raise UnsupportedSetting(
             f"{name} is not supported here, and ignoring it would change how connections are "

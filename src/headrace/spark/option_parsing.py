@@ -13,7 +13,6 @@ import os
 import re
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from types import MappingProxyType
 from typing import Any
 
@@ -25,7 +24,7 @@ from headrace.client.config import ClientConfig, read_config
 from headrace.client.errors import UnknownTopic, UnsupportedSetting
 from headrace.client.java_properties import from_java
 from headrace.client.loop_thread import LoopThread
-from headrace.patterns import InvalidPattern, compiled, matches
+from headrace.patterns import InvalidPattern, compiled, matches, meant
 
 from .errors import SourceError
 
@@ -213,11 +212,8 @@ class UserOptions:
             is_prefixed = name.startswith((_KAFKA_PREFIX, *prefixes))
             if name in spelling or name in _SPARK_OPTIONS or is_prefixed:
                 continue
-            nearest = get_close_matches(name, spelling, n=1)
-            if nearest:
-                hint = f"did you mean {spelling[nearest[0]]}?"
-            else:
-                hint = f"known options are {', '.join(sorted(spelling.values()))}"
+            names = sorted(spelling.values())
+            hint = meant(name, names) or f"known options are {', '.join(names)}"
             raise SourceError(f"unknown option '{name}': {hint}")
 
     def text(self, name: str) -> str | None:

@@ -6,7 +6,6 @@ import asyncio
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
-from difflib import get_close_matches
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -21,6 +20,7 @@ from typing import (
 
 from headrace.client.errors import ClientError
 from headrace.log_lines import get_logger
+from headrace.patterns import meant
 
 from .delivery import Delivery
 from .outcomes import Seconds, seconds, whole_number
@@ -249,6 +249,6 @@ class App:
 def hint(name: str, names: Iterable[str], kind: str) -> str:
     """Return what a name that does not exist may stand for."""
     names = list(names)
-    if near := get_close_matches(name, names, 1):
-        return f"did you mean {near[0]}?"
+    if question := meant(name, names):
+        return question
     return f"the {kind}s: {', '.join(names)}" if names else f"there is no {kind}"

@@ -16,6 +16,7 @@ from typing import Protocol
 from headrace.errors import Refusal
 from headrace.internal_topics import INTERNAL_TOPICS
 from headrace.log.log_config import LogConfig
+from headrace.patterns import meant
 
 from . import client_metrics, providers, retired, rules
 from .cluster_rules import MIN_INSYNC_REPLICAS
@@ -578,9 +579,7 @@ def _entries(text: str) -> list[str]:
 
 
 def _nearest(name: str) -> str:
-    from difflib import get_close_matches  # loaded for an error message only
-
     if name in TOPIC_SYNONYMS:
         return f": that is a topic config; did you mean {TOPIC_SYNONYMS[name][0][0]}?"
-    near = get_close_matches(name, config_keys("broker"), 1, _NEAR)
-    return f"; did you mean {near[0]}?" if near else ""
+    question = meant(name, config_keys("broker"), _NEAR)
+    return f"; {question}" if question else ""

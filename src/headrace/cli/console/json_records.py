@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from math import isinf
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from headrace.cli.errors import meant
+from headrace.patterns import meant
 
 if TYPE_CHECKING:
     from headrace.client.records import Record
