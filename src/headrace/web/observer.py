@@ -12,9 +12,8 @@ import gc
 import math
 import threading
 import time
-from collections import Counter, defaultdict, deque
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import islice
 
 from headrace.client.cluster import Cluster, TopicMetadata
@@ -25,7 +24,7 @@ from headrace.client.dead_letters import sources
 from headrace.client.errors import ClientError
 from headrace.client.lag.model import GroupLag, summary
 from headrace.client.lag.standstill import Standstills
-from headrace.client.lag.watch import LagWatch
+from headrace.client.lag.watch import Course, LagWatch
 from headrace.client.loop_thread import LoopThread
 from headrace.client.offsets import LATEST, list_offsets
 from headrace.client.topics import topic_sizes
@@ -73,36 +72,6 @@ def pause_s(took_s: float, *, attended: bool) -> float:
     return max(every_s - took_s, took_s / share - took_s, 0.1)
 
 
-@dataclass(slots=True)
-class _Ends:
-    """The end offsets of a topic over the last minutes: (time in ms, sum)."""
-
-    course: deque[tuple[int, int]] = field(default_factory=deque)
-
-    def note(self, now_ms: int, total: int) -> None:
-        course = self.course
-        if course and total < course[-1][1]:
-            course.clear()  # the topic was created again
-        course.append((now_ms, total))
-        while len(course) > 2 and course[1][0] <= now_ms - LETTERS_OVER_MS:
-            course.popleft()
-
-    def growth(self, over_ms: int) -> tuple[int, int]:
-        """Return the number of records that were added over a time, or since the observation before
-        if that is longer ago; and the time in ms in which they were.
-        """
-        last_ms, last = self.course[-1]
-        earlier = list(self.course)[:-1]
-        within = [point for point in earlier if point[0] >= last_ms - over_ms]
-        first_ms, first = (within or earlier[-1:] or [(last_ms, last)])[0]
-        return last - first, last_ms - first_ms
-
-    def rate(self) -> float | None:
-        """Return the records per second; None before the second observation."""
-        growth, over_ms = self.growth(WINDOW_MS)
-        return growth * 1000 / over_ms if over_ms else None
-
-
 class Observer:
     """A thread that observes a cluster, from :meth:`start` to :meth:`close`.
 
@@ -120,7 +89,7 @@ class Observer:
         self._config = config
         self.groups = Histories()
         self.topics = Histories()
-        self._ends: dict[str, _Ends] = {}
+        self._ends: dict[str, Course] = {}
         self._standstills = Standstills()
         self._in_flight = InFlightLooks()
         self._queues: Mapping[str, str] = {}
@@ -290,8 +259,8 @@ class Observer:
                 name,
                 len(topic.leaders),
                 topic.is_internal,
-                None if ends is None else ends.course[-1][1],
-                None if ends is None else ends.rate(),
+                None if ends is None else ends.points[-1][1],
+                None if ends is None else ends.rate(WINDOW_MS),
                 readers[name],
                 letters_of.get(name, ()),
                 self._sizes.get(name),
@@ -342,10 +311,12 @@ class Observer:
         for name, problem in islice(problems.items(), _MAX_WARNINGS):
             warnings.append(f"the end offsets of topic '{name}' are unknown: {problem}")
         self._ends = {
-            name: self._ends.get(name) or _Ends() for name in totals if name not in problems
+            name: self._ends.get(name) or Course(LETTERS_OVER_MS)
+            for name in totals
+            if name not in problems
         }
         for name, ends in self._ends.items():
-            ends.note(now_ms, totals[name])
+            ends.add(now_ms, totals[name])
         return topics
 
 

@@ -25,26 +25,58 @@ _Key = tuple[str, str]
 
 
 @dataclass(slots=True)
-class _Count:
-    """A count that only grows, and its values over the window.
+class Course:
+    """A total at the times of its observations: (time in ms, total), the oldest first.
 
-    :ivar total: records since the first snapshot
-    :ivar last: partition → the offset up to which records are counted
-    :ivar position: partition → the last position
-    :ivar course: (time in ms, total) of each snapshot in the window
+    :param kept_ms: the time for which observations are kept, and the last one before it
     """
 
+    kept_ms: int
+    points: deque[tuple[int, int]] = field(default_factory=deque)
+
+    def add(self, now_ms: int, total: int) -> None:
+        """Add an observation; one at the same time is replaced."""
+        points = self.points
+        if points and total < points[-1][1]:
+            points.clear()  # what is counted was created again
+        if points and now_ms <= points[-1][0]:
+            points.pop()
+        points.append((now_ms, total))
+        while len(points) > 2 and points[1][0] <= now_ms - self.kept_ms:
+            points.popleft()
+
+    def growth(self, over_ms: int) -> tuple[int, int]:
+        """Return the growth over a time, or since the last observation but one if that is longer
+        ago; and the time in ms that it took.
+        """
+        last_ms, last = self.points[-1]
+        first_ms, first = next(point for point in self.points if point[0] >= last_ms - over_ms)
+        if first_ms == last_ms and len(self.points) > 1:
+            first_ms, first = self.points[-2]
+        return last - first, last_ms - first_ms
+
+    def rate(self, over_ms: int | None = None) -> float | None:
+        """Return the growth per second; None before the second observation.
+
+        :param over_ms: None for all that is kept
+        """
+        growth, took_ms = self.growth(self.kept_ms if over_ms is None else over_ms)
+        return growth * 1000 / took_ms if took_ms else None
+
+
+@dataclass(slots=True)
+class _Count:
+    """A count that only grows.
+
+    :ivar course: its totals over the window
+    :ivar last: partition → the offset up to which records are counted
+    :ivar position: partition → the last position
+    """
+
+    course: Course
     total: int = 0
     last: dict[int, int] = field(default_factory=dict)
     position: dict[int, int] = field(default_factory=dict)
-    course: deque[tuple[int, int]] = field(default_factory=deque)
-
-    def rate(self) -> float | None:
-        """Return records per second over the window; None before the second snapshot."""
-        if len(self.course) < 2:
-            return None
-        (first_ms, first), (last_ms, last) = self.course[0], self.course[-1]
-        return (last - first) * 1000 / (last_ms - first_ms)
 
     def add(self, partition: int, position: int, finished: int = 0) -> None:
         """Count up to a position, or up to what is finished if that is more.
@@ -66,14 +98,6 @@ class _Count:
         for partition, end in ends.items():
             self.total += max(0, end - self.last.get(partition, end))
             self.last[partition] = end
-
-    def close(self, now_ms: int, window_ms: int) -> None:
-        """Append the total to the course, and drop totals that are older than the window."""
-        if self.course and now_ms <= self.course[-1][0]:
-            self.course.pop()
-        self.course.append((now_ms, self.total))
-        while len(self.course) > 2 and self.course[1][0] <= now_ms - window_ms:
-            self.course.popleft()
 
 
 class LagRates:
@@ -100,6 +124,9 @@ class LagRates:
         self._groups: dict[str, GroupLag] = {}
         self._now_ms = 0
 
+    def _new_count(self) -> _Count:
+        return _Count(Course(self._window_ms))
+
     def begin(self, now_ms: int) -> None:
         """Begin a snapshot.
 
@@ -118,7 +145,8 @@ class LagRates:
                 if lag.topic != topic:
                     topic = lag.topic
                     key = (group.group_id, topic)
-                    done = self._done.setdefault(key, _Count())
+                    done = self._done.get(key) or self._new_count()
+                    self._done[key] = done
                     ends = self._ends.setdefault(topic, {})
                 if lag.position is not None:
                     done.add(lag.partition, lag.position, _finished(lag) if is_share else 0)
@@ -137,12 +165,14 @@ class LagRates:
         }
         self._done = {key: done for key, done in self._done.items() if key in keys}
         self._ends = {topic: ends for topic, ends in self._ends.items() if ends}
-        self._produced = {topic: self._produced.get(topic) or _Count() for topic in self._ends}
+        self._produced = {
+            topic: self._produced.get(topic) or self._new_count() for topic in self._ends
+        }
         for topic, count in self._produced.items():
             count.add_ends(self._ends[topic])
         unknown = {}
         for key, ends in self._unknown_ends.items():
-            count = unknown[key] = self._produced_unknown.get(key) or _Count()
+            count = unknown[key] = self._produced_unknown.get(key) or self._new_count()
             count.last = {
                 partition: end for partition, end in count.last.items() if partition in ends
             }
@@ -150,14 +180,14 @@ class LagRates:
         self._produced_unknown = unknown
         for counts in (self._done, self._produced, unknown):
             for count in counts.values():
-                count.close(self._now_ms, self._window_ms)
+                count.course.add(self._now_ms, count.total)
         return [self._with_trend(group) for _, group in sorted(self._groups.items())]
 
     def produced(self) -> dict[str, tuple[int, float | None]]:
         """Return topic → the records produced since the first snapshot, and per second."""
         return {
-            topic: (self._produced[topic].total, self._produced[topic].rate())
-            for topic in sorted(self._produced)
+            topic: (count.total, count.course.rate())
+            for topic, count in sorted(self._produced.items())
         }
 
     def _with_trend(self, group: GroupLag) -> GroupLag:
@@ -167,17 +197,17 @@ class LagRates:
             topics[topic] = replace(
                 lag,
                 done=done.total,
-                done_per_s=done.rate(),
+                done_per_s=done.course.rate(),
                 produced_per_s=self._produced_per_s(group.group_id, topic, lag),
             )
         return replace(group, topics=topics, lag=total(topics.values()))
 
     def _produced_per_s(self, group_id: str, topic: str, lag: LagSum) -> float | None:
         produced, unknown = self._produced.get(topic), self._produced_unknown.get((group_id, topic))
-        per_s = None if produced is None else produced.rate()
+        per_s = None if produced is None else produced.course.rate()
         if per_s is None or unknown is None or lag.records is None:
             return per_s
-        elsewhere_per_s = unknown.rate()
+        elsewhere_per_s = unknown.course.rate()
         return None if elsewhere_per_s is None else max(0.0, per_s - elsewhere_per_s)
 
 

@@ -12,7 +12,10 @@ from headrace.protocol.partitions import TopicPartition
 
 from .model import GroupLag
 from .standstill import Standstills
+from .watch import Course
 
+_RATE_MS = 10_000
+"""The time over which dead letters per second are a mean."""
 _QUEUES_FOR_S = 60.0
 """The time for which the queues of the groups are taken to be the same."""
 
@@ -28,11 +31,10 @@ class GroupWork:
         self.held: dict[str, int] = {}
         self.stuck: dict[str, dict[TopicPartition, float]] = {}
         self._cluster = cluster
-        self._now_s = self._counted_s = self._asked_s = 0.0
+        self._now_s = self._asked_s = 0.0
         self._standstills = Standstills()
         self._queues: dict[str, str] = {}
-        self._letters: dict[str, int] = {}
-        self._rates: dict[str, float] = {}
+        self._letters: dict[str, Course] = {}
 
     def begin(self, now_s: float) -> None:
         """Begin a look.
@@ -63,13 +65,9 @@ class GroupWork:
             letters = await self._count()
         except ClientError as error:
             return [f"dead letters are unknown: {error}"]
-        elapsed_s = self._now_s - self._counted_s
-        self._rates = {
-            queue: max(0, count - self._letters[queue]) / elapsed_s
-            for queue, count in letters.items()
-            if queue in self._letters and elapsed_s > 0
-        }
-        self._letters, self._counted_s = letters, self._now_s
+        self._letters = {queue: self._letters.get(queue) or Course(_RATE_MS) for queue in letters}
+        for queue, count in letters.items():
+            self._letters[queue].add(int(self._now_s * 1000), count)
         return []
 
     async def _count(self) -> dict[str, int]:
@@ -90,4 +88,5 @@ class GroupWork:
         """Return the records per second that come to the dead-letter queue of a group; None without
         one, or before the second look.
         """
-        return self._rates.get(self._queues.get(group_id, ""))
+        course = self._letters.get(self._queues.get(group_id, ""))
+        return course and course.rate()
