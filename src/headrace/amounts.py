@@ -8,8 +8,10 @@ def count_of(count: int, noun: str) -> str:
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
-def long_duration(seconds: float) -> str:
-    """Format a duration in its two largest units: ``5m 10s``, ``2h 03m``, ``4d 02h``."""
+def duration(seconds: float) -> str:
+    """Format a duration in its two largest units: ``3.2 s``, ``5m 10s``, ``2h 03m``, ``4d 02h``."""
+    if seconds < 60:
+        return f"{seconds:.1f} s" if 0 < seconds < 10 else f"{int(seconds)} s"
     minutes, seconds = divmod(int(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     days, hours = divmod(hours, 24)

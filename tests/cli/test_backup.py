@@ -110,7 +110,7 @@ def test_a_backup_of_a_running_broker_starts(tmp_path: Path) -> None:
             lambda: not list(data_dir.glob("snapshot.*")), PATIENCE_S, "the snapshot to be deleted"
         )
     assert report["was_running"] is True
-    assert (report["topics"], report["partitions"]) == (2, 2)
+    assert (report["topic_count"], report["partition_count"]) == (2, 2)
     assert report["size_bytes"] == sum(entry.size_bytes for entry in manifest.read(str(target))[1])
     assert report["offline"] == []
     assert (report["source"], report["target"]) == (str(data_dir), str(target))
@@ -238,7 +238,9 @@ def test_a_program_that_reads_the_catalog_hides_no_topic(tmp_path: Path) -> None
         reader.execute("SELECT count(*) FROM topics").fetchone()
         with broker(data_dir) as bootstrap_servers:
             create_topic(bootstrap_servers, "late")
-        assert commands.backup(str(data_dir), str(target), no_progress, verify=True).topics == 2
+        assert (
+            commands.backup(str(data_dir), str(target), no_progress, verify=True).topic_count == 2
+        )
 
 
 def test_only_one_backup_of_a_broker_at_a_time(tmp_path: Path) -> None:

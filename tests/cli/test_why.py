@@ -70,8 +70,8 @@ def test_a_partition_that_stands_still_and_who_holds_it() -> None:
         limits={"share.record.lock.duration.ms": 30_000},
     )
     assert list(reasons(still)) == [
-        "Nothing was finished for 6.0s in t-0 (worker-1 holds 4 records, locked 20.0s ago, gone "
-        "holds 1 record, locked 0.0s ago)."
+        "Nothing was finished for 6.0 s in t-0 (worker-1 holds 4 records, locked 20 s ago, gone "
+        "holds 1 record, locked 0 s ago)."
     ]
 
 
@@ -112,10 +112,10 @@ def test_a_worker_that_was_killed_holds_nothing() -> None:
         return list(reasons(evidence))
 
     assert after("available", None) == [
-        "Nothing was finished for 6.0s in t-0 (nobody holds records; assigned to worker-1, if "
+        "Nothing was finished for 6.0 s in t-0 (nobody holds records; assigned to worker-1, if "
         "killed until the session ends)."
     ]
     assert after("locked", "m") == [
-        "Nothing was finished for 6.0s in t-0 (worker-1 holds 50 records).",
-        "Worker w-1 works on t-0 offset 50 (attempt 1) for 9.0s.",
+        "Nothing was finished for 6.0 s in t-0 (worker-1 holds 50 records).",
+        "Worker w-1 works on t-0 offset 50 (attempt 1) for 9.0 s.",
     ]

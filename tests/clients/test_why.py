@@ -47,12 +47,12 @@ def test_the_holder_of_a_stuck_partition_is_named(
         member.accept(held[:4])
         wait_until(lambda: explained(run, group_id)["lag"] == 5, PATIENCE_S, "the accepted records")
         (stuck, *_) = explained(run, group_id)["reasons"]
-        assert stuck.startswith(f"Nothing was finished for 0.5s in {topic}-0 (resizer-2")
+        assert stuck.startswith(f"Nothing was finished for 0.5 s in {topic}-0 (resizer-2")
         if target == "headrace":
             assert "resizer-2 holds 5 records, locked " in stuck
         paragraph = " ".join(run(group_id, "--over", "0.5"))
         assert paragraph.startswith(f"Share group '{group_id}' (stable, 1 member) has 5 records to")
-        assert "it does not catch up. Nothing was finished for 0.5s in" in paragraph
+        assert "it does not catch up. Nothing was finished for 0.5 s in" in paragraph
 
 
 def test_records_in_flight_explain_a_share_group(
@@ -128,7 +128,7 @@ def test_a_consumer_group_that_stands_still(
         message = take(member, 1)[0]
         member.commit(message, asynchronous=False)
         told = explained(run, group_id)
-        assert told["reasons"] == [f"Nothing was finished for 0.5s in {topic}-0 (billing-1)."]
+        assert told["reasons"] == [f"Nothing was finished for 0.5 s in {topic}-0 (billing-1)."]
         assert told["lag"] == 8
 
 

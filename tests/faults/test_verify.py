@@ -60,7 +60,8 @@ def test_a_sound_directory(server):
     done = verify(server.data_dir, "-o", "json")
     assert done.returncode == 0, done.stdout + done.stderr
     found = json.loads(done.stdout)
-    assert (found["records"], found["batches"], found["problems"]) == (3 * BATCHES, BATCHES, [])
+    assert (found["record_count"], found["batch_count"]) == (3 * BATCHES, BATCHES)
+    assert found["problems"] == []
     assert "no problems" in verify(server.data_dir).stdout
 
 

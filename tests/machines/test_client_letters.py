@@ -9,6 +9,8 @@ import pytest
 
 from headrace.client.cluster import Cluster, TopicMetadata
 from headrace.client.dead_letters.letters import DeadLetter, parse_letter
+from headrace.client.dead_letters.positions import QueuePosition
+from headrace.client.dead_letters.queues import QueueSummary
 from headrace.client.dead_letters.reading import QueueReader
 from headrace.client.errors import ClientError, RequestRefused, UnknownTopic
 from headrace.client.records import Record
@@ -98,6 +100,16 @@ def test_the_headers_of_a_worker_are_fields_and_no_content() -> None:
     assert letter.headers == (("a", b"1"),)
     assert (letter.attempt, letter.worker, letter.exception) == (4, "host-1", "ValueError")
     assert letter.traceback == "Traceback …\n  in pack"
+
+
+def test_letters_of_a_worker_are_counted_by_the_type_of_the_exception() -> None:
+    queue = QueueSummary("dlq", 1, ())
+    for offset in range(3):
+        letter = parsed(by_worker(offset))
+        queue.add(letter._replace(message=f"ValueError: {offset}"), {0: QueuePosition(1)})
+        queue.add(letter._replace(exception=None, message="rejected"), None)
+    counts = {reason: count.letters for (_, _, reason), count in queue.counts.items()}
+    assert counts == {"ValueError": 3, "rejected": 3}
 
 
 def test_a_brokers_letter_about_a_workers_letter_keeps_that_one_whole() -> None:

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from headrace.client.groups import GroupMember
+from headrace.client.groups import GroupMember, ListedGroup
 from headrace.client.lag.model import (
     GroupLag,
+    LagQuery,
     LagSum,
     PartitionLag,
     Snapshot,
@@ -239,3 +240,10 @@ def test_what_is_left_is_in_the_log(
     left: int | None,
 ) -> None:
     assert records_left(position, log_start, end, complete_count) == left
+
+
+def test_groups_of_redrives_are_seen_by_their_names_only() -> None:
+    listed = ListedGroup("headrace-redrive-dlq.orders", "classic", "consumer", "Empty", 1)
+    assert not LagQuery().wants_group(listed)
+    assert not LagQuery(groups_pattern=".*").wants_group(listed)
+    assert LagQuery(groups=(listed.group_id,)).wants_group(listed)

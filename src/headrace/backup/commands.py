@@ -64,7 +64,7 @@ class Report:
     """The result of a backup or a restore.
 
     :ivar was_running: True for a backup of a running broker
-    :ivar partitions: number of partitions that ever had a record
+    :ivar partition_count: partitions that ever had a record
     :ivar offline: names of the logs that the broker has taken offline
     :ivar damaged: the damaged batches, a line for each; empty if records were not checked
     """
@@ -73,9 +73,9 @@ class Report:
     target: str
     was_running: bool
     cluster_id: str
-    topics: int
-    partitions: int
-    files: int
+    topic_count: int
+    partition_count: int
+    file_count: int
     size_bytes: int
     seconds: float
     offline: Sequence[str]

@@ -239,6 +239,7 @@ async def _serve(
         except (OSError, UnicodeError) as error:
             where = ", ".join(str(Address(one.host, one.port)) for one in listeners)
             raise Failure(f"cannot listen on {where}: {one_line_error(error)}") from error
+        log.info("the data is in %s", broker.data_dir.absolute())
         addresses = ", ".join(map(_shown, server.listeners))
         print(f"headrace is listening on {addresses}", flush=True)
         if metrics_at is not None:

@@ -68,7 +68,7 @@ def run_copy(options: Namespace, copy: Callable[[], Report], done: str) -> int:
         print(json_line(dataclasses.asdict(report)))
     else:
         print(
-            f"{done} {report.topics} topics with {report.partitions} used partitions, "
+            f"{done} {report.topic_count} topics with {report.partition_count} used partitions, "
             f"{size(report.size_bytes)}, in {report.seconds:.1f} s: {one_line(report.target)}"
         )
     return 1 if report.damaged else 0

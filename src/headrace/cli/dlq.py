@@ -8,7 +8,6 @@ import threading
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from headrace.log_lines import printable
@@ -104,7 +103,7 @@ def list_queues(*, names: Sequence[str], scan: int, output: str, **options: Any)
         groups_of, listed = queues.find_queues(config, names)
         for queue, groups in groups_of.items():
             if not stop.is_set():
-                rows += _counts(queues.count_letters(config, queue, groups, stop, scan), output)
+                rows += _counts(queues.count_letters(config, queue, groups, stop, scan))
     wide = ("partition_count", "groups", "record_count", "read_count", "other_count")
     nothing = "there are no dead-letter queues, or the user may not describe them"
     if listed.advice is not None:
@@ -114,7 +113,7 @@ def list_queues(*, names: Sequence[str], scan: int, output: str, **options: Any)
     return stop.status
 
 
-def _counts(summary: queues.QueueSummary, output: str) -> Iterator[Row]:
+def _counts(summary: queues.QueueSummary) -> Iterator[Row]:
     counts = sorted(summary.counts.items(), key=str)
     for (group, source, reason), count in counts or [((None, "", None), queues.LetterCount())]:
         yield {
@@ -123,8 +122,8 @@ def _counts(summary: queues.QueueSummary, output: str) -> Iterator[Row]:
             "source_topic": source or None,
             "letter_count": count.letters,
             "pending_count": count.pending,
-            **_time("oldest", count.oldest_ms if count.letters else None, output),
-            **_time("newest", count.newest_ms if count.letters else None, output),
+            "oldest_ms": count.oldest_ms if count.letters else None,
+            "newest_ms": count.newest_ms if count.letters else None,
             "reason": reason,
             "partition_count": summary.partitions,
             "groups": list(summary.groups),
@@ -132,16 +131,6 @@ def _counts(summary: queues.QueueSummary, output: str) -> Iterator[Row]:
             "read_count": summary.read,
             "other_count": summary.not_letters,
         }
-
-
-def _time(name: str, at_ms: int | None, output: str) -> Row:
-    if output.startswith("json"):
-        return {f"{name}_ms": at_ms}
-    try:
-        at = None if at_ms is None else datetime.fromtimestamp(at_ms / 1000, UTC)
-        return {name: at and at.isoformat(timespec="milliseconds")}
-    except (OverflowError, OSError, ValueError):  # a producer may write any timestamp
-        return {name: str(at_ms)}
 
 
 def _selection(
@@ -212,7 +201,7 @@ def _letter_row(letter: letters.DeadLetter, output: str) -> Row:
         "queue": letter.queue,
         "partition": letter.partition,
         "offset": letter.offset,
-        **_time("timestamp", letter.timestamp_ms, output),
+        "timestamp_ms": letter.timestamp_ms,
         "source_topic": letter.source[0],
         "source_partition": letter.source[1],
         "source_offset": letter.source_offset,

@@ -17,7 +17,10 @@ from collections.abc import (
     Sequence,
 )
 from contextlib import AbstractContextManager, contextmanager
+from datetime import UTC, datetime
 from typing import Any, TypeVar
+
+from headrace.amounts import duration
 
 from .errors import BadUsage, Failure, fail_with
 from .tables import Colored, as_json, json_line, one_line, table
@@ -133,7 +136,7 @@ class Output:
     def table(self, rows: Sequence[Row], wide: Collection[str] = ()) -> str:
         """Return a table of at least one row; the parameters are those of :meth:`rows`."""
         fields = [name for name in rows[0] if self.form == "wide" or name not in wide]
-        titles = [name.upper().replace("_", "-") for name in fields]
+        titles = list(map(title, fields))
         cells = [[self._cell(name, row[name]) for name in fields] for row in rows]
         if self.is_for_people and "NO_COLOR" not in os.environ:
             titles = [Colored(title, _BOLD) for title in titles]
@@ -141,7 +144,7 @@ class Output:
 
     def _cell(self, name: str, value: object) -> object:
         """Return a value as a table shows it; for people with separators and colors."""
-        text = _text(value)
+        text = _text(name, value)
         if not self.is_for_people:
             return text
         sgr = _COLORS.get(str(value)) if name in _COLORED else None
@@ -157,11 +160,13 @@ _COUNTS = ("lag", "held", "size_bytes")
 """The fields that have thousands separators, besides those that end with ``_count``. Offsets have
 none: people copy them.
 """
-_COLORED = ("group_state", "state", "result", "breaker", "zero_in")
+_COLORED = ("group_state", "state", "result", "breaker", "seconds_to_zero")
+_MOMENTS = ("timestamp_ms", "oldest_ms", "newest_ms", "snapshot_time_ms")
+"""Times since the epoch. Other fields in milliseconds are durations."""
 _COLORS = {
     **dict.fromkeys(("Stable", "Active"), _GREEN),
     **dict.fromkeys(("Empty", "NotReady", "waiting"), _DIM),
-    **dict.fromkeys(("Dead", "never", "refused", "open", "stuck"), _RED),
+    **dict.fromkeys(("Dead", "-1.0", "refused", "open", "stuck"), _RED),
     **dict.fromkeys(
         ("PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling", "probing"),
         _YELLOW,
@@ -170,8 +175,24 @@ _COLORS = {
 """Text of a cell → its color."""
 
 
-def _text(value: object) -> object:
+def title(field: str) -> str:
+    """Return the title of a field in a table, which has other units."""
+    name = "zero_in" if field == "seconds_to_zero" else field.removesuffix("_ms")
+    return name.upper().replace("_", "-")
+
+
+def _text(name: str, value: Any) -> object:
     """Return a value as a table shows it: ``orders:0,1;returns:0``, ``a=1,b=2``, ``yes``."""
+    if value is None:
+        return None
+    if name in _MOMENTS:
+        return _moment(value)
+    if name.endswith("_ms"):
+        return duration(value / 1000)
+    if name == "seconds_to_zero":
+        return "never" if value < 0 else duration(value)
+    if name.endswith("_per_s"):
+        return f"{value:,.1f}"
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, Mapping):
@@ -187,6 +208,13 @@ def _text(value: object) -> object:
     if isinstance(value, float):
         return json.dumps(int(value) if value.is_integer() else value)
     return value
+
+
+def _moment(time_ms: int) -> str:
+    try:
+        return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="milliseconds")
+    except (OverflowError, OSError, ValueError):  # a producer may write any timestamp
+        return str(time_ms)
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from headrace.amounts import count_of
 
 from .client_options import call_options
 from .cluster_run import on_cluster
-from .lag.show import QUERY_OPTIONS, duration, footer, lag_query, repeated
+from .lag.show import QUERY_OPTIONS, footer, lag_query, repeated
 from .nouns import arg, command, seconds_option
 from .options import positive_number
 from .output import Output, Row, output_option
@@ -148,14 +148,11 @@ class _Top:
                 self._browser.partitions = partitions
 
     def _print(self, seen: Snapshot) -> None:
-        from headrace.client.lag.model import summary
-
-        groups, extras = sort_groups(seen.groups, self._options.sort), self._browser.extras
+        rows = _rows(sort_groups(seen.groups, self._options.sort), self._browser.extras)
         if self._output.is_json:
-            lines = [{**summary(group), **extras[group.group_id]} for group in groups]
-            print(json_line({"time_ms": seen.at_ms, "groups": lines, "warnings": seen.warnings}))
+            print(json_line({"time_ms": seen.at_ms, "groups": rows, "warnings": seen.warnings}))
         else:
-            self._output.rows(_rows(groups, extras))
+            self._output.rows(_for_table(rows))
             for line in (footer(seen), *seen.warnings):
                 print(one_line(line), file=sys.stderr, flush=True)
             print()
@@ -244,7 +241,7 @@ class Browser:
             head = [head[0], self.chosen, "Escape: all groups"]
             rows = [{name: row[name] for name in _PARTITION_FIELDS} for row in self.partitions]
         else:
-            rows = _rows(self._groups(), self.extras)
+            rows = _for_table(_rows(self._groups(), self.extras))
         total = room
         room = max(1, room - _LINES_AROUND - len(below) + 1)
         at = self._place(len(rows))
@@ -286,8 +283,8 @@ class Browser:
 
 _LEAST_FIELDS = (
     *("group_type", "member_count", "letters_per_s", "worker_count", "stuck", "held"),
-    *("group_state", "produced_per_s", "failed_per_s", "occupancy", "zero_in", "slots", "running"),
-    *("end_offset", "host"),
+    *("group_state", "produced_per_s", "failed_per_s", "occupancy", "seconds_to_zero"),
+    *("slots", "running", "end_offset", "host"),
 )
 """The first one is the first that a narrow screen does without."""
 _PARTITION_FIELDS = (
@@ -341,30 +338,14 @@ def sort_groups(groups: Sequence[GroupLag], order: str) -> list[GroupLag]:
 
 
 def _rows(groups: Sequence[GroupLag], extras: Mapping[str, Row]) -> list[Row]:
-    """Return a row for each group, without the fields of tasks if none has tasks."""
-    told = [extras.get(group.group_id, {}) for group in groups]
-    if all(row.get("worker_count") is None for row in told):
-        told = [
-            {name: value for name, value in row.items() if name not in _OF_TASKS} for row in told
-        ]
-    return list(map(_row, groups, told))
+    """Return a row for each group."""
+    from headrace.client.lag.model import summary
+
+    return [{**summary(group), **extras.get(group.group_id, {})} for group in groups]
 
 
-def _row(group: GroupLag, extras: Row) -> Row:
-    lag, left_s = group.lag, group.lag.seconds_to_zero
-    return {
-        "group_id": group.group_id,
-        "group_type": group.type,
-        "group_state": group.state,
-        "member_count": len(group.members),
-        "lag": lag.records,
-        "time_lag": duration(lag.seconds),
-        "done_per_s": _rate(lag.done_per_s),
-        "produced_per_s": _rate(lag.produced_per_s),
-        "zero_in": "never" if left_s == math.inf else duration(left_s),
-        **{name: _rate(value) if name.endswith("_s") else value for name, value in extras.items()},
-    }
-
-
-def _rate(per_s: Any) -> str | None:
-    return None if per_s is None else f"{per_s:,.1f}"
+def _for_table(rows: list[Row]) -> list[Row]:
+    """Return rows without the fields of tasks if no group has tasks."""
+    if any(row.get("worker_count") is not None for row in rows):
+        return rows
+    return [{name: value for name, value in row.items() if name not in _OF_TASKS} for row in rows]

@@ -55,7 +55,7 @@ def run(options: Namespace) -> int:
         ]
         kept = kept_files(directory, names)
         files = log_files(directory, names)
-        verified.partitions = len({file.partition for file in files})
+        verified.partition_count = len({file.partition for file in files})
         for name in sorted({file.partition for file in files}):
             problem = metadata_problem(f"{directory}/{name}")
             if problem is not None:
@@ -74,8 +74,8 @@ def run(options: Namespace) -> int:
             print(found["problem"])
         print_kept(kept)
         print(
-            f"verified {verified.records} records in {verified.batches} batches, "
-            f"{verified.size_bytes} bytes, {verified.partitions} partitions: "
+            f"verified {verified.record_count} records in {verified.batch_count} batches, "
+            f"{verified.size_bytes} bytes, {verified.partition_count} partitions: "
             f"{count_of(len(problems), 'problem') if problems else 'no problems'}"
         )
     return 1 if problems else 0

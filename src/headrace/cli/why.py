@@ -11,12 +11,11 @@ from dataclasses import dataclass, replace
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
-from headrace.amounts import count_of
+from headrace.amounts import count_of, duration
 
 from .client_options import call_options
 from .cluster_run import on_cluster
 from .errors import fail_with
-from .lag.show import duration
 from .nouns import Lazy, arg, command, seconds_option
 from .output import Output, output_option
 from .tables import one_line

@@ -36,16 +36,16 @@ class Verified:
     """The counts of a verification so far."""
 
     def __init__(self) -> None:
-        self.partitions = 0
-        self.files = 0
-        self.batches = 0
-        self.records = 0
+        self.partition_count = 0
+        self.file_count = 0
+        self.batch_count = 0
+        self.record_count = 0
         self.size_bytes = 0
 
     def count(self, header: BatchHeader) -> None:
         """Count a whole batch."""
-        self.batches += 1
-        self.records += header.record_count
+        self.batch_count += 1
+        self.record_count += header.record_count
 
 
 def log_files(directory: str, names: list[str]) -> list[LogFile]:
@@ -111,7 +111,7 @@ def verify_file(
                     yield from verify_file(now, is_live=True, verified=verified, on_batch=on_batch)
                 return
             yield found._replace(end_offset=found.first_offset + 1) if is_tail else found
-        verified.files += 1
+        verified.file_count += 1
         verified.size_bytes += size_bytes
     finally:
         os.close(fd)

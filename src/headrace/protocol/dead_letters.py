@@ -17,6 +17,9 @@ HEADERS = (TOPIC, PARTITION, OFFSET, GROUP, DELIVERY_COUNT, MESSAGE)
 REDRIVE_COUNT = "headrace.redrive.count"
 """The header of a record that was redriven to its source: how often that was done."""
 
+REDRIVE_GROUP = "headrace-redrive-"
+"""What the group that keeps the progress of redrives begins with; the name of the queue follows."""
+
 EXCEPTION = "headrace.exception.type"
 TRACEBACK = "headrace.exception.traceback"
 ATTEMPT = "headrace.attempt"

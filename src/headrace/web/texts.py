@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime
 
-from headrace.amounts import long_duration
+from headrace import amounts
 from headrace.log_lines import printable
 
 _HEX_WIDTH = 16
@@ -34,14 +34,8 @@ def exact(value: int | None) -> str:
 
 
 def duration(milliseconds: float | None) -> str:
-    """Format a duration in its two largest units: ``3.2 s``, ``5m 10s``, ``2h 03m``, ``4d 02h``."""
-    if milliseconds is None:
-        return UNKNOWN
-    if milliseconds < 10_000:
-        return f"{milliseconds / 1000:.1f} s" if milliseconds else "0 s"
-    if milliseconds < 60_000:
-        return f"{milliseconds / 1000:.0f} s"
-    return long_duration(milliseconds / 1000)
+    """Return :func:`headrace.amounts.duration` of milliseconds."""
+    return UNKNOWN if milliseconds is None else amounts.duration(milliseconds / 1000)
 
 
 def forecast(seconds: float | None) -> str:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import sys
 import time
 from argparse import Namespace
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from headrace.amounts import count_of, long_duration
+from headrace.amounts import count_of, duration
 from headrace.cli.client_options import call_options
 from headrace.cli.cluster_run import on_cluster
 from headrace.cli.errors import BadUsage, Failure
@@ -124,7 +124,7 @@ async def _show(cluster: Cluster, query: LagQuery, options: Namespace) -> None:
     def view(seen: Snapshot) -> View:
         if output.is_json:
             return View(list(rows(seen)), [])
-        shown = _partitions(rows(seen)) if options.partitions else _topics(seen.groups)
+        shown = rows(seen) if options.partitions else _topics(seen.groups)
         return View(list(shown), [footer(seen)] if seen.groups or not seen.warnings else [])
 
     async def take() -> Snapshot:
@@ -173,7 +173,7 @@ class View(NamedTuple):
 
 _WIDE = (
     *("cluster", "member_id", "host", "last_stable_offset", "leader_epoch"),
-    *("delivery_complete_count", "delivery_count", "metadata", "time_lag_ms", "snapshot_time_ms"),
+    *("delivery_complete_count", "delivery_count", "metadata", "snapshot_time_ms"),
 )
 """The fields of partitions that a table has only with ``-o wide``."""
 
@@ -269,21 +269,5 @@ def _topics(groups: Sequence[GroupLag]) -> Iterator[Row]:
                 "partition_count": lag and lag.partitions,
                 "member_count": len(ids),
                 "lag": lag and lag.records,
-                "time_lag": lag and duration(lag.seconds),
+                "time_lag_ms": lag and lag.time_lag_ms,
             }
-
-
-def _partitions(rows: Iterable[Row]) -> Iterator[Row]:
-    """Yield flat rows with a time lag for people."""
-    for row in rows:
-        age_ms: Any = row["time_lag_ms"]
-        yield {**row, "time_lag": duration(None if age_ms is None else age_ms / 1000)}
-
-
-def duration(seconds: float | None) -> str | None:
-    """Format a duration in its two largest units: ``3.2s``, ``5m 10s``, ``2h 03m``, ``4d 02h``."""
-    if seconds is None:
-        return None
-    if seconds < 60:
-        return f"{seconds:.1f}s"
-    return long_duration(seconds)

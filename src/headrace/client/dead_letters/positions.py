@@ -16,12 +16,20 @@ from itertools import accumulate, chain, pairwise
 from operator import itemgetter
 
 from headrace.client.share.spans import Span, normalize
+from headrace.protocol.dead_letters import REDRIVE_GROUP
 
 MAX_METADATA_CHARS = 4000
 """The largest metadata that is committed; ``offset.metadata.max.bytes`` is 4096 by default."""
 
 _VERSION = "redrive1:"
 _MAX_OPENED_BYTES = 1 << 20
+
+
+def position_group(queue: str) -> str:
+    """Return the group that keeps the progress of redrives of a queue, which is the transactional
+    id, too: only one redrive of a queue runs at a time.
+    """
+    return f"{REDRIVE_GROUP}{queue}"
 
 
 class InvalidMetadata(ValueError):

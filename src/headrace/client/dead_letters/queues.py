@@ -16,9 +16,8 @@ from headrace.client.errors import RequestRefused
 from headrace.client.groups import GroupList
 
 from .letters import DeadLetter
-from .positions import QueuePosition
+from .positions import QueuePosition, position_group
 from .reading import Bounds, QueueReader
-from .redrive import position_group
 from .sources import queues_of_groups
 
 DEFAULT_PREFIX = "dlq."
@@ -54,7 +53,8 @@ class QueueSummary:
         report configs of groups
     :ivar records: number of offsets from its start to its end
     :ivar read: number of offsets that were read to count letters, the newest ones of each partition
-    :ivar counts: (share group, source topic, reason) → letters; None for a missing header
+    :ivar counts: (share group, source topic, reason) → letters; None for a missing header. The
+        reason of a worker's letter is the type of the exception: their texts may all differ
     :ivar not_letters: number of records read that are no dead letters
     """
 
@@ -73,7 +73,7 @@ class QueueSummary:
         """
         group_id, topic, message = (
             None if text is None else text[:_MAX_TEXT_CHARS]
-            for text in (letter.group_id, letter.source[0], letter.message)
+            for text in (letter.group_id, letter.source[0], letter.exception or letter.message)
         )
         key = group_id, topic or "", message
         at_ms = letter.timestamp_ms

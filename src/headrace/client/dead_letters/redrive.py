@@ -24,7 +24,7 @@ from headrace.client.share.spans import Span
 
 from .letters import DeadLetter, LetterFilter
 from .originals import Evidence
-from .positions import MAX_METADATA_CHARS, QueuePosition
+from .positions import MAX_METADATA_CHARS, QueuePosition, position_group
 from .reading import RECORDS_AT_ONCE, Bounds, QueueReader, QueueRecord, selected_ranges
 from .sending import OF_ONE_SOURCE, Sender, fenced
 from .sources import find_sources
@@ -59,13 +59,6 @@ class RedriveOptions:
     records_per_s: float | None = None
     max_records: int | None = None
     settle_skipped: bool = False
-
-
-def position_group(queue: str) -> str:
-    """Return the group that keeps the progress of redrives of a queue, which is the transactional
-    id, too: only one redrive of a queue runs at a time.
-    """
-    return f"headrace-redrive-{queue}"
 
 
 @dataclass(slots=True)

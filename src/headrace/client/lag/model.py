@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from headrace.patterns import matches
+from headrace.protocol.dead_letters import REDRIVE_GROUP
 from headrace.protocol.partitions import TopicPartition
 
 if TYPE_CHECKING:
@@ -71,10 +72,12 @@ class LagQuery:
 
     def wants_group(self, group: ListedGroup) -> bool:
         """Return whether a group is selected. Groups of other protocols, such as Kafka Connect's
-        workers, never are.
+        workers, never are; those of redrives, which nobody waits for, only if they are named.
         """
+        is_redrive = group.group_id.startswith(REDRIVE_GROUP)
         return (
             group.type in self.group_types
+            and (not is_redrive or group.group_id in self.groups)
             and group.protocol_type in _PROTOCOLS
             and _selects(self.groups, self.groups_pattern, self.groups_excluded, group.group_id)
         )
@@ -138,7 +141,11 @@ class PartitionLag:
     @property
     def time_lag_ms(self) -> int | None:
         """``seconds`` in milliseconds."""
-        return None if self.seconds is None else round(self.seconds * 1000)
+        return _milliseconds(self.seconds)
+
+
+def _milliseconds(seconds: float | None) -> int | None:
+    return None if seconds is None else round(seconds * 1000)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,6 +169,11 @@ class LagSum:
     done: int = 0
     done_per_s: float | None = None
     produced_per_s: float | None = None
+
+    @property
+    def time_lag_ms(self) -> int | None:
+        """``seconds`` in milliseconds."""
+        return _milliseconds(self.seconds)
 
     @property
     def seconds_to_zero(self) -> float | None:
@@ -392,7 +404,7 @@ def summary(group: GroupLag) -> dict[str, Any]:
         "group_state": group.state,
         "member_count": len(group.members),
         "lag": lag.records,
-        "time_lag_ms": None if lag.seconds is None else round(lag.seconds * 1000),
+        "time_lag_ms": lag.time_lag_ms,
         "done_per_s": lag.done_per_s,
         "produced_per_s": lag.produced_per_s,
         "seconds_to_zero": -1.0 if left_s == math.inf else left_s,

@@ -89,4 +89,4 @@ class GroupWork:
         one, or before the second look.
         """
         course = self._letters.get(self._queues.get(group_id, ""))
-        return course and course.rate()
+        return None if course is None else course.rate()

@@ -51,9 +51,9 @@ _CELLS_AT_ONCE = 100_000
 class GroupHistory:
     """The history of one group. None means unknown.
 
-    :param members: number of members at the end of the period
+    :param member_count: at the end of the period
     :param gone: the group, or its offsets, have been deleted
-    :param partitions: number of partitions with a position
+    :param partition_count: those with a position
     :param lag: in records
     :param time_lag_ms: of the partition that is furthest behind
     :param done_per_s: records finished per second, the mean of the last quarter of the period, as
@@ -65,9 +65,9 @@ class GroupHistory:
 
     group_id: str
     group_type: str
-    members: int
+    member_count: int
     gone: bool
-    partitions: int
+    partition_count: int
     lag: int | None
     time_lag_ms: int | None
     done_per_s: float
@@ -92,7 +92,7 @@ def group_histories(
     for row in _members(events).join(points, "group_id", "left").toLocalIterator():
         group = _history(row, times_ms, drain_s)
         is_active = any(point["commits"] for point in (row["points"] or ())[1:])
-        if group.members or group.lag is not None or is_active:
+        if group.member_count or group.lag is not None or is_active:
             yield group
 
 
@@ -134,9 +134,9 @@ def _history(row: Any, times_ms: range, drain_s: float) -> GroupHistory:
     return GroupHistory(
         group_id=row["group_id"],
         group_type=row["group_type"],
-        members=row["members"],
+        member_count=row["members"],
         gone=row["gone"],
-        partitions=last["partitions"] or 0,
+        partition_count=last["partitions"] or 0,
         lag=None if lag is None else int(lag),
         time_lag_ms=None if time_lag_s is None else round(time_lag_s * 1000),
         done_per_s=done_per_s,
