@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.imports import without_hypothesis
 
-with without_hypothesis():
+if TYPE_CHECKING:
     from .cluster import Cluster, TopicMetadata
     from .connection import Connection
     from .errors import (
@@ -24,6 +24,9 @@ with without_hypothesis():
         ConnectionFailed,
         RequestRefused,
     )
+    from .ordered.consumer import OrderedConsumer
+    from .ordered.lag_consumer import LagConsumer
+    from .ordered.topics import InvalidTopics
     from .records import Record, UnreadableBatch, decode
     from .share.consumer import OutcomesFailed, ShareConsumer, Undecodable
     from .share.range_consumer import RangeConsumer
@@ -34,11 +37,6 @@ with without_hypothesis():
         AcquiredRange,
         AcquireMode,
     )
-
-if TYPE_CHECKING:
-    from .ordered.consumer import OrderedConsumer
-    from .ordered.lag_consumer import LagConsumer
-    from .ordered.topics import InvalidTopics
 
 __all__ = [
     "AcknowledgeType",
@@ -66,15 +64,27 @@ __all__ = [
     "decode",
 ]
 
-_OVER_LIBRDKAFKA = {
-    "InvalidTopics": ".ordered.topics",
-    "LagConsumer": ".ordered.lag_consumer",
-    "OrderedConsumer": ".ordered.consumer",
+with without_hypothesis():
+    from . import messages as messages
+
+_HOMES = {
+    **dict.fromkeys(("Cluster", "TopicMetadata"), "cluster"),
+    "Connection": "connection",
+    **dict.fromkeys(("ApiMissing", "AuthenticationFailed", "ClientError"), "errors"),
+    **dict.fromkeys(("ConnectionFailed", "RequestRefused"), "errors"),
+    "OrderedConsumer": "ordered.consumer",
+    "LagConsumer": "ordered.lag_consumer",
+    "InvalidTopics": "ordered.topics",
+    **dict.fromkeys(("Record", "UnreadableBatch", "decode"), "records"),
+    **dict.fromkeys(("OutcomesFailed", "ShareConsumer", "Undecodable"), "share.consumer"),
+    "RangeConsumer": "share.range_consumer",
+    **dict.fromkeys(("Acknowledgement", "AcknowledgeType", "Acquired"), "share.types"),
+    **dict.fromkeys(("AcquiredRange", "AcquireMode"), "share.types"),
 }
 
 
 def __getattr__(name: str) -> Any:
-    # Load librdkafka, a large library, only when it is used.
-    if name in _OVER_LIBRDKAFKA:
-        return getattr(import_module(_OVER_LIBRDKAFKA[name], __name__), name)
+    # Most callers need few of them, and some need librdkafka, a large library.
+    if name in _HOMES:
+        return getattr(import_module(f".{_HOMES[name]}", __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
