@@ -101,7 +101,7 @@ def test_a_backup_of_a_running_broker_starts(tmp_path: Path) -> None:
         create_topic(bootstrap_servers, "unused")
         produce_orders(bootstrap_servers)
         status, output, errors = run(
-            "backup", str(target), "--data-dir", str(data_dir), "-o", "json"
+            "backup", str(target), "--data-dir", str(data_dir), "-o", "jsonl"
         )
         assert (status, errors) == (0, [])
         report = json.loads(output)
@@ -449,7 +449,7 @@ def test_damaged_records_are_named(stopped: Path, tmp_path: Path) -> None:
     source = ("--data-dir", str(tmp_path / "data"))
     assert run("backup", str(tmp_path / "quiet"), *source)[0] == 0
     made = str(tmp_path / "made")
-    status, out, told = run("backup", made, *source, "--verify-records", "-o", "json")
+    status, out, told = run("backup", made, *source, "--verify-records", "-o", "jsonl")
     damaged = json.loads(out)["damaged"]
     assert status == 1 and damaged
     assert all(made in line and "checksum" in line for line in damaged)

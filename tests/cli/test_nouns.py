@@ -83,23 +83,6 @@ def test_bad_usage_is_one_line(
 
 
 @pytest.mark.parametrize(
-    "line",
-    [
-        "groups describe g",
-        "groups delete g --yes",
-        "groups reset g --topic t --to earliest --yes",
-        "lag show g",
-    ],
-)
-def test_without_a_broker_a_verb_of_groups_does_not_wait(
-    line: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main([*line.split(), "-b", "127.0.0.1:1", "--timeout", "2"]) == 1
-    complaint = "no broker answers at 127.0.0.1:1: Connection refused"
-    assert capsys.readouterr().err == f"headrace {' '.join(line.split()[:2])}: {complaint}\n"
-
-
-@pytest.mark.parametrize(
     ("closed", "line", "status", "complaint"),
     [
         (">&-", "completion bash", 0, ""),
@@ -152,7 +135,7 @@ def test_the_functions_of_verbs_take_the_options_that_are_declared(name: str, no
         parameters = inspect.signature(verb.function).parameters
         several = {
             "cluster": {"bootstrap_server", "command_config", "context", "timeout"},
-            "output": {"output", "dry_run", "yes"} & declared,
+            "output": {"output", "make_output", "dry_run", "yes"} & declared,
         }
         taken = set[str]().union(*(several.get(name, {name}) for name in parameters))
         is_open = any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters.values())

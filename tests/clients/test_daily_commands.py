@@ -7,7 +7,6 @@ import json
 import os
 import pty
 import signal
-import socket
 import subprocess
 from collections.abc import Callable
 from io import BytesIO, TextIOWrapper
@@ -412,38 +411,7 @@ def test_a_member_of_a_share_group_acknowledges_what_it_showed_and_releases_the_
     assert sorted(shown) == list(range(3000))
 
 
-@pytest.mark.parametrize("group", [(), ("--share-group", "s")])
-def test_a_signal_before_the_broker_has_answered_ends_it(group: tuple[str, ...]) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        where = f"127.0.0.1:{silent.getsockname()[1]}"
-        running = start("consume", "t", *group, "-b", where)
-        connection, _ = silent.accept()
-        with connection:
-            assert connection.recv(1), "a request"
-            running.send_signal(signal.SIGINT)
-            _, err = running.communicate(timeout=PATIENCE_S)
-    assert (running.returncode, err) == (130, b"")
-
-
 # Failures -----------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "command",
-    [
-        "topics list",
-        "topics create t",
-        "configs describe topic t",
-        "produce t",
-        "consume t",
-        "top --iterations 1",
-    ],
-)
-def test_an_unreachable_broker_is_one_line(command: str) -> None:
-    status, out, err = ran(command, "--bootstrap-server", "127.0.0.1:1", stdin=b"x\n")
-    assert (status, out) == (1, "")
-    (line,) = err.splitlines()
-    assert "no broker answers at 127.0.0.1:1" in line
 
 
 @pytest.mark.parametrize(

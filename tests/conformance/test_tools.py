@@ -14,6 +14,7 @@ from uuid import UUID
 
 import pytest
 
+from headrace.cli.main import main
 from headrace.coordinators.hashing import internal_partition
 from tests.conformance.classic import ClassicGroup, subscription
 from tests.conformance.members import Member
@@ -194,6 +195,55 @@ def test_deleting_groups(tool: Tool, topic: Topic, group: Group) -> None:  # cas
     assert group.listed is None
 
 
+@pytest.mark.parametrize(
+    ("verb", "options"),
+    [
+        ("list", "--list --state"),
+        ("describe {group}", "--describe --group {group} --state"),
+        ("describe {group} -o wide", "--describe --group {group} --state --verbose"),
+        ("members {group}", "--describe --group {group} --members"),
+        ("members {group} -o wide", "--describe --group {group} --members --verbose"),
+        ("offsets {group}", "--describe --group {group}"),
+        ("offsets {group} -o wide", "--describe --group {group} --offsets --verbose"),
+    ],
+)
+def test_our_command_prints_the_table_of_the_tool(
+    tool: Tool,
+    member: Member,
+    group: Group,
+    capsys: pytest.CaptureFixture[str],
+    verb: str,
+    options: str,
+) -> None:
+    words = f"groups {verb} --kafka-format -b {group.world.bootstrap_servers}"
+    assert main(words.format(group=group.id).split()) == 0
+    ours = capsys.readouterr().out.splitlines()
+    kafkas = tool(SHARE_GROUPS, *options.format(group=group.id).split()).stdout.splitlines()
+    if verb == "list":  # other groups, too, which make columns wider
+        ours, kafkas = (
+            [" ".join(line.split()) for line in lines if line.split()[0] in ("GROUP", group.id)]
+            for lines in (ours, kafkas)
+        )
+    assert ours == [line.rstrip() for line in kafkas]
+
+
+def test_our_command_prints_the_table_of_changed_offsets(
+    tool: Tool, topic: Topic, group: Group, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for words, options in (
+        ("reset {group} --to latest --type share", "--reset-offsets --to-latest --execute"),
+        ("delete-offsets {group}", "--delete-offsets"),
+    ):
+        group.alter(topic.name, {0: 4})
+        kafkas = tool(
+            SHARE_GROUPS, *options.split(), "--group", group.id, "--topic", topic.name
+        ).stdout
+        group.alter(topic.name, {0: 4})
+        named = f"--topic {topic.name} --kafka-format --yes -b {group.world.bootstrap_servers}"
+        assert main(["groups", *words.format(group=group.id).split(), *named.split()]) == 0
+        assert capsys.readouterr().out == kafkas
+
+
 # case 73
 def test_deleting_offsets_of_a_consumer_group(tool: Tool, world: World, topic: Topic) -> None:
     group, other = ClassicGroup(world), world.topic(partitions=2)
@@ -246,6 +296,20 @@ def test_deleting_offsets_of_a_consumer_group(tool: Tool, world: World, topic: T
         (other.name, "0", "Successful"),
         (other.name, "1", "Successful"),
     ]
+
+
+def test_our_command_prints_the_table_of_deleted_offsets_of_a_consumer_group(
+    tool: Tool, world: World, capsys: pytest.CaptureFixture[str]
+) -> None:
+    topic = world.topic(partitions=2)
+    ours, kafkas = ClassicGroup(world), ClassicGroup(world)
+    for group in (ours, kafkas):
+        assert group.commit(topic, {0: 1, 1: 1}) == {0: OK, 1: OK}
+    words = f"groups delete-offsets {ours.id} --topic {topic.name} --kafka-format --yes"
+    assert main([*words.split(), "-b", world.bootstrap_servers]) == 0
+    printed = capsys.readouterr().out.splitlines()
+    options = f"--delete-offsets --group {kafkas.id} --topic {topic.name}"
+    assert printed[1:] == tool(CONSUMER_GROUPS, *options.split()).lines[1:]
 
 
 def test_printing_share_state(tool: Tool, world: World, topic: Topic, group: Group) -> None:

@@ -236,7 +236,7 @@ def test_recover_rebuilds_the_catalog_from_the_directories(ground, damage):
     assert tried.returncode == 0, tried.stderr
     assert "orders" in tried.stdout and "Nothing was changed" in tried.stdout
     assert "headrace recover --data-dir" in ground.refusal()
-    done = recover(ground, "--yes", "-o", "json")
+    done = recover(ground, "--yes", "-o", "jsonl")
     assert done.returncode == 0, done.stderr
     found = {one["topic"]: one for one in json.loads(done.stdout)["topics"]}
     assert (found["orders"]["partition_count"], found["orders"]["partitions_known"]) == (2, True)
@@ -264,7 +264,7 @@ def test_recover_keeps_what_a_damaged_catalog_still_says(ground):
     before.commit()
     before.close()
     assert "headrace recover" in ground.refusal()
-    done = json.loads(recover(ground, "--yes", "-o", "json").stdout)
+    done = json.loads(recover(ground, "--yes", "-o", "jsonl").stdout)
     assert done["cluster_id"] == cluster_id
     (wide,) = [one for one in done["topics"] if one["topic"] == "wide"]
     assert (wide["partition_count"], wide["configs"]["retention.ms"]) == (7, "123456789")
@@ -309,7 +309,7 @@ def test_a_partition_directory_lost_while_no_broker_ran_stops_the_start(ground, 
     assert tried.returncode == 0, tried.stderr
     assert "orders-0" in tried.stdout and "Nothing was changed" in tried.stdout
     assert str(path) in ground.refusal()
-    done = recover(ground, "--yes", "-o", "json")
+    done = recover(ground, "--yes", "-o", "jsonl")
     assert json.loads(done.stdout)["missing_partitions"] == ["orders-0"]
     for _ in range(2):
         ground.restart()

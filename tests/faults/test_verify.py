@@ -57,7 +57,7 @@ def spoil(path: Path, number: int, at: int) -> int:
 
 def test_a_sound_directory(server):
     server.stop()
-    done = verify(server.data_dir, "-o", "json")
+    done = verify(server.data_dir, "-o", "jsonl")
     assert done.returncode == 0, done.stdout + done.stderr
     found = json.loads(done.stdout)
     assert (found["record_count"], found["batch_count"]) == (3 * BATCHES, BATCHES)
@@ -83,7 +83,7 @@ def test_any_flipped_bit_of_a_batch_is_found(server):
             ], (number, at)
             path.write_bytes(whole)
     position = spoil(path, 4, 70)
-    done = verify(server.data_dir, "--topic", "orders", "-o", "json")
+    done = verify(server.data_dir, "--topic", "orders", "-o", "jsonl")
     assert done.returncode == 1
     (problem,) = json.loads(done.stdout)["problems"]
     assert (problem["path"], problem["position"]) == (str(path), position)
@@ -96,7 +96,7 @@ def test_a_file_that_cannot_be_read_hides_no_damage_of_others(server):
     unreadable.unlink()
     unreadable.mkdir()
     spoil(log_of(server, 1), 3, at=-1)
-    done = verify(server.data_dir, "-o", "json")
+    done = verify(server.data_dir, "-o", "jsonl")
     assert done.returncode == 1, done.stderr
     first, second = json.loads(done.stdout)["problems"]
     assert (first["path"], first["position"], first["first_offset"]) == (str(unreadable), 0, 0)
@@ -114,7 +114,7 @@ def test_a_file_that_a_recovery_has_kept_is_named(server):
     done = verify(server.data_dir)
     name = f"{log_of(server, 0)}.damaged"
     assert done.returncode == 0 and name in done.stdout
-    assert json.loads(verify(server.data_dir, "-o", "json").stdout)["kept"] == [name]
+    assert json.loads(verify(server.data_dir, "-o", "jsonl").stdout)["kept"] == [name]
 
 
 def test_beside_a_broker_that_is_written_to(server):

@@ -17,7 +17,7 @@ from .nouns import arg, switch
 from .options import positive_number
 from .output import Output, output_option
 from .progress import byte_progress
-from .tables import json_line, one_line
+from .tables import one_line
 
 if TYPE_CHECKING:
     from headrace.backup.commands import Report, Stage
@@ -64,8 +64,9 @@ def run_copy(options: Namespace, copy: Callable[[], Report], done: str) -> int:
         )
     for problem in report.damaged:
         print(f"warning: {one_line(problem)}", file=sys.stderr)
-    if Output(options.output).is_json:
-        print(json_line(dataclasses.asdict(report)))
+    output = Output(options.output)
+    if output.is_json:
+        output.rows([dataclasses.asdict(report)])
     else:
         print(
             f"{done} {report.topic_count} topics with {report.partition_count} used partitions, "

@@ -37,7 +37,7 @@ Declaration = Callable[[Any], object]
 """Adds arguments to a parser, or to a group of one."""
 _CALL_OPTIONS = (
     *("bootstrap_server", "command_config", "context", "timeout"),
-    *("output", "dry_run", "yes"),
+    *("output", "make_output", "dry_run", "yes"),
 )
 
 
@@ -199,7 +199,7 @@ class Noun:
                     if name not in _CALL_OPTIONS
                 }
 
-                output = Output(
+                output = getattr(options, "make_output", Output)(
                     options.output,
                     dry_run=getattr(options, "dry_run", False),
                     yes=getattr(options, "yes", False),

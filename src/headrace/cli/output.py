@@ -50,7 +50,10 @@ class Output:
 
     :param dry_run: only print what would be changed
     :param yes: do not ask before a change
+    :cvar group_types: the types of the groups that it may print; empty for all
     """
+
+    group_types: Sequence[str] = ()
 
     def __init__(self, form: str = "table", *, dry_run: bool = False, yes: bool = False) -> None:
         self.form = form
@@ -144,7 +147,7 @@ class Output:
 
     def _cell(self, name: str, value: object) -> object:
         """Return a value as a table shows it; for people with separators and colors."""
-        text = _text(name, value)
+        text = plain(name, value)
         if not self.is_for_people:
             return text
         sgr = _COLORS.get(str(value)) if name in _COLORED else None
@@ -181,7 +184,7 @@ def title(field: str) -> str:
     return name.upper().replace("_", "-")
 
 
-def _text(name: str, value: Any) -> object:
+def plain(name: str, value: Any) -> object:
     """Return a value as a table shows it: ``orders:0,1;returns:0``, ``a=1,b=2``, ``yes``."""
     if value is None:
         return None

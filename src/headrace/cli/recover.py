@@ -15,7 +15,7 @@ from .errors import BadUsage, Failure
 from .nouns import DRY_RUN, YES, command, data_dir_option, repeatable
 from .options import setting
 from .output import Output, confirm, output_option
-from .tables import json_line, one_line
+from .tables import one_line
 from .verify import print_kept
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def run(options: Namespace) -> int:
         config = Config(dict(options.configs))
     except ConfigError as error:
         raise BadUsage(str(error)) from error
-    is_json = Output(options.output).is_json
+    output = Output(options.output)
     if not options.data_dir.is_dir():
         raise Failure(f"{options.data_dir} is not a directory")
     try:
@@ -81,7 +81,7 @@ def run(options: Namespace) -> int:
         try:
             rebuild = plan(directory, config)
             damaged = kept_files(directory.path, sorted(directory.partition_names()))
-            if not is_json:
+            if not output.is_json:
                 _print(rebuild)
                 print_kept(damaged)
             executes = rebuild.is_needed and not options.dry_run
@@ -94,9 +94,8 @@ def run(options: Namespace) -> int:
             directory.abandon()
     except (CatalogError, DirectoryInUse, UnusableDirectory, OSError) as error:
         raise Failure(str(error)) from error
-    if is_json:
-        result = _as_json(rebuild, executed=executes, kept=kept)
-        print(json_line({**result, "kept": damaged}))
+    if output.is_json:
+        output.rows([{**_as_json(rebuild, executed=executes, kept=kept), "kept": damaged}])
     elif executes:
         print(f"Recovered{f'; the old catalog is {kept}' if kept else ''}.")
     elif rebuild.is_needed:

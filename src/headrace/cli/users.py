@@ -38,7 +38,7 @@ async def list_users(cluster: Cluster, output: Output, *, names: Sequence[str]) 
             {
                 "user": name,
                 "mechanism": _mechanism(credential.mechanism),
-                "iterations": credential.iterations,
+                "iteration_count": credential.iterations,
             }
             for name in sorted(credentials)
             for credential in credentials[name]

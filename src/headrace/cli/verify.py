@@ -14,7 +14,7 @@ from .errors import Failure
 from .nouns import arg, command, data_dir_option
 from .output import Output, output_option
 from .progress import byte_progress
-from .tables import json_line, one_line
+from .tables import one_line
 
 if TYPE_CHECKING:
     from headrace.log.verify import LogFile, Verified
@@ -66,9 +66,10 @@ def run(options: Namespace) -> int:
                 advance(file.size_bytes)
     except OSError as error:
         raise Failure(f"cannot read {error.filename or directory}: {error.strerror}") from error
-    if Output(options.output).is_json:
-        counts = vars(verified)
-        print(json_line({"data_dir": directory, **counts, "problems": problems, "kept": kept}))
+    output = Output(options.output)
+    if output.is_json:
+        row = {"data_dir": directory, **vars(verified), "problems": problems, "kept": kept}
+        output.rows([row])
     else:
         for found in problems:
             print(found["problem"])

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from headrace.cli.clients import Cluster, errors, groups, offsets
 from headrace.cli.errors import BadUsage, Failure
 from headrace.cli.nouns import DRY_RUN, YES, arg, one_of, repeatable, switch
 from headrace.cli.options import topic_and_partitions
-from headrace.cli.output import Output
+from headrace.cli.output import Output, Row
 from headrace.cli.tables import one_line
 from headrace.positions import LATEST, Position, position
 from headrace.protocol.partitions import TopicPartition
 
+from .kafka_format import kafka_format
 from .verbs import NOUN
 
 Scope = Sequence[tuple[str, tuple[int, ...] | None]]
@@ -51,6 +53,7 @@ _GROUP = arg("group_id", metavar="GROUP", help="id of the group")
     ),
     switch("--all-topics", "all topics in which the group has offsets"),
     arg("--type", choices=("consumer", "share"), help="type of a group that does not exist yet"),
+    kafka_format("GROUP:15|TOPIC:15|PARTITION:10|NEW-OFFSET"),
     DRY_RUN,
     YES,
     examples="headrace groups reset billing --topic orders --to earliest --dry-run\n"
@@ -208,6 +211,7 @@ async def _plan(
         required=True,
         type=topic_and_partitions,
     ),
+    kafka_format("TOPIC:15|PARTITION:10|STATUS:15"),
     DRY_RUN,
     YES,
     examples="headrace groups delete-offsets billing --topic orders:0,1\n"
@@ -231,23 +235,23 @@ async def delete_offsets(cluster: Cluster, output: Output, *, group_id: str, top
     missing = {topic for topic, _ in topics} - {topic for topic, _ in keys}
     problems = [f"the group has no offsets in '{topic}'" for topic in sorted(missing)]
 
-    async def execute() -> dict[TopicPartition, errors.ClientError | None]:
-        if not is_share:
-            return await offsets.delete_offsets(cluster, group_id, keys)
-        names = sorted({topic for topic, _ in keys})
-        outcomes = await offsets.delete_share_offsets(cluster, group_id, names)
-        return {key: outcomes[key[0]] for key in keys}
+    rows: dict[TopicPartition | str, Row] = {
+        topic if is_share else (topic, number): {
+            "group_id": group_id,
+            "topic": topic,
+            **({} if is_share else {"partition": number}),
+            "result": "deleted",
+        }
+        for topic, number in keys
+    }
+
+    async def execute() -> Mapping[Any, errors.ClientError | None]:
+        if is_share:
+            return await offsets.delete_share_offsets(cluster, group_id, [str(key) for key in rows])
+        return await offsets.delete_offsets(cluster, group_id, keys)
 
     await output.change(
-        {
-            (topic, number): {
-                "group_id": group_id,
-                "topic": topic,
-                "partition": number,
-                "result": "deleted",
-            }
-            for topic, number in keys
-        },
+        rows,
         execute,
         f"Delete these offsets of group '{group_id}'?",
         problems=problems,

@@ -17,6 +17,8 @@ from headrace.cli.tables import one_line
 from headrace.patterns import matches
 from headrace.protocol.partitions import TopicPartition, by_topic
 
+from .kafka_format import kafka_format
+
 NOUN = Noun()
 _GROUPS_AT_ONCE = 100
 """The number of groups in one request; it bounds memory and requests in flight."""
@@ -53,6 +55,7 @@ _FIELDS = (
     ),
     TYPES,
     arg("--state", metavar="STATE,…", help="only groups in these states, such as empty,stable"),
+    kafka_format("GROUP:15|STATE", is_list=True),
     examples="headrace groups list\nheadrace groups list 'team-.*' --type share --state empty",
 )
 async def list_groups(
@@ -67,7 +70,7 @@ async def list_groups(
 
     :raises Failure: not all brokers answered
     """
-    listed = await _listed(cluster, types)
+    listed = await _listed(cluster, output.group_types or types)
     states = state.lower().split(",") if state else ()
     output.rows(
         [
@@ -127,6 +130,10 @@ async def _described(
     "describe groups: their states, or records in flight; for members see groups members",
     *_GROUPS,
     switch("--in-flight", "the records that members of share groups hold, or that wait"),
+    kafka_format(
+        "GROUP:15|COORDINATOR (ID):25|STATE:15|#MEMBERS",
+        "GROUP:15|COORDINATOR (ID):25|STATE:15|GROUP-EPOCH:12|ASSIGNMENT-EPOCH:17|#MEMBERS",
+    ),
     examples="headrace groups describe packers billing\n"
     "headrace groups describe packers --in-flight",
 )
@@ -143,7 +150,7 @@ async def describe_groups(
 
     :raises Failure: some cannot be described
     """
-    described, problems = await _described(cluster, group_ids, all, types)
+    described, problems = await _described(cluster, group_ids, all, output.group_types or types)
     if in_flight:
         rows, failures = await _spans(cluster, described)
         output.rows(rows, nothing="no records are in flight", problems=[*problems, *failures])
@@ -156,6 +163,10 @@ async def describe_groups(
     "members",
     "show the members of groups, with their assignments",
     *_GROUPS,
+    kafka_format(
+        "GROUP:15|CONSUMER-ID:15|HOST:15|CLIENT-ID:15|#PARTITIONS:12|ASSIGNMENT",
+        "GROUP:15|CONSUMER-ID:15|HOST:15|CLIENT-ID:15|#PARTITIONS:12|MEMBER-EPOCH:13|ASSIGNMENT",
+    ),
     examples="headrace groups members packers\nheadrace groups members --all -o wide",
 )
 async def print_members(
@@ -165,7 +176,7 @@ async def print_members(
 
     :raises Failure: some groups cannot be described
     """
-    described, problems = await _described(cluster, group_ids, all, types)
+    described, problems = await _described(cluster, group_ids, all, output.group_types or types)
     rows = [_member_row(group, member) for group in described for member in group.members]
     wide = ("instance_id", "member_epoch", "process_id", "target_assignment", "tasks")
     output.rows(rows, wide=wide, nothing="there are no members", problems=problems)
@@ -266,6 +277,10 @@ def _span_row(
     "offsets",
     "show the committed offsets or start offsets of groups, and the lag, of each partition",
     *_GROUPS,
+    kafka_format(
+        "GROUP:15|TOPIC:15|PARTITION:10|START-OFFSET:13|LAG",
+        "GROUP:15|TOPIC:15|PARTITION:10|LEADER-EPOCH:13|START-OFFSET:13|LAG",
+    ),
     examples="headrace groups offsets packers\nheadrace groups offsets billing -o jsonl > saved",
 )
 async def print_offsets(
@@ -279,9 +294,8 @@ async def print_offsets(
 
     if all == bool(group_ids):
         raise BadUsage("name groups, or give --all")
-    query = model.LagQuery(
-        groups=tuple(group_ids), group_types=tuple(types) or GROUP_TYPES, time_lag=False
-    )
+    types = output.group_types or types or GROUP_TYPES
+    query = model.LagQuery(groups=tuple(group_ids), group_types=tuple(types), time_lag=False)
     shown = await snapshot.snapshot(cluster, query)
     output.rows(
         [
