@@ -155,15 +155,19 @@ async def log_bounds(
 
 
 async def offsets_of_positions(
-    cluster: Cluster, positions: Mapping[TopicPartition, Position], *, attempts: int | None = None
+    cluster: Cluster,
+    positions: Mapping[TopicPartition, Position],
+    *,
+    isolation_level: int = READ_UNCOMMITTED,
+    attempts: int | None = None,
 ) -> dict[TopicPartition, int | ClientError]:
     """Return the offsets of positions; those outside of their logs are moved to the nearest inside,
     and a time after the last record gives the end.
 
-    :param attempts: see :func:`list_offsets`
+    :param isolation_level: see :func:`list_offsets`, as for ``attempts``
     """
     starts, ends, at_times = [
-        await list_offsets(cluster, timestamps, attempts=attempts)
+        await list_offsets(cluster, timestamps, isolation_level=isolation_level, attempts=attempts)
         for timestamps in (
             dict.fromkeys(positions, EARLIEST),
             dict.fromkeys(positions, LATEST),

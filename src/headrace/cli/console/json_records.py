@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Mapping
-from math import isinf
-from typing import TYPE_CHECKING, Any, NamedTuple
+import re
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+import msgspec
+from msgspec import Meta, Raw
 
 from headrace.patterns import meant
 
@@ -17,8 +19,7 @@ if TYPE_CHECKING:
 Headers = list[tuple[str, bytes | None]]
 
 _FIELDS = ("topic", "partition", "offset", "timestamp_ms", "timestamp_type", "delivery_count")
-_CONTENT = ("key", "value", "headers")
-_MAX_SHOWN = 40
+_ADVICE = "to send the line itself as the value, leave out --json"
 
 
 class NewRecord(NamedTuple):
@@ -50,9 +51,11 @@ def record_fields(record: Record, *, parse: bool = False) -> dict[str, Any]:
     value = json_bytes(record.value)
     if parse and isinstance(value, str):
         try:
-            value = json.loads(value, parse_constant=_no_number, parse_float=_finite)
+            msgspec.json.decode(value, type=Raw)  # strict: Python also takes NaN
+            value = json.loads(value)
+            json.dumps(value, allow_nan=False)  # a number may be too large
         except (ValueError, RecursionError):
-            pass
+            value = json_bytes(record.value)
     headers = [[name, json_bytes(content)] for name, content in record.headers]
     return {**fields, "key": json_bytes(record.key), "value": value, "headers": headers}
 
@@ -67,118 +70,69 @@ def json_bytes(data: bytes | None) -> str | dict[str, str] | None:
         return {"base64": base64.b64encode(data).decode()}
 
 
+class _Line(msgspec.Struct, forbid_unknown_fields=True):
+    """The object of a line. Where a record was is ignored, but the partition."""
+
+    value: Raw
+    key: Raw = Raw(b"null")
+    headers: dict[str, Raw] | list[tuple[str, Raw]] | None = None
+    partition: Annotated[int, Meta(ge=0, lt=2**31)] | None = None
+    timestamp_ms: Annotated[int, Meta(ge=-1, lt=2**63 - 1)] | None = None
+    topic: Raw = Raw()
+    offset: Raw = Raw()
+    timestamp_type: Raw = Raw()
+    delivery_count: Raw = Raw()
+
+
+_LINE = msgspec.json.Decoder(_Line)
+
+
 def read_record(line: bytes, *, keep_partitions: bool) -> NewRecord | None:
     """Return the record of a line, None for a blank one.
 
-    A value that is no string is stored as JSON. Headers may be an object, too: name → value. Where
-    a record was (``topic``, ``offset``, ``timestamp_type``, ``delivery_count``) is ignored.
+    A value that is no string is stored as its JSON. Headers are name → value, or a list of pairs.
 
     :param keep_partitions: use ``partition``
     :raises MalformedLine: it is not such an object
     """
     try:
         text = line.decode("utf-8-sig")
+        if not text.strip():
+            return None
+        fields = _LINE.decode(text)
+        pairs = fields.headers.items() if isinstance(fields.headers, dict) else fields.headers
+        record = NewRecord(
+            _bytes(fields.key),
+            _bytes(fields.value),
+            [(name, _bytes(value)) for name, value in pairs or ()],
+            fields.partition if keep_partitions else None,
+            None if fields.timestamp_ms == -1 else fields.timestamp_ms,  # Kafka's for none
+        )
     except UnicodeDecodeError:
         raise MalformedLine("it is not UTF-8: JSON lines are") from None
-    if not text.strip():
-        return None
-    try:
-        return _record(text, keep_partitions)
     except RecursionError:
         raise MalformedLine("its JSON is nested too deeply") from None
-
-
-def _record(text: str, keep_partitions: bool) -> NewRecord:
-    advice = "to send the line itself as the value, leave out --json"
-    try:
-        fields = json.loads(text, parse_constant=_no_number, parse_float=_finite)
-    except json.JSONDecodeError as error:
-        raise MalformedLine(f"not JSON: {error.msg} at character {error.pos + 1}") from None
-    except MalformedLine:
-        raise
-    except ValueError:  # Python's limit of digits
-        raise MalformedLine("a number has too many digits: give it as a string") from None
-    if not isinstance(fields, dict):
-        raise MalformedLine(f'not a JSON object such as {{"key": "k", "value": "v"}}; {advice}')
-    for name in fields:
-        if name not in _FIELDS + _CONTENT:
-            hint = meant(name, _FIELDS + _CONTENT) or advice
-            raise MalformedLine(f"unknown field {_shown(name)}; {hint}")
-    if "value" not in fields:
-        raise MalformedLine(f"no field 'value'; {advice}; a tombstone is \"value\": null")
-    timestamp_ms = _number(fields, "timestamp_ms", 2**63, least=-1)
-    if timestamp_ms == 0:
-        raise MalformedLine("timestamp_ms is 0, which librdkafka takes for the present time")
-    return NewRecord(
-        _bytes("key", fields.get("key")),
-        _bytes("value", fields["value"]),
-        _headers(fields.get("headers")),
-        _number(fields, "partition", 2**31) if keep_partitions else None,
-        None if timestamp_ms == -1 else timestamp_ms,  # Kafka's for none
-    )
-
-
-def _no_number(text: str) -> None:
-    raise MalformedLine(f'{text} is not JSON: give it as a string, "{text}"')
-
-
-def _finite(text: str) -> float:
-    number = float(text)
-    if isinf(number):
-        raise MalformedLine(f"the number {_shown(text)} is too large: give it as a string")
-    return number
-
-
-def _shown(text: str) -> str:
-    return repr(text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}…")
-
-
-def _headers(headers: Any) -> Headers:
-    """Read headers: a list of names and values, an object from names to values, or None."""
-    pairs = list(headers.items()) if isinstance(headers, dict) else headers
-    if pairs is None:
-        return []
-    if not isinstance(pairs, list) or not all(
-        isinstance(pair, (list, tuple)) and len(pair) == 2 and isinstance(pair[0], str)
-        for pair in pairs
-    ):
-        raise MalformedLine('headers is neither {"NAME": "VALUE", …} nor [["NAME", "VALUE"], …]')
-    return [(header_name(name), _bytes("a header", value)) for name, value in pairs]
-
-
-def header_name(name: str) -> str:
-    """Return the name of a header.
-
-    :raises MalformedLine: librdkafka cannot send it
-    """
-    _bytes("the name of a header", name)
-    if "\0" in name:
+    except msgspec.MsgspecError as error:
+        unknown = re.search("unknown field `(.*)`", str(error))
+        hint = meant(unknown[1], _Line.__struct_fields__) if unknown else ""
+        raise MalformedLine(f"{error}; {hint or _ADVICE}") from None
+    if any("\0" in name for name, _ in record.headers):
         raise MalformedLine("the name of a header has a NUL, at which librdkafka would cut it")
-    return name
+    if record.timestamp_ms == 0:
+        raise MalformedLine("timestamp_ms is 0, which librdkafka takes for the present time")
+    return record
 
 
-def _bytes(what: str, value: Any) -> bytes | None:
-    if value is None:
-        return None
-    if isinstance(value, dict) and value.keys() == {"base64"}:
-        try:
-            return base64.b64decode(value["base64"], validate=True)
-        except (TypeError, ValueError):
-            raise MalformedLine(f"{what} is not Base64") from None
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    try:
-        return text.encode()
-    except UnicodeEncodeError:
-        raise MalformedLine(f"{what} has half a surrogate pair") from None
+def _bytes(content: Raw) -> bytes | None:
+    """Return a key, a value or the content of a header.
 
-
-def _number(fields: Mapping[str, Any], name: str, end: int, least: int = 0) -> int | None:
-    """Return a number below ``end``; None if it is missing."""
-    value = fields.get(name)
-    if value is None:
-        return None
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise MalformedLine(f"{name} is not a number from {least} on")
-    if value >= end:
-        raise MalformedLine(f"{name} is too large")
-    return value
+    :raises MsgspecError: it has half a surrogate pair, or is no Base64
+    """
+    data = bytes(content)
+    if data.startswith(b'"'):
+        return msgspec.json.decode(data, type=str).encode()
+    if data.startswith(b"{"):
+        fields = msgspec.json.decode(data, type=dict[str, Raw])
+        if fields.keys() == {"base64"}:
+            return msgspec.json.decode(fields["base64"], type=bytes)
+    return None if data == b"null" else data

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from headrace.cli.clients import Cluster, TopicMetadata, errors
@@ -26,37 +26,23 @@ async def open_reader(cluster: Cluster, options: Namespace) -> PartitionReader:
     from headrace.client.partition_reader import PartitionReader
 
     level = int(options.read_committed)
-
-    async def offsets_at(
-        partitions: Iterable[TopicPartition], time_ms: int
-    ) -> dict[TopicPartition, int | None]:
-        times = dict.fromkeys(partitions, time_ms)
-        listed = errors.raised(await positions.list_offsets(cluster, times, isolation_level=level))
-        return {partition: answer.offset for partition, answer in listed.items()}
-
-    async def offsets(position: Position) -> dict[TopicPartition, int]:
-        """Return offsets. A time after the last record gives the end of the log."""
-        offset, time_ms = position
-        if offset is not None and offset >= 0:
-            return dict.fromkeys(partitions, offset)
-        listed = await offsets_at(partitions, positions.LATEST if time_ms is None else time_ms)
-        after = [partition for partition, at in listed.items() if at is None]
-        listed |= await offsets_at(after, positions.LATEST) if after else {}
-        return {p: max(0, (at or 0) + (offset or 0)) for p, at in listed.items()}
-
     partitions = [
         partition
         for name in options.topics
         for partition in await _partitions(cluster, name, options.partition)
     ]
-    starts = await offsets(options.start or EARLIEST)
-    ends: dict[TopicPartition, int] = {}
+
+    async def offsets(position: Position) -> dict[TopicPartition, int]:
+        return errors.raised(
+            await positions.offsets_of_positions(
+                cluster, dict.fromkeys(partitions, position), isolation_level=level
+            )
+        )
+
+    starts, ends = await offsets(options.start or EARLIEST), {}
     if options.exit or options.end is not None:
-        ends = await offsets(LATEST)
-        if options.end is not None:
-            chosen = await offsets(options.end)
-            ends = {p: min(end, chosen[p]) for p, end in ends.items()}
-        starts = {p: start for p, start in starts.items() if start < ends[p]}
+        ends = await offsets(options.end or LATEST)
+        starts = {key: start for key, start in starts.items() if start < ends[key]}
     return PartitionReader(cluster, starts, ends, level)
 
 
