@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from argparse import ArgumentParser
 from pathlib import Path
@@ -11,10 +12,10 @@ import pytest
 from headrace.cli.client_options import (
     client_config,
     client_options,
-    must_answer,
 )
 from headrace.cli.errors import BadUsage
 from headrace.cli.main import main
+from headrace.client.config import check_access, read_config
 from headrace.client.errors import ConnectionFailed
 
 
@@ -66,7 +67,7 @@ def test_where_nobody_listens_is_said_at_once() -> None:
         ConnectionFailed,
         match=r"no broker answers at 127\.0\.0\.1:1: .*; no broker answers at 127\.0\.0\.1:2",
     ):
-        must_answer({"bootstrap.servers": "127.0.0.1:1,127.0.0.1:2"})
+        asyncio.run(check_access(read_config({"bootstrap.servers": "127.0.0.1:1,127.0.0.1:2"})))
 
 
 def test_a_broker_that_is_not_there_ends_it_at_once(capsys: pytest.CaptureFixture[str]) -> None:
@@ -84,5 +85,5 @@ def test_a_host_that_is_not_there_is_said_without_a_number(monkeypatch: pytest.M
     monkeypatch.setattr("socket.getaddrinfo", no_host)
     complaint = "no broker answers at nowhere:1: Name or service not known"
     with pytest.raises(ConnectionFailed) as raised:
-        must_answer({"bootstrap.servers": "nowhere:1"})
+        asyncio.run(check_access(read_config({"bootstrap.servers": "nowhere:1"})))
     assert str(raised.value) == complaint

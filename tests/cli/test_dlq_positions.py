@@ -73,7 +73,6 @@ def test_a_list_that_may_lack_queues_says_so(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     listed = GroupList((), (ConnectionFailed("broker 2 is away"),), "the user needs DESCRIBE")
-    monkeypatch.setattr("headrace.cli.dlq.must_answer", lambda config: None)
     monkeypatch.setattr(queues, "find_queues", lambda *arguments: ({}, listed))
     assert main(["dlq", "list"]) == 1
     assert capsys.readouterr().err.splitlines() == [

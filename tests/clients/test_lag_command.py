@@ -127,7 +127,6 @@ def test_what_ids_of_groups_may_hold_is_shown_and_not_obeyed(
         (("--type", "queue"), "argument --type: 'queue' is not a list of types: classic, "),
         (("g", "--groups-pattern", "x"), "name the groups or give --groups-pattern, not both"),
         (("--topics-pattern", "("), "argument --topics-pattern: '(' is not a regular expression"),
-        (("--watch", "0"), "'0' is not a number of seconds above 0"),
     ],
 )
 def test_bad_usage(run: Run, arguments: tuple[str, ...], complaint: str) -> None:
@@ -138,7 +137,7 @@ def test_bad_usage(run: Run, arguments: tuple[str, ...], complaint: str) -> None
 def test_watching_goes_on_when_the_broker_comes_back() -> None:
     with Broker() as broker:
         servers = broker.bootstrap_servers
-        watching = start("lag", "show", "--watch", "0.1", "--bootstrap-server", servers)
+        watching = start("top", "--every", "0.1", "--bootstrap-server", servers)
         assert watching.stdout is not None and watching.stderr is not None
         assert watching.stdout.read(4096)
     while b"the last snapshot is shown: " not in (line := watching.stderr.readline()):
@@ -158,9 +157,7 @@ def test_watching_goes_on_when_the_broker_comes_back() -> None:
 
 
 def test_watching_goes_on_until_it_is_interrupted(bootstrap_servers: str, team: str) -> None:
-    watching = start(
-        "lag", "show", f"{team}-a", "--watch", "0.1", "--bootstrap-server", bootstrap_servers
-    )
+    watching = start("top", f"{team}-a", "--every", "0.1", "--bootstrap-server", bootstrap_servers)
     assert watching.stdout is not None
     shown = b""
     while shown.count(b"GROUP-ID ") < 3:

@@ -303,7 +303,7 @@ def _is_endless(line: str) -> bool:
         return "--iterations" not in words
     if words[:2] == ["headrace", "consume"]:
         return not _ENDS.intersection(words)
-    return "--watch" in words
+    return False
 
 
 def _await_line(server: subprocess.Popen[str], start: str) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,6 @@ from .contexts import read_contexts
 from .errors import BadUsage
 from .options import DEFAULT_LISTEN, positive_seconds, properties_file
 
-_CONNECT_TIMEOUT_S = 10.0
 _MIN_CONNECT_TIMEOUT_MS = 1000
 """The least that librdkafka accepts."""
 _MAX_TIMEOUT_S = 3600
@@ -129,27 +127,3 @@ def call_config(options: Namespace) -> dict[str, Any]:
     """
     setup_ms = max(int(options.timeout * 1000), _MIN_CONNECT_TIMEOUT_MS)
     return {"socket.connection.setup.timeout.ms": str(setup_ms), **client_config(options)}
-
-
-def must_answer(config: Mapping[str, str]) -> None:
-    """Connect to a bootstrap server, and log in, because clients retry until their timeout.
-
-    :raises ClientError: none answers, or they do not accept the security settings
-    :raises BadUsage: ``bootstrap.servers`` is malformed
-    """
-    import asyncio
-
-    from headrace.client.cluster import parse_bootstrap
-    from headrace.client.config import check_access, read_config
-    from headrace.client.errors import UnsupportedSetting
-
-    try:
-        parse_bootstrap(config["bootstrap.servers"])
-    except ValueError as error:
-        raise BadUsage(str(error)) from error
-    try:
-        read = read_config(config)
-    except UnsupportedSetting:  # librdkafka may support it
-        return
-    connect_timeout_ms = min(read.connect_timeout_ms, int(_CONNECT_TIMEOUT_S * 1000))
-    asyncio.run(check_access(replace(read, connect_timeout_ms=connect_timeout_ms)))

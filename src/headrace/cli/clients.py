@@ -20,7 +20,10 @@ if TYPE_CHECKING:
         share_state,
         topics,
         users,
+        workers,
     )
+    from headrace.client.dead_letters import letters, queues, reading, redrive
+    from headrace.client.lag import model, snapshot, standstill, watch
 
     __all__ = [
         "Cluster",
@@ -30,14 +33,28 @@ if TYPE_CHECKING:
         "configs",
         "errors",
         "groups",
+        "letters",
+        "model",
         "offsets",
+        "queues",
         "quotas",
+        "reading",
+        "redrive",
         "share_state",
+        "snapshot",
+        "standstill",
         "topics",
         "users",
+        "watch",
+        "workers",
     ]
 else:
     from .nouns import Lazy
 
+    _PACKAGES = {
+        **dict.fromkeys(("letters", "queues", "reading", "redrive"), "dead_letters."),
+        **dict.fromkeys(("model", "snapshot", "standstill", "watch"), "lag."),
+    }
+
     def __getattr__(name: str) -> Lazy:
-        return Lazy(f"headrace.client.{name}")
+        return Lazy(f"headrace.client.{_PACKAGES.get(name, '')}{name}")

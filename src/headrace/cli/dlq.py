@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 from headrace.log_lines import printable
 from headrace.positions import Position, position
 
-from .client_options import client_config, client_options, must_answer
+from .client_options import client_config, client_options
+from .clients import letters, queues, reading, redrive
 from .errors import BadUsage
 from .nouns import DRY_RUN, YES, Lazy, Noun, arg, repeatable, switch
 from .options import pattern, positive_number
@@ -22,16 +23,8 @@ from .progress import count_progress
 
 if TYPE_CHECKING:
     from headrace.cli.console import json_records
-    from headrace.client.dead_letters import letters, queues, reading, redrive
 else:
-    json_records, letters, queues, reading, redrive = map(
-        Lazy,
-        ("headrace.cli.console.json_records",)
-        + tuple(
-            f"headrace.client.dead_letters.{name}"
-            for name in ("letters", "queues", "reading", "redrive")
-        ),
-    )
+    json_records = Lazy("headrace.cli.console.json_records")
 
 NOUN = Noun()
 _MAX_SHOWN_CHARS = 100
@@ -73,10 +66,8 @@ def _calls(options: dict[str, Any]) -> Iterator[tuple[dict[str, Any], _Stop]]:
     """Yield the client configuration, and what ends the calls.
 
     :param options: have those of the connection
-    :raises ClientError: no broker answers
     """
     config = client_config(Namespace(**options))
-    must_answer(config)
     stop = _Stop()
     with signals_handled(stop.on_signal, signal.SIGINT, signal.SIGTERM):
         yield config, stop

@@ -7,7 +7,7 @@ import re
 import sys
 import time
 from argparse import Namespace
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 from headrace.amounts import count_of
 
 from .client_options import call_options
+from .clients import errors, model, snapshot, watch, workers
 from .cluster_run import on_cluster
-from .lag.show import QUERY_OPTIONS, footer, lag_query, repeated
+from .lag.show import QUERY_OPTIONS, footer, lag_query
 from .nouns import arg, command, seconds_option
 from .options import positive_number
 from .output import Output, Row, output_option
@@ -70,27 +71,48 @@ def run(options: Namespace) -> None:
     on_cluster(options, lambda cluster: _Top(cluster, query, options).run())
 
 
+async def _repeated(
+    take: Callable[[], Awaitable[Snapshot]], every_s: float, times: int | None = None
+) -> AsyncIterator[Snapshot]:
+    """Yield snapshots. While the cluster does not answer, yield the last one again, with the
+    reason.
+
+    :param times: their number; None for no end
+    :raises ClientError: the first one cannot be taken
+    """
+    import asyncio  # not for a help
+
+    seen = await take()
+    while True:
+        yield seen
+        if times is not None and (times := times - 1) < 1:
+            return
+        await asyncio.sleep(every_s)
+        try:
+            seen = await take()
+        except errors.ClientError as error:
+            seen = replace(seen, warnings=[f"the last snapshot is shown: {error}"])
+
+
 class _Top:
     """One run of the command."""
 
     def __init__(self, cluster: Cluster, query: LagQuery, options: Namespace) -> None:
-        from headrace.client.lag.watch import LagWatch
         from headrace.client.lag.work import GroupWork
-        from headrace.client.workers import WorkerWatch
 
         self._cluster = cluster
         self._query = query
         self._options = options
         self._output = Output(options.output)
-        self._watch, self._work = LagWatch(cluster, query, _WINDOW_S), GroupWork(cluster)
-        self._workers = WorkerWatch(cluster)
+        self._watch, self._work = watch.LagWatch(cluster, query, _WINDOW_S), GroupWork(cluster)
+        self._workers = workers.WorkerWatch(cluster)
         self._browser = Browser(self._output, options.sort)
 
     async def run(self) -> None:
         """Show snapshots until the end, ``q`` or Ctrl-C."""
         import asyncio  # not for a help
 
-        snapshots = repeated(self._take, self._options.every, self._options.iterations)
+        snapshots = _repeated(self._take, self._options.every, self._options.iterations)
         is_screen = not self._output.is_json and sys.stdin.isatty() and sys.stdout.isatty()
         with suppress(asyncio.CancelledError):
             if is_screen:
@@ -136,13 +158,10 @@ class _Top:
 
     async def _look_into(self, group_id: str | None) -> None:
         """Read the partitions of a group, if one is chosen."""
-        from headrace.client.errors import ClientError
-        from headrace.client.lag import model, snapshot
-
         if group_id is None:
             return
         query = replace(self._query, groups=(group_id,), groups_pattern=None)
-        with suppress(ClientError):  # the snapshots tell
+        with suppress(errors.ClientError):  # the snapshots tell
             partitions = list(model.rows(await snapshot.snapshot(self._cluster, query)))
             if self._browser.chosen == group_id:
                 self._browser.partitions = partitions
@@ -297,29 +316,28 @@ _OF_TASKS = ("worker_count", "running", "slots", "occupancy", "failed_per_s", "b
 _SGR = re.compile(r"\x1b\[\d*m")
 
 
-async def _tasks(workers: WorkerWatch) -> tuple[dict[str, tuple[int, TaskState]], list[str]]:
+async def _tasks(
+    watch_of_workers: WorkerWatch,
+) -> tuple[dict[str, tuple[int, TaskState]], list[str]]:
     """Return group → what its workers do, and why that is unknown, if it is."""
-    from headrace.client import ClientError
-    from headrace.client.workers import by_task, summed
-
     try:
-        states = by_task(await workers.look())
-    except ClientError as error:
+        states = workers.by_task(await watch_of_workers.look())
+    except errors.ClientError as error:
         return {}, [f"the workers are unknown: {error}"]
-    return {group_id: summed(seen) for (_, group_id), seen in states.items()}, []
+    return {group_id: workers.summed(seen) for (_, group_id), seen in states.items()}, []
 
 
 def _extras(
     group_id: str, work: GroupWork, tasks: Mapping[str, tuple[int, TaskState]]
 ) -> dict[str, Any]:
     """Return what is known of a group besides its lag; :data:`_OF_TASKS` if it has tasks."""
-    workers, total = tasks.get(group_id, (None, None))
+    count, total = tasks.get(group_id, (None, None))
     told = {name: getattr(total, name, None) for name in _OF_TASKS[1:]}
     return {
         "held": work.held.get(group_id),
         "stuck": len(work.stuck.get(group_id, ())),
         "letters_per_s": work.letters_per_s(group_id),
-        "worker_count": workers,
+        "worker_count": count,
         **{
             name: round(value, 2) if isinstance(value, float) else value
             for name, value in told.items()
@@ -339,9 +357,7 @@ def sort_groups(groups: Sequence[GroupLag], order: str) -> list[GroupLag]:
 
 def _rows(groups: Sequence[GroupLag], extras: Mapping[str, Row]) -> list[Row]:
     """Return a row for each group."""
-    from headrace.client.lag.model import summary
-
-    return [{**summary(group), **extras.get(group.group_id, {})} for group in groups]
+    return [{**model.summary(group), **extras.get(group.group_id, {})} for group in groups]
 
 
 def _for_table(rows: list[Row]) -> list[Row]:

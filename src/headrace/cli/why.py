@@ -14,24 +14,15 @@ from typing import TYPE_CHECKING, Any
 from headrace.amounts import count_of, duration
 
 from .client_options import call_options
+from .clients import Cluster, configs, errors, model, share_state, standstill, watch, workers
 from .cluster_run import on_cluster
 from .errors import fail_with
-from .nouns import Lazy, arg, command, seconds_option
+from .nouns import arg, command, seconds_option
 from .output import Output, output_option
 from .tables import one_line
 
 if TYPE_CHECKING:
-    from headrace.client import Cluster, configs, errors, share_state, workers
-    from headrace.client.lag import model, standstill, watch
     from headrace.protocol.partitions import TopicPartition
-else:
-    configs, errors, share_state, workers = map(
-        Lazy,
-        (f"headrace.client.{name}" for name in ("configs", "errors", "share_state", "workers")),
-    )
-    model, standstill, watch = map(
-        Lazy, (f"headrace.client.lag.{name}" for name in ("model", "standstill", "watch"))
-    )
 
 _NAMED = 3
 """The number of partitions, holders or workers of one kind that are named."""

@@ -115,7 +115,9 @@ def read_record(line: bytes, *, keep_partitions: bool) -> NewRecord | None:
     except msgspec.MsgspecError as error:
         unknown = re.search("unknown field `(.*)`", str(error))
         hint = meant(unknown[1], _Line.__struct_fields__) if unknown else ""
-        raise MalformedLine(f"{error}; {hint or _ADVICE}") from None
+        is_json = isinstance(error, msgspec.ValidationError)
+        why = str(error) if is_json else f"not JSON: {error}"
+        raise MalformedLine(f"{why}; {hint or _ADVICE}") from None
     if any("\0" in name for name, _ in record.headers):
         raise MalformedLine("the name of a header has a NUL, at which librdkafka would cut it")
     if record.timestamp_ms == 0:

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from functools import partial
 
-from headrace.cli.clients import Cluster, errors, groups, offsets, share_state
+from headrace.cli.clients import Cluster, errors, groups, model, offsets, share_state, snapshot
 from headrace.cli.configs import SETTINGS, UNSET, alter_configs
 from headrace.cli.errors import BadUsage
 from headrace.cli.nouns import DRY_RUN, YES, Noun, arg, switch
@@ -290,8 +290,6 @@ async def print_offsets(
 
     :raises Failure: some is unknown
     """
-    from headrace.client.lag import model, snapshot
-
     if all == bool(group_ids):
         raise BadUsage("name groups, or give --all")
     types = output.group_types or types or GROUP_TYPES

@@ -5,6 +5,7 @@ A Spark job over the internal topics.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import re
@@ -18,7 +19,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headrace.cli.client_options import client_config, client_options, must_answer
+from headrace.cli.client_options import client_config, client_options
 from headrace.cli.errors import BadUsage, Failure
 from headrace.cli.nouns import arg, command
 from headrace.cli.options import pattern
@@ -32,8 +33,7 @@ if TYPE_CHECKING:
     from headrace.spark.history.groups import GroupHistory
 
 POINTS = 60
-"""The number of points of a series without ``--step``."""
-MOST_POINTS = 2_000
+"""The points in time at which lags are computed."""
 _SHORT_LIVED_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """Leave out the second compiler and the threads of the other collector: a report takes seconds."""
 
@@ -51,12 +51,6 @@ _SHORT_LIVED_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
     ),
     arg("--until", type=time_ms, default="now", metavar="TIME", help="end (default: now)"),
     arg(
-        "--step",
-        type=duration_ms,
-        metavar="DURATION",
-        help=f"interval between points (default: {POINTS} points)",
-    ),
-    arg(
         "--target-drain",
         type=duration_ms,
         default="10m",
@@ -64,10 +58,9 @@ _SHORT_LIVED_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
         help="time in which the consumers that a group needs clear its lag (default: 10m)",
     ),
     arg("--groups", type=pattern, metavar="REGEX", help="only groups whose whole id matches"),
-    arg("--master", default="local[*]", help="the Spark master (default: local[*])"),
     output_option,
     examples="headrace lag history\n"
-    "headrace lag history --since 6h --step 5m --groups 'billing-.*' --target-drain 10m\n"
+    "headrace lag history --since 6h --groups 'billing-.*' --target-drain 10m\n"
     "headrace lag history --since 2026-11-20T08:00 --until 2026-11-20T20:00 -o json",
 )
 def run(options: Namespace) -> None:
@@ -76,9 +69,11 @@ def run(options: Namespace) -> None:
     :raises Failure: it failed, or the options are wrong
     :raises ClientError: no broker answers
     """
+    from headrace.client.config import check_access, read_config
+
     config = client_config(options)
     times_ms = _points(options)
-    must_answer(config)
+    asyncio.run(check_access(read_config(config)))
     if "JAVA_HOME" not in os.environ and shutil.which("java") is None:
         raise Failure("Java is not installed: Spark needs a Java 17 runtime")
     require("pyspark", "spark")
@@ -96,7 +91,7 @@ def _read(options: Namespace, config: dict[str, Any], times_ms: range) -> list[G
 
     kafka = KafkaOptions(config.pop("bootstrap.servers"), config)
     drain_s = options.target_drain / 1000
-    with tempfile.TemporaryDirectory() as folder, _session(options.master, Path(folder)) as spark:
+    with tempfile.TemporaryDirectory() as folder, _session(Path(folder)) as spark:
         from pyspark import StorageLevel
 
         try:
@@ -121,7 +116,7 @@ def _failure(error: Exception) -> Failure:
 
 
 @contextmanager
-def _session(master: str, folder: Path) -> Iterator[SparkSession]:
+def _session(folder: Path) -> Iterator[SparkSession]:
     """Yield a Spark session whose JVM writes its stderr to a file in ``folder``.
 
     :raises Failure: Spark does not start
@@ -131,11 +126,10 @@ def _session(master: str, folder: Path) -> Iterator[SparkSession]:
     log = folder / "spark.log"
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     logging.disable()  # py4j logs long traces of calls that Ctrl-C ended
-    builder = SparkSession.builder.master(master).appName("headrace lag history")
-    if master.startswith("local"):  # the default of 200 is for clusters
-        builder = builder.config("spark.sql.shuffle.partitions", str(2 * (os.cpu_count() or 1)))
-        os.environ.setdefault("SPARK_SUBMIT_OPTS", _SHORT_LIVED_JVM)
+    builder = SparkSession.builder.master("local[*]").appName("headrace lag history")
+    os.environ.setdefault("SPARK_SUBMIT_OPTS", _SHORT_LIVED_JVM)
     for name, value in {
+        "spark.sql.shuffle.partitions": str(2 * (os.cpu_count() or 1)),  # 200 are for clusters
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "OFF",
@@ -150,9 +144,7 @@ def _session(master: str, folder: Path) -> Iterator[SparkSession]:
     try:
         session = builder.getOrCreate()
     except Exception as error:
-        raise Failure(
-            f"Spark does not start with --master {master}: {_last_line(log, error)}"
-        ) from None
+        raise Failure(f"Spark does not start: {_last_line(log, error)}") from None
     finally:
         os.dup2(stderr, 2)
         os.close(stderr)
@@ -186,12 +178,6 @@ def _points(options: Namespace) -> range:
     length_ms = until_ms - options.since
     if length_ms <= 0:
         raise BadUsage("--since is not before --until")
-    step_ms = max(1, options.step or max(1_000, -(-length_ms // POINTS)))
-    points = length_ms // step_ms + 1
-    if points > MOST_POINTS:
-        raise BadUsage(
-            f"--step makes {points} points of this period, but the limit is {MOST_POINTS}: give a "
-            f"longer --step or a later --since"
-        )
+    step_ms = max(1_000, -(-length_ms // POINTS))
     steps = -(-length_ms // step_ms)
     return range(until_ms - steps * step_ms, until_ms + 1, step_ms)
