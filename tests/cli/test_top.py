@@ -32,12 +32,12 @@ def browser(count: int = 50) -> Browser:
     return seen
 
 
-def pressed(typed: str, room: int = 10, columns: int = 200) -> list[str]:
+def pressed(typed: str, room: int = 10) -> list[str]:
     """Return what is shown after keys; the chosen row begins with >."""
     seen = browser()
     for key in keys(typed):
         seen.press(key)
-    return [line.replace("\x1b[7m", ">") for line in seen.lines(room, columns)]
+    return [line.replace("\x1b[7m", ">") for line in seen.lines(room)]
 
 
 def groups(lines: list[str]) -> list[str]:
@@ -65,23 +65,10 @@ def test_keys(typed: str, expected: list[str]) -> None:
     assert len(lines) <= 10
 
 
-@pytest.mark.parametrize(
-    ("columns", "shown"),
-    [
-        (
-            200,
-            "GROUP-ID GROUP-TYPE GROUP-STATE MEMBER-COUNT LAG TIME-LAG "
-            "DONE-PER-S PRODUCED-PER-S ZERO-IN",
-        ),
-        (80, "GROUP-ID GROUP-STATE MEMBER-COUNT LAG TIME-LAG DONE-PER-S PRODUCED-PER-S ZERO-IN"),
-        (20, "GROUP-ID LAG TIME-LAG DONE-PER-S"),
-    ],
-)
-def test_a_narrow_terminal_has_the_fields_that_matter(columns: int, shown: str) -> None:
-    lines = [re.sub(r"\x1b\[\d*m", "", line) for line in pressed("", 10, columns)]
-    assert lines[1].split() == shown.split()
-    assert ("wider terminal" in lines[-1]) is (columns < 200)
-    assert columns < 80 or all(len(line) <= columns for line in lines[1:6])
+def test_a_narrow_terminal_shows_what_matters() -> None:
+    titles = pressed("")[1].split()
+    assert titles[:5] == ["GROUP-ID", "LAG", "TIME-LAG", "DONE-PER-S", "PRODUCED-PER-S"]
+    assert titles[5:] == ["ZERO-IN", "GROUP-STATE", "MEMBER-COUNT", "GROUP-TYPE"]
 
 
 @pytest.mark.parametrize("room", [0, 1, 3, 5, 8])
@@ -96,7 +83,7 @@ def test_looking_into_a_group() -> None:
     for key in keys("j\r"):
         seen.press(key)
     assert seen.chosen == "group-48"
-    assert "group-48  Escape: all groups" in seen.lines(10, 200)[0]
+    assert "group-48  Escape: all groups" in seen.lines(10)[0]
     seen.press("escape")
     assert seen.chosen is None
 
@@ -110,4 +97,4 @@ def test_no_snapshot_yet() -> None:
     seen = Browser(Output(), "lag")
     for key in keys("js/x\r\ra\x1b"):
         seen.press(key)
-    assert seen.lines(10, 200) == []
+    assert seen.lines(10) == []

@@ -75,8 +75,3 @@ def screen(on_key: Callable[[str], object]) -> Iterator[Callable[[Sequence[str]]
 def height() -> int:
     """Return the number of lines of the terminal."""
     return shutil.get_terminal_size().lines
-
-
-def width() -> int:
-    """Return the number of columns of the terminal."""
-    return shutil.get_terminal_size().columns

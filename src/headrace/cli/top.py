@@ -12,8 +12,6 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from headrace.amounts import count_of
-
 from .client_options import call_options
 from .clients import errors, model, snapshot, watch, workers
 from .cluster_run import on_cluster
@@ -21,7 +19,7 @@ from .lag.show import QUERY_OPTIONS, footer, lag_query
 from .nouns import arg, command, seconds_option
 from .options import positive_number
 from .output import Output, Row, output_option
-from .screen import height, screen, width
+from .screen import height, screen
 from .tables import json_line, one_line
 
 if TYPE_CHECKING:
@@ -129,7 +127,7 @@ class _Top:
 
         async def look() -> None:
             await self._look_into(browser.chosen)
-            show(browser.lines(height(), width()))
+            show(browser.lines(height()))
 
         def press(key: str) -> None:
             if key == "q" and browser.typed is None and task is not None:
@@ -139,12 +137,12 @@ class _Top:
             if browser.chosen != before:
                 looks.add(looking := asyncio.create_task(look()))
                 looking.add_done_callback(looks.discard)
-            show(browser.lines(height(), width()))
+            show(browser.lines(height()))
 
         with screen(press) as show:
             async for seen in snapshots:
                 browser.seen = seen
-                show(browser.lines(height(), width()))
+                show(browser.lines(height()))
 
     async def _take(self) -> Snapshot:
         tasks, warnings = await _tasks(self._workers)
@@ -241,11 +239,10 @@ class Browser:
             if needle in group.group_id.lower() and (group.members or not self._is_active_only)
         ]
 
-    def lines(self, room: int, columns: int) -> list[str]:
+    def lines(self, room: int) -> list[str]:
         """Return the lines that are shown.
 
-        :param room: the number of lines of the terminal
-        :param columns: its width; a table that is wider is shown without its least fields
+        :param room: the number of lines of the terminal, which cuts what is wider
         """
         seen = self.seen
         if seen is None:
@@ -265,7 +262,6 @@ class Browser:
         room = max(1, room - _LINES_AROUND - len(below) + 1)
         at = self._place(len(rows))
         first = max(0, at - room + 1)
-        rows, hidden = self._fitting(rows, columns)
         title, *lines = self._output.table(rows).split("\n") if rows else ["nothing"]
         if lines:
             lines[at] = f"\x1b[7m{_SGR.sub('', lines[at])}\x1b[m"
@@ -275,44 +271,24 @@ class Browser:
             title,
             *lines[first : first + room],
             *map(one_line, below),
-            _KEYS
-            + (f"  ({more:,} more)" if more > 0 else "")
-            + (f"  (a wider terminal has {count_of(hidden, 'more field')})" if hidden else ""),
+            _KEYS + (f"  ({more:,} more)" if more > 0 else ""),
         ]
         return shown[:total]
 
-    def _fitting(self, rows: list[Row], columns: int) -> tuple[list[Row], int]:
-        """Return rows that fit into the width, and how many fields they have lost."""
-        if not rows:
-            return rows, 0
-        lines = [_SGR.sub("", line) for line in self._output.table(rows).split("\n")]
-        starts = [title.start() for title in re.finditer(r"\S+", lines[0])]
-        ends = [*starts[1:], max(map(len, lines)) + 1]
-        widths = {name: end - start for name, start, end in zip(rows[0], starts, ends, strict=True)}
-        hidden: set[str] = set()
-        left = sum(widths.values()) - 1
-        for field in filter(widths.__contains__, _LEAST_FIELDS):
-            if left <= columns:
-                break
-            hidden.add(field)
-            left -= widths[field]
-        shown: list[Row] = [{name: row[name] for name in row if name not in hidden} for row in rows]
-        return shown, len(hidden)
 
-
-_LEAST_FIELDS = (
-    *("group_type", "member_count", "letters_per_s", "worker_count", "stuck", "held"),
-    *("group_state", "produced_per_s", "failed_per_s", "occupancy", "seconds_to_zero"),
-    *("slots", "running", "end_offset", "host"),
+_OF_TASKS = ("worker_count", "running", "slots", "occupancy", "failed_per_s", "breaker")
+_GROUP_FIELDS = (
+    *("group_id", "lag", "time_lag_ms", "done_per_s", "produced_per_s", "seconds_to_zero"),
+    *("group_state", "breaker", "stuck", "held", "occupancy", "failed_per_s", "running", "slots"),
+    *("member_count", "worker_count", "letters_per_s", "group_type"),
 )
-"""The first one is the first that a narrow screen does without."""
+"""The first ones are what a narrow screen shows."""
 _PARTITION_FIELDS = (
     *("topic", "partition", "lag", "time_lag_ms", "held", "delivery_count", "end_offset"),
     *("client_id", "host"),
 )
 
 
-_OF_TASKS = ("worker_count", "running", "slots", "occupancy", "failed_per_s", "breaker")
 _SGR = re.compile(r"\x1b\[\d*m")
 
 
@@ -361,7 +337,7 @@ def _rows(groups: Sequence[GroupLag], extras: Mapping[str, Row]) -> list[Row]:
 
 
 def _for_table(rows: list[Row]) -> list[Row]:
-    """Return rows without the fields of tasks if no group has tasks."""
-    if any(row.get("worker_count") is not None for row in rows):
-        return rows
-    return [{name: value for name, value in row.items() if name not in _OF_TASKS} for row in rows]
+    """Return rows with what matters most first, and fields of tasks if a group has tasks."""
+    has_tasks = any(row.get("worker_count") is not None for row in rows)
+    fields = [name for name in _GROUP_FIELDS if has_tasks or name not in _OF_TASKS]
+    return [{name: row[name] for name in fields if name in row} for row in rows]
