@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from .contexts import Context, Contexts, read_contexts
+from .contexts import Context, read_contexts
 from .errors import BadUsage
 from .nouns import Noun, arg, file_option
 from .output import Output, output_option
@@ -19,7 +19,12 @@ def list_contexts(*, output: str) -> None:
     contexts = read_contexts()
     Output(output).rows(
         [
-            {"context": name, "current": name == contexts.current, **context._asdict()}
+            {
+                "context": name,
+                "current": name == contexts.current,
+                "bootstrap_servers": context.bootstrap_servers,
+                "command_config": context.command_config,
+            }
             for name, context in contexts.named.items()
         ],
         nothing="there are no contexts: headrace context add NAME -b HOST:PORT",
@@ -55,7 +60,8 @@ def use(*, name: str) -> None:
     """
     contexts = read_contexts()
     contexts.get(name)
-    contexts._replace(current=name).write()
+    contexts.current = name
+    contexts.write()
 
 
 @NOUN.verb("remove", "remove a context", _NAME, examples="headrace context remove prod")
@@ -64,7 +70,9 @@ def remove(*, name: str) -> None:
 
     :raises BadUsage: it does not exist
     """
-    named, current = read_contexts()
-    Contexts(named, current).get(name)
-    del named[name]
-    Contexts(named, None if current == name else current).write()
+    contexts = read_contexts()
+    contexts.get(name)
+    del contexts.named[name]
+    if contexts.current == name:
+        contexts.current = None
+    contexts.write()

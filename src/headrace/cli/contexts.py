@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
-from typing import NamedTuple
+
+import msgspec
 
 from headrace.patterns import meant
 
 from .errors import BadUsage, Failure
 
 
-class Context(NamedTuple):
+class Context(msgspec.Struct):
     """A connection.
 
     :param command_config: the absolute path of a properties file, or None
@@ -22,7 +22,7 @@ class Context(NamedTuple):
     command_config: str | None = None
 
 
-class Contexts(NamedTuple):
+class Contexts(msgspec.Struct):
     """The content of the file.
 
     :param named: name → connection
@@ -48,11 +48,10 @@ class Contexts(NamedTuple):
         :raises Failure: it cannot be written
         """
         path = _path()
-        named = {name: context._asdict() for name, context in self.named.items()}
         new = path.with_suffix(".new")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            new.write_text(json.dumps({"named": named, "current": self.current}, indent=2) + "\n")
+            new.write_bytes(msgspec.json.format(msgspec.json.encode(self)) + b"\n")
             new.replace(path)
         except OSError as error:
             raise Failure(f"cannot write {path}: {error.strerror}") from error
@@ -70,18 +69,10 @@ def read_contexts() -> Contexts:
     """
     path = _path()
     try:
-        content = json.loads(path.read_bytes())
-        named = {name: Context(**fields) for name, fields in content["named"].items()}
-        current = content["current"]
-        texts = [context.bootstrap_servers for context in named.values()]
-        optional = [current, *(context.command_config for context in named.values())]
-        texts += [text for text in optional if text is not None]
-        if all(isinstance(text, str) for text in texts):
-            return Contexts(named, current)
+        return msgspec.json.decode(path.read_bytes(), type=Contexts)
     except FileNotFoundError:
         return Contexts({})
     except OSError as error:
         raise BadUsage(f"cannot read {path}: {error.strerror}") from error
-    except (AttributeError, KeyError, TypeError, ValueError, RecursionError):
-        pass
-    raise BadUsage(f"{path} is not what headrace context writes: delete it")
+    except (ValueError, RecursionError):
+        raise BadUsage(f"{path} is not what headrace context writes: delete it") from None

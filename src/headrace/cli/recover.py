@@ -14,7 +14,7 @@ from headrace.uuid_text import uuid_text
 from .errors import BadUsage, Failure
 from .nouns import DRY_RUN, YES, command, data_dir_option, repeatable
 from .options import setting
-from .output import Output, confirm, output_option
+from .output import Output, Row, confirm, output_option
 from .tables import one_line
 from .verify import print_kept
 
@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 
 _LOST = (
     "The directories do not record everything. Lost are topics without records, configs of brokers "
-    "and groups, users, ACLs, and, where a line above says so, configs of topics and partitions "
-    "without records. With an authorizer, only super.users are allowed anything until you add ACLs "
+    "and groups, users, ACLs, and, where the table says no, configs of topics, whose retention is "
+    "switched off, and partitions without records. Directories of other topics are set aside. With "
+    "an authorizer, only super.users are allowed anything until you add ACLs "
     "again; headrace serve --add-scram-file adds an administrator."
 )
 
@@ -82,7 +83,7 @@ def run(options: Namespace) -> int:
             rebuild = plan(directory, config)
             damaged = kept_files(directory.path, sorted(directory.partition_names()))
             if not output.is_json:
-                _print(rebuild)
+                _print(output, rebuild)
                 print_kept(damaged)
             executes = rebuild.is_needed and not options.dry_run
             kept = None
@@ -95,7 +96,19 @@ def run(options: Namespace) -> int:
     except (CatalogError, DirectoryInUse, UnusableDirectory, OSError) as error:
         raise Failure(str(error)) from error
     if output.is_json:
-        output.rows([{**_as_json(rebuild, executed=executes, kept=kept), "kept": damaged}])
+        output.rows(
+            [
+                {
+                    "reason": rebuild.reason,
+                    "executed": executes,
+                    "old_catalog": kept,
+                    "cluster_id": rebuild.cluster_id,
+                    "missing_partitions": list(rebuild.missing),
+                    "topics": _topics(rebuild),
+                    "kept": damaged,
+                }
+            ]
+        )
     elif executes:
         print(f"Recovered{f'; the old catalog is {kept}' if kept else ''}.")
     elif rebuild.is_needed:
@@ -109,12 +122,15 @@ def _steps(rebuild: Rebuild) -> list[str]:
     return steps + [f"give up {name} with all its records" for name in rebuild.missing]
 
 
-def _print(rebuild: Rebuild) -> None:
+def _print(output: Output, rebuild: Rebuild) -> None:
     if not rebuild.is_needed:
         print("The catalog is sound: there is nothing to recover.")
         return
     if rebuild.reason is not None:
-        _print_catalog(rebuild, rebuild.reason)
+        print(f"{one_line(rebuild.reason)}.")
+        output.rows(_topics(rebuild), wide=("configs",), nothing="no topics")
+        print(f"Cluster id: {rebuild.cluster_id or 'lost, a new one is made'}.")
+        print(_LOST)
     if rebuild.missing:
         print("The directories of these partitions are missing, with all their records:")
         for name in rebuild.missing:
@@ -122,42 +138,17 @@ def _print(rebuild: Rebuild) -> None:
         print(_GIVEN_UP)
 
 
-def _print_catalog(rebuild: Rebuild, reason: str) -> None:
-    print(f"{one_line(reason)}.")
-    for found in rebuild.topics:
-        topic = found.topic
-        count = f"{topic.partitions} partitions" if topic.partitions > 1 else "1 partition"
-        notes = [f"{found.directories} with records" if found.directories else "no records"]
-        if not found.is_counted:
-            notes.append("there may have been more partitions")
-        if not found.has_configs:
-            notes.append("its configs are lost, retention is switched off")
-        notes += [f"{name} is of another topic and will be set aside" for name in found.others]
-        print(f"  {topic.name}, id {uuid_text(topic.topic_id)}: {count} ({'; '.join(notes)})")
-    if not rebuild.topics:
-        print("  no topics")
-    print(f"Cluster id: {rebuild.cluster_id or 'lost, a new one is made'}.")
-    print(_LOST)
-
-
-def _as_json(rebuild: Rebuild, *, executed: bool, kept: str | None) -> dict[str, object]:
-    return {
-        "reason": rebuild.reason,
-        "executed": executed,
-        "old_catalog": kept,
-        "cluster_id": rebuild.cluster_id,
-        "missing_partitions": list(rebuild.missing),
-        "topics": [
-            {
-                "topic": found.topic.name,
-                "topic_id": uuid_text(found.topic.topic_id),
-                "partition_count": found.topic.partitions,
-                "partitions_known": found.is_counted,
-                "directory_count": found.directories,
-                "configs": dict(found.topic.configs),
-                "configs_known": found.has_configs,
-                "of_other_topics": list(found.others),
-            }
-            for found in rebuild.topics
-        ],
-    }
+def _topics(rebuild: Rebuild) -> list[Row]:
+    return [
+        {
+            "topic": found.topic.name,
+            "topic_id": uuid_text(found.topic.topic_id),
+            "partition_count": found.topic.partitions,
+            "partitions_known": found.is_counted,
+            "directory_count": found.directories,
+            "configs": dict(found.topic.configs),
+            "configs_known": found.has_configs,
+            "of_other_topics": list(found.others),
+        }
+        for found in rebuild.topics
+    ]
