@@ -9,8 +9,7 @@ import os
 import subprocess
 import sys
 import time
-from argparse import ArgumentParser, ArgumentTypeError
-from collections.abc import Sequence
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from types import SimpleNamespace
 
 import pytest
@@ -34,10 +33,10 @@ NOUN = Noun()
     one_of(switch("--up", "upwards"), switch("--down", "downwards")),
     examples="headrace things count a b --from -3",
 )
-def count(*, things: Sequence[str], start: int, up: bool, down: bool) -> int:
+def count(options: Namespace) -> int:
     """Print what was given; the number of things is the status."""
-    print(start, *things, "up" * up + "down" * down)
-    return len(things)
+    print(options.start, *options.things, "up" * options.up + "down" * options.down)
+    return len(options.things)
 
 
 @pytest.fixture(autouse=True)

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -60,10 +61,9 @@ class Exporter:
         self._runner = asyncio.Runner()
         query = LagQuery(**{key: more[key] for key in more if key != "by_partition"})
         self._scraper = Scraper(
-            read_config(config),
+            replace(read_config(config), request_timeout_ms=int(PATIENCE_S * 1000)),
             query,
             by_partition=more.get("by_partition", False),
-            timeout_ms=int(PATIENCE_S * 1000),
             window_s=60.0,
         )
         self.sent: list[str] = []

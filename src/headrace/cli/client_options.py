@@ -5,15 +5,17 @@ from __future__ import annotations
 import os
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .contexts import read_contexts
 from .errors import BadUsage
 from .options import DEFAULT_LISTEN, positive_seconds, properties_file
 
-_MIN_CONNECT_TIMEOUT_MS = 1000
-"""The least that librdkafka accepts."""
+if TYPE_CHECKING:
+    from headrace.client.config import ClientConfig
+
 _MAX_TIMEOUT_S = 3600
 """The most that librdkafka accepts."""
 
@@ -119,11 +121,15 @@ def share_config(config: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in settings.items() if is_setting(name)}
 
 
-def call_config(options: Namespace) -> dict[str, Any]:
-    """Return :func:`client_config`, with ``--timeout`` also as the limit for opening connections.
+def client_settings(options: Namespace, timeout_s: float) -> ClientConfig:
+    """Return the settings of a cluster.
 
-    :param options: parsed from those of :func:`call_options`
+    :param options: parsed from those of :func:`client_options`
+    :param timeout_s: of a call, and of opening a connection
     :raises BadUsage: the file cannot be read
+    :raises UnsupportedSetting: a setting cannot be used
     """
-    setup_ms = max(int(options.timeout * 1000), _MIN_CONNECT_TIMEOUT_MS)
-    return {"socket.connection.setup.timeout.ms": str(setup_ms), **client_config(options)}
+    from headrace.client.config import read_config
+
+    settings, timeout_ms = read_config(client_config(options)), int(timeout_s * 1000)
+    return replace(settings, request_timeout_ms=timeout_ms, connect_timeout_ms=timeout_ms)

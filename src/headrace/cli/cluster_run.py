@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 from headrace.patterns import meant
 
-from .client_options import call_config
+from .client_options import client_settings
 from .errors import Failure, one_line_error
 from .options import Address
 
@@ -28,12 +27,9 @@ def on_cluster(options: Namespace, work: Callable[[Cluster], Awaitable[T]]) -> T
     """
     import asyncio  # not for a help
 
-    from headrace.client.config import read_config
     from headrace.client.errors import UnknownTopic
 
-    settings = replace(
-        read_config(call_config(options)), request_timeout_ms=int(options.timeout * 1000)
-    )
+    settings = client_settings(options, options.timeout)
 
     async def run() -> T:
         async with settings.cluster() as cluster:

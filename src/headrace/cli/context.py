@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
 from pathlib import Path
 
 from .contexts import Context, read_contexts
@@ -14,10 +15,10 @@ _NAME = arg("name", metavar="CONTEXT", help="its name")
 
 
 @NOUN.verb("list", "list contexts", output_option, examples="headrace context list")
-def list_contexts(*, output: str) -> None:
+def list_contexts(options: Namespace) -> None:
     """Print contexts."""
     contexts = read_contexts()
-    Output(output).rows(
+    Output(options.output).rows(
         [
             {
                 "context": name,
@@ -39,40 +40,41 @@ def list_contexts(*, output: str) -> None:
     file_option("--command-config", "its properties file of client configs"),
     examples="headrace context add prod -b broker:9093 --command-config admin.properties",
 )
-def add(*, name: str, bootstrap_server: str, command_config: Path | None) -> None:
+def add(options: Namespace) -> None:
     """Add a context.
 
     :raises BadUsage: its file does not exist
     """
-    if command_config is not None and not command_config.is_file():
-        raise BadUsage(f"{command_config} is not a file")
-    file = None if command_config is None else str(command_config.absolute())
+    config: Path | None = options.command_config
+    if config is not None and not config.is_file():
+        raise BadUsage(f"{config} is not a file")
+    file = None if config is None else str(config.absolute())
     contexts = read_contexts()
-    contexts.named[name] = Context(bootstrap_server, file)
+    contexts.named[options.name] = Context(options.bootstrap_server, file)
     contexts.write()
 
 
 @NOUN.verb("use", "use a context from now on", _NAME, examples="headrace context use prod")
-def use(*, name: str) -> None:
+def use(options: Namespace) -> None:
     """Choose a context.
 
     :raises BadUsage: it does not exist
     """
     contexts = read_contexts()
-    contexts.get(name)
-    contexts.current = name
+    contexts.get(options.name)
+    contexts.current = options.name
     contexts.write()
 
 
 @NOUN.verb("remove", "remove a context", _NAME, examples="headrace context remove prod")
-def remove(*, name: str) -> None:
+def remove(options: Namespace) -> None:
     """Remove a context; if it is the current one, none is any more.
 
     :raises BadUsage: it does not exist
     """
     contexts = read_contexts()
-    contexts.get(name)
-    del contexts.named[name]
-    if contexts.current == name:
+    contexts.get(options.name)
+    del contexts.named[options.name]
+    if contexts.current == options.name:
         contexts.current = None
     contexts.write()

@@ -6,9 +6,9 @@ import signal
 import sys
 import threading
 from argparse import Namespace
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from headrace.log_lines import printable
 from headrace.positions import Position, position
@@ -62,15 +62,11 @@ class _Stop(threading.Event):
 
 
 @contextmanager
-def _calls(options: dict[str, Any]) -> Iterator[tuple[dict[str, Any], _Stop]]:
-    """Yield the client configuration, and what ends the calls.
-
-    :param options: have those of the connection
-    """
-    config = client_config(Namespace(**options))
+def _stoppable() -> Iterator[_Stop]:
+    """Yield what ends the calls of the block early."""
     stop = _Stop()
     with signals_handled(stop.on_signal, signal.SIGINT, signal.SIGTERM):
-        yield config, stop
+        yield stop
 
 
 @NOUN.verb(
@@ -87,20 +83,21 @@ def _calls(options: dict[str, Any]) -> Iterator[tuple[dict[str, Any], _Stop]]:
     *_CONNECTION,
     examples="headrace dlq list\nheadrace dlq list dlq.orders -o json",
 )
-def list_queues(*, names: Sequence[str], scan: int, output: str, **options: Any) -> int:
+def list_queues(options: Namespace) -> int:
     """Print queues, with a row for each group, source and reason."""
     rows: list[Row] = []
-    with _calls(options) as (config, stop):
-        groups_of, listed = queues.find_queues(config, names)
+    config = client_config(options)
+    with _stoppable() as stop:
+        groups_of, listed = queues.find_queues(config, options.names)
         for queue, groups in groups_of.items():
             if not stop.is_set():
-                rows += _counts(queues.count_letters(config, queue, groups, stop, scan))
+                rows += _counts(queues.count_letters(config, queue, groups, stop, options.scan))
     wide = ("partition_count", "groups", "record_count", "read_count", "other_count")
     nothing = "there are no dead-letter queues, or the user may not describe them"
     if listed.advice is not None:
         print(listed.advice, file=sys.stderr)
     problems = (f"not all brokers answered: {error}" for error in listed.errors)
-    Output(output).rows(rows, wide=wide, nothing=nothing, problems=problems)
+    Output(options.output).rows(rows, wide=wide, nothing=nothing, problems=problems)
     return stop.status
 
 
@@ -124,25 +121,16 @@ def _counts(summary: queues.QueueSummary) -> Iterator[Row]:
         }
 
 
-def _selection(
-    source: list[str],
-    group: list[str],
-    reason: str | None,
-    key: str | None,
-    partition: list[int],
-    start: Position | None,
-    end: Position | None,
-    **_: Any,
-) -> letters.LetterFilter:
-    first, last = start or Position(), end or Position()
+def _selection(options: Namespace) -> letters.LetterFilter:
+    first, last = options.start or Position(), options.end or Position()
     if min(first.offset or 0, last.offset or 0) < 0:
         raise BadUsage("--from and --to take no negative offset")
     return letters.LetterFilter(
-        sources=tuple(source),
-        groups=tuple(group),
-        reason=reason,
-        key=None if key is None else key.encode(),
-        partitions=tuple(partition),
+        sources=tuple(options.source),
+        groups=tuple(options.group),
+        reason=options.reason,
+        key=None if options.key is None else options.key.encode(),
+        partitions=tuple(options.partition),
         from_offset=first.offset or 0,
         to_offset=last.offset,
         from_ms=first.time_ms,
@@ -159,17 +147,19 @@ def _selection(
     examples="headrace dlq show dlq.orders --reason rejected --max 5\n"
     "headrace dlq show dlq.orders --from -1h -o jsonl",
 )
-def show(*, queue: str, max: int, output: str, **options: Any) -> int:
+def show(options: Namespace) -> int:
     """Print letters."""
-    selection = _selection(**options)
-    with _calls(options) as (config, stop):
-        letters = list(reading.read_letters(config, queue, selection, stop, max_letters=max))
-        rows = (_letter_row(letter, output) for letter in letters)
+    config, selection = client_config(options), _selection(options)
+    output = Output(options.output)
+    with _stoppable() as stop:
+        chosen = list(
+            reading.read_letters(config, options.queue, selection, stop, max_letters=options.max)
+        )
+        rows = (_letter_row(letter, is_json=output.is_json) for letter in chosen)
         wide = ("queue", "has_content", "headers", "attempt", "worker", "exception")
-        Output(output).rows(rows, wide=wide, nothing="there are no such letters")
-        if not Output(output).is_json:
-            for letter in letters:
-                _print_traceback(letter)
+        output.rows(rows, wide=wide, nothing="there are no such letters")
+        for letter in () if output.is_json else chosen:
+            _print_traceback(letter)
     return stop.status
 
 
@@ -186,8 +176,8 @@ def _print_traceback(letter: letters.DeadLetter) -> None:
         print(f"    {printable(line)}")
 
 
-def _letter_row(letter: letters.DeadLetter, output: str) -> Row:
-    data = json_records.json_bytes if output.startswith("json") else _text
+def _letter_row(letter: letters.DeadLetter, *, is_json: bool) -> Row:
+    data = json_records.json_bytes if is_json else _text
     return {
         "queue": letter.queue,
         "partition": letter.partition,
@@ -200,12 +190,12 @@ def _letter_row(letter: letters.DeadLetter, output: str) -> Row:
         "delivery_count": letter.delivery_count,
         "redrive_count": letter.redrives,
         "key": data(letter.key),
-        "value": data(letter.value) if letter.has_content or data is not _text else "(gone)",
+        "value": data(letter.value) if letter.has_content or is_json else "(gone)",
         "reason": letter.message,
         "attempt": letter.attempt,
         "worker": letter.worker,
         "exception": letter.exception,
-        **({"traceback": letter.traceback} if output.startswith("json") else {}),
+        **({"traceback": letter.traceback} if is_json else {}),
         "has_content": letter.has_content,
         "headers": [[name, data(value)] for name, value in letter.headers],
     }
@@ -240,39 +230,29 @@ def _text(data: bytes | None) -> str | None:
     "headrace dlq redrive dlq.orders --source orders --rate 100\n"
     "headrace dlq redrive dlq.orders --key 4711 --yes",
 )
-def redrive_letters(
-    *,
-    queue: str,
-    max: int | None,
-    rate: int | None,
-    max_redrives: int,
-    settle_skipped: bool,
-    dry_run: bool,
-    yes: bool,
-    output: str,
-    **options: Any,
-) -> int:
+def redrive_letters(options: Namespace) -> int:
     """Show what would be done, ask, and do it.
 
     :raises Failure: it failed, or the answer is no
     """
-    selection = _selection(**options)
-    limits = redrive.RedriveOptions(max_redrives, rate, max, settle_skipped)
-    run: redrive.Redrive | None = None
-    plans, runs = (False,) if dry_run or not yes else (), () if dry_run else (True,)
+    limits = redrive.RedriveOptions(
+        options.max_redrives, options.rate, options.max, options.settle_skipped
+    )
+    dry_run = options.dry_run
+    run = redrive.Redrive(client_config(options), options.queue, _selection(options), limits)
+    plans, runs = (False,) if dry_run or not options.yes else (), () if dry_run else (True,)
     for executes in (*plans, *runs):
-        with _calls(options) as (config, stop):
-            run = run or redrive.Redrive(config, queue, selection, limits)
-            what = f"{'redriving' if executes else 'reading'} letters of {queue}"
+        with _stoppable() as stop:
+            what = f"{'redriving' if executes else 'reading'} letters of {options.queue}"
             with count_progress(what) as progress:
                 counts = (run.run if executes else run.plan)(stop, progress)
-            _print_counts(Output(output), counts, executes=executes)
+            _print_counts(Output(options.output), counts, executes=executes)
         if stop.status:
             print("interrupted; the next run continues from here", file=sys.stderr)
             return stop.status
         if not executes and not dry_run:
             lines = [f"{source}: {count} records" for source, count in counts.redriven.items()]
-            if settle_skipped and counts.skipped:
+            if options.settle_skipped and counts.skipped:
                 lines.append(f"{counts.skipped.total()} letters that count as done")
             if not lines:
                 break

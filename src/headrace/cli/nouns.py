@@ -5,7 +5,7 @@ A command is declared beside the function that runs it::
     @command("verify all batches", arg("--topic"), examples="headrace verify")
     def run(options: Namespace) -> int: ...
 
-So is a verb , whose function gets the values of its options as keyword arguments::
+So is a verb; that of a cluster gets the values of its options as keyword arguments::
 
     NOUN = Noun()
 
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from argparse import _ActionsContainer
 
 F = TypeVar("F", bound=Callable[..., object])
+Execute = Callable[[Namespace], int | None]
 Declaration = Callable[[Any], object]
 """Adds arguments to a parser, or to a group of one."""
 _CALL_OPTIONS = (
@@ -130,7 +131,7 @@ class Verb:
     summary: str
     declarations: Sequence[Declaration]
     examples: str
-    execute: Callable[[Namespace], int | None]
+    execute: Execute
 
     def declare(self, parser: ArgumentParser) -> None:
         """Add the verb's options and its help."""
@@ -148,9 +149,7 @@ class Verb:
         return self.execute(options) or 0
 
 
-def command(
-    summary: str, *declarations: Declaration, examples: str
-) -> Callable[[Callable[[Namespace], int | None]], Verb]:
+def command(summary: str, *declarations: Declaration, examples: str) -> Callable[[Execute], Verb]:
     """Decorate ``function(options) -> int | None``, which becomes a command without verbs."""
     return lambda function: Verb(function, summary, declarations, examples, function)
 
@@ -167,15 +166,11 @@ class Noun:
 
     def verb(
         self, name: str, summary: str, *declarations: Declaration, examples: str
-    ) -> Callable[[F], F]:
-        """Decorate ``function(*, option, …) -> int | None``."""
+    ) -> Callable[[Execute], Execute]:
+        """Decorate ``function(options) -> int | None``."""
 
-        def add(function: F) -> F:
-            def execute(options: Namespace) -> int | None:
-                status = function(**vars(options))
-                return status if isinstance(status, int) else None
-
-            self.verbs[name] = Verb(function, summary, declarations, examples, execute)
+        def add(function: Execute) -> Execute:
+            self.verbs[name] = Verb(function, summary, declarations, examples, function)
             return function
 
         return add

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from argparse import Namespace
-from typing import Any
 
 from headrace.times import duration_ms
 
@@ -39,17 +38,15 @@ _MIB = 1 << 20
     call_options,
     examples="headrace perf share-consume orders --max 1000000 --members 4",
 )
-def share_consume(
-    *, topic: str, group: str, max: int, members: int, idle: int, output: str, **options: Any
-) -> int:
+def share_consume(options: Namespace) -> None:
     """Print the rate at which members read and accept the records of a topic.
 
     A new group begins with the oldest record.
 
     :raises Failure: no record came, or a broker refuses
     """
-    connection = Namespace(**options)
-    conf = {**share_config(client_config(connection)), "group.id": group}
+    topic, most, idle_s = options.topic, options.max, options.idle / 1000
+    conf = {**share_config(client_config(options)), "group.id": options.group}
     count = size_bytes = 0
     started_s = last_s = 0.0
 
@@ -62,29 +59,29 @@ def share_consume(
             nonlocal count, size_bytes, started_s, last_s
             async with ShareConsumer(conf, [topic], start="earliest") as queue:
                 joined_s = time.monotonic()
-                while count < max and time.monotonic() - (last_s or joined_s) < idle / 1000:
+                while count < most and time.monotonic() - (last_s or joined_s) < idle_s:
                     if not count:
                         started_s = time.monotonic()  # without the time of joining
-                    if not (records := await queue.poll(min(500, max - count), timeout=0.1)):
+                    if not (records := await queue.poll(min(500, most - count), timeout=0.1)):
                         continue
                     count += len(records)
                     size_bytes += sum(len(r.key or b"") + len(r.value or b"") for r in records)
                     await queue.accept(records)
                     last_s = time.monotonic()
-                    progress(count, max)
+                    progress(count, most)
 
         await cluster.connection()  # a consumer would wait for a broker
         with count_progress(f"consuming records of {topic}") as progress:
             async with asyncio.TaskGroup() as tasks:
-                for _ in range(members):
+                for _ in range(options.members):
                     tasks.create_task(member())
 
     try:
-        on_cluster(connection, run)
+        on_cluster(options, run)
     except* errors.ClientError as group_error:
         raise group_error.exceptions[0] from None
     if not count:
-        raise Failure(f"no record came for {idle / 1000:g} s")
+        raise Failure(f"no record came for {idle_s:g} s")
     seconds, mib = last_s - started_s, size_bytes / _MIB
     row = {
         "record_count": count,
@@ -93,5 +90,4 @@ def share_consume(
         "records_per_s": round(count / seconds, 1),
         "mib_per_s": round(mib / seconds, 3),
     }
-    Output(output).rows([row])
-    return 0
+    Output(options.output).rows([row])

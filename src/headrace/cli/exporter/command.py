@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from argparse import Namespace
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from headrace.cli.client_options import client_config, client_options
+from headrace.cli.client_options import client_options, client_settings
 from headrace.cli.cluster_run import run_until_stopped
 from headrace.cli.descriptors import allow_all_descriptors
 from headrace.cli.lag.show import QUERY_OPTIONS, lag_query
@@ -50,21 +49,12 @@ def run(options: Namespace) -> None:
     :raises Failure: it cannot start
     :raises UnsupportedSetting: the client configuration is wrong
     """
-    from headrace.client.config import read_config
-
     query = lag_query(options)
-    settings = read_config(client_config(options))
+    settings = client_settings(options, options.timeout)
     access = metrics_access(options)
     from headrace.cli.exporter.scraper import Scraper
 
-    timeout_ms = int(options.timeout * 1000)
-    scraper = Scraper(
-        replace(settings, request_timeout_ms=timeout_ms, connect_timeout_ms=timeout_ms),
-        query,
-        by_partition=options.partitions,
-        timeout_ms=timeout_ms,
-        window_s=options.window,
-    )
+    scraper = Scraper(settings, query, by_partition=options.partitions, window_s=options.window)
     log_to_stderr()
     allow_all_descriptors()
     asyncio.run(_serve(scraper, options.listen, access))

@@ -22,9 +22,9 @@ _PROBLEMS_LOGGED = 5
 class Scraper:
     """The source of the pages of metrics.
 
+    :param settings: their timeout of a request is the limit of one scrape, too
     :param query: the groups and topics
     :param by_partition: add samples of each partition
-    :param timeout_ms: the limit of one scrape
     :param window_s: the time over which rates are means
     """
 
@@ -34,13 +34,12 @@ class Scraper:
         query: LagQuery,
         *,
         by_partition: bool,
-        timeout_ms: int,
         window_s: float,
     ) -> None:
         self._cluster = settings.cluster()
         self._watch = LagWatch(self._cluster, query, window_s)
         self._by_partition = by_partition
-        self._timeout_ms = timeout_ms
+        self._timeout_ms = settings.request_timeout_ms
 
     async def close(self) -> None:
         """Close the connections."""

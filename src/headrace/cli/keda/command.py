@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 from argparse import Namespace
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headrace.cli.client_options import client_config, client_options
+from headrace.cli.client_options import client_options, client_settings
 from headrace.cli.cluster_run import run_until_stopped
 from headrace.cli.errors import BadUsage
 from headrace.cli.log_output import log_to_stderr
@@ -62,14 +61,7 @@ def run(options: Namespace) -> None:
     :raises Failure: it cannot start
     :raises UnsupportedSetting: a client configuration is wrong
     """
-    from headrace.client.config import read_config
-
-    timeout_ms = int(options.timeout * 1000)
-    settings = replace(
-        read_config(client_config(options)),
-        request_timeout_ms=timeout_ms,
-        connect_timeout_ms=timeout_ms,
-    )
+    settings = client_settings(options, options.timeout)
     if options.grpc_client_ca is not None and options.grpc_tls is None:
         raise BadUsage("--grpc-client-ca needs --grpc-tls")
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # the command reports errors itself

@@ -10,7 +10,7 @@ from argparse import Namespace
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from headrace.cli.client_options import client_config, client_options
+from headrace.cli.client_options import client_config, client_options, client_settings
 from headrace.cli.descriptors import allow_all_descriptors
 from headrace.cli.errors import BadUsage, Failure, one_line_error
 from headrace.cli.log_output import log_to_stderr
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from headrace.web.access import Credentials
 
 DEFAULT_LISTEN = Address("127.0.0.1", 9380)
-_TIMEOUT_MS = 10_000
+_TIMEOUT_S = 10
 
 
 @command(
@@ -65,22 +65,14 @@ def run(options: Namespace) -> None:
     :raises Failure: it cannot start
     :raises UnsupportedSetting: the client configuration is wrong
     """
-    from headrace.client.config import read_config
-
     config = client_config(options)
-    read = read_config(config)
+    read = replace(client_settings(options, _TIMEOUT_S), client_id="headrace-ui")
     check_page(options)
     credentials, token = credentials_of_files(options)
     has_tls = options.tls is not None
     tls = server_tls(options.tls) if has_tls else None
     log_to_stderr()
     allow_all_descriptors()
-    read = replace(
-        read,
-        client_id="headrace-ui",
-        request_timeout_ms=_TIMEOUT_MS,
-        connect_timeout_ms=_TIMEOUT_MS,
-    )
     from headrace.http.hosts import Hosts
     from headrace.web.observer import Observer
     from headrace.web.server import serve
