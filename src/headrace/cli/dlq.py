@@ -83,22 +83,19 @@ def _stoppable() -> Iterator[_Stop]:
     *_CONNECTION,
     examples="headrace dlq list\nheadrace dlq list dlq.orders -o json",
 )
-def list_queues(options: Namespace) -> int:
+def list_queues(options: Namespace) -> None:
     """Print queues, with a row for each group, source and reason."""
+    config, endless = client_config(options), threading.Event()
+    groups_of, listed = queues.find_queues(config, options.names)
     rows: list[Row] = []
-    config = client_config(options)
-    with _stoppable() as stop:
-        groups_of, listed = queues.find_queues(config, options.names)
-        for queue, groups in groups_of.items():
-            if not stop.is_set():
-                rows += _counts(queues.count_letters(config, queue, groups, stop, options.scan))
+    for queue, groups in groups_of.items():
+        rows += _counts(queues.count_letters(config, queue, groups, endless, options.scan))
     wide = ("partition_count", "groups", "record_count", "read_count", "other_count")
     nothing = "there are no dead-letter queues, or the user may not describe them"
     if listed.advice is not None:
         print(listed.advice, file=sys.stderr)
     problems = (f"not all brokers answered: {error}" for error in listed.errors)
     Output(options.output).rows(rows, wide=wide, nothing=nothing, problems=problems)
-    return stop.status
 
 
 def _counts(summary: queues.QueueSummary) -> Iterator[Row]:
@@ -147,20 +144,18 @@ def _selection(options: Namespace) -> letters.LetterFilter:
     examples="headrace dlq show dlq.orders --reason rejected --max 5\n"
     "headrace dlq show dlq.orders --from -1h -o jsonl",
 )
-def show(options: Namespace) -> int:
+def show(options: Namespace) -> None:
     """Print letters."""
     config, selection = client_config(options), _selection(options)
-    output = Output(options.output)
-    with _stoppable() as stop:
-        chosen = list(
-            reading.read_letters(config, options.queue, selection, stop, max_letters=options.max)
-        )
-        rows = (_letter_row(letter, is_json=output.is_json) for letter in chosen)
-        wide = ("queue", "has_content", "headers", "attempt", "worker", "exception")
-        output.rows(rows, wide=wide, nothing="there are no such letters")
-        for letter in () if output.is_json else chosen:
-            _print_traceback(letter)
-    return stop.status
+    output, endless = Output(options.output), threading.Event()
+    chosen = list(
+        reading.read_letters(config, options.queue, selection, endless, max_letters=options.max)
+    )
+    rows = (_letter_row(letter, is_json=output.is_json) for letter in chosen)
+    wide = ("queue", "has_content", "headers", "attempt", "worker", "exception")
+    output.rows(rows, wide=wide, nothing="there are no such letters")
+    for letter in () if output.is_json else chosen:
+        _print_traceback(letter)
 
 
 def _print_traceback(letter: letters.DeadLetter) -> None:
@@ -235,11 +230,17 @@ def redrive_letters(options: Namespace) -> int:
 
     :raises Failure: it failed, or the answer is no
     """
+    import asyncio
+
+    from headrace.client.config import check_access, read_config
+
     limits = redrive.RedriveOptions(
         options.max_redrives, options.rate, options.max, options.settle_skipped
     )
     dry_run = options.dry_run
-    run = redrive.Redrive(client_config(options), options.queue, _selection(options), limits)
+    config = client_config(options)
+    run = redrive.Redrive(config, options.queue, _selection(options), limits)
+    asyncio.run(check_access(read_config(config)))  # Ctrl-C ends this wait
     plans, runs = (False,) if dry_run or not options.yes else (), () if dry_run else (True,)
     for executes in (*plans, *runs):
         with _stoppable() as stop:

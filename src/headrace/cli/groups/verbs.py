@@ -9,7 +9,7 @@ from functools import partial
 from headrace.cli.clients import Cluster, errors, groups, model, offsets, share_state, snapshot
 from headrace.cli.configs import SETTINGS, UNSET, alter_configs
 from headrace.cli.errors import BadUsage
-from headrace.cli.nouns import DRY_RUN, YES, Noun, arg, switch
+from headrace.cli.nouns import DRY_RUN, YES, Noun, arg, one_of, switch
 from headrace.cli.options import GROUP_TYPES, group_types, pattern
 from headrace.cli.output import Output, Row
 from headrace.cli.progress import in_steps
@@ -129,10 +129,12 @@ async def _described(
     "describe",
     "describe groups: their states, or records in flight; for members see groups members",
     *_GROUPS,
-    switch("--in-flight", "the records that members of share groups hold, or that wait"),
-    kafka_format(
-        "GROUP:15|COORDINATOR (ID):25|STATE:15|#MEMBERS",
-        "GROUP:15|COORDINATOR (ID):25|STATE:15|GROUP-EPOCH:12|ASSIGNMENT-EPOCH:17|#MEMBERS",
+    one_of(
+        switch("--in-flight", "the records that members of share groups hold, or that wait"),
+        kafka_format(
+            "GROUP:15|COORDINATOR (ID):25|STATE:15|#MEMBERS",
+            "GROUP:15|COORDINATOR (ID):25|STATE:15|GROUP-EPOCH:12|ASSIGNMENT-EPOCH:17|#MEMBERS",
+        ),
     ),
     examples="headrace groups describe packers billing\n"
     "headrace groups describe packers --in-flight",
