@@ -173,6 +173,7 @@ async def test_the_spans_of_a_page_are_bounded(
         page = await client.view(f"/group?group_id={crowd.sharers}")
         assert page.count('"first_offset":') == most + PARTITIONS_OF_PAGE - 1
         assert f"the first {most} runs of records" in page
+        assert page.count("<tr") < 2 * PARTITIONS_OF_PAGE  # runs have rows when they are opened
         answer = await client.http.get("/api/group", params={"group_id": crowd.sharers})
         spans = [len(one["share"]["spans"]) for one in answer.json()["partitions"]]
         assert spans == [most] + [1] * (PARTITIONS_OF_PAGE - 1)

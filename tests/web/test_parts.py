@@ -334,6 +334,9 @@ def test_records_are_searched_within_a_batch() -> None:
     position, shelf = searched(data, 103, 110, Query("t", limit=50))
     assert [record.offset for record in shelf.selected] == [*range(103, 110)]
     assert (position, shelf.scanned, shelf.problems) == (110, 7, {})
+    budget = ReadBudget(10_000, 7, 60)  # the records before the place cost none of it
+    _, shelf = searched(data, 103, 110, Query("t", limit=50), budget=budget)
+    assert shelf.scanned == 7
     asked = Query("t", start="offset", limit=1, filter=Filter(value="value 5"))
     position, shelf = searched(data, 100, 110, asked)
     assert ([record.offset for record in shelf.selected], position) == ([105], 106)

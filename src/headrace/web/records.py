@@ -24,7 +24,7 @@ from headrace.protocol.record_batch import (
     Record,
     header_at,
     headers,
-    records,
+    record_lists,
 )
 
 from .errors import NotThere
@@ -431,7 +431,7 @@ def search(
             if unread.has(header):
                 budget.spend(header.size_bytes)
             else:
-                for record in _opened(data[at : at + header.size_bytes], place.key, shelf):
+                for record in _opened(data[at : at + header.size_bytes], place, shelf):
                     if not place.position <= record.offset < place.end:
                         continue
                     shelf.scanned += 1
@@ -448,13 +448,23 @@ def search(
         place.position = place.end
 
 
-def _opened(batch: bytes, key: TopicPartition, shelf: Shelf) -> Iterator[Record]:
+def _opened(batch: bytes, place: Place, shelf: Shelf) -> Iterator[Record]:
+    """Yield the records of a batch; of one that is cheap to skip in, those from the place on."""
+    header = header_at(batch)
+    skip = 0
+    # Of compressed records, and after a compaction, a place is found by reading all before it.
+    if not header.codec and header.record_count == header.last_offset_delta + 1:
+        skip = max(0, place.position - header.base_offset)
+        shelf.budget.spend(len(batch) if skip else 0)
     try:
-        for record in records(batch, _OPENING):
-            shelf.budget.spend_record(record)
-            yield record
+        if header.magic != 2:
+            raise CorruptBatch(f"magic {header.magic}")
+        for some in record_lists(batch, header, _OPENING, skip=skip):
+            for record in some:
+                shelf.budget.spend_record(record)
+                yield record
     except CorruptBatch as error:
-        shelf.note(key, f"the batch at offset {header_at(batch).base_offset}: {error}")
+        shelf.note(place.key, f"the batch at offset {header.base_offset}: {error}")
         # It was read up to an unknown place, so that it counts as the largest that is opened.
         shelf.budget.spend(MAX_OPENED_BYTES)
 

@@ -3,7 +3,7 @@
 // of the screen, so that texts have one size everywhere.
 const SVG = "http://www.w3.org/2000/svg";
 const WIDTH_OF_AXIS = 56, HEIGHT = 128, TOP = 10, BOTTOM = 106;
-const MOST_CHARS = 300, MOST_DRAWN = 600, THINNEST = 2, FLIGHT_HEIGHT = 26;
+const MOST_CHARS = 300, MOST_DRAWN = 600, MOST_RUNS = 100, THINNEST = 2, FLIGHT_HEIGHT = 26;
 
 function draw(parent, name, attributes, text) {
   const element = document.createElementNS(SVG, name);
@@ -95,7 +95,7 @@ function range() {
   try { return Number(sessionStorage.getItem("range") || 0); } catch { return 0; }
 }
 
-function chart(figure) {
+function chart(figure, width) {
   const drawing = figure.querySelector(".drawing"), shown = figure.dataset.unit === "duration" ? duration : short;
   let times = JSON.parse(figure.dataset.times);
   let lines = [...figure.querySelectorAll("data")].map(
@@ -108,7 +108,7 @@ function chart(figure) {
   }
   const numbers = lines.flatMap((line) => known(line.values));
   if (numbers.length < 2 || times.length < 2) return;
-  const width = drawing.clientWidth || 280, first = times[0], last = times[times.length - 1];
+  const first = times[0], last = times[times.length - 1];
   const most = roundUp(Math.max(figure.dataset.unit === "duration" ? 3000 : 0.3, ...numbers), figure.dataset.unit);
   const x = (time) => WIDTH_OF_AXIS + (width - WIDTH_OF_AXIS - 4) * (time - first) / Math.max(1, last - first);
   const y = (value) => BOTTOM - (BOTTOM - TOP) * value / most;
@@ -148,8 +148,11 @@ function chart(figure) {
 
 const WORDS = { locked: "held", available: "available", waiting: "waiting", finished: "done" };
 
+const NUMBERS = new Intl.NumberFormat("en");
+const exact = (number) => NUMBERS.format(number);
+
 function told(span) {
-  const count = span.last_offset - span.first_offset + 1, exact = (number) => number.toLocaleString("en");
+  const count = span.last_offset - span.first_offset + 1;
   let text = exact(span.first_offset) + (count > 1 ? ` to ${exact(span.last_offset)} (${exact(count)} records)` : "");
   if (span.state === "locked") {
     text += `: held by ${printable(span.client_id || span.member_id || "unknown")}`;
@@ -161,10 +164,9 @@ function told(span) {
 }
 
 // The bars of all partitions have one scale. Behind what is in flight comes the backlog.
-function flight(place) {
+function flight(place, width) {
   const [start, inFlight, end, widest] = ["start", "flight", "end", "widest"].map((name) => Number(place.dataset[name]));
-  const spans = JSON.parse(place.dataset.spans).slice(0, MOST_DRAWN);
-  const width = place.clientWidth || 800, scale = width / Math.max(1, widest);
+  const spans = JSON.parse(place.dataset.spans).slice(0, MOST_DRAWN), scale = width / Math.max(1, widest);
   if (end <= start) { place.textContent = "caught up: nothing is in flight or waits"; return; }
   const svg = document.createElementNS(SVG, "svg"), counts = {};
   let x = 0;
@@ -182,17 +184,61 @@ function flight(place) {
     bar(span.state, records, told(span), span.state === "locked" ? `${printable(span.client_id || "")} ${duration(span.held_ms)}` : "");
   }
   const listed = spans.length ? spans[spans.length - 1].last_offset + 1 : start;
-  if (spans.length && inFlight > listed) bar("backlog", inFlight - listed, `${(inFlight - listed).toLocaleString("en")} more in flight, not listed`);
+  if (spans.length && inFlight > listed) bar("backlog", inFlight - listed, `${exact(inFlight - listed)} more in flight, not listed`);
   const backlog = end - Math.max(listed, inFlight || start);
-  if (backlog > 0) bar("backlog", backlog, `${backlog.toLocaleString("en")} not delivered yet`);
-  const label = `offsets ${start.toLocaleString("en")} to ${(end - 1).toLocaleString("en")}: `
-    + [...Object.entries(counts).map(([state, count]) => `${count.toLocaleString("en")} ${WORDS[state]}`),
-       `${Math.max(0, backlog).toLocaleString("en")} not delivered yet`].join(", ");
+  if (backlog > 0) bar("backlog", backlog, `${exact(backlog)} not delivered yet`);
+  const label = `offsets ${exact(start)} to ${exact(end - 1)}: `
+    + [...Object.entries(counts).map(([state, count]) => `${exact(count)} ${WORDS[state]}`),
+       `${exact(Math.max(0, backlog))} not delivered yet`].join(", ");
   // Spans of single records have a least width, so that together they may need more than there is.
   const fit = Math.max(1, x / width);
   for (const [key, value] of Object.entries({ role: "img", "aria-label": label, width: x / fit, height: FLIGHT_HEIGHT, viewBox: `0 0 ${x} ${FLIGHT_HEIGHT}`, preserveAspectRatio: "none" })) svg.setAttribute(key, value);
   if (fit > 1) svg.querySelectorAll("text").forEach((text) => text.remove());
   place.replaceChildren(svg);
+}
+
+// The bars near the window are drawn at once, the others when they come near it. Sizes are read
+// before anything is drawn, as each one that is read after a change costs a layout.
+let later;
+function flights(root) {
+  const blocks = [...root.querySelectorAll(".flight-block")];
+  if (!blocks.length) return;
+  const width = blocks[0].querySelector(".flight").clientWidth || 800, height = window.innerHeight;
+  const picture = (block) => flight(block.querySelector(".flight"), width);
+  const near = blocks.map((block) => block.getBoundingClientRect()).map(({ top, bottom }) => bottom > -height && top < 2 * height);
+  if (later) later.disconnect();
+  later = new IntersectionObserver((entries) => entries.filter((entry) => entry.isIntersecting).forEach(({ target }) => {
+    later.unobserve(target);
+    picture(target);
+  }), { rootMargin: "100% 0px" });
+  blocks.forEach((block, index) => { if (near[index]) picture(block); else later.observe(block); });
+}
+
+// The table of what is in flight in a partition, once it is opened.
+function runs(place) {
+  const { topic, partition } = place.closest(".flight-block").dataset;
+  const table = document.getElementById("runs").content.firstElementChild.cloneNode(true);
+  const body = table.tBodies[0], first = body.rows[0], shown = (ms) => ms === null ? "–" : duration(ms);
+  first.remove();
+  for (const span of JSON.parse(place.closest(".flight-block").querySelector(".flight").dataset.spans).slice(0, MOST_RUNS)) {
+    const row = first.cloneNode(true), cells = row.cells, link = cells[0].firstElementChild, form = row.querySelector("form");
+    link.href = `/record?${new URLSearchParams({ topic, partition, offset: span.first_offset })}`;
+    link.textContent = exact(span.first_offset);
+    cells[1].textContent = exact(span.last_offset);
+    cells[2].firstElementChild.classList.add(span.state);
+    cells[2].firstElementChild.textContent = WORDS[span.state];
+    cells[3].textContent = span.member_id ? printable(span.client_id || span.member_id) : "–";
+    cells[4].textContent = shown(span.held_ms);
+    cells[5].textContent = shown(span.remaining_ms);
+    cells[6].textContent = span.delivery_count || "–";
+    if (form && span.state === "locked") {
+      const fields = { topic, partition, first: span.first_offset, last: span.last_offset };
+      for (const [name, value] of Object.entries(fields)) form.elements[name].value = value;
+      form.lastElementChild.setAttribute("aria-label", `Preview the release of records ${span.first_offset} to ${span.last_offset}`);
+    } else if (form) form.remove();
+    body.append(row);
+  }
+  place.replaceChildren(table);
 }
 
 // JSON is indented and coloured without parsing it, so that its numbers and a cut end stay as they are.
@@ -229,9 +275,12 @@ function json(place) {
 }
 
 function drawAll(root) {
+  const figures = [...root.querySelectorAll("figure.chart")];
+  const widths = figures.map((figure) => figure.querySelector(".drawing").clientWidth || 280);
+  flights(root);
+  figures.forEach((figure, index) => chart(figure, widths[index]));
   root.querySelectorAll(".spark").forEach(spark);
-  root.querySelectorAll("figure.chart").forEach(chart);
-  root.querySelectorAll(".flight").forEach(flight);
+  root.querySelectorAll("details[open] .runs").forEach(runs);
   root.querySelectorAll("pre[data-format=json]").forEach(json);
   root.querySelectorAll("pre[data-format=line]").forEach((place) => { if (/^[{[]/.test(place.textContent)) json(place); });
   root.querySelectorAll("[data-range]").forEach((button) => button.setAttribute("aria-pressed", String(Number(button.dataset.range) === range())));
