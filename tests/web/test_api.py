@@ -13,6 +13,7 @@ from confluent_kafka import Producer
 
 from headrace.client import RangeConsumer
 from headrace.client.share.types import Acknowledgement, AcknowledgeType
+from headrace.client.workers import WORKERS_TOPIC
 from headrace.protocol.dead_letters import HEADERS, REDRIVE_COUNT, WORKER_HEADERS
 from tests.clients.confluent import create_topic, gone_records, produce, share_from_earliest
 from tests.clients.test_dlq import UNCOMPARED, Queue
@@ -137,6 +138,8 @@ def test_every_view_is_json_as_described(
     assert [one["lag"] for one in consumers["partitions"]] == [6]
     (topic,) = got(api, "/api/topics", filter=world.topic)["topics"]
     assert (topic["partition_count"], topic["end_offset_sum"], topic["group_count"]) == (2, 10, 2)
+    assert got(api, "/api/topics", filter=WORKERS_TOPIC)["topics"] == []
+    assert len(got(api, "/api/topics", filter=WORKERS_TOPIC, internal="true")["topics"]) == 1
     detail = got(api, "/api/topic", topic=world.topic)
     assert [one["end_offset"] for one in detail["partitions"]] == [10, 0]
     assert {one["group_id"] for one in detail["groups"]} == {world.group, world.consumers}

@@ -406,10 +406,15 @@ def test_dark_and_narrow(seen_world: World, page: Page, browser: Any, is_kafka: 
     finally:
         browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
     wide = "return document.documentElement.scrollWidth - document.documentElement.clientWidth"
-    for name in ("overview", "groups", "share-group", "records", "letters", "tasks"):
+    cut = (
+        "return [...document.querySelectorAll('.scroll')]"
+        ".filter(e => e.scrollWidth > e.clientWidth).map(e => e.ariaLabel)"
+    )
+    for name in ("overview", "groups", "share-group", "topics", "records", "letters", "tasks"):
         browser.set_window_size(500, 900)
         browser.get(page.base + addresses(seen_world)[name])
         assert browser.execute_script(wide) == 0, name
+        assert browser.execute_script(cut) == [], name
         picture(browser, f"{name}-narrow", width=500)
 
 

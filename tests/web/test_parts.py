@@ -20,6 +20,7 @@ from headrace.client.errors import ClientError
 from headrace.client.groups import GroupMember
 from headrace.client.lag.model import GroupLag, PartitionLag, group_lag
 from headrace.client.lag.standstill import STUCK_S, Standstills
+from headrace.client.lag.watch import LagRates
 from headrace.client.read_budget import ReadBudget
 from headrace.client.share_state import SharePartitionState, Span
 from headrace.http.limits import FAILED_LOGIN_DELAY_S, MAX_FAILED_LOGINS
@@ -45,7 +46,7 @@ from headrace.web.limits import (
 )
 from headrace.web.lists import listed, page_of
 from headrace.web.observation import Courses, Histories, Observation, notes
-from headrace.web.observer import Observer, pause_s
+from headrace.web.observer import WINDOW_MS, Observer, _Ends, pause_s
 from headrace.web.openapi import document
 from headrace.web.plans import Plan, Plans
 from headrace.web.record_views import standing
@@ -260,10 +261,31 @@ def test_histories_are_bounded_and_forget() -> None:
     for n in range(5):
         histories.add({name: Point(n, n, None, None, None) for name in "abc"})
     assert [point.lag for point in histories.of("a")] == [2, 3, 4]
-    assert histories.of("c") == ()
+    assert histories.of("c") == []
     histories.add({"c": Point(9, 9, None, None, None)})
-    assert histories.of("a") == ()
+    assert histories.of("a") == []
     assert len(histories.of("c")) == 1
+
+
+def test_a_history_tells_the_times_without_points() -> None:
+    histories = Histories()
+    for n in range(100):
+        histories.add({"a": Point(n, n)}, after_gap=n == 50)
+    assert histories.of("a")[49:52] == [Point(49, 49), Point(50), Point(50, 50)]
+    thinned = histories.of("a", 20)
+    assert len(thinned) <= 22
+    assert (thinned[-1], Point(50) in thinned) == (Point(99, 99), True)
+
+
+def test_ends_have_the_window_of_the_rates_of_groups() -> None:
+    ends, rates = _Ends(), LagRates(WINDOW_MS)
+    for now_ms in range(0, 100_000, 7_000):
+        total = now_ms // 10 if now_ms < 70_000 else 7_000
+        ends.note(now_ms, total)
+        rates.begin(now_ms)
+        rates.add([_lag(PartitionLag("orders", 0, 0, total, end_offset=total))])
+        (group,) = rates.end()
+        assert group.lag.produced_per_s == ends.rate(), now_ms
 
 
 def test_the_course_of_a_group_has_rates_between_its_views() -> None:
@@ -278,6 +300,7 @@ def test_the_course_of_a_group_has_rates_between_its_views() -> None:
     assert viewed(3000, 9, 3) == [Outcomes(3000, 2.0, 1.0)]
     # The broker has begun to count anew.
     assert viewed(4000, 0, 4)[1:] == [Outcomes(4000, None, 1.0)]
+    assert viewed(64_000, 60, 4)[-1] == Outcomes(64_000, None, None)  # nobody looked
     assert courses.outcomes("h", {}, 5000) == []
 
 

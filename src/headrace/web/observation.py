@@ -19,6 +19,8 @@ from .views import GroupSummary, Note, Outcomes, Point, TopicSummary
 
 _LEAST_STEP_MS = 1000
 """The least time between two points of a course."""
+_MOST_STEP_MS = 20_000
+"""The time between two views of a page from which on it counts as closed in between."""
 _WORST_FIRST = ("paused", "stuck", "letters", "late", "growing", "idle")
 
 
@@ -71,19 +73,37 @@ class Histories:
         self._by_name: dict[str, deque[Point]] = {}
         self._lock = threading.Lock()
 
-    def add(self, points: Mapping[str, Point]) -> None:
-        """Add a point for each name; forget the names that have none."""
+    def add(self, points: Mapping[str, Point], *, after_gap: bool = False) -> None:
+        """Add a point for each name; forget the names that have none.
+
+        :param after_gap: there are no points for the time before, which an unknown one tells
+        """
         with self._lock:
             for gone in self._by_name.keys() - points.keys():
                 del self._by_name[gone]
             for name, point in points.items():
-                if name in self._by_name or len(self._by_name) < self._most:
-                    self._by_name.setdefault(name, deque(maxlen=self._points)).append(point)
+                if name not in self._by_name:
+                    if len(self._by_name) >= self._most:
+                        continue
+                    self._by_name[name] = deque(maxlen=self._points)
+                elif after_gap:
+                    self._by_name[name].append(Point(point.time_ms))
+                self._by_name[name].append(point)
 
-    def of(self, name: str) -> tuple[Point, ...]:
-        """Return the points of a name, the oldest first."""
+    def of(self, name: str, most: int = HISTORY_POINTS) -> list[Point]:
+        """Return the points of a name, the oldest first.
+
+        :param most: about so many, at equal distances; besides those that tell a gap
+        """
         with self._lock:
-            return tuple(self._by_name.get(name, ()))
+            points = list(self._by_name.get(name, ()))
+        step = max(1, len(points) // most)
+        first = (len(points) - 1) % step  # so that the newest one is told
+        return [
+            point
+            for at, point in enumerate(points)
+            if at % step == first or point == Point(point.time_ms)
+        ]
 
 
 # Share groups on their pages ----------------------------------------------------------------------
@@ -125,7 +145,9 @@ class Courses:
     def outcomes(
         self, group_id: str, states: Mapping[TopicPartition, SharePartitionState], now_ms: int
     ) -> list[Outcomes]:
-        """Note the counts of the partitions on a page, and return the rates between its views."""
+        """Note the counts of the partitions on a page, and return the rates between its views;
+        unknown ones for a time in which nobody looked.
+        """
         if not states:
             return []
         counts = self._of(group_id, states).counts
@@ -172,8 +194,8 @@ class Courses:
 
 
 def _rate(growth: int, over_ms: int) -> float | None:
-    """Return records per second; None if the broker has begun to count anew."""
-    return growth * 1000 / over_ms if growth >= 0 else None
+    """Return records per second; None if the broker has begun to count anew, or nobody looked."""
+    return growth * 1000 / over_ms if growth >= 0 and over_ms < _MOST_STEP_MS else None
 
 
 # What needs attention -----------------------------------------------------------------------------

@@ -101,7 +101,9 @@ class Observer:
         self._settings_due_s = 0.0
         self._watched_until_s = 0.0
         self._overdue_s = math.inf
-        """The time by which the next observation should have ended, on a steady clock."""
+        """The time by which the next observation should have ended, since the epoch: a machine that
+        sleeps is overdue, too.
+        """
         self._thread = LoopThread("observer")
         self._wake = asyncio.Event()
 
@@ -121,7 +123,7 @@ class Observer:
 
         :param now_ms: time since the epoch
         """
-        if self.problem is None and time.monotonic() < self._overdue_s:
+        if self.problem is None and time.time() < self._overdue_s:
             return None
         seen = self.observation
         return 0 if seen is None else max(0, now_ms - seen.time_ms)
@@ -157,7 +159,7 @@ class Observer:
                 now_s = time.monotonic()
                 took_s = now_s - started_s
                 pause = pause_s(took_s, attended=now_s < self._watched_until_s)
-                self._overdue_s = now_s + pause + max(OVERDUE_S, OVERDUE_FACTOR * took_s)
+                self._overdue_s = time.time() + pause + max(OVERDUE_S, OVERDUE_FACTOR * took_s)
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(pause):
                         await self._wake.wait()
@@ -220,12 +222,17 @@ class Observer:
                 seen_workers = await workers.look()
             except ClientError as error:
                 warnings.append(f"the workers are unknown: {error}")
-        self.groups.add({group_id: _point(now_ms, group) for group_id, group in groups.items()})
+        after_gap = self.problem is not None or time.time() > self._overdue_s
+        self.groups.add(
+            {group_id: _point(now_ms, group) for group_id, group in groups.items()},
+            after_gap=after_gap,
+        )
         self.topics.add(
             {
-                name: Point(now_ms, None, None, None, topic.produced_per_s)
+                name: Point(now_ms, produced_per_s=topic.produced_per_s)
                 for name, topic in topics.items()
-            }
+            },
+            after_gap=after_gap,
         )
         letters = {
             group_id: (queue, *self._ends[queue].growth(LETTERS_OVER_MS))
@@ -258,7 +265,7 @@ class Observer:
             summaries[name] = TopicSummary(
                 name,
                 len(topic.leaders),
-                topic.is_internal,
+                topic.is_internal or name == WORKERS_TOPIC,
                 None if ends is None else ends.points[-1][1],
                 None if ends is None else ends.rate(WINDOW_MS),
                 readers[name],

@@ -11,6 +11,7 @@ from headrace.client.errors import ClientError, has_code
 from headrace.client.lag.partition_leaders import PartitionLeaders
 from headrace.client.offsets import EARLIEST, LATEST
 from headrace.client.topics import describe_topics
+from headrace.client.workers import WORKERS_TOPIC
 from headrace.errors import ErrorCode
 
 from .errors import NotThere
@@ -73,7 +74,7 @@ async def topic(
         topic,
         summary,
         str(described.topic_id),
-        described.is_internal,
+        described.is_internal or topic == WORKERS_TOPIC,
         len(partitions),
         page,
         pages,

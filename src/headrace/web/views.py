@@ -21,10 +21,10 @@ class Point:
     """A group or topic at one time."""
 
     time_ms: int
-    lag: float | None
-    time_lag_ms: float | None
-    done_per_s: float | None
-    produced_per_s: float | None
+    lag: float | None = None
+    time_lag_ms: float | None = None
+    done_per_s: float | None = None
+    produced_per_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

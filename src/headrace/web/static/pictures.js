@@ -48,12 +48,12 @@ function clock(timeMs) {
 
 const known = (values) => values.filter((value) => value !== null);
 
-// The line through the known values, broken where one is unknown.
+// The line through the known values, broken where one is unknown; a single one is a dot.
 function path(times, values, x, y) {
   let line = "", pen = "M";
   values.forEach((value, index) => {
     if (value === null) { pen = "M"; return; }
-    line += `${pen}${x(times[index]).toFixed(1)} ${y(value).toFixed(1)}`;
+    line += `${pen}${x(times[index]).toFixed(1)} ${y(value).toFixed(1)}${pen === "M" ? "h0" : ""}`;
     pen = "L";
   });
   return line;
