@@ -87,7 +87,7 @@ def settled(api: httpx.Client, group: str) -> None:
     wait_until(
         lambda: (
             api.get("/api/overview").status_code == 200
-            and api.get("/api/groups", params={"filter": group}).json()["groups"]
+            and api.get("/api/groups", params={"filter": group}).json()["rows"]
         ),
         60,
         f"the page to see {group}",
@@ -103,17 +103,17 @@ def test_every_view_is_json_as_described(
     overview = got(api, "/api/overview")
     assert overview["totals"]["group_count"] >= 2
     assert overview["notes"][-1]["kind"] == "idle"
-    without = got(api, "/api/groups", members="none", filter=world.consumers)["groups"]
+    without = got(api, "/api/groups", members="none", filter=world.consumers)["rows"]
     assert [one["group_id"] for one in without] == [world.consumers]
     hits = got(api, "/api/search", name=world.group[-8:])["hits"]
     assert {(one["kind"], one["name"]) for one in hits} >= {("group", world.group)}
     (hit,) = got(api, "/api/search", name=f"{world.topic}-0@7")["hits"]
     assert api.get(hit["address"]).status_code == 200
-    (summary,) = got(api, "/api/groups", filter=world.group)["groups"]
+    (summary,) = got(api, "/api/groups", filter=world.group)["rows"]
     assert (summary["group_type"], summary["member_count"], summary["lag"]) == ("share", 1, 8)
-    assert got(api, "/api/groups", filter=world.group, group_type="classic")["groups"] == []
+    assert got(api, "/api/groups", filter=world.group, group_type="classic")["rows"] == []
     group = got(api, "/api/group", group_id=world.group)
-    first = next(one for one in group["partitions"] if one["partition"] == 0)
+    first = next(one for one in group["partitions"]["rows"] if one["partition"] == 0)
     assert (first["start_offset"], first["end_offset"], first["lag"]) == (1, 10, 8)
     assert group["members"][0]["client_id"] == "<b>worker</b>"
     assert group["tells_in_flight"] is not is_kafka
@@ -135,17 +135,17 @@ def test_every_view_is_json_as_described(
         html = api.get("/group", params={"group_id": world.group}).text
         assert "1 records of the partitions below were rejected" in html
     consumers = got(api, "/api/group", group_id=world.consumers)
-    assert [one["lag"] for one in consumers["partitions"]] == [6]
-    (topic,) = got(api, "/api/topics", filter=world.topic)["topics"]
+    assert [one["lag"] for one in consumers["partitions"]["rows"]] == [6]
+    (topic,) = got(api, "/api/topics", filter=world.topic)["rows"]
     assert (topic["partition_count"], topic["end_offset_sum"], topic["group_count"]) == (2, 10, 2)
-    assert got(api, "/api/topics", filter=WORKERS_TOPIC)["topics"] == []
-    assert len(got(api, "/api/topics", filter=WORKERS_TOPIC, internal="true")["topics"]) == 1
+    assert got(api, "/api/topics", filter=WORKERS_TOPIC)["rows"] == []
+    assert len(got(api, "/api/topics", filter=WORKERS_TOPIC, internal="true")["rows"]) == 1
     detail = got(api, "/api/topic", topic=world.topic)
-    assert [one["end_offset"] for one in detail["partitions"]] == [10, 0]
+    assert [one["end_offset"] for one in detail["partitions"]["rows"]] == [10, 0]
     assert {one["group_id"] for one in detail["groups"]} == {world.group, world.consumers}
     got(api, "/api/actions")
     told = got(api, "/api/tasks", filter=world.group)
-    assert [(task["lag"], task["total"]["running"]) for task in told["tasks"]] == [
+    assert [(task["lag"], task["total"]["running"]) for task in told["tasks"]["rows"]] == [
         (summary["lag"], 4)
     ]
 
@@ -372,7 +372,7 @@ def test_offsets_of_a_consumer_group_are_set_and_deleted(seen_world: World, page
     act(page, "reset-offsets", group_id=group, to="latest", topic=seen_world.topic, partition=0)
     act(page, "reset-offsets", group_id=group, to="2020-01-01T00:00:00Z")
     with client(page) as api:
-        (row,) = api.get("/api/group", params={"group_id": group}).json()["partitions"]
+        (row,) = api.get("/api/group", params={"group_id": group}).json()["partitions"]["rows"]
         assert row["committed_offset"] == 0
         shown, _ = act(page, "reset-offsets", group_id=group, to="4")
         history = api.get("/api/actions").json()["actions"]
@@ -412,14 +412,14 @@ def test_offsets_of_groups_without_members_are_deleted(seen_world: World, page: 
         shown, _ = act(page, "reset-offsets", group_id=group, topic=topic, to="2")
         assert (f"{topic}-0", "2") in [(one["what"], one["after"]) for one in shown["changes"]]
         with client(page) as api:
-            found = api.get("/api/group", params={"group_id": group}).json()["partitions"]
+            found = api.get("/api/group", params={"group_id": group}).json()["partitions"]["rows"]
             (offset,) = [one[kind] for one in found if one["partition"] == 0]
             assert offset == 2
             shown, done = act(page, "delete-offsets", group_id=group, topic=topic)
             assert {one["after"] for one in shown["changes"]} == {"none"}
             assert "deleted" in done["outcome"]
             rest = api.get("/api/group", params={"group_id": group})
-            assert rest.status_code == 404 or rest.json()["partitions"] == []
+            assert rest.status_code == 404 or rest.json()["partitions"]["rows"] == []
             again = acting(page).post(
                 "/api/actions/delete-offsets", json={"group_id": group, "topic": topic}
             )
@@ -446,7 +446,9 @@ def test_held_records_are_released(seen_world: World, page: Page, is_kafka: bool
     assert [one["after"] for one in shown["changes"]] == ["available"]
     with client(page) as api:
         group = api.get("/api/group", params={"group_id": seen_world.group}).json()
-    spans = next(one for one in group["partitions"] if one["partition"] == 0)["share"]["spans"]
+    spans = next(one for one in group["partitions"]["rows"] if one["partition"] == 0)["share"][
+        "spans"
+    ]
     (released,) = [one for one in spans if one["first_offset"] == 6]
     assert (released["last_offset"], released["state"]) == (7, "available")
 
@@ -531,7 +533,7 @@ def test_letters_of_the_broker_are_seen_and_redriven(
         def letters() -> bool:
             answer = api.get("/api/topics", params={"filter": queue}).json()
             return [
-                (one["end_offset_sum"], one["dead_letters_of"]) for one in answer.get("topics", ())
+                (one["end_offset_sum"], one["dead_letters_of"]) for one in answer.get("rows", ())
             ] == [(2, [group])]
 
         wait_until(letters, 60, "two dead letters", 0.2)

@@ -169,7 +169,7 @@ def test_a_secured_broker_shows_what_the_user_may_see(
             wait_until(
                 lambda: user.get("/api/topics").status_code == 200, 60, "the page to see", 0.1
             )
-            topics = user.get("/api/topics").json()["topics"]
+            topics = user.get("/api/topics").json()["rows"]
             assert [one["topic"] for one in topics] == ["orders"]
             assert user.get("/api/records", params={"topic": "secret"}).status_code in (403, 404)
             answer = user.get("/records", params={"topic": "orders"})

@@ -175,7 +175,7 @@ async def test_the_spans_of_a_page_are_bounded(
         assert f"the first {most} runs of records" in page
         assert page.count("<tr") < 2 * PARTITIONS_OF_PAGE  # runs have rows when they are opened
         answer = await client.http.get("/api/group", params={"group_id": crowd.sharers})
-        spans = [len(one["share"]["spans"]) for one in answer.json()["partitions"]]
+        spans = [len(one["share"]["spans"]) for one in answer.json()["partitions"]["rows"]]
         assert spans == [most] + [1] * (PARTITIONS_OF_PAGE - 1)
         page = await client.view(f"/group?group_id={crowd.sharers}&page={PAGES_OF_PARTITIONS}")
         assert page.count('"first_offset":') == PARTITIONS % PARTITIONS_OF_PAGE

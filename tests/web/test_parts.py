@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any, cast
 
+import msgspec
 import pytest
 
 from headrace.client.cluster import Cluster
@@ -61,7 +62,7 @@ from headrace.web.records import (
 )
 from headrace.web.site import Site
 from headrace.web.standstill import LATE_FOR_MS, InFlightLooks
-from headrace.web.views import Change, GroupSummary, Outcomes, Point, ShownRecord, Standing
+from headrace.web.views import Change, GroupSummary, Outcomes, Page, Point, ShownRecord, Standing
 from tests.clients.confluent import PATIENCE_S
 from tests.support import story
 from tests.vocabulary import misnamed
@@ -109,7 +110,7 @@ def test_values_are_text_json_or_hex_and_cut() -> None:
 
 def _group(**changes: Any) -> GroupSummary:
     group = GroupSummary("g", "share", "Stable", 2, 10, 5000, 0.0, 1.0, -1.0)
-    return replace(group, **changes)
+    return msgspec.structs.replace(group, **changes)
 
 
 def _notes(*groups: GroupSummary, **more: Any) -> list[tuple[str, str | None, str]]:
@@ -321,16 +322,17 @@ def test_a_lock_that_is_renewed_is_held_since_its_begin() -> None:
 def test_a_listing_has_pages_orders_and_filters() -> None:
     groups = [_group(group_id=f"g{n:03}", lag=None if n == 5 else n) for n in range(120)]
     by_lag = listed(groups, "group_id", "lag")
-    rows, page, pages = page_of(by_lag, 1, 50)
-    assert ([group.lag for group in rows[:2]], page, pages) == ([119, 118], 1, 3)
+    page = page_of(by_lag, 1, 50)
+    assert [group.lag for group in page.rows[:2]] == [119, 118]
+    assert (page.count, page.page, page.page_count) == (120, 1, 3)
     eternal = [_group(group_id="a", seconds_to_zero=9.0), _group(group_id="b")]
     assert [group.group_id for group in listed(eternal, "group_id", "seconds_to_zero")] == [
         "b",
         "a",
     ]
-    rows, page, pages = page_of(by_lag, 99, 50)
-    assert (rows[-1].lag, page, pages) == (None, 3, 3)
-    assert page_of([], 1, 50) == ([], 1, 1)
+    page = page_of(by_lag, 99, 50)
+    assert (page.rows[-1].lag, page.page) == (None, 3)
+    assert page_of([], 1, 50) == Page([], 0, 1, 1)
     by_name = listed(groups, "group_id", "group_id", "G01")
     assert [group.group_id for group in by_name][:2] == ["g010", "g011"]
 

@@ -29,7 +29,7 @@ def test_views_and_actions_on_a_secured_cluster(secured: dict[str, Any], tmp_pat
 
         def seen() -> bool:
             found = user.get("/api/topics", params={"filter": topic}).json()
-            return [one["end_offset_sum"] for one in found.get("topics", ())] == [1]
+            return [one["end_offset_sum"] for one in found.get("rows", ())] == [1]
 
         wait_until(seen, PATIENCE_S, "the page to see the topic", 0.1)
         asked = {"topic": topic, "value": "two", "dry_run": False}

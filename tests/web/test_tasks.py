@@ -50,15 +50,15 @@ async def test_a_task_has_the_sums_of_its_workers() -> None:
     )
     async with browsing_site(site) as client:
         view = (await client.get("/api/tasks")).json()
-        (task,) = view["tasks"]
+        (task,) = view["tasks"]["rows"]
         assert (task["worker_count"], task["lag"], task["time_lag_ms"]) == (2, 17, 5000)
         assert (task["total"]["slots"], task["total"]["occupancy"]) == (20, 0.3)
         assert (task["total"]["done"], task["total"]["breaker"]) == (200, "open")
         assert [each["worker"] for each in view["running"]] == ["one", "two"]
         assert [each["failure"]["attempt"] for each in view["failures"]] == [2, 2]
         assert [worker["status"] for worker in view["workers"]] == ["working", "stopping", "gone"]
-        assert (await client.get("/api/tasks?filter=PAC")).json()["count"] == 1
-        assert (await client.get("/api/tasks?filter=other")).json()["count"] == 0
+        assert (await client.get("/api/tasks?filter=PAC")).json()["tasks"]["count"] == 1
+        assert (await client.get("/api/tasks?filter=other")).json()["tasks"]["count"] == 0
         (note,) = (await client.get("/api/overview")).json()["notes"]
         assert (note["kind"], note["group_id"]) == ("paused", "packers")
         page = (await client.get("/tasks")).text
@@ -97,7 +97,11 @@ async def test_the_view_is_bounded_and_whoever_writes_the_topic_controls_no_page
             assert "<script>document" not in page and "<img" not in page, address
             assert "&lt;script&gt;" in page
         view = (await client.get("/api/tasks")).json()
-        assert (view["count"], view["page_count"], len(view["tasks"])) == (101, 3, 50)
+        assert (
+            view["tasks"]["count"],
+            view["tasks"]["page_count"],
+            len(view["tasks"]["rows"]),
+        ) == (101, 3, 50)
         assert len(view["running"]) == MAX_RUNNING_OF_PAGE
         assert len(view["failures"]) == MAX_FAILURES_OF_PAGE
         rows = re.findall("<tr>", (await client.get("/tasks")).text)

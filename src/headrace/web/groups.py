@@ -68,8 +68,8 @@ async def group(
     if progress is None:
         raise UnknownGroup(group_id)
     kind = progress.type
-    partitions = sorted(progress.partitions)
-    shown, page, pages = page_of(partitions, page, PARTITIONS_OF_PAGE)
+    on_page = page_of(sorted(progress.partitions), page, PARTITIONS_OF_PAGE)
+    shown = on_page.rows
     fair = MAX_SPANS_OF_PAGE // max(1, len(shown))
     spans_limit = min(max(LEAST_SPANS_OF_PARTITION, fair), SPANS_OF_PARTITION)
     of_page = replace(progress, partitions={key: progress.partitions[key] for key in shown})
@@ -88,23 +88,22 @@ async def group(
         progress.state,
         None if seen is None else seen.groups.get(group_id),
         [] if seen is None else [note for note in seen.notes if note.group_id == group_id],
-        len(partitions),
-        page,
-        pages,
-        [
-            PartitionOfGroup(
-                lag.topic,
-                lag.partition,
-                lag.position if kind == "share" else None,
-                None if kind == "share" else lag.position,
-                lag.end_offset,
-                lag.records,
-                lag.time_lag_ms,
-                [member.member_id for member in lag.members],
-                in_flight(states, (lag.topic, lag.partition), clients, held_ms),
-            )
-            for lag in lag.partitions
-        ],
+        on_page.of(
+            [
+                PartitionOfGroup(
+                    lag.topic,
+                    lag.partition,
+                    lag.position if kind == "share" else None,
+                    None if kind == "share" else lag.position,
+                    lag.end_offset,
+                    lag.records,
+                    lag.time_lag_ms,
+                    [member.member_id for member in lag.members],
+                    in_flight(states, (lag.topic, lag.partition), clients, held_ms),
+                )
+                for lag in lag.partitions
+            ],
+        ),
         any(state.spans is not None for state in states.values()) if states else None,
         spans_limit,
         members,

@@ -17,7 +17,7 @@ from .observation import Observation
 from .requests import url
 from .schemas import about, text, whole
 from .site import Visit
-from .views import Actions, Groups, Hit, Hits, Overview, Topics, Totals
+from .views import Actions, GroupSummary, Hit, Hits, Overview, Page, TopicSummary, Totals
 
 T = TypeVar("T")
 
@@ -49,15 +49,15 @@ _RECORD = re.compile(r"(.+)-(\d{1,9})[@ :](\d{1,18})")
 """A record, as the page and the command line name it: ``orders-2@6670``."""
 
 
-def page_of(rows: Sequence[T], page: int, size: int) -> tuple[Sequence[T], int, int]:
-    """Return the rows of a page, its number, and the number of pages, which is at least 1.
+def page_of(rows: Sequence[T], page: int, size: int = ROWS_OF_PAGE) -> Page[T]:
+    """Return a page of a list, which has at least one.
 
     :param page: from 1; the nearest one if the list has no such page
     :param size: the rows of one page
     """
     pages = max(1, -(-len(rows) // size))
     page = min(max(1, page), pages)
-    return rows[(page - 1) * size : page * size], page, pages
+    return Page(rows[(page - 1) * size : page * size], len(rows), page, pages)
 
 
 def listed(rows: Iterable[T], name: str, sort: str, text: str = "") -> list[T]:
@@ -129,7 +129,7 @@ async def groups(
     ] = "",
     sort: Annotated[GroupSort, about("the order")] = "lag",
     page: PageNumber = 1,
-) -> Groups:
+) -> Page[GroupSummary]:
     """Return a page of the groups."""
     seen = await visit.seen()
     rows = [
@@ -141,8 +141,7 @@ async def groups(
     rows = listed(rows, "group_id", sort, filter)
     if sort == "lag":  # of groups that nobody reads for, the lag is no news
         rows.sort(key=lambda group: not group.member_count)
-    shown, page, pages = page_of(rows, page, ROWS_OF_PAGE)
-    return Groups(seen.time_ms, len(rows), page, pages, shown)
+    return page_of(rows, page)
 
 
 async def topics(
@@ -152,13 +151,11 @@ async def topics(
     sort: Annotated[TopicSort, about("the order")] = "topic",
     internal: Annotated[bool, about("with internal topics")] = False,
     page: PageNumber = 1,
-) -> Topics:
+) -> Page[TopicSummary]:
     """Return a page of the topics."""
     seen = await visit.seen()
     rows = [topic for topic in seen.topics.values() if internal or not topic.is_internal]
-    rows = listed(rows, "topic", sort, filter)
-    shown, page, pages = page_of(rows, page, ROWS_OF_PAGE)
-    return Topics(seen.time_ms, len(rows), page, pages, shown)
+    return page_of(listed(rows, "topic", sort, filter), page)
 
 
 async def search(

@@ -25,45 +25,37 @@ def document(views: Sequence[Callable[..., Any]], actions: Sequence[Action]) -> 
     """
     results = {view: get_type_hints(view)["return"] for view in views}
     functions = [*views, *(action.make_plan for action in actions)]
-    schemas = schemas_of([*results.values(), Preview, Error, *map(parameters_of, functions)])
-    requests = {function: schemas.pop(function.__name__) for function in functions}
+    schemas, parts = schemas_of([*results.values(), Preview, Error, *map(parameters_of, functions)])
+    requests = {function: parts.pop(function.__name__) for function in functions}
 
-    def operation(function: Callable[..., Any], result: type) -> dict[str, Any]:
-        def answer(text: str, kind: type) -> dict[str, Any]:
-            schema = {"$ref": f"#/components/schemas/{kind.__name__}"}
-            return {"description": text, "content": {"application/json": {"schema": schema}}}
+    def operation(function: Callable[..., Any], result: Any, **more: Any) -> dict[str, Any]:
+        def answer(text: str, kind: Any) -> dict[str, Any]:
+            return {"description": text, "content": {"application/json": {"schema": schemas[kind]}}}
 
         summary = (function.__doc__ or "").partition("\n")[0]
         refusal = answer("The request cannot be answered, and why.", Error)
-        return {
-            "summary": summary,
-            "responses": {"200": answer(summary, result), "default": refusal},
-        }
+        responses = {"200": answer(summary, result), "default": refusal}
+        return {"summary": summary, "responses": responses, **more}
 
     paths: dict[str, Any] = {}
     for view, result in results.items():
+        required = requests[view]["required"]
         parameters = [
-            {"name": name, "in": "query", "required": name in requests[view]["required"]}
-            | {"schema": schema}
+            {"name": name, "in": "query", "required": name in required, "schema": schema}
             for name, schema in requests[view]["properties"].items()
         ]
-        paths[f"/api/{view.__name__}"] = {
-            "get": operation(view, result) | {"parameters": parameters}
-        }
+        paths[f"/api/{view.__name__}"] = {"get": operation(view, result, parameters=parameters)}
     for action in actions:
         body = requests[action.make_plan]
         body["properties"]["dry_run"] = _DRY_RUN
-        paths[f"/api/actions/{action.name}"] = {
-            "post": operation(action.make_plan, Preview)
-            | {
-                "description": f"In the cluster it takes {action.needs}.",
-                "security": [{"token": []}, {"user": []}],
-                "requestBody": {
-                    "required": True,
-                    "content": {"application/json": {"schema": body}},
-                },
-            }
-        }
+        post = operation(
+            action.make_plan,
+            Preview,
+            description=f"In the cluster it takes {action.needs}.",
+            security=[{"token": []}, {"user": []}],
+            requestBody={"required": True, "content": {"application/json": {"schema": body}}},
+        )
+        paths[f"/api/actions/{action.name}"] = {"post": post}
     return {
         "openapi": "3.1.0",
         "info": {
@@ -73,7 +65,7 @@ def document(views: Sequence[Callable[..., Any]], actions: Sequence[Action]) -> 
         },
         "paths": paths,
         "components": {
-            "schemas": schemas,
+            "schemas": parts,
             "securitySchemes": {
                 "token": {"type": "http", "scheme": "bearer"},
                 "user": {"type": "http", "scheme": "basic"},

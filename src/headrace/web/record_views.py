@@ -7,9 +7,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from typing import Annotated, Literal
 from urllib.parse import urlencode
+
+from msgspec.structs import replace
 
 from headrace.amounts import count_of
 from headrace.client.cluster import Cluster

@@ -94,9 +94,9 @@ def _plain(data: Data) -> str | dict[str, str]:
         return {"base64": base64.b64encode(data).decode()}
 
 
-def schemas_of(kinds: list[Any]) -> dict[str, dict[str, Any]]:
-    """Return the JSON Schemas of types, and of those in them, by name."""
-    _, schemas = msgspec.json.schema_components(
+def schemas_of(kinds: list[Any]) -> tuple[dict[Any, dict[str, Any]], dict[str, dict[str, Any]]]:
+    """Return the JSON Schemas of types, by type, and of the types in them, by name."""
+    own, parts = msgspec.json.schema_components(
         kinds,
         schema_hook=lambda _: {
             "description": "A text if the bytes are UTF-8, else their base64.",
@@ -104,4 +104,4 @@ def schemas_of(kinds: list[Any]) -> dict[str, dict[str, Any]]:
         },
         ref_template="#/components/schemas/{name}",
     )
-    return schemas
+    return dict(zip(kinds, own, strict=True)), parts

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from headrace.client.workers import SeenWorker, TaskState, by_task, summed
 
-from .limits import MAX_FAILURES_OF_PAGE, MAX_RUNNING_OF_PAGE, ROWS_OF_PAGE
+from .limits import MAX_FAILURES_OF_PAGE, MAX_RUNNING_OF_PAGE
 from .lists import NameFilter, PageNumber, page_of
 from .site import Visit
 from .views import (
@@ -24,29 +24,26 @@ async def tasks(visit: Visit, *, filter: NameFilter = "", page: PageNumber = 1) 
     seen = await visit.seen()
     states = by_task(seen.workers)
     keys = [key for key in sorted(states) if filter.strip().lower() in key[0].lower()]
-    shown, page, pages = page_of(keys, page, ROWS_OF_PAGE)
-    on_page = [
+    on_page = page_of(keys, page)
+    told = [
         (worker.state.worker, state)
-        for key in shown
+        for key in on_page.rows
         for worker, state in states[key]
         if not worker.is_gone
     ]
     running = [
         RunningOfTask(state.task, worker, record)
-        for worker, state in on_page
+        for worker, state in told
         for record in state.records
     ]
     failures = [
         FailureOfTask(state.task, worker, failure)
-        for worker, state in on_page
+        for worker, state in told
         for failure in state.failures
     ]
     return Tasks(
         seen.time_ms,
-        len(keys),
-        page,
-        pages,
-        [_task(states[key], seen.groups) for key in shown],
+        on_page.of([_task(states[key], seen.groups) for key in on_page.rows]),
         sorted(running, key=lambda each: each.record.since_ms)[:MAX_RUNNING_OF_PAGE],
         sorted(failures, key=lambda each: -each.failure.time_ms)[:MAX_FAILURES_OF_PAGE],
         [_worker(worker) for worker in seen.workers],

@@ -42,9 +42,8 @@ async def topic(
         raise NotThere(f"The topic {topic!r} does not exist.")
     if isinstance(described, ClientError):
         raise described
-    partitions = described.partitions
-    shown, page, pages = page_of(partitions, page, PARTITIONS_OF_PAGE)
-    keys = [(topic, partition.number) for partition in shown]
+    on_page = page_of(described.partitions, page, PARTITIONS_OF_PAGE)
+    keys = [(topic, partition.number) for partition in on_page.rows]
     leaders = PartitionLeaders(visit.cluster)
     warnings: list[str] = []
 
@@ -59,7 +58,7 @@ async def topic(
                 starts.get((topic, partition.number)),
                 ends.get((topic, partition.number)),
             )
-            for partition in shown
+            for partition in on_page.rows
         ]
 
     rows, configs = await asyncio.gather(
@@ -75,10 +74,7 @@ async def topic(
         summary,
         str(described.topic_id),
         described.is_internal or topic == WORKERS_TOPIC,
-        len(partitions),
-        page,
-        pages,
-        rows,
+        on_page.of(rows),
         configs,
         sorted(
             [] if seen is None else listed(seen.readers(topic), "group_id", "lag"),

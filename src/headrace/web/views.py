@@ -6,8 +6,9 @@ Each view is typed here once: a template renders it, and msgspec writes it as JS
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from typing import Generic, Literal, TypeVar
+
+from msgspec import Struct
 
 from headrace.client.configs import Config
 from headrace.client.share_state import SharePartitionState, State
@@ -15,9 +16,32 @@ from headrace.client.workers import Failure, RunningRecord, TaskState
 
 from .schemas import Data
 
+S = TypeVar("S")
+T = TypeVar("T")
 
-@dataclass(frozen=True, slots=True)
-class Point:
+
+class View(Struct):
+    """What a page shows, or a part of it."""
+
+
+class Page(View, Generic[T]):
+    """A page of a list.
+
+    :param count: the rows on all pages
+    :param page: from 1
+    """
+
+    rows: Sequence[T]
+    count: int
+    page: int
+    page_count: int
+
+    def of(self, rows: Sequence[S]) -> Page[S]:
+        """Return this page with other rows."""
+        return Page(rows, self.count, self.page, self.page_count)
+
+
+class Point(View):
     """A group or topic at one time."""
 
     time_ms: int
@@ -27,8 +51,7 @@ class Point:
     produced_per_s: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Outcomes:
+class Outcomes(View):
     """The deliveries of a share group that ended without being accepted, at one time.
 
     :param released_per_s: records that are delivered again
@@ -40,8 +63,7 @@ class Outcomes:
     archived_per_s: float | None
 
 
-@dataclass(frozen=True, slots=True)
-class Note:
+class Note(View):
     """A sentence about what needs attention.
 
     :param group_id: null for one about all groups without members
@@ -54,8 +76,7 @@ class Note:
     topic: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class GroupSummary:
+class GroupSummary(View):
     """A group in a list.
 
     :param group_type: classic, consumer, share or streams
@@ -74,8 +95,7 @@ class GroupSummary:
     seconds_to_zero: float | None
 
 
-@dataclass(frozen=True, slots=True)
-class TopicSummary:
+class TopicSummary(View):
     """A topic in a list.
 
     :param end_offset_sum: of its partitions
@@ -98,8 +118,7 @@ class TopicSummary:
     cleanup_policy: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Totals:
+class Totals(View):
     """The sums over all topics, and over the groups with members.
 
     :param active_group_count: of the groups with members
@@ -113,8 +132,7 @@ class Totals:
     produced_per_s: float | None
 
 
-@dataclass(frozen=True, slots=True)
-class Overview:
+class Overview(View):
     """The cluster, and what needs attention.
 
     :param time_ms: when the cluster was seen, since the epoch
@@ -139,40 +157,7 @@ class Overview:
     warnings: Sequence[str]
 
 
-@dataclass(frozen=True, slots=True)
-class Groups:
-    """A page of the groups.
-
-    :param time_ms: when the cluster was seen, since the epoch
-    :param count: of the groups on all pages
-    :param page: from 1
-    """
-
-    time_ms: int
-    count: int
-    page: int
-    page_count: int
-    groups: Sequence[GroupSummary]
-
-
-@dataclass(frozen=True, slots=True)
-class Topics:
-    """A page of the topics.
-
-    :param time_ms: when the cluster was seen, since the epoch
-    :param count: of the topics on all pages
-    :param page: from 1
-    """
-
-    time_ms: int
-    count: int
-    page: int
-    page_count: int
-    topics: Sequence[TopicSummary]
-
-
-@dataclass(frozen=True, slots=True)
-class PartitionOfGroup:
+class PartitionOfGroup(View):
     """A partition of a group.
 
     :param start_offset: of a share group
@@ -192,8 +177,7 @@ class PartitionOfGroup:
     share: SharePartitionState | None
 
 
-@dataclass(frozen=True, slots=True)
-class MemberOfGroup:
+class MemberOfGroup(View):
     """A member of a group.
 
     :param partitions: topic → partitions
@@ -210,11 +194,9 @@ class MemberOfGroup:
         return self.member_id, self.client_id
 
 
-@dataclass(frozen=True, slots=True)
-class Group:
+class Group(View):
     """A group, with a page of its partitions.
 
-    :param count: of the partitions on all pages
     :param summary: as the groups are listed
     :param tells_in_flight: whether the broker tells which records are held; null without partitions
     :param spans_limit: the largest number of spans of a partition
@@ -230,10 +212,7 @@ class Group:
     group_state: str
     summary: GroupSummary | None
     notes: Sequence[Note]
-    count: int
-    page: int
-    page_count: int
-    partitions: Sequence[PartitionOfGroup]
+    partitions: Page[PartitionOfGroup]
     tells_in_flight: bool | None
     spans_limit: int
     members: Sequence[MemberOfGroup]
@@ -244,8 +223,7 @@ class Group:
     warnings: Sequence[str]
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionOfTopic:
+class PartitionOfTopic(View):
     """A partition of a topic.
 
     :param leader: the id of its broker; -1 without one
@@ -259,12 +237,10 @@ class PartitionOfTopic:
     end_offset: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class Topic:
+class Topic(View):
     """A topic, with a page of its partitions.
 
     :param summary: as the topics are listed
-    :param count: of the partitions on all pages
     :param configs: null if the broker does not tell them
     :param groups: those that have read it
     :param may_have_letters: whether groups use it as their dead-letter queue, or may do so
@@ -276,10 +252,7 @@ class Topic:
     summary: TopicSummary | None
     topic_id: str
     is_internal: bool
-    count: int
-    page: int
-    page_count: int
-    partitions: Sequence[PartitionOfTopic]
+    partitions: Page[PartitionOfTopic]
     configs: Sequence[Config] | None
     groups: Sequence[GroupSummary]
     may_have_letters: bool
@@ -287,8 +260,7 @@ class Topic:
     warnings: Sequence[str]
 
 
-@dataclass(frozen=True, slots=True)
-class Standing:
+class Standing(View):
     """The state of a record in a share group.
 
     :param text: a sentence
@@ -299,8 +271,7 @@ class Standing:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class ShownLetter:
+class ShownLetter(View):
     """What a dead letter says of its record.
 
     :param group_id: the share group that has given it up
@@ -321,8 +292,7 @@ class ShownLetter:
     traceback: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class ShownRecord:
+class ShownRecord(View):
     """A record.
 
     :param headers: name and value
@@ -345,8 +315,7 @@ class ShownRecord:
     letter: ShownLetter | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Records:
+class Records(View):
     """A page of the records of a topic.
 
     :param compared: the number of records that were compared with the filters
@@ -365,8 +334,7 @@ class Records:
     warnings: Sequence[str]
 
 
-@dataclass(frozen=True, slots=True)
-class RunningRedrive:
+class RunningRedrive(View):
     """A redrive of dead letters that runs, or has ended.
 
     :param read: the letters that were read, of ``total``
@@ -379,8 +347,7 @@ class RunningRedrive:
     outcome: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class Letters:
+class Letters(View):
     """A page of the dead letters of a queue.
 
     :param queues: the dead-letter queues of the cluster
@@ -402,8 +369,7 @@ class Letters:
     warnings: Sequence[str]
 
 
-@dataclass(frozen=True, slots=True)
-class Hit:
+class Hit(View):
     """What a search has found.
 
     :param address: of its page
@@ -414,15 +380,13 @@ class Hit:
     address: str
 
 
-@dataclass(frozen=True, slots=True)
-class Hits:
+class Hits(View):
     """What a search has found, the best first."""
 
     hits: Sequence[Hit]
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerOfTasks:
+class WorkerOfTasks(View):
     """A worker, as it tells of itself.
 
     :param status: gone: it has not told anything for a minute
@@ -437,8 +401,7 @@ class WorkerOfTasks:
     seen_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class Task:
+class Task(View):
     """A task.
 
     :param worker_count: without those that are gone
@@ -452,8 +415,7 @@ class Task:
     total: TaskState
 
 
-@dataclass(frozen=True, slots=True)
-class RunningOfTask:
+class RunningOfTask(View):
     """A record that a worker processes."""
 
     task: str
@@ -461,8 +423,7 @@ class RunningOfTask:
     record: RunningRecord
 
 
-@dataclass(frozen=True, slots=True)
-class FailureOfTask:
+class FailureOfTask(View):
     """A record that a worker could not process."""
 
     task: str
@@ -470,30 +431,23 @@ class FailureOfTask:
     failure: Failure
 
 
-@dataclass(frozen=True, slots=True)
-class Tasks:
+class Tasks(View):
     """A page of the tasks, and what their workers do.
 
     :param time_ms: when the cluster was seen, since the epoch
-    :param count: of the tasks on all pages
-    :param page: from 1
     :param running: of the tasks on the page, the longest first
     :param failures: of the tasks on the page, the newest first
     :param workers: all of the cluster
     """
 
     time_ms: int
-    count: int
-    page: int
-    page_count: int
-    tasks: Sequence[Task]
+    tasks: Page[Task]
     running: Sequence[RunningOfTask]
     failures: Sequence[FailureOfTask]
     workers: Sequence[WorkerOfTasks]
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(View):
     """One thing that an action changes."""
 
     what: str
@@ -501,8 +455,7 @@ class Change:
     after: str
 
 
-@dataclass(frozen=True, slots=True)
-class Preview:
+class Preview(View):
     """An action, and what it changes.
 
     :param title: a sentence, in the imperative
@@ -517,8 +470,7 @@ class Preview:
     outcome: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class Done:
+class Done(View):
     """An action that was executed.
 
     :param error: null if it succeeded
@@ -532,15 +484,13 @@ class Done:
     error: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class Actions:
+class Actions(View):
     """The actions that were executed since the start of the page, the newest first."""
 
     actions: Sequence[Done]
 
 
-@dataclass(frozen=True, slots=True)
-class Error:
+class Error(View):
     """Why a request cannot be answered."""
 
     error: str
