@@ -8,14 +8,16 @@ import sys
 import tracemalloc
 from collections.abc import Callable
 from itertools import count
+from typing import Any
 
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from headrace.client.config import read_config
 from headrace.client.dead_letters.letters import parse_letter
 from headrace.client.read_budget import ReadBudget
 from headrace.client.records import Record as DeliveredRecord
-from headrace.http.messages import Response
 from headrace.protocol.compression import ZSTD
 from headrace.protocol.dead_letters import (
     DELIVERY_COUNT,
@@ -29,6 +31,7 @@ from headrace.protocol.dead_letters import (
 )
 from headrace.protocol.record_batch import Record, build
 from headrace.web import texts
+from headrace.web.access import Credentials
 from headrace.web.limits import (
     MAX_KEPT_BYTES,
     MAX_OPENED_BYTES,
@@ -37,9 +40,10 @@ from headrace.web.limits import (
     MAX_SHOWN_HEADERS,
     SHOWN_VALUE_BYTES,
 )
-from headrace.web.reads import Reads
+from headrace.web.observer import Observer
 from headrace.web.records import (
     Filter,
+    FoundRecords,
     Place,
     Query,
     Shelf,
@@ -47,8 +51,9 @@ from headrace.web.records import (
     page_budget,
     search,
 )
-from headrace.web.requests import PageRequest
+from headrace.web.site import Site
 from tests.support import story
+from tests.web.serving import browsing_site
 
 MIB = 1 << 20
 
@@ -212,43 +217,42 @@ def test_a_stopped_page_ends_at_once() -> None:
 # Clients that go ----------------------------------------------------------------------------------
 
 
-class Visitors:
-    """Requests for records, each of which runs until it is told to answer."""
-
-    def __init__(self) -> None:
-        self.running = 0
-        self.answer = asyncio.Event()
-        self.read = Reads()(self._handle)
-
-    async def _handle(self, _: PageRequest) -> Response:
-        self.running += 1
-        try:
-            await self.answer.wait()
-            return Response(200, b"done")
-        finally:
-            self.running -= 1
-
-    def come(self) -> asyncio.Task[Response]:
-        request = PageRequest("GET", "/records", "/records", {}, {}, b"", "127.0.0.1")
-        return asyncio.ensure_future(self.read(request))
-
-
-async def _turn() -> None:
-    for _ in range(10):
-        await asyncio.sleep(0)
-
-
 @story
-async def test_few_requests_read_at_a_time_and_only_while_their_clients_wait() -> None:
-    visitors = Visitors()
-    leaving = [visitors.come() for _ in range(MAX_READS + 3)]
-    await _turn()
-    staying = visitors.come()
-    await _turn()
-    assert visitors.running == MAX_READS
-    for each in leaving:
-        each.cancel()
-    await _turn()
-    assert visitors.running == 1
-    visitors.answer.set()
-    assert (await staying).body == b"done"
+async def test_few_requests_read_at_a_time_and_only_while_their_clients_wait(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    running, answer = 0, asyncio.Event()
+
+    async def find(*_: object) -> FoundRecords:
+        nonlocal running
+        running += 1
+        try:
+            await answer.wait()
+            return FoundRecords([], {}, None, 0, [], 1)
+        finally:
+            running -= 1
+
+    async def turn() -> None:
+        for _ in range(100):
+            await asyncio.sleep(0)
+
+    monkeypatch.setattr("headrace.web.record_views.find_records", find)
+    read = read_config({"bootstrap.servers": "127.0.0.1:1"})
+    site = Site(read, Observer(read), Credentials({}), producer_config={})
+    site.observer.tried.set()
+    async with browsing_site(site) as client:
+
+        def come() -> asyncio.Task[Any]:
+            return asyncio.create_task(client.get("/api/records?topic=t"))
+
+        leaving = [come() for _ in range(MAX_READS + 3)]
+        await turn()
+        staying = come()
+        await turn()
+        assert running == MAX_READS
+        for each in leaving:
+            each.cancel()
+        await turn()
+        assert running == 1
+        answer.set()
+        assert (await staying).json()["records"] == []

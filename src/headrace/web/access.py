@@ -20,7 +20,7 @@ from headrace.http.failed_logins import FailedLogins
 
 from .errors import BadRequest
 from .limits import MAX_SESSIONS, SESSION_IDLE_S, SESSION_S
-from .requests import PageRequest, Session, Visitor
+from .requests import PageRequest, Session
 
 _COOKIE = "headrace_session"
 _SECURE_COOKIE = f"__Host-{_COOKIE}"
@@ -139,19 +139,15 @@ class Access:
         self._login_to_view = login_to_view
         self._first_login: str | None = None
 
-    def visitor(self, request: PageRequest) -> Visitor:
-        """Return the visitor who sent a request."""
-        if request.visitor is None:  # a wrong password counts once for each request
-            request.visitor = self._visitor(request)
-        return request.visitor
-
-    def _visitor(self, request: PageRequest) -> Visitor:
+    def identify(self, request: PageRequest) -> None:
+        """Look up who sent a request, once: a wrong password counts for each."""
         header = request.headers.get("authorization")
         if header is not None and self.credentials:
             name_and_secret = basic_or_bearer(header)
-            return Visitor(name_and_secret and self.admitted(request, *name_and_secret))
+            request.user = name_and_secret and self.admitted(request, *name_and_secret)
+            return
         session = self.sessions.get(request.cookie(self._cookie), is_use=not request.is_part)
-        return Visitor(None if session is None else session.user, session)
+        request.session, request.user = session, None if session is None else session.user
 
     def admitted(self, request: PageRequest, name: str, secret: str) -> str | None:
         """Return the user with this name and password, or of this token; count a wrong one."""
@@ -176,17 +172,16 @@ class Access:
         self._first_login = None
         return TOKEN_USER
 
-    def may_view(self, visitor: Visitor) -> bool:
+    def may_view(self, request: PageRequest) -> bool:
         """Return whether a visitor may view pages."""
-        return not self._login_to_view or visitor.user is not None
+        return not self._login_to_view or request.user is not None
 
     def form(self, request: PageRequest) -> tuple[str, dict[str, str]]:
         """Return the user who sent a form, and its fields.
 
         :raises BadRequest: it lacks the token of its sender's login, or another site has sent it
         """
-        session = self.visitor(request).session
-        fields = request.form()
+        session, fields = request.session, request.form()
         if session is None or not _is_same(fields.pop("csrf", ""), session.csrf):
             raise BadRequest(
                 "The form is no longer valid: go back, load the page again, and repeat."

@@ -4,7 +4,9 @@ has: headers against attacks, and a delay after wrong passwords.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import nullcontext
 from functools import cached_property, partial
 from typing import Any, NamedTuple
 
@@ -21,17 +23,19 @@ from headrace.log_lines import LimitedLog, get_logger
 from . import groups, lists, record_views, tasks, topics
 from .actions import ACTIONS, Action
 from .errors import BadRequest, NotAllowed, NotSeen, NotThere, PageError, WrongMethod, WrongType
-from .limits import MAX_API_VALUE_BYTES, MAX_URL_BYTES, SHOWN_VALUE_BYTES
+from .limits import MAX_API_VALUE_BYTES, MAX_READS, MAX_URL_BYTES, SHOWN_VALUE_BYTES
 from .openapi import document
 from .page import Pages
 from .plans import Plan, log_line
-from .reads import Handle, Reads, in_thread
+from .reads import in_thread
 from .requests import PageRequest, json_response, redirect, url
 from .schemas import parameters_of, parsed
 from .site import Site, Visit
 from .views import Error, Preview
 
 log = LimitedLog(get_logger("headrace.ui"))
+
+Handle = Callable[[PageRequest], Awaitable[Response]]
 
 _JSON = "application/json"
 POLICY = (
@@ -99,22 +103,18 @@ class App:
         self._access = site.access
         self._html = Pages(site)
         self._headers = _HEADERS | (_TLS_ONLY if site.access.is_secure else {})
-        reads = Reads()
-        views: dict[str, Handle] = {"/api": self._api}
-        for view in VIEWS:
-            path = "/" if view.name == "overview" else f"/{view.name}"
-            handles = {
-                path: partial(self._page, view),
-                f"/api/{view.name}": partial(self._json, view),
-            }
-            views |= {at: reads(each) if view.reads else each for at, each in handles.items()}
-        self._get: Mapping[str, Handle] = {
-            **{path: partial(self._viewed, handle) for path, handle in views.items()},
+        self._reading = asyncio.Semaphore(MAX_READS)
+        self._get: dict[str, Handle] = {
+            "/api": self._api,
             "/api/openapi.json": self._openapi,
             "/login": self._login,
             "/static/": self._static,
         }
-        self._post: Mapping[str, Handle] = {
+        for view in VIEWS:
+            path = "/" if view.name == "overview" else f"/{view.name}"
+            for address in (path, f"/api/{view.name}"):
+                self._get[address] = partial(self._view, view)
+        self._post: dict[str, Handle] = {
             "/action/": self._plan,
             "/action/confirm": self._confirm,
             "/api/actions/": self._act,
@@ -131,13 +131,14 @@ class App:
         elif len(request.target) > MAX_URL_BYTES:
             response = Response.plain(414, "The address is too long.")
         else:
-            response = await self._answered(PageRequest.of(request))
+            response = await self._answered(PageRequest(request))
         own = dict(response.headers)
         added = [(name, value) for name, value in self._headers.items() if name not in own]
         return response._replace(headers=[*response.headers, *added])
 
     async def _answered(self, request: PageRequest) -> Response:
         try:
+            self._access.identify(request)
             try:
                 response = await self._handle(request)(request)
             except (PageError, ClientError) as error:
@@ -164,36 +165,36 @@ class App:
 
     # Views ----------------------------------------------------------------------------------------
 
-    async def _viewed(self, handle: Handle, request: PageRequest) -> Response:
-        """Serve visitors who may view pages, and ask others to log in."""
-        if self._access.may_view(self._access.visitor(request)):
-            return await handle(request)
-        if request.is_api:
-            raise NotAllowed("this takes a login")
-        return redirect(url("/login", back=request.target))
-
-    async def _view(self, view: View, request: PageRequest, fixed: Mapping[str, object]) -> Any:
-        """Return the view of a request.
+    async def _view(self, view: View, request: PageRequest) -> Response:
+        """Return a view as a page, or as JSON.
 
         :raises PageError: a parameter cannot be used, or what it names does not exist
         :raises ClientError: the cluster cannot be reached, or refuses
         """
+        if not self._access.may_view(request):
+            return self._to_login(request)
         names = parameters_of(view.compute).__struct_fields__
         query = {name: request.query[name] for name in names if name in request.query}
+        fields = query if request.is_api else {**query, **view.fixed}
         visit = Visit(self._site, request.path, query, request.is_part)
-        return await view.compute(visit, **parsed(view.compute, {**query, **fixed}))
+        async with self._reading if view.reads else nullcontext():
+            try:
+                shown = await view.compute(visit, **parsed(view.compute, fields))
+            except NotSeen:
+                if request.is_api:
+                    raise
+                shown = None
+            render = (
+                partial(json_response, shown)
+                if request.is_api
+                else partial(self._html.html, request, view.name, {"view": shown})
+            )
+            return await in_thread(render) if view.reads else render()
 
-    async def _page(self, view: View, request: PageRequest) -> Response:
-        try:
-            shown = await self._view(view, request, view.fixed)
-        except NotSeen:
-            shown = None
-        render = partial(self._html.html, request, view.name, {"view": shown})
-        return await in_thread(render) if view.reads else render()
-
-    async def _json(self, view: View, request: PageRequest) -> Response:
-        shown = await self._view(view, request, {})
-        return await in_thread(json_response, shown) if view.reads else json_response(shown)
+    def _to_login(self, request: PageRequest) -> Response:
+        if request.is_api:
+            raise NotAllowed("this takes a login")
+        return redirect(url("/login", back=request.target))
 
     @cached_property
     def _document(self) -> dict[str, Any]:
@@ -203,6 +204,8 @@ class App:
         return json_response(self._document)
 
     async def _api(self, request: PageRequest) -> Response:
+        if not self._access.may_view(request):
+            return self._to_login(request)
         return self._html.html(request, "api", {"paths": self._document["paths"]})
 
     async def _static(self, request: PageRequest) -> Response:
@@ -247,8 +250,7 @@ class App:
         request.require_same_origin()
         if request.headers.get("content-type", "").partition(";")[0].strip().lower() != _JSON:
             raise WrongType(f"An action takes a body of the type {_JSON}.")
-        visitor = self._access.visitor(request)
-        if visitor.user is None or visitor.session is not None:
+        if request.user is None or request.session is not None:
             # A login of a browser is not enough: another site could make the browser send it.
             raise NotAllowed("this takes a token or a password in the Authorization header")
         fields = request.json_fields()
@@ -256,7 +258,7 @@ class App:
         if not isinstance(is_dry, bool):
             raise BadRequest("dry_run is true or false.")
         plan = await self._action(request, "/api/actions/").plan(self._site, fields)
-        outcome = None if is_dry else await self._executed(request, visitor.user, plan)
+        outcome = None if is_dry else await self._executed(request, request.user, plan)
         preview = Preview(plan.title, plan.changes, plan.cautions, not is_dry, outcome)
         return json_response(preview)
 

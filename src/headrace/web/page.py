@@ -89,14 +89,13 @@ class Pages:
         204, if ``part`` is the digest of what the browser shows already.
         """
         access = self._site.access
-        visitor = access.visitor(request)
-        observer = self._site.observer if access.may_view(visitor) else None
+        observer = self._site.observer if access.may_view(request) else None
         query = {name: text for name, text in request.query.items() if name != "part"}
         values = {
-            "visitor": visitor,
+            "user": request.user,
             "may_act": bool(access.credentials),
-            "acting": visitor.session is not None,
-            "csrf": visitor.session.csrf if visitor.session is not None else "",
+            "acting": request.session is not None,
+            "csrf": "" if request.session is None else request.session.csrf,
             "seen": observer and observer.observation,
             "problem": observer and observer.problem,
             "stale_ms": observer and observer.stale_ms(time.time_ns() // 1_000_000),

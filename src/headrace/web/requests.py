@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import parse_qs, parse_qsl, quote, unquote, urlencode
+from urllib.parse import parse_qsl, quote, unquote, urlencode
 
 import msgspec
 
@@ -33,19 +32,6 @@ class Session:
     used_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class Visitor:
-    """Somebody who asks for a page.
-
-    :param user: None without a login
-    :param session: the login of a browser; None for others
-    """
-
-    user: str | None
-    session: Session | None = None
-
-
-@dataclass(slots=True)
 class PageRequest:
     """A request for the page.
 
@@ -54,36 +40,21 @@ class PageRequest:
     :ivar query: the parameters; of several with one name the last
     :ivar headers: names in lower case
     :ivar host: the address of the visitor
-    :ivar visitor: who sent it; None until it is looked up
+    :ivar user: who sent it; None without a login
+    :ivar session: the login of a browser; None for others
     :ivar is_late: its answer is delayed, as it has a wrong password
     """
 
-    method: str
-    target: str
-    path: str
-    query: Mapping[str, str]
-    headers: Mapping[str, str]
-    body: bytes
-    host: str
-    visitor: Visitor | None = None
-    is_late: bool = False
-
-    @classmethod
-    def of(cls, request: Request) -> PageRequest:
-        """Decode a request."""
-        target = request.target.decode("ascii")
-        path, _, query = target.partition("?")
-        parameters = dict(parse_qsl(query, keep_blank_values=True))
-        headers = {name.decode(): value.decode("latin-1") for name, value in request.headers}
-        return cls(
-            request.method,
-            target,
-            unquote(path),
-            parameters,
-            headers,
-            request.body,
-            request.address,
-        )
+    def __init__(self, request: Request) -> None:
+        self.method, self.body, self.host = request.method, request.body, request.address
+        self.target = request.target.decode("ascii")
+        path, _, query = self.target.partition("?")
+        self.path = unquote(path)
+        self.query = dict(parse_qsl(query, keep_blank_values=True))
+        self.headers = {name.decode(): text.decode("latin-1") for name, text in request.headers}
+        self.user: str | None = None
+        self.session: Session | None = None
+        self.is_late = False
 
     @property
     def is_part(self) -> bool:
@@ -118,15 +89,16 @@ class PageRequest:
         """
         self.require_same_origin()
         try:
-            fields = parse_qs(
-                self.body.decode(),
-                keep_blank_values=True,
-                max_num_fields=_MAX_FIELDS,
-                errors="strict",
+            return dict(
+                parse_qsl(
+                    self.body.decode(),
+                    keep_blank_values=True,
+                    max_num_fields=_MAX_FIELDS,
+                    errors="strict",
+                )
             )
         except ValueError:
             raise BadRequest("The form cannot be read.") from None
-        return {name: values[-1] for name, values in fields.items()}
 
     def json_fields(self) -> dict[str, Any]:
         """Return the JSON object in the body.
