@@ -36,7 +36,7 @@ P99_S = 2.0
 HEAVY = (
     "/records?topic=opens&start=earliest&limit=200&value=zzz",
     "/records?topic=opens&start=earliest&limit=200&format=hex",
-    "/api/records?topic=opens&start=earliest&limit=200&max_value_bytes=262144",
+    "/api/records?topic=opens&start=earliest&limit=200",
     "/api/record?topic=opens&partition=0&offset=7",
     "/records?topic=gzip&start=latest&limit=200&value=zzz",
     "/records?topic=deep&start=earliest&limit=200&format=text",

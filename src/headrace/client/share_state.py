@@ -43,8 +43,6 @@ class Span:
     :param delivery_count: how often the records were delivered; 0 if finished or never delivered
     :param member_id: the holder of locked records
     :param remaining_ms: time until the lock or the backoff ends; None for other states
-    :param client_id: the holder's; None unless its group was described
-    :param held_ms: since this delivery was seen first, or must have begun; None unless watched
     """
 
     first_offset: int
@@ -53,8 +51,6 @@ class Span:
     delivery_count: int
     member_id: str | None
     remaining_ms: int | None
-    client_id: str | None = None
-    held_ms: int | None = None
 
     @property
     def record_count(self) -> int:

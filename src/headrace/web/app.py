@@ -5,7 +5,7 @@ has: headers against attacks, and a delay after wrong passwords.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from contextlib import nullcontext
 from functools import cached_property, partial
 from typing import Any, NamedTuple
@@ -23,7 +23,7 @@ from headrace.log_lines import LimitedLog, get_logger
 from . import groups, lists, record_views, tasks, topics
 from .actions import ACTIONS, Action
 from .errors import BadRequest, NotAllowed, NotSeen, NotThere, PageError, WrongMethod, WrongType
-from .limits import MAX_API_VALUE_BYTES, MAX_READS, MAX_URL_BYTES, SHOWN_VALUE_BYTES
+from .limits import MAX_READS, MAX_URL_BYTES
 from .openapi import document
 from .page import Pages
 from .plans import Plan, log_line
@@ -66,12 +66,10 @@ class View(NamedTuple):
     """A view of the page and of the API.
 
     :param compute: its function; its name is that of the template, and of the path below ``/api/``
-    :param fixed: parameters that the page chooses itself
     :param reads: it reads records, so that few are computed and rendered at a time, in threads
     """
 
     compute: Callable[..., Awaitable[Any]]
-    fixed: Mapping[str, object] = {}
     reads: bool = False
 
     @property
@@ -79,7 +77,6 @@ class View(NamedTuple):
         return self.compute.__name__
 
 
-_SHORT = {"max_value_bytes": SHOWN_VALUE_BYTES}
 VIEWS = (
     View(lists.overview),
     View(lists.groups),
@@ -87,11 +84,10 @@ VIEWS = (
     View(lists.topics),
     View(topics.topic),
     View(tasks.tasks),
-    View(record_views.letters, _SHORT, reads=True),
-    View(record_views.records, _SHORT, reads=True),
-    View(record_views.record, {"max_value_bytes": MAX_API_VALUE_BYTES}, reads=True),
+    View(record_views.letters, reads=True),
+    View(record_views.records, reads=True),
+    View(record_views.record, reads=True),
     View(lists.search),
-    View(lists.actions),
 )
 
 
@@ -175,11 +171,10 @@ class App:
             return self._to_login(request)
         names = parameters_of(view.compute).__struct_fields__
         query = {name: request.query[name] for name in names if name in request.query}
-        fields = query if request.is_api else {**query, **view.fixed}
         visit = Visit(self._site, request.path, query, request.is_part)
         async with self._reading if view.reads else nullcontext():
             try:
-                shown = await view.compute(visit, **parsed(view.compute, fields))
+                shown = await view.compute(visit, **parsed(view.compute, query))
             except NotSeen:
                 if request.is_api:
                     raise

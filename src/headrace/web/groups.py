@@ -31,7 +31,7 @@ from headrace.client.share_state import (
     SharePartitionState,
     share_states,
 )
-from headrace.protocol.partitions import TopicPartition
+from headrace.protocol.partitions import TopicPartition, by_topic
 
 from .limits import (
     LEAST_SPANS_OF_PARTITION,
@@ -45,7 +45,6 @@ from .site import Visit
 from .views import Group, MemberOfGroup, PartitionOfGroup
 
 _UNKNOWN_NODE = -1
-_LOCK_CONFIG = "share.record.lock.duration.ms"
 
 
 async def group(
@@ -79,9 +78,6 @@ async def group(
         configs_of(visit, ConfigType.GROUP, group_id, warnings),
     )
     others = tuple(f"{each}." for each in ("share", "consumer", "streams") if each != kind)
-    members = members_of(progress)
-    clients = {member.member_id: member.client_id for member in members}
-    held_ms = site.courses.held_ms(group_id, states, _lock_ms(configs), _now_ms())
     return Group(
         group_id,
         kind,
@@ -99,51 +95,19 @@ async def group(
                     lag.records,
                     lag.time_lag_ms,
                     [member.member_id for member in lag.members],
-                    in_flight(states, (lag.topic, lag.partition), clients, held_ms),
+                    states.get(lag.key),
                 )
                 for lag in lag.partitions
             ],
         ),
         any(state.spans is not None for state in states.values()) if states else None,
         spans_limit,
-        members,
+        members_of(progress),
         configs and [config for config in configs if not config.name.startswith(others)],
         None if seen is None else seen.queues.get(group_id),
         site.observer.groups.of(group_id),
-        site.courses.outcomes(group_id, states, _now_ms()),
         [*warnings, *leaders.problems],
     )
-
-
-def _lock_ms(configs: Sequence[Config] | None) -> int | None:
-    values = [config.value for config in configs or () if config.name == _LOCK_CONFIG]
-    return int(values[0]) if values and values[0] and values[0].isdigit() else None
-
-
-def in_flight(
-    states: Mapping[TopicPartition, SharePartitionState],
-    key: TopicPartition,
-    clients: Mapping[str, str],
-    held_ms: Mapping[tuple[TopicPartition, int], int],
-) -> SharePartitionState | None:
-    """Return what is in flight of a partition, and who holds it for how long; None of a group of
-    another type.
-
-    :param clients: member id → client id
-    :param held_ms: partition and first offset of locked records → for how long
-    """
-    state = states.get(key)
-    if state is None or state.spans is None:
-        return state
-    spans = (
-        replace(
-            span,
-            client_id=clients.get(span.member_id or ""),
-            held_ms=held_ms.get((key, span.first_offset)),
-        )
-        for span in state.spans
-    )
-    return replace(state, spans=tuple(spans))
 
 
 async def group_lag(cluster: Cluster, group_id: str) -> GroupLag | None:
@@ -202,16 +166,12 @@ async def configs_of(
 
 def members_of(progress: GroupProgress) -> list[MemberOfGroup]:
     """Return the members of a group, by client id."""
-    assigned: dict[str, dict[str, list[int]]] = {}
-    for (topic, number), lag in sorted(progress.partitions.items()):
-        for member in lag.members:
-            assigned.setdefault(member.member_id, {}).setdefault(topic, []).append(number)
     shown = [
         MemberOfGroup(
             member.member_id,
             member.client_id,
             member.host.removeprefix("/"),
-            assigned.get(member.member_id, {}),
+            by_topic(member.assignment),
         )
         for member in progress.members
     ]

@@ -32,17 +32,11 @@ MAX_PLANS = 100
 PLAN_S = 600
 """The time in which an action must be confirmed."""
 
-MAX_LOGGED_ACTIONS = 500
-"""Actions that the page lists; the log has all."""
-
 HISTORY_POINTS = 180
 """Points in the history of a group or topic."""
 
 MAX_HISTORIES = 20_000
 """Groups and topics with a history."""
-
-MAX_COURSES = 100
-"""Pages of share groups that keep a chart of releases and rejections."""
 
 MAX_STUCK = 20
 """Groups with a partition in which nothing is finished that are told."""
@@ -100,14 +94,12 @@ MAX_VALUE_CHARS = 64 * 1024
 """Characters of a value on the page of its record."""
 
 SHOWN_VALUE_BYTES = 4 * MAX_SHOWN_CHARS + 1
-"""Bytes that are kept of a value in a table of records: a character has up to four, and one more
-tells that the value was cut.
+"""Bytes of a key, of a value and of all headers of a record in a list: a character has up to four,
+and one more tells that the value was cut.
 """
 
-API_VALUE_BYTES = 64 * 1024
-"""Bytes of a key or value in the API, unless a request names another number."""
-
-MAX_API_VALUE_BYTES = 4 * MAX_VALUE_CHARS
+RECORD_VALUE_BYTES = 4 * MAX_VALUE_CHARS
+"""The same of one record."""
 
 MAX_SHOWN_HEADERS = 20
 """Headers of a record."""

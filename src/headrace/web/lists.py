@@ -17,7 +17,7 @@ from .observation import Observation
 from .requests import url
 from .schemas import about, text, whole
 from .site import Visit
-from .views import Actions, GroupSummary, Hit, Hits, Overview, Page, TopicSummary, Totals
+from .views import GroupSummary, Hit, Hits, Overview, Page, TopicSummary, Totals
 
 T = TypeVar("T")
 
@@ -180,8 +180,3 @@ async def search(
         address = url("/record", topic=topic, partition=partition, offset=offset)
         hits.insert(0, Hit("record", f"{topic}-{partition}@{offset}", address))
     return Hits(hits[:MAX_HITS])
-
-
-async def actions(visit: Visit) -> Actions:
-    """Return the actions that were executed, the newest first."""
-    return Actions(list(visit.site.plans.done))

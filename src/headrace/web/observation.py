@@ -6,21 +6,14 @@ import threading
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 
 from headrace.amounts import count_of
-from headrace.client.share_state import SharePartitionState
 from headrace.client.workers import SeenWorker
-from headrace.protocol.partitions import TopicPartition
 
-from .limits import HISTORY_POINTS, MAX_COURSES, MAX_HISTORIES
+from .limits import HISTORY_POINTS, MAX_HISTORIES
 from .texts import duration, number
-from .views import GroupSummary, Note, Outcomes, Point, TopicSummary
+from .views import GroupSummary, Note, Point, TopicSummary
 
-_LEAST_STEP_MS = 1000
-"""The least time between two points of a course."""
-_MOST_STEP_MS = 20_000
-"""The time between two views of a page from which on it counts as closed in between."""
 _WORST_FIRST = ("paused", "stuck", "letters", "late", "growing", "idle")
 
 
@@ -104,98 +97,6 @@ class Histories:
             for at, point in enumerate(points)
             if at % step == first or point == Point(point.time_ms)
         ]
-
-
-# Share groups on their pages ----------------------------------------------------------------------
-
-_Delivery = tuple[str, int, str | None, int]
-"""The topic, partition and member of locked records, and how often they were delivered."""
-
-
-@dataclass(slots=True)
-class _Course:
-    """What the views of a page of a share group have seen.
-
-    :ivar counts: (time in ms, released, archived)
-    :ivar held_since_ms: delivery and first offset → when it began
-    """
-
-    counts: deque[tuple[int, int, int]] = field(
-        default_factory=lambda: deque(maxlen=HISTORY_POINTS)
-    )
-    held_since_ms: dict[tuple[_Delivery, int], int] = field(default_factory=dict)
-
-
-class Courses:
-    """What the pages of share groups have seen: the counts of released and archived records at each
-    view, and since when members hold records.
-    """
-
-    def __init__(self) -> None:
-        self._courses: dict[tuple[str, TopicPartition], _Course] = {}
-
-    def _of(self, group_id: str, states: Mapping[TopicPartition, SharePartitionState]) -> _Course:
-        name = group_id, min(states)
-        course = self._courses.pop(name, None) or _Course()
-        self._courses[name] = course  # the last one viewed is the last one forgotten
-        while len(self._courses) > MAX_COURSES:
-            del self._courses[next(iter(self._courses))]
-        return course
-
-    def outcomes(
-        self, group_id: str, states: Mapping[TopicPartition, SharePartitionState], now_ms: int
-    ) -> list[Outcomes]:
-        """Note the counts of the partitions on a page, and return the rates between its views;
-        unknown ones for a time in which nobody looked.
-        """
-        if not states:
-            return []
-        counts = self._of(group_id, states).counts
-        if not counts or now_ms - counts[-1][0] >= _LEAST_STEP_MS:
-            released = sum(state.released_count or 0 for state in states.values())
-            archived = sum(state.archived_count or 0 for state in states.values())
-            counts.append((now_ms, released, archived))
-        return [
-            Outcomes(
-                later[0],
-                _rate(later[1] - earlier[1], later[0] - earlier[0]),
-                _rate(later[2] - earlier[2], later[0] - earlier[0]),
-            )
-            for earlier, later in pairwise(counts)
-        ]
-
-    def held_ms(
-        self,
-        group_id: str,
-        states: Mapping[TopicPartition, SharePartitionState],
-        lock_ms: int | None,
-        now_ms: int,
-    ) -> dict[tuple[TopicPartition, int], int]:
-        """Return the time for which locked records have been held, by partition and first offset: a
-        lock that is renewed is the same. It is exact from the first view on, and at least right
-        for a lock that began before.
-
-        :param lock_ms: the time of a lock; None if unknown
-        """
-        if not states:
-            return {}
-        course = self._of(group_id, states)
-        since_ms: dict[tuple[_Delivery, int], int] = {}
-        held_ms = {}
-        for key, state in states.items():
-            for span in state.spans or ():
-                if span.state == "locked":
-                    hold = (*key, span.member_id, span.delivery_count), span.first_offset
-                    age_ms = max(0, (lock_ms or 0) - (span.remaining_ms or 0)) if lock_ms else 0
-                    since_ms[hold] = course.held_since_ms.get(hold, now_ms - age_ms)
-                    held_ms[key, span.first_offset] = now_ms - since_ms[hold]
-        course.held_since_ms = since_ms
-        return held_ms
-
-
-def _rate(growth: int, over_ms: int) -> float | None:
-    """Return records per second; None if the broker has begun to count anew, or nobody looked."""
-    return growth * 1000 / over_ms if growth >= 0 and over_ms < _MOST_STEP_MS else None
 
 
 # What needs attention -----------------------------------------------------------------------------

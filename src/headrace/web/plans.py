@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -13,8 +13,8 @@ from confluent_kafka import KafkaException
 from headrace.client.errors import ClientError
 from headrace.log_lines import get_logger
 
-from .limits import MAX_LOGGED_ACTIONS, MAX_PLANS, PLAN_S
-from .views import Change, Done
+from .limits import MAX_PLANS, PLAN_S
+from .views import Change
 
 log = get_logger("headrace.ui")
 
@@ -39,7 +39,7 @@ class Plan:
 
 
 class Plans:
-    """The plans that wait for confirmation, and the actions that were executed.
+    """The plans that wait for confirmation.
 
     :param clock_s: a steady clock
     """
@@ -47,7 +47,6 @@ class Plans:
     def __init__(self, clock_s: Callable[[], float] = time.monotonic) -> None:
         self._clock_s = clock_s
         self._waiting: OrderedDict[str, tuple[str, float, Plan]] = OrderedDict()
-        self.done: deque[Done] = deque(maxlen=MAX_LOGGED_ACTIONS)
 
     def keep(self, user: str, plan: Plan) -> str:
         """Keep a plan until it is confirmed, and return its id."""
@@ -83,8 +82,6 @@ class Plans:
             error = type(failure).__name__
             raise
         finally:
-            now_ms = time.time_ns() // 1_000_000
-            self.done.appendleft(Done(now_ms, user, plan.action, plan.title, outcome, error))
             deed = "has done" if error is None else "has failed in"
             log_line(user, host, f"{deed} {plan.action}", f"{plan.title}: {error or outcome}")
         return outcome

@@ -25,8 +25,6 @@ from headrace.times import time_ms
 
 from .errors import BadRequest, NotThere
 from .limits import (
-    API_VALUE_BYTES,
-    MAX_API_VALUE_BYTES,
     MAX_DEAD_LETTERS,
     MAX_FILTERS_BYTES,
     MAX_GROUPS_OF_RECORD,
@@ -50,15 +48,6 @@ Topic = Annotated[str, text("the topic")]
 Format = Annotated[
     Literal["auto", "text", "hex"], about("how the page shows values; JSON has them whole")
 ]
-ValueBytes = Annotated[
-    int,
-    whole(
-        "bytes of each key and value, and of the headers of a record; is_cut tells whether there "
-        "are more",
-        least=1,
-        most=MAX_API_VALUE_BYTES,
-    ),
-]
 Start = Annotated[
     Literal["latest", "earliest", "offset", "time", "positions"], about("where to begin")
 ]
@@ -81,7 +70,6 @@ async def records(
     value: Annotated[str, text("a part of the value")] = "",
     header: Annotated[str, text("the name of a header, or name=part of its value")] = "",
     limit: Limit = RECORDS_OF_PAGE,
-    max_value_bytes: ValueBytes = API_VALUE_BYTES,
     committed: Annotated[bool, about("without open and aborted transactions")] = False,
     positions: Positions = "",
     rest: Rest = 0,
@@ -107,7 +95,7 @@ async def records(
         rest,
         committed,
     )
-    page = await find_records(visit.cluster, query, max_value_bytes)
+    page = await find_records(visit.cluster, query)
     groups = _sharing_groups(seen, topic)
     return Records(
         await _with_standing(visit.cluster, groups, topic, page.records),
@@ -129,7 +117,6 @@ async def letters(
     reason: Annotated[str, text("a part of the reason")] = "",
     start: Start = "latest",
     limit: Limit = RECORDS_OF_PAGE,
-    max_value_bytes: ValueBytes = API_VALUE_BYTES,
     positions: Positions = "",
     rest: Rest = 0,
 ) -> Letters:
@@ -155,7 +142,7 @@ async def letters(
         positions=positions_of(positions),
         rest=rest,
     )
-    page = await find_records(visit.cluster, query, max_value_bytes)
+    page = await find_records(visit.cluster, query)
     found = [replace(record, letter=_letter(record)) for record in page.records]
     link = next_link(visit, query, page)
     return Letters(queue, queues, found, page.scanned, page.complete, link, redrives, page.problems)
@@ -167,7 +154,6 @@ async def record(
     topic: Topic,
     partition: Annotated[int, whole("the partition")],
     offset: Annotated[int, whole("the offset")],
-    max_value_bytes: ValueBytes = MAX_API_VALUE_BYTES,
     format: Format = "auto",
 ) -> ShownRecord:
     """Return a record, and where it stands with share groups.
@@ -176,7 +162,7 @@ async def record(
     :raises ClientError: the cluster cannot be reached, or refuses
     """
     seen = await visit.seen_if_any()
-    read = await record_at(visit.cluster, topic, partition, offset, max_value_bytes)
+    read = await record_at(visit.cluster, topic, partition, offset)
     if read is None:
         raise NotThere(f"There is no record at offset {offset} of {topic}-{partition}.")
     groups = _sharing_groups(seen, topic)

@@ -36,6 +36,7 @@ from .limits import (
     MAX_READ_S,
     MAX_SCANNED_RECORDS,
     MAX_SHOWN_HEADERS,
+    RECORD_VALUE_BYTES,
     RECORDS_OF_PAGE,
     SHOWN_VALUE_BYTES,
 )
@@ -470,15 +471,14 @@ def _opened(batch: bytes, place: Place, shelf: Shelf) -> Iterator[Record]:
 
 
 async def record_at(
-    cluster: Cluster, topic: str, partition: int, offset: int, max_bytes: int
+    cluster: Cluster, topic: str, partition: int, offset: int
 ) -> ShownRecord | None:
     """Return the record at an offset, or None.
 
-    :param max_bytes: of its key, of its value, and of its headers
     :raises ClientError: the cluster cannot be reached, or refuses
     """
     query = Query(topic, partition, "offset", offset, limit=1)
-    page = await find_records(cluster, query, max_bytes)
+    page = await find_records(cluster, query, RECORD_VALUE_BYTES)
     first = next(iter(page.records), None)
     if first is None and page.positions.get(partition) == offset:
         raise ClientError(

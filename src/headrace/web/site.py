@@ -10,7 +10,7 @@ from headrace.client.config import ClientConfig
 
 from .access import Access, Credentials
 from .errors import NotSeen
-from .observation import Courses, Observation
+from .observation import Observation
 from .observer import Observer
 from .plans import Plans
 from .reads import in_thread
@@ -48,7 +48,6 @@ class Site:
         self.producer_config = producer_config
         self.plans = Plans()
         self.redrives = Redrives()
-        self.courses = Courses()
 
 
 @dataclass(frozen=True, slots=True)

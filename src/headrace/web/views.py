@@ -51,18 +51,6 @@ class Point(View):
     produced_per_s: float | None = None
 
 
-class Outcomes(View):
-    """The deliveries of a share group that ended without being accepted, at one time.
-
-    :param released_per_s: records that are delivered again
-    :param archived_per_s: records that were rejected, or given up at the delivery limit
-    """
-
-    time_ms: int
-    released_per_s: float | None
-    archived_per_s: float | None
-
-
 class Note(View):
     """A sentence about what needs attention.
 
@@ -188,11 +176,6 @@ class MemberOfGroup(View):
     host: str
     partitions: Mapping[str, Sequence[int]]
 
-    @property
-    def names(self) -> tuple[str, str]:
-        """Its id and its client id."""
-        return self.member_id, self.client_id
-
 
 class Group(View):
     """A group, with a page of its partitions.
@@ -203,7 +186,6 @@ class Group(View):
     :param configs: null if the broker does not tell them
     :param dead_letter_queue: the topic of its dead letters
     :param history: of the last minutes
-    :param outcomes: between the latest views of the group
     :param warnings: what could not be determined, one line each
     """
 
@@ -219,7 +201,6 @@ class Group(View):
     configs: Sequence[Config] | None
     dead_letter_queue: str | None
     history: Sequence[Point]
-    outcomes: Sequence[Outcomes]
     warnings: Sequence[str]
 
 
@@ -468,26 +449,6 @@ class Preview(View):
     cautions: Sequence[str]
     executed: bool
     outcome: str | None
-
-
-class Done(View):
-    """An action that was executed.
-
-    :param error: null if it succeeded
-    """
-
-    time_ms: int
-    user: str
-    action: str
-    title: str
-    outcome: str
-    error: str | None
-
-
-class Actions(View):
-    """The actions that were executed since the start of the page, the newest first."""
-
-    actions: Sequence[Done]
 
 
 class Error(View):

@@ -24,6 +24,7 @@ document.addEventListener("htmx:beforeSwap", (event) => {
 const title = document.title;
 function drawn() {
   const part = document.getElementById("live-part");
+  watch();
   drawAll(document);
   const problems = part && Number(part.dataset.problems || 0);
   document.title = problems ? `(${problems}) ${title}` : title;
@@ -46,6 +47,7 @@ document.addEventListener("htmx:afterRequest", (event) => {
     return;
   }
   answeredAt = Date.now();
+  if (event.detail.xhr.status === 204) watch();
   if (part.dataset.state && event.detail.xhr.status === 204) state.textContent = part.dataset.state;
   delete part.dataset.state;
 });

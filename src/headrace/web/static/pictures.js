@@ -163,10 +163,52 @@ function told(span) {
   return span.delivery_count ? `${text}, delivered ${span.delivery_count} time${span.delivery_count === 1 ? "" : "s"}` : text;
 }
 
+// What this page has seen of a share group: since when members hold records, as a lock that is
+// renewed is the same one; and the counts of records given back. Another page forgets it.
+const LEAST_STEP_MS = 1000, MOST_STEP_MS = 20000, MOST_STEPS = 180;
+let seen = { page: "", lock: 0, holds: {}, counts: [] };
+try { seen = JSON.parse(sessionStorage.getItem("seen")) || seen; } catch { /* it is off */ }
+
+function watch() {
+  const section = document.getElementById("in-flight"), now = Date.now();
+  if (!section) return;
+  if (seen.page !== location.href) seen = { page: location.href, lock: 0, holds: {}, counts: [] };
+  seen.lock = Number(section.dataset.lock) || seen.lock;
+  const clients = JSON.parse(section.dataset.clients), holds = {};
+  for (const block of section.querySelectorAll(".flight-block")) {
+    const place = block.querySelector(".flight");
+    place.spans = JSON.parse(place.dataset.spans);
+    for (const span of place.spans) {
+      span.client_id = clients[span.member_id];
+      span.held_ms = null;
+      if (span.state !== "locked") continue;
+      const key = [block.dataset.topic, block.dataset.partition, span.member_id, span.first_offset, span.delivery_count].join(" ");
+      holds[key] = seen.holds[key] ?? now - Math.max(0, seen.lock && seen.lock - span.remaining_ms);
+      span.held_ms = now - holds[key];
+    }
+  }
+  seen.holds = holds;
+  const last = seen.counts[seen.counts.length - 1];
+  if (!last || now - last[0] >= LEAST_STEP_MS) {
+    seen.counts = [...seen.counts, [now, Number(section.dataset.released), Number(section.dataset.archived)]].slice(-MOST_STEPS);
+  }
+  try { sessionStorage.setItem("seen", JSON.stringify(seen)); } catch { /* it is full or off */ }
+  const figure = document.querySelector("#given-back figure");
+  if (!figure) return;
+  const steps = seen.counts.slice(1).map((later, index) => [seen.counts[index], later]);
+  // Unknown if nobody looked, or if the broker has begun to count anew.
+  const rate = (which) => steps.map(([before, later]) => {
+    const grown = later[which] - before[which], time = later[0] - before[0];
+    return grown < 0 || time > MOST_STEP_MS ? null : grown * 1000 / time;
+  });
+  figure.dataset.times = JSON.stringify(steps.map(([, later]) => later[0]));
+  figure.querySelectorAll("data").forEach((line, index) => { line.dataset.values = JSON.stringify(rate(index + 1)); });
+}
+
 // The bars of all partitions have one scale. Behind what is in flight comes the backlog.
 function flight(place, width) {
   const [start, inFlight, end, widest] = ["start", "flight", "end", "widest"].map((name) => Number(place.dataset[name]));
-  const spans = JSON.parse(place.dataset.spans).slice(0, MOST_DRAWN), scale = width / Math.max(1, widest);
+  const spans = place.spans.slice(0, MOST_DRAWN), scale = width / Math.max(1, widest);
   if (end <= start) { place.textContent = "caught up: nothing is in flight or waits"; return; }
   const svg = document.createElementNS(SVG, "svg"), counts = {};
   let x = 0;
@@ -220,7 +262,7 @@ function runs(place) {
   const table = document.getElementById("runs").content.firstElementChild.cloneNode(true);
   const body = table.tBodies[0], first = body.rows[0], shown = (ms) => ms === null ? "–" : duration(ms);
   first.remove();
-  for (const span of JSON.parse(place.closest(".flight-block").querySelector(".flight").dataset.spans).slice(0, MOST_RUNS)) {
+  for (const span of place.closest(".flight-block").querySelector(".flight").spans.slice(0, MOST_RUNS)) {
     const row = first.cloneNode(true), cells = row.cells, link = cells[0].firstElementChild, form = row.querySelector("form");
     link.href = `/record?${new URLSearchParams({ topic, partition, offset: span.first_offset })}`;
     link.textContent = exact(span.first_offset);
