@@ -461,8 +461,7 @@ def test_letters_of_any_writer_are_redriven(seen_world: World, page: Page) -> No
     queue.write(source, 4, b"other", group="others", partition=0)
     queue.write(source, 5, b"worn", headers=((REDRIVE_COUNT, b"3"),), partition=1)
     queue.flush()
-    fields = {"queue": queue.name, "source": source, "group_id": "workers"}
-    shown, done = act(page, "redrive", **fields, key="k2")
+    shown, done = act(page, "redrive", queue=queue.name, partition=0, offset=1)
     assert shown["changes"] == [
         {"what": what, "before": "", "after": after}
         for what, after in (
@@ -472,27 +471,19 @@ def test_letters_of_any_writer_are_redriven(seen_world: World, page: Page) -> No
         )
     ]
     assert done["outcome"] == f"1 redriven; 1 of these: {UNCOMPARED}"
-    shown, done = act(page, "redrive", **fields, max=1)
-    assert done["outcome"].startswith("1 redriven; ")
-    shown, done = act(page, "redrive", **fields, rate=1000)
+    shown, done = act(page, "redrive", queue=queue.name)
     assert [one["after"] for one in shown["changes"] if one["what"] == source] == [
-        "2 redriven",
-        f"2 of these: {UNCOMPARED}",
+        "4 redriven",
+        f"4 of these: {UNCOMPARED}",
         "1 skipped: redriven 3 times before",
     ]
     assert done["outcome"].endswith("; 1 skipped: redriven 3 times before")
-    _, done = act(page, "redrive", queue=queue.name, max_redrives=4)
-    assert done["outcome"].startswith("2 redriven; ")
     with acting(page) as actor:
         asked = {"topic": source, "start": "earliest"}
         found = actor.get("/api/records", params=asked).json()["records"]
-        values = sorted(one["value"] for one in found)
-        assert values == ["other", "v0", "v1", "v2", "v3", "worn"]
+        assert sorted(one["value"] for one in found) == ["other", "v0", "v1", "v2", "v3"]
         counts = {one["value"]: dict(one["headers"])[REDRIVE_COUNT] for one in found}
-        assert (counts["v2"], counts["worn"]) == ("1", "4")
-        again = actor.post("/api/actions/redrive", json={"queue": queue.name})
-        assert again.status_code == 400
-        assert again.json()["error"] == "No such dead letters are pending in this queue."
+        assert counts["v2"] == "1"
 
 
 def test_letters_of_the_broker_are_seen_and_redriven(
@@ -542,7 +533,7 @@ def test_letters_of_the_broker_are_seen_and_redriven(
         # Apache Kafka stores a start offset that has moved with the next outcome; none comes here.
         if not is_kafka:
             wait_until(lambda: kind(1) == "dead", 60, "the letter of the record", 0.2)
-        shown, done = act(page, "redrive", queue=queue, source=topic, rate=1000)
+        shown, done = act(page, "redrive", queue=queue)
         assert [one["after"] for one in shown["changes"]] == [
             "2 redriven",
             "key null, value '1' (as in the topic)",

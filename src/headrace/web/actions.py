@@ -365,24 +365,13 @@ async def redrive(
     site: Site,
     *,
     queue: Annotated[str, text("the dead-letter queue")],
-    source: Annotated[str, text("only records of this topic")] = "",
-    group_id: Annotated[str, text("only letters of this group")] = "",
-    key: Annotated[str, text("only records with this key")] = "",
-    partition: Annotated[int, whole("only of this partition of the queue")] | None = None,
+    partition: Annotated[int, whole("of the queue; all without it")] | None = None,
     offset: Annotated[int, whole("only the letter at this offset")] | None = None,
-    rate: Annotated[int, whole("records a second; 0 for no limit")] = 0,
-    max: Annotated[int, whole("at most so many records; 0 for all")] = 0,
-    max_redrives: Annotated[int, whole("skip what was redriven so often before")] = 3,
 ) -> Plan:
     """Redrive the dead letters of a queue to their sources."""
     await site.cluster.topics([queue])
-    options = RedriveOptions(
-        max_redrives=max_redrives, records_per_s=rate or None, max_records=max or None
-    )
+    options = RedriveOptions()
     chosen = LetterFilter(
-        sources=(source,) if source else (),
-        groups=(group_id,) if group_id else (),
-        key=key.encode() or None,
         partitions=() if partition is None else (partition,),
         from_offset=offset or 0,
         to_offset=None if offset is None else offset + 1,
@@ -400,7 +389,7 @@ async def redrive(
         changes,
         execute,
         [
-            f"Records that were redriven {max_redrives} times before are skipped.",
+            f"Records that were redriven {options.max_redrives} times before are skipped.",
             f"The progress is kept as the offsets of group {work.group_id!r}, so that the next "
             "redrive continues where an interrupted one ended.",
         ],

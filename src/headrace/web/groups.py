@@ -15,14 +15,13 @@ from typing import Annotated
 from headrace.client.cluster import Cluster
 from headrace.client.configs import Config, ConfigType, describe_configs
 from headrace.client.errors import ClientError, UnknownGroup, raised
-from headrace.client.groups import ListedGroup
+from headrace.client.groups import ListedGroup, describe_group
 from headrace.client.lag.model import GroupLag, LagQuery
 from headrace.client.lag.partition_leaders import PartitionLeaders
 from headrace.client.lag.snapshot import (
     GroupProgress,
     measure,
     read_positions,
-    select_groups,
     snapshot,
 )
 from headrace.client.lag.times import RecordTimes
@@ -63,9 +62,7 @@ async def group(
     leaders = PartitionLeaders(cluster)
     query = LagQuery(groups=(group_id,), complete_counts=False)
     warnings: list[str] = []
-    progress = await _progress(query, leaders, seen, warnings)
-    if progress is None:
-        raise UnknownGroup(group_id)
+    progress = await _progress(query, leaders, seen)
     kind = progress.type
     on_page = page_of(sorted(progress.partitions), page, PARTITIONS_OF_PAGE)
     shown = on_page.rows
@@ -120,24 +117,30 @@ async def group_lag(cluster: Cluster, group_id: str) -> GroupLag | None:
 
 
 async def _progress(
-    query: LagQuery, leaders: PartitionLeaders, seen: Observation | None, warnings: list[str]
-) -> GroupProgress | None:
-    """Return the progress of the group of a query, or None if it does not exist."""
+    query: LagQuery, leaders: PartitionLeaders, seen: Observation | None
+) -> GroupProgress:
+    """Return the progress of the group of a query.
+
+    :raises UnknownGroup: it does not exist
+    :raises ClientError: the cluster cannot be reached, or refuses
+    """
     (group_id,) = query.groups
+
+    async def read(kind: str) -> GroupProgress | ClientError:
+        group = ListedGroup(group_id, kind, "", "", _UNKNOWN_NODE)
+        return (await read_positions(leaders, [group], query))[group_id]
+
     summary = None if seen is None else seen.groups.get(group_id)
-    if summary is not None:  # saves listing all groups
-        group = ListedGroup(group_id, summary.group_type, "", summary.group_state, _UNKNOWN_NODE)
-        progress = (await read_positions(leaders, [group], query))[group_id]
+    if summary is not None:  # saves a question for its type
+        progress = await read(summary.group_type)
         if isinstance(progress, GroupProgress):
             return progress
         leaders.problems.clear()
-    # The group may be new, or was created again with another type.
-    listed, problems = await select_groups(leaders.cluster, query)
-    warnings += problems
-    for group in listed:
-        leaders.cluster.coordinators.setdefault(group.group_id, group.node_id)
-    read = await read_positions(leaders, listed, query)
-    return next((group for group in read.values() if isinstance(group, GroupProgress)), None)
+    # The group is new, or was created again with another type.
+    group = await describe_group(leaders.cluster, group_id)
+    if group is None:
+        raise UnknownGroup(group_id)
+    return raised({group_id: await read(group.type)})[group_id]
 
 
 async def _share_states(

@@ -24,10 +24,10 @@ from .site import Site
 
 _FOLDER = Path(__file__).parent
 _TYPES = {
-    ".js": "text/javascript; charset=utf-8",
-    ".css": "text/css; charset=utf-8",
-    ".txt": "text/plain; charset=utf-8",
-    ".svg": "image/svg+xml",
+    ".js": b"text/javascript; charset=utf-8",
+    ".css": b"text/css; charset=utf-8",
+    ".txt": b"text/plain; charset=utf-8",
+    ".svg": b"image/svg+xml",
 }
 _MAX_NAME_CHARS = 300
 _RETRY_S = 5
@@ -133,6 +133,5 @@ class Pages:
             raise NotThere("There is no such file.")
         body, content_type = self._files[name]
         is_current = version == self._version
-        cache = "public, max-age=31536000, immutable" if is_current else "no-store"
-        headers = {"content-type": content_type, "cache-control": cache}
-        return Response(200, body, [(key.encode(), text.encode()) for key, text in headers.items()])
+        cache = b"public, max-age=31536000, immutable" if is_current else b"no-store"
+        return Response(200, body, [(b"content-type", content_type), (b"cache-control", cache)])

@@ -309,19 +309,21 @@ async def _with_letters(
 
     :param queues: group id → its dead-letter queue
     """
-    dead: dict[str, set[str | None]] = {}
-    standings: list[Standing] = []
+    finished = [each.group_id for each in record.standing if each.kind == "finished"]
+    dead: dict[str | None, str] = {}
     with suppress(TimeoutError):
         async with asyncio.timeout(2 * MAX_READ_S):
-            for each in record.standing:
-                queue = queues.get(each.group_id)
-                if each.kind == "finished" and queue is not None:
-                    if queue not in dead:
-                        dead[queue] = await _groups_of_letters(cluster, queue, record)
-                    if each.group_id in dead[queue]:
-                        each = Standing(each.group_id, "dead", f"dead-lettered to {queue}")
-                standings.append(each)
-    return replace(record, standing=[*standings, *record.standing[len(standings) :]])
+            for queue in dict.fromkeys(queues[name] for name in finished if name in queues):
+                dead |= dict.fromkeys(await _groups_of_letters(cluster, queue, record), queue)
+    return replace(
+        record,
+        standing=[
+            Standing(each.group_id, "dead", f"dead-lettered to {dead[each.group_id]}")
+            if each.kind == "finished" and each.group_id in dead
+            else each
+            for each in record.standing
+        ],
+    )
 
 
 async def _groups_of_letters(cluster: Cluster, queue: str, record: ShownRecord) -> set[str | None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import re
 from datetime import UTC, datetime
 
@@ -119,13 +120,6 @@ def _decoded(head: bytes, *, is_cut: bool) -> str | None:
     not UTF-8.
     """
     try:
-        return head.decode()
-    except UnicodeDecodeError as error:
-        # A character has up to four bytes; the error is at the first one.
-        if (
-            not is_cut
-            or error.start < max(1, len(head) - 3)
-            or error.reason != "unexpected end of data"
-        ):
-            return None
-        return head[: error.start].decode()
+        return codecs.utf_8_decode(head, "strict", not is_cut)[0]
+    except UnicodeDecodeError:
+        return None
