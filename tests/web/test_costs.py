@@ -21,7 +21,7 @@ from headrace.client.config import read_config
 from headrace.client.connection import Connection
 from headrace.client.offsets import commit_offsets
 from headrace.client.share.types import Acknowledgement, AcknowledgeType
-from headrace.web.access import Credentials
+from headrace.web.access import Access
 from headrace.web.limits import MAX_SPANS_OF_PAGE, PARTITIONS_OF_PAGE, ROWS_OF_PAGE
 from headrace.web.observer import Observer
 from headrace.web.site import Site
@@ -106,7 +106,7 @@ class Client:
 async def looking(crowd: Crowd, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Client]:
     """Serve the page in this process, and wait until it has seen the crowd."""
     options = read_config({"bootstrap.servers": crowd.bootstrap_servers})
-    site = Site(options, Observer(options), Credentials(), producer_config={})
+    site = Site(options, Observer(options), Access({}), {})
     own_thread, exchange = threading.get_ident(), Connection.request
     async with browsing_site(site) as http:
         client = Client(http)

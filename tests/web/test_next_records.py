@@ -12,7 +12,7 @@ from confluent_kafka import Producer
 
 from headrace import Broker
 from headrace.client.config import ClientConfig, read_config
-from headrace.web.access import Credentials
+from headrace.web.access import Access
 from headrace.web.errors import BadRequest
 from headrace.web.limits import MAX_URL_BYTES
 from headrace.web.observer import Observer
@@ -57,7 +57,7 @@ def _visit(connections: ClientConfig, link: str) -> Visit:
     path, _, query = link.partition("?")
     observer = Observer(connections)
     observer.tried.set()  # it has seen no groups
-    site = Site(connections, observer, Credentials(), producer_config={})
+    site = Site(connections, observer, Access({}), {})
     return Visit(site, path, dict(parse_qsl(query)))
 
 

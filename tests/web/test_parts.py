@@ -25,6 +25,7 @@ from headrace.client.lag.watch import LagRates
 from headrace.client.read_budget import ReadBudget
 from headrace.client.share_state import SharePartitionState, Span
 from headrace.http.limits import FAILED_LOGIN_DELAY_S, MAX_FAILED_LOGINS
+from headrace.http.messages import Request
 from headrace.protocol.partitions import TopicPartition
 from headrace.protocol.record_batch import (
     TRANSACTIONAL_BIT,
@@ -34,10 +35,11 @@ from headrace.protocol.record_batch import (
     end_transaction_marker,
 )
 from headrace.web import record_views, texts
-from headrace.web.access import Credentials, Sessions, basic_or_bearer
+from headrace.web.access import Access, Sessions, basic_or_bearer
 from headrace.web.actions import ACTIONS, Action
 from headrace.web.app import VIEWS
 from headrace.web.limits import (
+    FIRST_LOGIN_S,
     MAX_PLANS,
     MAX_SESSIONS,
     PLAN_S,
@@ -60,6 +62,7 @@ from headrace.web.records import (
     page_budget,
     search,
 )
+from headrace.web.requests import PageRequest
 from headrace.web.site import Site
 from headrace.web.standstill import LATE_FOR_MS, InFlightLooks
 from headrace.web.views import Change, GroupSummary, Page, Point, ShownRecord, Standing
@@ -392,16 +395,17 @@ def test_looks_take_a_bounded_share_of_the_time() -> None:
 
 
 def test_credentials_admit_users_and_the_token() -> None:
-    both = Credentials({"ann": "pw", "bob": "pw"}, "tok")
-    assert both.admits("ann", "pw") == "ann"
-    assert both.admits("bob", "pw") == "bob"
-    assert both.admits("eve", "pw") is None
-    assert both.admits("", "tok") == "token"
-    assert both.admits("ann", "") is None
-    assert not Credentials()
-    assert Credentials().admits("", "") is None
-    assert "pw" not in repr(both)
-    assert "tok" not in repr(both)
+    request = PageRequest(Request("GET", b"/", [], b"", "127.0.0.1"))
+    both = Access({"ann": "pw", "bob": "pw", "token": "tok"})
+
+    def admitted(name: str, secret: str) -> str | None:
+        return both.admitted(request, name, secret)
+
+    assert (admitted("ann", "pw"), admitted("bob", "pw")) == ("ann", "bob")
+    assert admitted("", "tok") == admitted("token", "tok") == "token"
+    for wrong in (("eve", "pw"), ("ann", ""), ("ann", "tok"), ("", "pw"), ("", "")):
+        assert admitted(*wrong) is None
+    assert Access({}).admitted(request, "", "") is None
 
 
 def test_authorization_headers() -> None:
@@ -541,6 +545,18 @@ async def test_the_printed_address_logs_in_once() -> None:
         assert "This address was used before" in answer.text
 
 
+def test_the_printed_address_logs_in_for_some_minutes() -> None:
+    now_s, request = 0.0, PageRequest(Request("GET", b"/", [], b"", "127.0.0.1"))
+    access = Access({"token": "right"}, clock_s=lambda: now_s)
+    code = access.first_login()
+    now_s = FIRST_LOGIN_S
+    assert access.admitted_first(request, code) is None
+    code = access.first_login()
+    now_s += FIRST_LOGIN_S - 1
+    assert access.admitted_first(request, code) == "token"
+    assert access.admitted_first(request, "") is None
+
+
 @asynccontextmanager
 async def _site(*, is_secure: bool = False, login_to_view: bool = False) -> AsyncIterator[Any]:
     """Yield a site with a token and a user, and a client of its page."""
@@ -551,10 +567,10 @@ async def _site(*, is_secure: bool = False, login_to_view: bool = False) -> Asyn
     site = Site(
         connections,
         observer,
-        Credentials({"ann": "right"}, "right"),
-        producer_config={},
-        login_to_view=login_to_view,
-        is_secure=is_secure,
+        Access(
+            {"ann": "right", "token": "right"}, login_to_view=login_to_view, is_secure=is_secure
+        ),
+        {},
     )
     async with browsing_site(site, "https" if is_secure else "http") as client:
         yield site, client
@@ -727,7 +743,7 @@ async def test_the_part_that_is_swapped_says_that_the_numbers_are_old() -> None:
     read = read_config({"bootstrap.servers": "127.0.0.1:1"})
     observer = Observer(read)
     observer.observation = Observation(1000, 5, "id", 1)
-    async with browsing_site(Site(read, observer, Credentials({}), producer_config={})) as client:
+    async with browsing_site(Site(read, observer, Access({}), {})) as client:
         fresh = (await client.get("/?part=x")).text
         assert ">live<" in fresh
         assert "banner" not in fresh

@@ -31,7 +31,7 @@ from headrace.protocol.dead_letters import (
 )
 from headrace.protocol.record_batch import Record, build
 from headrace.web import texts
-from headrace.web.access import Credentials
+from headrace.web.access import Access
 from headrace.web.limits import (
     MAX_KEPT_BYTES,
     MAX_OPENED_BYTES,
@@ -238,7 +238,7 @@ async def test_few_requests_read_at_a_time_and_only_while_their_clients_wait(
 
     monkeypatch.setattr("headrace.web.record_views.find_records", find)
     read = read_config({"bootstrap.servers": "127.0.0.1:1"})
-    site = Site(read, Observer(read), Credentials({}), producer_config={})
+    site = Site(read, Observer(read), Access({}), {})
     site.observer.tried.set()
     async with browsing_site(site) as client:
 

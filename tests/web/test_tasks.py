@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from headrace.client.config import read_config
 from headrace.client.workers import MAX_FAILURES, MAX_RUNNING, SeenWorker, TaskState, WorkerState
-from headrace.web.access import Credentials
+from headrace.web.access import Access
 from headrace.web.limits import MAX_FAILURES_OF_PAGE, MAX_RUNNING_OF_PAGE
 from headrace.web.observation import Observation, notes
 from headrace.web.observer import Observer
@@ -35,7 +35,7 @@ def site_with(*workers: SeenWorker) -> Site:
     observer.observation = Observation(
         NOW_MS, 5, "id", 1, {"packers": GROUP}, notes=lines, workers=workers
     )
-    return Site(read, observer, Credentials({}), producer_config={})
+    return Site(read, observer, Access({}), {})
 
 
 PAUSED = replace(TASK, breaker="open", breaker_reason=f"ValueError: {EVIL}", occupancy=0.1)

@@ -14,12 +14,11 @@ import secrets
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 
 from headrace.http.failed_logins import FailedLogins
 
 from .errors import BadRequest
-from .limits import MAX_SESSIONS, SESSION_IDLE_S, SESSION_S
+from .limits import FIRST_LOGIN_S, MAX_SESSIONS, SESSION_IDLE_S, SESSION_S
 from .requests import PageRequest, Session
 
 _COOKIE = "headrace_session"
@@ -29,33 +28,7 @@ _SECURE_COOKIE = f"__Host-{_COOKIE}"
 Header = tuple[bytes, bytes]
 
 TOKEN_USER = "token"
-"""The name of a user who has logged in with the token."""
-
-
-@dataclass(frozen=True, slots=True)
-class Credentials:
-    """The credentials of the users who may log in.
-
-    :param users: name → password
-    :param token: None for none
-    """
-
-    users: Mapping[str, str] = field(default_factory=dict, repr=False)
-    token: str | None = field(default=None, repr=False)
-
-    def __bool__(self) -> bool:
-        return bool(self.users) or self.token is not None
-
-    def admits(self, name: str, secret: str) -> str | None:
-        """Return the user with this name and password, or of this token; None if there is none."""
-        # Compare with all of them, so that the time does not depend on the one that matches.
-        admitted = None
-        for user, password in self.users.items():
-            if _is_same(secret, password) and name == user:
-                admitted = user
-        if self.token is not None and _is_same(secret, self.token):
-            admitted = admitted or TOKEN_USER
-        return admitted
+"""The user whose password is the token, which needs no name."""
 
 
 def _is_same(secret: str, other: str) -> bool:
@@ -69,7 +42,7 @@ class Sessions:
     :param clock_s: a steady clock
     """
 
-    def __init__(self, clock_s: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, clock_s: Callable[[], float]) -> None:
         self._clock_s = clock_s
         self._sessions: OrderedDict[str, Session] = OrderedDict()
 
@@ -125,24 +98,33 @@ def basic_or_bearer(header: str) -> tuple[str, str] | None:
 class Access:
     """The visitors of the page, and what they may do.
 
-    :param credentials: of the users who may act; empty: the page is read-only
+    :param users: name → password of the users who may act; empty: the page is read-only
     :param login_to_view: require a login to view pages, too
     :param is_secure: the page is served over TLS, so that browsers may require it for the cookie
+    :param clock_s: a steady clock
     """
 
-    def __init__(self, credentials: Credentials, *, login_to_view: bool, is_secure: bool) -> None:
-        self.credentials = credentials
+    def __init__(
+        self,
+        users: Mapping[str, str],
+        *,
+        login_to_view: bool = False,
+        is_secure: bool = False,
+        clock_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.users = users
         self.is_secure = is_secure
-        self.sessions = Sessions()
+        self.sessions = Sessions(clock_s)
         self.failed_logins = FailedLogins()
+        self._clock_s = clock_s
         self._cookie = _SECURE_COOKIE if is_secure else _COOKIE
         self._login_to_view = login_to_view
-        self._first_login: str | None = None
+        self._first_login = "", 0.0
 
     def identify(self, request: PageRequest) -> None:
         """Look up who sent a request, once: a wrong password counts for each."""
         header = request.headers.get("authorization")
-        if header is not None and self.credentials:
+        if header is not None and self.users:
             name_and_secret = basic_or_bearer(header)
             request.user = name_and_secret and self.admitted(request, *name_and_secret)
             return
@@ -151,25 +133,33 @@ class Access:
 
     def admitted(self, request: PageRequest, name: str, secret: str) -> str | None:
         """Return the user with this name and password, or of this token; count a wrong one."""
-        user = self.credentials.admits(name, secret)
-        if user is None:
-            user_name = name if name in self.credentials.users else None
-            request.is_late = self.failed_logins.count(request.host, user_name)
-        return user
+        admitted = None
+        # Compare with all of them, so that the time does not depend on the one that matches.
+        for user, password in self.users.items():
+            is_named = name == user or (user == TOKEN_USER and not name)
+            if _is_same(secret, password) and is_named:
+                admitted = user
+        if admitted is None:
+            self._count_wrong(request, name if name in self.users else None)
+        return admitted
+
+    def _count_wrong(self, request: PageRequest, user: str | None = None) -> None:
+        request.is_late = self.failed_logins.count(request.host, user)
 
     def first_login(self) -> str:
-        """Return the code of a login with the token that is good once: for the address that is
-        printed at the start.
+        """Return the code of a login with the token that is good once, and not for long: for the
+        address that is printed at the start.
         """
-        self._first_login = secrets.token_urlsafe(24)
-        return self._first_login
+        self._first_login = secrets.token_urlsafe(24), self._clock_s() + FIRST_LOGIN_S
+        return self._first_login[0]
 
     def admitted_first(self, request: PageRequest, code: str) -> str | None:
         """Return the user of the code of the first login, which then is used up."""
-        if self._first_login is None or not _is_same(code, self._first_login):
-            request.is_late = self.failed_logins.count(request.host, None)
+        first, until_s = self._first_login
+        if self._clock_s() >= until_s or not _is_same(code, first):
+            self._count_wrong(request)
             return None
-        self._first_login = None
+        self._first_login = "", 0.0
         return TOKEN_USER
 
     def may_view(self, request: PageRequest) -> bool:

@@ -17,12 +17,22 @@ from headrace.client.errors import (
     UnknownTopic,
     missing_permission,
 )
-from headrace.http.messages import Headers, Request, Response
+from headrace.http.messages import Request, Response
 from headrace.log_lines import LimitedLog, get_logger
 
 from . import groups, lists, record_views, tasks, topics
+from .access import TOKEN_USER
 from .actions import ACTIONS, Action
-from .errors import BadRequest, NotAllowed, NotSeen, NotThere, PageError, WrongMethod, WrongType
+from .errors import (
+    BadRequest,
+    NotAllowed,
+    NotSeen,
+    NotThere,
+    PageError,
+    TooLong,
+    WrongMethod,
+    WrongType,
+)
 from .limits import MAX_READS, MAX_URL_BYTES
 from .openapi import document
 from .page import Pages
@@ -54,11 +64,6 @@ _HEADERS = {
     b"cache-control": b"no-store",
 }
 _TLS_ONLY = {b"strict-transport-security": b"max-age=31536000"}
-_CHALLENGES = (
-    (b"www-authenticate", b'Basic realm="headrace", charset="UTF-8"'),
-    (b"www-authenticate", b"Bearer"),
-)
-"""Of RFC 9110. Each has a line, as browsers do not know two on one."""
 _FOLDERS = ("/static/", "/action/", "/api/actions/")
 
 
@@ -100,34 +105,24 @@ class App:
         self._html = Pages(site)
         self._headers = _HEADERS | (_TLS_ONLY if site.access.is_secure else {})
         self._reading = asyncio.Semaphore(MAX_READS)
-        self._get: dict[str, Handle] = {
-            "/api": self._api,
-            "/api/openapi.json": self._openapi,
-            "/login": self._login,
-            "/static/": self._static,
+        self._routes: dict[str, dict[str, Handle]] = {
+            "/api": {"GET": self._api},
+            "/api/openapi.json": {"GET": self._openapi},
+            "/static/": {"GET": self._static},
+            "/login": {"GET": self._login, "POST": self._login},
+            "/logout": {"POST": self._logout},
+            "/action/": {"POST": self._plan},
+            "/action/confirm": {"POST": self._confirm},
+            "/api/actions/": {"POST": self._act},
         }
         for view in VIEWS:
             path = "/" if view.name == "overview" else f"/{view.name}"
             for address in (path, f"/api/{view.name}"):
-                self._get[address] = partial(self._view, view)
-        self._post: dict[str, Handle] = {
-            "/action/": self._plan,
-            "/action/confirm": self._confirm,
-            "/api/actions/": self._act,
-            "/login": self._login,
-            "/logout": self._logout,
-        }
+                self._routes[address] = {"GET": partial(self._view, view)}
 
     async def answer(self, request: Request) -> Response:
         """Answer a request."""
-        if request.method not in ("GET", "HEAD", "POST"):
-            response = Response.plain(
-                405, "This method is not served.", (b"allow", b"GET, HEAD, POST")
-            )
-        elif len(request.target) > MAX_URL_BYTES:
-            response = Response.plain(414, "The address is too long.")
-        else:
-            response = await self._answered(PageRequest(request))
+        response = await self._answered(PageRequest(request))
         own = dict(response.headers)
         added = [(name, value) for name, value in self._headers.items() if name not in own]
         return response._replace(headers=[*response.headers, *added])
@@ -148,16 +143,16 @@ class App:
 
     def _handle(self, request: PageRequest) -> Handle:
         """Return what answers a request."""
+        if len(request.target) > MAX_URL_BYTES:
+            raise TooLong("The address is too long.")
         folder = next((each for each in _FOLDERS if request.path.startswith(each)), "")
-        routes, others = self._get, self._post
-        if request.method == "POST":
-            routes, others = others, routes
-        for path in (request.path, folder):
-            if path in routes:
-                return routes[path]
-        if request.path in others:
-            raise WrongMethod("GET, HEAD" if request.method == "POST" else "POST")
-        raise NotThere("There is no such page.")
+        methods = self._routes.get(request.path) or self._routes.get(folder)
+        if methods is None:
+            raise NotThere("There is no such page.")
+        method = "GET" if request.method == "HEAD" else request.method
+        if method not in methods:
+            raise WrongMethod(", ".join("GET, HEAD" if each == "GET" else each for each in methods))
+        return methods[method]
 
     # Views ----------------------------------------------------------------------------------------
 
@@ -261,7 +256,7 @@ class App:
 
     async def _login(self, request: PageRequest) -> Response:
         """Return the login form; with POST, check it and begin a login."""
-        has_users = bool(self._access.credentials.users)
+        has_users = bool(self._access.users.keys() - {TOKEN_USER})
         back, wrong, user = request.query.get("back", ""), "", None
         if request.method == "POST":
             fields = request.form()
@@ -269,7 +264,7 @@ class App:
             wrong = "Wrong name or password." if has_users else "Wrong token."
             user = self._access.admitted(request, name, fields.get("password", ""))
         elif "once" in request.query:
-            wrong = "This address was used before: log in with the token."
+            wrong = "This address was used before, or too late: log in with the token."
             user = self._access.admitted_first(request, request.query["once"])
         if user is not None:
             log_line(user, request.host, "has logged in")
@@ -294,9 +289,7 @@ class App:
         else:
             values = {"title": title, "text": str(error), "tone": "bad", "back": "/"}
             response = self._html.html(request, "message", values, status)
-        headers: Headers = _CHALLENGES if request.is_api and status == 401 else ()
-        if isinstance(error, WrongMethod):
-            headers = [(b"allow", error.methods.encode())]
+        headers = error.headers if isinstance(error, PageError) else ()
         return response._replace(headers=[*response.headers, *headers])
 
 

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from headrace.http.messages import Headers
+
 
 class PageError(Exception):
     """A request that cannot be answered.
 
     :cvar status: of the response
     :cvar title: of the page that says so
+    :ivar headers: of the response
     """
 
     status = 400
     title = "This does not work"
+    headers: Headers = ()
 
 
 class BadRequest(PageError):
@@ -34,6 +38,11 @@ class NotAllowed(PageError):
     """The request has no token or password in its Authorization header."""
 
     status, title = 401, "Not allowed"
+    # Each challenge has a line, as browsers do not know two on one.
+    headers = (
+        (b"www-authenticate", b'Basic realm="headrace", charset="UTF-8"'),
+        (b"www-authenticate", b"Bearer"),
+    )
 
 
 class WrongMethod(PageError):
@@ -46,7 +55,13 @@ class WrongMethod(PageError):
 
     def __init__(self, methods: str) -> None:
         super().__init__("This method is not served.")
-        self.methods = methods
+        self.headers = [(b"allow", methods.encode())]
+
+
+class TooLong(PageError):
+    """The address is too long."""
+
+    status = 414
 
 
 class WrongType(PageError):

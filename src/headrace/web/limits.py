@@ -26,6 +26,9 @@ SESSION_S = 12 * 3600
 SESSION_IDLE_S = 3600
 """The time after which a login ends if its user does nothing."""
 
+FIRST_LOGIN_S = 600
+"""The time for which the address that is printed at the start logs in."""
+
 MAX_PLANS = 100
 """Actions that wait for their confirmation; the oldest is forgotten first."""
 

@@ -93,7 +93,7 @@ class Pages:
         query = {name: text for name, text in request.query.items() if name != "part"}
         values = {
             "user": request.user,
-            "may_act": bool(access.credentials),
+            "may_act": bool(access.users),
             "acting": request.session is not None,
             "csrf": "" if request.session is None else request.session.csrf,
             "seen": observer and observer.observation,

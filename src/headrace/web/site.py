@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from headrace.client.cluster import Cluster
 from headrace.client.config import ClientConfig
 
-from .access import Access, Credentials
+from .access import Access
 from .errors import NotSeen
 from .observation import Observation
 from .observer import Observer
@@ -25,23 +25,17 @@ class Site:
     """The state behind all pages.
 
     :param config: of the connections to the cluster
-    :param credentials: of the users who may act; empty: the page is read-only
     :param producer_config: librdkafka's configuration, for records to produce
-    :param login_to_view: require a login to view pages, too
-    :param is_secure: the page is served over TLS, so that browsers may require it for the cookie
     """
 
     def __init__(
         self,
         config: ClientConfig,
         observer: Observer,
-        credentials: Credentials,
-        *,
+        access: Access,
         producer_config: Mapping[str, str],
-        login_to_view: bool = False,
-        is_secure: bool = False,
     ) -> None:
-        self.access = Access(credentials, login_to_view=login_to_view, is_secure=is_secure)
+        self.access = access
         self.address = config.bootstrap_servers
         self.observer = observer
         self.cluster = config.cluster()

@@ -8,7 +8,6 @@ import sys
 import tempfile
 from argparse import Namespace
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from headrace.cli.client_options import client_config, client_options, client_settings
 from headrace.cli.descriptors import allow_all_descriptors
@@ -21,9 +20,6 @@ from headrace.cli.secret_files import passwords, secret_file
 from headrace.cli.signals import at_end_of_stdin, stopping_event
 from headrace.imports import require
 from headrace.open_ports import is_loopback, warn_if_open
-
-if TYPE_CHECKING:
-    from headrace.web.access import Credentials
 
 DEFAULT_LISTEN = Address("127.0.0.1", 9380)
 _TIMEOUT_S = 10
@@ -68,37 +64,34 @@ def run(options: Namespace) -> None:
     config = client_config(options)
     read = replace(client_settings(options, _TIMEOUT_S), client_id="headrace-ui")
     check_page(options)
-    credentials, token = credentials_of_files(options)
+    users, token = credentials_of_files(options)
     has_tls = options.tls is not None
     tls = server_tls(options.tls) if has_tls else None
     log_to_stderr()
     allow_all_descriptors()
     from headrace.http.hosts import Hosts
+    from headrace.web.access import TOKEN_USER, Access
+    from headrace.web.limits import FIRST_LOGIN_S
     from headrace.web.observer import Observer
     from headrace.web.server import serve
     from headrace.web.site import Site
 
     login_to_view = options.login_to_view
-    site = Site(
-        read,
-        Observer(read),
-        credentials,
-        producer_config=config,
-        login_to_view=login_to_view,
-        is_secure=has_tls,
-    )
+    access = Access(users, login_to_view=login_to_view, is_secure=has_tls)
+    site = Site(read, Observer(read), access, config)
     hosts = Hosts([options.listen.host, *options.allow_host])
 
     async def serve_all(where: str) -> None:
         def ready(port: int) -> None:
             scheme = "https" if has_tls else "http"
-            address = f"{scheme}://{Address(options.listen.host, port)}/"
-            if credentials.token is not None and sys.stdout.isatty():
-                address += f"login?once={site.access.first_login()}"
-            # In one piece, so that no line of the log is in the middle of the address.
-            print(f"the page is at {address}\n", end="", flush=True)
+            lines = [f"the page is at {scheme}://{Address(options.listen.host, port)}/"]
+            if TOKEN_USER in users and sys.stdout.isatty():
+                lines[0] += f"login?once={access.first_login()}"
+                lines.append(f"this address logs in once, within {FIRST_LOGIN_S // 60} minutes")
             if where:
-                print(f"to act on it, log in with the token {where}", flush=True)
+                lines.append(f"to act on it, log in with the token {where}")
+            # In one piece, so that no line of the log is in the middle of the address.
+            print("".join(f"{line}\n" for line in lines), end="", flush=True)
 
         stopping = stopping_event()
         if options.stop_with_stdin:
@@ -139,15 +132,15 @@ def check_page(options: Namespace) -> None:
         )
 
 
-def credentials_of_files(options: Namespace) -> tuple[Credentials, str | None]:
-    """Return the credentials of the page, and the token if one was created for this run.
+def credentials_of_files(options: Namespace) -> tuple[dict[str, str], str | None]:
+    """Return the users of the page with their passwords, and the token if one was created for this
+    run.
 
     :raises BadUsage: a file cannot be used
     """
-    from headrace.web.access import Credentials
+    from headrace.web.access import TOKEN_USER
 
     users = {} if options.users is None else dict(passwords(options.users))
-    token = None
     if options.token_file is not None:
         try:
             token = secret_file(options.token_file).decode().strip()
@@ -155,7 +148,8 @@ def credentials_of_files(options: Namespace) -> tuple[Credentials, str | None]:
             raise BadUsage(f"cannot read who may log in: {one_line_error(error)}") from error
         if not token:
             raise BadUsage(f"{options.token_file} is empty")
-    if options.actions and not users and token is None:
+        users[TOKEN_USER] = token
+    if options.actions and not users:
         made = secrets.token_urlsafe(18)
-        return Credentials(token=made), made
-    return Credentials(users, token), None
+        return {TOKEN_USER: made}, made
+    return users, None
