@@ -12,13 +12,12 @@ from urllib.parse import urlencode
 
 from msgspec.structs import replace
 
-from headrace.amounts import count_of
 from headrace.client.cluster import Cluster
 from headrace.client.dead_letters.letters import parse_letter
 from headrace.client.dead_letters.queues import DEFAULT_PREFIX
 from headrace.client.errors import ClientError
 from headrace.client.records import Record as WholeRecord
-from headrace.client.share_state import SharePartitionState, Span, share_states
+from headrace.client.share_state import SharePartitionState, share_states
 from headrace.protocol.dead_letters import MESSAGE, OFFSET
 from headrace.protocol.partitions import TopicPartition
 from headrace.times import time_ms
@@ -38,7 +37,6 @@ from .observation import Observation
 from .records import Filter, FoundRecords, Query, find_records, record_at
 from .schemas import about, parsed_text, text, whole
 from .site import Visit
-from .texts import duration
 from .views import Letters, Records, ShownLetter, ShownRecord, Standing
 
 _MAX_POSITIONS = 200
@@ -273,32 +271,13 @@ def standing(group_id: str, state: SharePartitionState | None, offset: int) -> S
     :param state: of the group in the partition; None if the broker did not answer for it
     """
     if state is None or state.start_offset is None:
-        return Standing(group_id, "unknown", "the group has not begun with this partition")
+        return Standing(group_id, "unknown")
     if offset < state.start_offset:
-        return Standing(group_id, "finished", "done")
-    if state.spans is None or state.end_offset is None:
-        return Standing(
-            group_id, "unknown", "not below the start offset; this broker does not tell more"
-        )
-    for span in state.spans:
+        return Standing(group_id, "finished")
+    for span in state.spans or ():
         if span.first_offset <= offset <= span.last_offset:
-            return Standing(group_id, span.state, _state_text(span))
-    if state.is_cut:
-        return Standing(group_id, "unknown", "too many runs of records are in flight to tell")
-    return Standing(group_id, "ahead", "not delivered yet")
-
-
-def _state_text(span: Span) -> str:
-    """Return in words what the state of a span is."""
-    times = f", delivered {count_of(span.delivery_count, 'time')}" if span.delivery_count else ""
-    remaining = duration(span.remaining_ms)
-    if span.state == "locked":
-        return f"held by {span.member_id} for {remaining} more{times}"
-    if span.state == "waiting":
-        return f"waits {remaining} for its next delivery{times}"
-    if span.state == "finished":
-        return "done"
-    return f"available{times or ', not delivered yet'}"
+            return Standing(group_id, span.state, span)
+    return Standing(group_id, "unknown" if state.spans is None or state.is_cut else "ahead")
 
 
 async def _with_letters(
@@ -318,7 +297,7 @@ async def _with_letters(
     return replace(
         record,
         standing=[
-            Standing(each.group_id, "dead", f"dead-lettered to {dead[each.group_id]}")
+            Standing(each.group_id, "dead", queue=dead[each.group_id])
             if each.kind == "finished" and each.group_id in dead
             else each
             for each in record.standing

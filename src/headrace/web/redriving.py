@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import threading
 from collections import Counter, deque
-from dataclasses import dataclass, field
 
 from headrace.client.dead_letters.redrive import Redrive, RedriveCounts
 from headrace.client.errors import ClientError
@@ -19,35 +18,18 @@ from .views import Change, RunningRedrive
 log = get_logger("headrace.ui")
 
 
-@dataclass(slots=True)
-class _Run:
-    """A redrive that runs, in a thread that reports its progress."""
-
-    queue: str
-    stop: threading.Event = field(default_factory=threading.Event)
-    read: int = 0
-    total: int = 0
-    outcome: str | None = None
-
-    def progress(self, read: int, total: int) -> None:
-        self.read, self.total = read, total
-
-
 class Redrives:
     """The redrives that run, and the last ones that have ended."""
 
     def __init__(self) -> None:
-        self._running: dict[asyncio.Task[RedriveCounts], _Run] = {}
-        self._ended: deque[_Run] = deque(maxlen=MAX_ENDED_REDRIVES)
+        self._running: dict[asyncio.Task[RedriveCounts], tuple[RunningRedrive, threading.Event]]
+        self._running = {}
+        self._ended: deque[RunningRedrive] = deque(maxlen=MAX_ENDED_REDRIVES)
 
     def of(self, queue: str) -> list[RunningRedrive]:
         """Return the redrives of a queue, the newest first."""
-        runs = [*reversed(self._running.values()), *self._ended]
-        return [
-            RunningRedrive(run.queue, run.read, run.total, run.outcome)
-            for run in runs
-            if run.queue == queue
-        ]
+        runs = [*(run for run, _ in reversed(self._running.values())), *self._ended]
+        return [run for run in runs if run.queue == queue]
 
     async def plan(self, redrive: Redrive) -> RedriveCounts:
         """Return what a redrive would do. For a large queue, stop after a time limit.
@@ -70,15 +52,19 @@ class Redrives:
         """
         if len(self._running) >= MAX_REDRIVES:
             raise ClientError("other redrives are running: wait for their end")
-        run = _Run(queue)
-        task = asyncio.create_task(asyncio.to_thread(redrive.run, run.stop, run.progress))
-        self._running[task] = run
+        run, stop = RunningRedrive(queue), threading.Event()
+
+        def progress(read: int, total: int) -> None:
+            run.read, run.total = read, total
+
+        task = asyncio.create_task(asyncio.to_thread(redrive.run, stop, progress))
+        self._running[task] = run, stop
         task.add_done_callback(self._end)
         done, _ = await asyncio.wait((task,), timeout=REDRIVE_WAIT_S)
         return summary(task.result()) if done else "it runs: the page of the queue has its progress"
 
     def _end(self, task: asyncio.Task[RedriveCounts]) -> None:
-        run = self._running.pop(task)
+        run, _ = self._running.pop(task)
         error = None if task.cancelled() else task.exception()
         if task.cancelled() or error is not None:
             run.outcome = f"failed: {error or 'cancelled'}"
@@ -89,8 +75,8 @@ class Redrives:
 
     async def close(self) -> None:
         """Stop all redrives. A later redrive of a queue continues where this one stopped."""
-        for run in self._running.values():
-            run.stop.set()
+        for _, stop in self._running.values():
+            stop.set()
         for task in list(self._running):
             with contextlib.suppress(Exception):
                 await task

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from headrace.amounts import count_of
 from headrace.client.cluster import Cluster
+from headrace.client.errors import ClientError
 from headrace.client.groups import GroupMember
 from headrace.client.lag.model import GroupLag
 from headrace.client.share_state import SharePartitionState, Span, holds, share_states
@@ -65,22 +66,18 @@ class InFlightLooks:
         self._turn += GROUPS_OF_TURN
         for group_id in (names[at:] + names[:at])[:GROUPS_OF_TURN]:
             keys[group_id] = list({*keys.get(group_id, ()), *partitions[group_id]})
-        answers = await asyncio.gather(
-            *(
-                share_states(
-                    cluster, group_id, chosen[:PARTITIONS_OF_PAGE], LEAST_SPANS_OF_PARTITION
-                )
-                for group_id, chosen in keys.items()
-            ),
-            return_exceptions=True,
-        )
-        states: dict[str, Mapping[TopicPartition, SharePartitionState]] = {
-            group_id: answer
-            for group_id, answer in zip(keys, answers, strict=True)
-            if not isinstance(answer, BaseException)
-        }
+
+        async def ask(group_id: str) -> Mapping[TopicPartition, SharePartitionState]:
+            chosen = keys[group_id][:PARTITIONS_OF_PAGE]
+            try:
+                return await share_states(cluster, group_id, chosen, LEAST_SPANS_OF_PARTITION)
+            except ClientError:  # the view of the group tells why
+                return {}
+
+        answers = await asyncio.gather(*map(ask, keys))
+        states = dict(zip(keys, answers, strict=True))
         self._seen = {group: seen for group, seen in self._seen.items() if group in groups}
-        self._note_late({group: states[group] for group in states if group in groups}, now_ms)
+        self._note_late(states, now_ms)
         sentences = []
         for group_id, key in worst.items():
             state = states.get(group_id, {}).get(key)

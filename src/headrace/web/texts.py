@@ -11,22 +11,13 @@ from headrace.log_lines import printable
 
 _HEX_WIDTH = 16
 UNKNOWN = "unknown"
-_THOUSANDS = ("", "k", "M", "G", "T")
 
 
 def number(value: float | None) -> str:
-    """Format a count or a rate in few characters: ``0``, ``3.2``, ``950``, ``12.3k``."""
+    """Format a count or a rate: ``0``, ``3.2``, ``950``, ``12,345``."""
     if value is None:
         return UNKNOWN
-    if value and abs(value) < 9.95:
-        text = f"{value:.1f}"
-        return text.removesuffix(".0")
-    size = float(value)
-    for unit in _THOUSANDS:
-        if abs(size) < 999.5 or unit == _THOUSANDS[-1]:
-            return f"{size:.0f}{unit}" if not unit or abs(size) >= 99.95 else f"{size:.1f}{unit}"
-        size /= 1000
-    raise AssertionError(value)
+    return f"{value:,.1f}".removesuffix(".0") if value < 9.95 else f"{value:,.0f}"
 
 
 def exact(value: int | None) -> str:

@@ -11,7 +11,7 @@ from typing import Generic, Literal, TypeVar
 from msgspec import Struct
 
 from headrace.client.configs import Config
-from headrace.client.share_state import SharePartitionState, State
+from headrace.client.share_state import SharePartitionState, Span, State
 from headrace.client.workers import Failure, RunningRecord, TaskState
 
 from .schemas import Data
@@ -244,12 +244,15 @@ class Topic(View):
 class Standing(View):
     """The state of a record in a share group.
 
-    :param text: a sentence
+    :param kind: unknown if the group has not begun with the partition, or the broker does not tell
+    :param span: in flight, that has the record
+    :param queue: that has its dead letter
     """
 
     group_id: str
     kind: State | Literal["ahead", "dead", "unknown"]
-    text: str
+    span: Span | None = None
+    queue: str | None = None
 
 
 class ShownLetter(View):
@@ -323,9 +326,9 @@ class RunningRedrive(View):
     """
 
     queue: str
-    read: int
-    total: int
-    outcome: str | None
+    read: int = 0
+    total: int = 0
+    outcome: str | None = None
 
 
 class Letters(View):
