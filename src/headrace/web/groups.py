@@ -126,13 +126,13 @@ async def _progress(
     """
     (group_id,) = query.groups
 
-    async def read(kind: str) -> GroupProgress | ClientError:
-        group = ListedGroup(group_id, kind, "", "", _UNKNOWN_NODE)
+    async def read(kind: str, state: str) -> GroupProgress | ClientError:
+        group = ListedGroup(group_id, kind, "", state, _UNKNOWN_NODE)
         return (await read_positions(leaders, [group], query))[group_id]
 
     summary = None if seen is None else seen.groups.get(group_id)
     if summary is not None:  # saves a question for its type
-        progress = await read(summary.group_type)
+        progress = await read(summary.group_type, summary.group_state)
         if isinstance(progress, GroupProgress):
             return progress
         leaders.problems.clear()
@@ -140,7 +140,7 @@ async def _progress(
     group = await describe_group(leaders.cluster, group_id)
     if group is None:
         raise UnknownGroup(group_id)
-    return raised({group_id: await read(group.type)})[group_id]
+    return raised({group_id: await read(group.type, group.state)})[group_id]
 
 
 async def _share_states(

@@ -116,9 +116,6 @@ MAX_GROUPS_OF_RECORD = 20
 MAX_SPANS_OF_RECORD = 10_000
 """Spans of a partition in which a record is looked for."""
 
-MAX_DEAD_LETTERS = 200
-"""The letters of a queue whose offset contains that of a record, in which it is looked for."""
-
 MAX_REDRIVES = 4
 """Redrives of dead letters at a time."""
 

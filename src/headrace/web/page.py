@@ -14,6 +14,7 @@ from markupsafe import Markup
 from headrace.amounts import size
 from headrace.http.messages import Response
 from headrace.log_lines import printable
+from headrace.protocol.dead_letters import OFFSET
 
 from . import texts
 from .errors import NotThere
@@ -71,6 +72,7 @@ class Pages:
             url=url,
             version=self._version,
             histories=site.observer,
+            letter_offset=OFFSET,
             max_workers=MAX_WORKERS_OF_PAGE,
         )
         self._names = frozenset(environment.list_templates())

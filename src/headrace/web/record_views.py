@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from typing import Annotated, Literal
 from urllib.parse import urlencode
 
@@ -18,16 +17,14 @@ from headrace.client.dead_letters.queues import DEFAULT_PREFIX
 from headrace.client.errors import ClientError
 from headrace.client.records import Record as WholeRecord
 from headrace.client.share_state import SharePartitionState, share_states
-from headrace.protocol.dead_letters import MESSAGE, OFFSET
+from headrace.protocol.dead_letters import MESSAGE
 from headrace.protocol.partitions import TopicPartition
 from headrace.times import time_ms
 
 from .errors import BadRequest, NotThere
 from .limits import (
-    MAX_DEAD_LETTERS,
     MAX_FILTERS_BYTES,
     MAX_GROUPS_OF_RECORD,
-    MAX_READ_S,
     MAX_RECORDS_OF_PAGE,
     MAX_SPANS_OF_RECORD,
     MAX_URL_BYTES,
@@ -165,8 +162,7 @@ async def record(
         raise NotThere(f"There is no record at offset {offset} of {topic}-{partition}.")
     groups = _sharing_groups(seen, topic)
     (shown,) = await _with_standing(visit.cluster, groups, topic, [read])
-    shown = replace(shown, letter=_letter(read))
-    return shown if seen is None else await _with_letters(visit.cluster, seen.queues, shown)
+    return replace(shown, letter=_letter(read))
 
 
 def _letter(record: ShownRecord) -> ShownLetter | None:
@@ -278,47 +274,3 @@ def standing(group_id: str, state: SharePartitionState | None, offset: int) -> S
         if span.first_offset <= offset <= span.last_offset:
             return Standing(group_id, span.state, span)
     return Standing(group_id, "unknown" if state.spans is None or state.is_cut else "ahead")
-
-
-async def _with_letters(
-    cluster: Cluster, queues: Mapping[str, str], record: ShownRecord
-) -> ShownRecord:
-    """Return a record whose standing tells whether it is in the dead-letter queue of a group, as
-    far as the queues are searched in time.
-
-    :param queues: group id → its dead-letter queue
-    """
-    finished = [each.group_id for each in record.standing if each.kind == "finished"]
-    dead: dict[str | None, str] = {}
-    with suppress(TimeoutError):
-        async with asyncio.timeout(2 * MAX_READ_S):
-            for queue in dict.fromkeys(queues[name] for name in finished if name in queues):
-                dead |= dict.fromkeys(await _groups_of_letters(cluster, queue, record), queue)
-    return replace(
-        record,
-        standing=[
-            Standing(each.group_id, "dead", queue=dead[each.group_id])
-            if each.kind == "finished" and each.group_id in dead
-            else each
-            for each in record.standing
-        ],
-    )
-
-
-async def _groups_of_letters(cluster: Cluster, queue: str, record: ShownRecord) -> set[str | None]:
-    """Return the groups that have given a record up, by the letters of a queue; none if it cannot
-    be read.
-    """
-    # The filter finds the offsets that contain this one, too.
-    offset = Filter(header=f"{OFFSET}={record.offset}")
-    try:
-        page = await find_records(cluster, Query(queue, limit=MAX_DEAD_LETTERS, filter=offset))
-    except ClientError:
-        return set()
-    source = record.topic, record.partition, record.offset
-    return {
-        letter.group_id
-        for letter in map(_letter, page.records)
-        if letter is not None
-        and source == (letter.source_topic, letter.source_partition, letter.source_offset)
-    }

@@ -246,13 +246,11 @@ class Standing(View):
 
     :param kind: unknown if the group has not begun with the partition, or the broker does not tell
     :param span: in flight, that has the record
-    :param queue: that has its dead letter
     """
 
     group_id: str
-    kind: State | Literal["ahead", "dead", "unknown"]
+    kind: State | Literal["ahead", "unknown"]
     span: Span | None = None
-    queue: str | None = None
 
 
 class ShownLetter(View):
