@@ -12,8 +12,10 @@ from pathlib import Path
 import pytest
 
 import headrace
+from headrace.client.cluster import Cluster
+from headrace.client.groups import describe_group
 from headrace.client.share.consumer import ShareConsumer
-from tests.support import COMMON_CONFIGS, HeadraceProcess, unique
+from tests.support import COMMON_CONFIGS, HANG_S, HeadraceProcess, unique, wait_until
 
 from .support import WorkerProcess
 
@@ -32,14 +34,20 @@ async def take(bootstrap: str, name: str, count: int) -> list[headrace.Record]:
     return taken
 
 
-async def send(bootstrap: str, name: str, count: int) -> None:
+async def send(bootstrap: str, name: str, count: int, first: int = 0) -> None:
     app = headrace.App(bootstrap)
 
     @app.task(name=name)
     async def function(number: int) -> None: ...
 
-    await function.send_many(range(count))
+    await function.send_many(range(first, first + count))
     app.close()
+
+
+async def clients_of(bootstrap: str, name: str) -> set[str]:
+    async with Cluster(bootstrap) as cluster:
+        group = await describe_group(cluster, name)
+    return set() if group is None else {member.client_id for member in group.members}
 
 
 @pytest.mark.parametrize("kind", ["sleep", "swallow", "other_thread", "thread", "process"])
@@ -118,3 +126,32 @@ def test_a_worker_ends_while_it_waits_for_a_broker_that_does_not_answer() -> Non
             worker.process.send_signal(signal.SIGTERM)
             assert worker.wait() == 0
             assert worker.count("returned") == 1
+
+
+def test_calls_go_on_at_once_when_a_worker_is_killed(bootstrap_servers: str) -> None:
+    prefix = unique("killed")
+    name = f"{prefix}-short"
+    arguments = SCRIPT, bootstrap_servers, prefix, "short", 5
+    with WorkerProcess(*arguments) as killed, WorkerProcess(*arguments) as other:
+
+        def both_work() -> bool:
+            asyncio.run(send(bootstrap_servers, name, 2))
+            return bool(killed.count("ends") and other.count("ends"))
+
+        wait_until(both_work, HANG_S, "both workers get calls")
+        begun = killed.count("begins")
+        asyncio.run(send(bootstrap_servers, name, 8, first=100))
+        killed.wait_for("begins", begun + 1)
+        killed.process.kill()
+        for number in range(100, 108):
+            wait_until(
+                lambda number=number: (
+                    killed.count(f"ends {number}")  # type: ignore[misc]
+                    or other.count(f"ends {number}")
+                ),
+                HANG_S,
+                f"call {number} ends",
+            )
+        # The group has not noticed yet.
+        clients = asyncio.run(clients_of(bootstrap_servers, name))
+        assert any(client.endswith(f"-{killed.process.pid}") for client in clients)

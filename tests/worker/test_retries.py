@@ -238,8 +238,9 @@ async def test_a_long_delay_is_waited_for_in_a_topic_of_the_group(
 
 @story
 async def test_a_worker_that_stops_gives_back_what_waits_without_counting_an_attempt(
-    app: App, bootstrap_servers: str
+    app: App, bootstrap_servers: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(runner, "HELD_S", 60.0)
     began: list[tuple[int, float]] = []
 
     @new_task(app, retry=QUICK)

@@ -138,7 +138,9 @@ class App:
         :param at_most_once: records are accepted before they are processed: never twice, and lost
             if the worker dies
         :param breaker: when to pause because most records fail; None for never
-        :param partitions: of the topic, when it is created; 4 by default
+        :param partitions: of the topic, when it is created; 1 by default, which all workers share:
+            of more partitions each worker has some, and those of one that is killed wait for the
+            end of its session
         :raises ClientError: a parameter makes no sense, or the name is taken
         """
         if misplaced:

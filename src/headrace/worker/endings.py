@@ -21,7 +21,7 @@ from .task import Task
 
 _log = get_logger(__name__)
 
-HELD_S = 60.0
+HELD_S = 10.0
 """A longer delay is waited for in the topic for later records: the locks and backoffs of a
 partition are few, and new records wait for them.
 """

@@ -28,8 +28,9 @@ _log = get_logger(__name__)
 
 _MAX_DELIVERIES = 10
 """The largest ``share.delivery.count.limit`` of Apache Kafka."""
-_LEAST_RECORD_LOCKS = 100
-"""The smallest ``share.partition.max.record.locks``."""
+_RECORD_LOCKS = "share.partition.max.record.locks"
+_LEAST_RECORD_LOCKS, _MAX_RECORD_LOCKS = 100, 4000
+"""The smallest number, and the largest that brokers allow to groups by default."""
 _MAX_AGE_S = 86_400.0
 _LARGEST_RECORD = "max.message.bytes"
 
@@ -100,6 +101,7 @@ async def _configure_group(cluster: Cluster, task: Task[Any, Any], *, is_new: bo
     if is_new:
         configs["share.auto.offset.reset"] = task.start
         configs["share.delivery.count.limit"] = str(_MAX_DELIVERIES)
+        configs[_RECORD_LOCKS] = str(_MAX_RECORD_LOCKS)
     if task.dead_letters is not None:  # for records whose workers died at each delivery
         configs["errors.deadletterqueue.topic.name"] = task.dead_letters
         configs["errors.deadletterqueue.copy.record.enable"] = "true"
@@ -126,7 +128,7 @@ async def crowded(
 
     :raises ClientError: a broker refuses or does not answer
     """
-    locks = await share_group_config(cluster, task.group, "share.partition.max.record.locks")
+    locks = await share_group_config(cluster, task.group, _RECORD_LOCKS)
     room = int(locks or _LEAST_RECORD_LOCKS) // 2
     partitions = {(attempt.record.topic, attempt.record.partition) for attempt in waiting}
     ends = raised(await list_offsets(cluster, dict.fromkeys(partitions, LATEST)))

@@ -33,6 +33,8 @@ Middleware = Callable[[Delivery, Callable[[], Awaitable[Any]]], Awaitable[Any]]
 
 _DEAD_LETTER_PREFIX = "dlq."
 _LATER_SUFFIX = "-later"
+_LATER_PARTITIONS = 4
+"""Records that wait for days stand in the way of others of their partition."""
 _LATER_RETENTION_MS = 7 * 86_400_000
 _BREAKER, _NEVER = Breaker(), Breaker(failures=1)
 _DEFAULT_CONCURRENCY = {"loop": 100, "thread": 20, "process": 2}
@@ -89,7 +91,7 @@ class Task(Generic[P, R]):
         run_in: RunIn | None = None,
         at_most_once: bool = False,
         breaker: Breaker | None = _BREAKER,
-        partitions: int = 4,
+        partitions: int = 1,
     ) -> None:
         if not callable(function):
             raise ClientError(f"{function!r} is not a function: decorate one with @app.task()")
@@ -136,7 +138,9 @@ class Task(Generic[P, R]):
         self.new_topic = NewTopic(self.topics[0], partitions)
         """The topic of its own."""
         self.new_later = NewTopic(
-            self.later, max(partitions, 4), configs={"retention.ms": str(_LATER_RETENTION_MS)}
+            self.later,
+            max(partitions, _LATER_PARTITIONS),
+            configs={"retention.ms": str(_LATER_RETENTION_MS)},
         )
         self.start = start
         self.signature = Signature(function)
