@@ -17,13 +17,17 @@ from multiprocessing import spawn
 from traceback import format_exception
 from typing import Any, NamedTuple
 
+from headrace.log_lines import shown
+
 from .outcomes import Reject, Retry
 
 LENGTH = struct.Struct(">Q")
 """Before each message of either side: the bytes of a pickled object."""
 
-_MAX_FRAMES = 40
-_MAX_TEXT_CHARS = 10_000
+_CALLERS = "headrace.worker."
+"""The modules that call functions: their frames tell nothing of a failure."""
+_MAX_FRAMES = 20
+_MAX_TEXT_CHARS, _MAX_TRACEBACK_CHARS = 10_000, 8000
 _MAX_RESULT_BYTES = 1 << 20
 """The limit of pickled results, which only middleware sees."""
 
@@ -62,7 +66,7 @@ class Failure(NamedTuple):
         return cls(
             tuple((kind.__module__, kind.__qualname__) for kind in type(error).__mro__),
             message,
-            "".join(format_exception(error, limit=-_MAX_FRAMES))[-_MAX_TEXT_CHARS:],
+            traceback_of(error),
         )
 
     def exception(self) -> BaseException:
@@ -109,6 +113,25 @@ class RemoteTraceback(Exception):
 
     def __str__(self) -> str:
         return f'\n"""\n{self.args[0]}"""'
+
+
+def traceback_of(error: BaseException) -> str:
+    """Return the traceback of what a function has raised, here or in a process, without the frames
+    that have called the function.
+    """
+    if isinstance(error.__cause__, RemoteTraceback):
+        return str(error.__cause__.args[0])
+    frames = error.__traceback__
+    while frames is not None and frames.tb_frame.f_globals.get("__name__", "").startswith(_CALLERS):
+        frames = frames.tb_next
+    try:
+        text = "".join(
+            # An error of the worker itself has its own frames alone.
+            format_exception(type(error), error, frames or error.__traceback__, limit=-_MAX_FRAMES)
+        )
+    except Exception as failure:  # an exception may have attributes of any kind
+        return f"the traceback of {type(error).__name__} cannot be told: {shown(failure)}"
+    return text[-_MAX_TRACEBACK_CHARS:]  # its end names the failure
 
 
 is_child = False

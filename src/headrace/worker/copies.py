@@ -7,23 +7,19 @@ first topic do not get it.
 from __future__ import annotations
 
 from math import ceil
-from traceback import format_exception
 
 from headrace.client.records import Record
-from headrace.log_lines import printable, shown
+from headrace.log_lines import printable
 from headrace.protocol import dead_letters
 from headrace.protocol.task_headers import ATTEMPTS, DUE_MS, OF_ATTEMPTS, ORIGIN
 
 from .attempts import Attempt
+from .child import traceback_of
 from .outcomes import Outcome
 from .sending import NewRecord
 
 _MAX_ORIGIN_BYTES = 300
 _MAX_TEXT_CHARS = 1000
-_MAX_TRACEBACK_CHARS = 8000
-_MAX_FRAMES = 20
-_CALLERS = "headrace.worker."
-"""The modules that call functions: their frames tell nothing of a failure."""
 
 
 def origin_of(record: Record, later: str) -> bytes:
@@ -74,21 +70,7 @@ def letter(
     if error is not None:
         headers += [
             (dead_letters.EXCEPTION, type(error).__qualname__.encode(errors="backslashreplace")),
-            (dead_letters.TRACEBACK, _traceback(error).encode(errors="backslashreplace")),
+            (dead_letters.TRACEBACK, traceback_of(error).encode(errors="backslashreplace")),
         ]
     whole = NewRecord(queue, record.value, record.key, [*record.headers, *headers])
     return whole, NewRecord(queue, None, None, headers)
-
-
-def _traceback(error: BaseException) -> str:
-    frames = error.__traceback__
-    while frames is not None and frames.tb_frame.f_globals.get("__name__", "").startswith(_CALLERS):
-        frames = frames.tb_next
-    try:
-        text = "".join(
-            # An error of the worker itself has its own frames alone.
-            format_exception(type(error), error, frames or error.__traceback__, limit=-_MAX_FRAMES)
-        )
-    except Exception as failure:  # an exception may have attributes of any kind
-        return f"the traceback of {type(error).__name__} cannot be told: {shown(failure)}"
-    return text[-_MAX_TRACEBACK_CHARS:]  # its end names the failure
