@@ -11,10 +11,10 @@ from uuid import UUID
 
 import pytest
 
-from headrace.client.cluster import TopicMetadata
+from headrace.client.cluster import Cluster, TopicMetadata
 from headrace.client.errors import RequestRefused
 from headrace.client.share.held import PartitionSpans
-from headrace.client.share.membership import ProblemLog
+from headrace.client.share.membership import trouble_of
 from headrace.client.share.node import ShareNode
 from headrace.client.share.range_consumer import RangeConsumer
 from headrace.client.share.types import Acknowledgement, AcknowledgeType
@@ -275,12 +275,22 @@ async def test_a_close_ends_a_request_that_is_not_answered(
     assert not consumer._fetches
 
 
-def test_a_problem_and_its_end_are_logged_once(caplog: pytest.LogCaptureFixture) -> None:
-    problems = ProblemLog()
+def test_the_trouble_of_all_members_is_two_lines(caplog: pytest.LogCaptureFixture) -> None:
+    clusters = [Cluster("node1:1,node2:2") for _ in range(2)]
+    one, other = map(trouble_of, clusters)
     with caplog.at_level(logging.WARNING, "headrace.client"):  # as in a worker
-        for problem in (None, "no broker answers", "no broker answers", None, None):
-            problems.report("share group g", problem)
+        one.end("heartbeat")
+        one.begin("heartbeat", "group g: no broker answers")
+        other.begin("session", "group h: no broker answers")
+        one.begin("heartbeat", "group g: COORDINATOR_NOT_AVAILABLE")
+        one.end("heartbeat")
+        assert other.is_on
+        other.end("session")
+        other.begin("session", "lost records", is_told=True)
+        other.forget("session")
+    assert not one.is_on
     assert caplog.messages == [
-        "share group g: no broker answers",
-        "share group g: in order again",
+        "group g: no broker answers",
+        "share groups of node1:1,node2:2: in order again",
     ]
+    assert trouble_of(Cluster("node3:3")) is not one

@@ -256,7 +256,8 @@ async def test_records_that_are_lost_together_are_logged_in_one_line(
             brokers.cut(1)
             await asyncio.sleep(2)
         assert len(await queue.poll()) == 3 + (not is_accepting)
-    (line,) = caplog.messages
+    line, last_line = caplog.messages
+    assert last_line.endswith("in order again")
     assert line.startswith(
         "share group g: lost 4 records of orders-0, orders-1, which are delivered again: "
     )

@@ -13,7 +13,7 @@ import pytest
 from headrace.client.cluster import Cluster
 from headrace.client.errors import RequestRefused
 from headrace.client.share.held import HeldRecords, PartitionSpans
-from headrace.client.share.membership import Membership, ProblemLog
+from headrace.client.share.membership import Membership, Trouble
 from headrace.client.share.node import next_epoch
 from headrace.errors import ErrorCode
 from tests.support import story
@@ -35,7 +35,9 @@ class Coordinator:
         self.assigned: list[int] | None = [0]
         self.heartbeats: list[tuple[int, tuple[str, ...] | None]] = []
         self.meanwhile: Callable[[], object] = lambda: None
-        self.member = Membership(Cluster("nowhere:9092"), "g", ["flights"], None, ProblemLog())
+        self.member = Membership(
+            Cluster("nowhere:9092"), "g", ["flights"], None, Trouble("nowhere:9092")
+        )
         self.member.topics[FLIGHTS] = self.member.topics[WEATHER] = SimpleNamespace()  # type: ignore[assignment]
         self.member._send = self._answer  # type: ignore[method-assign]
 

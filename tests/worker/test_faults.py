@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import re
 import signal
@@ -55,7 +56,10 @@ def write(bootstrap: str, topic: str, records: Sequence[tuple[Any, ...]], **conf
 
 @pytest.mark.parametrize("how", ["stands still", "is killed"])
 def test_a_broker_that_is_away_costs_no_outcome_and_no_busy_loop(
-    server: HeadraceProcess, how: str, monkeypatch: pytest.MonkeyPatch
+    server: HeadraceProcess,
+    how: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     conf = {"bootstrap.servers": server.bootstrap_servers, "socket.timeout.ms": 3000}
     apps = headrace.App(server.bootstrap_servers), headrace.App(conf)
@@ -111,6 +115,13 @@ def test_a_broker_that_is_away_costs_no_outcome_and_no_busy_loop(
             await until(lambda: not runner(worker, name)._endings.is_busy)
         # The outcomes that the broker has not confirmed are known when the records come again.
         assert {number: times for number, times in runs.items() if times > 1} == {3: 2}
+        lines = [
+            record.getMessage()
+            for record in caplog.records
+            if record.levelno >= logging.WARNING and record.name.startswith("headrace.client")
+        ]
+        assert len(lines) == 2, lines
+        assert lines[1].endswith("in order again")
 
     run()
     for app in apps:

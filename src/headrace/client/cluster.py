@@ -96,6 +96,7 @@ class Cluster:
         security: Security = PLAINTEXT,
     ) -> None:
         self.security = security
+        self.bootstrap_servers = bootstrap_servers
         self._bootstrap = parse_bootstrap(bootstrap_servers)
         self._client_id = client_id
         self._connect_timeout_ms = connect_timeout_ms

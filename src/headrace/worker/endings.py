@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import OrderedDict, defaultdict
-from collections.abc import Callable, Container, Iterable, MutableMapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, MutableMapping, Sequence
 from typing import Any, NamedTuple
 
 from headrace.client.errors import ClientError
@@ -21,7 +21,7 @@ from .task import Task
 
 _log = get_logger(__name__)
 
-HELD_S = 10.0
+HELD_S = 20.0
 """A longer delay is waited for in the topic for later records: the locks and backoffs of a
 partition are few, and new records wait for them.
 """
@@ -217,13 +217,16 @@ class Endings:
         try:
             await getattr(consumer, end.verb)(records, **dict(end.terms))
         except ClientError as error:
+            failed: Collection[Record] = records
+            if isinstance(error, OutcomesFailed):  # the loss of their locks was logged
+                failed = error.failed
+            else:
+                _log.warning("%s: %s; these records are delivered again", self._task, error)
             if end.verb != "release":
-                failed = error.failed if isinstance(error, OutcomesFailed) else records
                 self._counts["late"] += len(failed)
                 self._unconfirmed.update(dict.fromkeys(map(_place, failed)))
                 while len(self._unconfirmed) > _MAX_UNCONFIRMED:
                     self._unconfirmed.popitem(last=False)
-            _log.warning("%s: %s; these records are delivered again", self._task, error)
 
     # -- copies
 

@@ -29,7 +29,7 @@ from headrace.client.deserializers import Deserializer, deserializer
 from headrace.client.errors import ClientError, RequestRefused, UnsupportedSetting
 from headrace.client.groups import SHARE, describe_group
 from headrace.client.records import Record, UnreadableBatch
-from headrace.log_lines import get_logger, printable
+from headrace.log_lines import LimitedLog, get_logger, printable
 from headrace.protocol.partitions import TopicIdPartition, TopicPartition
 
 from .arrived import Arrived, offset_of, runs, size_of
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from headrace.client.tracing import Tracing
 
 _log = get_logger(__name__)
+_lines = LimitedLog(_log)
 
 T = TypeVar("T")
 
@@ -355,7 +356,7 @@ class ShareConsumer:
                 problem = self._next_problem()
                 if not isinstance(problem, UnreadableBatch):
                     raise problem
-                self._ranges.report(str(self), problem)  # it is not about a record in hand
+                _lines.warning(str(self), "%s: %s", self, problem)  # of no record in hand
             try:
                 await self._acquire(None, _MAX_WAIT_S)
             except ClientError:

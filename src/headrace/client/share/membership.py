@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Iterable
+from contextlib import suppress
 from typing import Any
 from uuid import UUID, uuid4
+from weakref import WeakValueDictionary
 
 from headrace.client.cluster import Cluster, TopicMetadata
 from headrace.client.coordinators import ask_coordinator
@@ -34,21 +36,50 @@ _MIN_INTERVAL_MS = 100
 """The shortest interval between heartbeats, whatever the broker says."""
 
 
-class ProblemLog:
-    """Logs a problem once for as long as it lasts, and its end.
+class Trouble:
+    """What keeps the members of this process from a cluster, such as a broker that restarts: one
+    line when it begins, and one when all of them go on.
 
-    :ivar problems: what was last logged, by what it is about; empty after its end
+    :param servers: the addresses of the cluster
     """
 
-    def __init__(self) -> None:
-        self.problems: dict[str, str] = {}
+    def __init__(self, servers: str) -> None:
+        self._servers = servers
+        self._kept: set[object] = set()
 
-    def report(self, about: str, problem: object) -> None:
-        """Log a problem that was not logged yet; None is its end, for whoever has seen it begin."""
-        text = "" if problem is None else str(problem)
-        if self.problems.get(about, "") != text:
-            self.problems[about] = text
-            _log.warning("%s: %s", about, text or "in order again")
+    @property
+    def is_on(self) -> bool:
+        """True while something keeps a member from its cluster."""
+        return bool(self._kept)
+
+    def begin(self, member: object, problem: object, *, is_told: bool = False) -> None:
+        """Note that something keeps a member, or a part of it, from the cluster.
+
+        :param is_told: another line has told it
+        """
+        if not self._kept and not is_told:
+            _log.warning("%s", problem)
+        self._kept.add(member)
+
+    def end(self, member: object) -> None:
+        """Note that a member, or a part of it, goes on."""
+        if member in self._kept:
+            self.forget(member)
+            if not self._kept:
+                _log.warning("share groups of %s: in order again", self._servers)
+
+    def forget(self, member: object) -> None:
+        """Leave out a member that has ended."""
+        self._kept.discard(member)
+
+
+_troubles: WeakValueDictionary[str, Trouble] = WeakValueDictionary()
+
+
+def trouble_of(cluster: Cluster) -> Trouble:
+    """Return the trouble that all members of a cluster in this process share."""
+    servers = cluster.bootstrap_servers
+    return _troubles.setdefault(servers, Trouble(servers))
 
 
 class Membership:
@@ -57,6 +88,7 @@ class Membership:
     :param names: of the topics to subscribe to; may be replaced, which the next heartbeat tells
     :ivar assignment: the assigned partitions; empty until the coordinator has assigned some
     :ivar ended: the error that has ended the membership
+    :ivar problem: why this is not a member of the group now; None while it is one
     :ivar topics: topic id → topic; also of deleted ones, whose held records may still be
         acknowledged
     """
@@ -67,17 +99,18 @@ class Membership:
         group_id: str,
         names: Iterable[str],
         rack_id: str | None,
-        log: ProblemLog,
+        trouble: Trouble,
     ) -> None:
         self.id = uuid_text(uuid4())
         self.names = tuple(sorted(set(names)))
         self.assignment: frozenset[TopicIdPartition] = frozenset()
         self.topics: dict[UUID, TopicMetadata] = {}
         self.ended: ClientError | None = None
+        self.problem: str | None = None
         self._cluster = cluster
         self._group_id = group_id
         self._rack_id = rack_id
-        self._log = log
+        self._trouble = trouble
         self._about = f"heartbeat of group {group_id}"
         self._epoch = 0
         self._announced: tuple[str, ...] = ()
@@ -113,19 +146,13 @@ class Membership:
         if self._heartbeats is not None:
             self._heartbeats.cancel()
             await asyncio.wait([self._heartbeats])
+        self._trouble.forget(self)
 
     async def leave(self) -> None:
         """Leave the group, if the coordinator may know the member."""
         if self.ended is None and self._may_be_known:
             await self._send(_LEAVE_EPOCH, None)
             self._epoch, self._may_be_known = 0, False
-
-    @property
-    def problem(self) -> str | None:
-        """Why this is not a member of the group now; None while it is one."""
-        if self.ended is not None:
-            return str(self.ended)
-        return self._log.problems.get(self._about) or None
 
     async def wait_for_assignment(self, timeout_ms: int) -> bool:
         """Wait until partitions are assigned.
@@ -152,12 +179,18 @@ class Membership:
             try:
                 await self._heartbeat()
             except ConnectionFailed as failure:
-                self._log.report(self._about, failure)
+                self._miss(failure)
             except ClientError as error:
                 self.ended = error
             except Exception as error:  # else the consumer would wait for ever
                 self.ended = ClientError(f"{self._about}: {error!r}")
+        self.problem = str(self.ended)
+        self._trouble.forget(self)
         self._changed.set()
+
+    def _miss(self, problem: object) -> None:
+        self.problem = f"{self._about}: {problem}"
+        self._trouble.begin(self, self.problem)
 
     def _delay_ms(self) -> int:
         if self.assignment:
@@ -183,13 +216,14 @@ class Membership:
                     for number in topic.partitions
                 )
             self._eager_heartbeats = 0 if self.assignment else self._eager_heartbeats + 1
-            self._log.report(self._about, None)
+            self.problem = None
+            self._trouble.end(self)
             if any(topic_id not in self.topics for topic_id, _ in self.assignment):
                 await self.learn_topics()
         elif code in _REJOIN or code in _RETRY:
             if code in _REJOIN:
                 self._epoch, self.assignment = 0, frozenset()
-            self._log.report(self._about, error_name(code))
+            self._miss(error_name(code))
         else:
             needs = f"READ on group '{self._group_id}'"
             if code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
@@ -212,15 +246,12 @@ class Membership:
     # -- topics
 
     async def learn_topics(self) -> None:
-        """Look up the topics and their leaders."""
-        about = f"topics of group {self._group_id}"
-        try:
+        """Look up the topics and their leaders, if a broker answers."""
+        with suppress(ConnectionFailed):  # whoever needs it learns that no broker answers
             metadata = await self._cluster.metadata(self.names)
-        except ConnectionFailed as failure:
-            self._log.report(about, failure)
-            return
-        self._log.report(about, None)
-        self.topics |= {t.topic_id: t for t in metadata.values() if isinstance(t, TopicMetadata)}
+            self.topics |= {
+                t.topic_id: t for t in metadata.values() if isinstance(t, TopicMetadata)
+            }
 
     def named(self, partition: TopicIdPartition) -> TopicPartition:
         """Return a partition of a topic that is known, by the topic's name."""

@@ -20,7 +20,7 @@ from headrace.errors import ErrorCode
 from headrace.protocol.partitions import TopicIdPartition, by_topic
 
 from .held import HeldRecords, PartitionSpans, intersection
-from .membership import ProblemLog
+from .membership import Trouble
 from .spans import count, normalize, subtract
 from .types import AcknowledgeType, AcquireLimits
 
@@ -55,7 +55,7 @@ class ShareNode:
         group_id: str,
         member_id: str,
         on_lost: OnLost,
-        log: ProblemLog,
+        trouble: Trouble,
     ) -> None:
         self.held = HeldRecords()
         self.partitions: frozenset[TopicIdPartition] = frozenset()
@@ -65,7 +65,7 @@ class ShareNode:
         self._group_id = group_id
         self._member_id = member_id
         self._on_lost = on_lost
-        self._log = log
+        self._trouble = trouble
         self._about = f"share session of group {group_id} with broker {node_id}"
         self._epoch = 0
         """The share session epoch of the next request; 0 while no session is open."""
@@ -113,7 +113,7 @@ class ShareNode:
                 return None
             self.partitions = partitions
             self._epoch = next_epoch(self._epoch)
-            self._log.report(self._about, None)
+            self._trouble.end(self)
             self._pause_ms = _RETRY_PAUSES_MS[0]
             lock_timeout_ms = response.acquisition_lock_timeout // timedelta(milliseconds=1)
             if lock_timeout_ms > 0:
@@ -250,6 +250,7 @@ class ShareNode:
     def cancel(self) -> None:
         """Give up the outcomes that have no answer."""
         self._waiting.clear()
+        self._trouble.forget(self)
         for task in self._sending:
             task.cancel()
 
@@ -272,9 +273,9 @@ class ShareNode:
 
     async def _connection_lost(self, problem: str) -> None:
         """Lose the session and its records."""
-        if not self.held.spans:  # else the loss says it
-            self._log.report(self._about, problem)
-        self._forget(problem)
+        is_told = bool(self.held.spans)
+        self._forget(problem)  # the loss says it
+        self._trouble.begin(self, f"{self._about}: {problem}", is_told=is_told)
         await self._pause()
 
     async def _refused(self, code: int, what: str, sent: PartitionSpans) -> RequestRefused | None:
@@ -284,10 +285,10 @@ class ShareNode:
         :returns: the refusal if the user may not read with this group
         """
         lost = self.held.spans if code == ErrorCode.SHARE_SESSION_NOT_FOUND else sent
-        if not lost:  # else the loss says it
-            self._log.report(self._about, f"{what}: {error_name(code)}")
         self._epoch, self.partitions = 0, frozenset()
-        self.lose(lost, error_name(code))
+        self.lose(lost, error_name(code))  # the loss says it
+        problem = f"{self._about}: {what}: {error_name(code)}"
+        self._trouble.begin(self, problem, is_told=bool(lost))
         if code == ErrorCode.GROUP_AUTHORIZATION_FAILED:
             needs = f"READ on group '{self._group_id}'"
             return RequestRefused(f"{what} of group '{self._group_id}'", code, needs=needs)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
@@ -15,7 +16,7 @@ from headrace.log_lines import get_logger
 from headrace.protocol.partitions import TopicIdPartition, TopicPartition
 
 from .held import PartitionSpans, intersection
-from .membership import Membership, ProblemLog
+from .membership import Membership, trouble_of
 from .node import OnLost, ShareNode, monotonic_ms
 from .spans import Span, count, intersect, normalize
 from .types import (
@@ -80,10 +81,9 @@ class RangeConsumer:
     ) -> None:
         self.group_id = group_id
         self.cluster = Cluster(cluster) if isinstance(cluster, str) else cluster
-        self._problems = ProblemLog()
-        self._membership = Membership(self.cluster, group_id, topics, rack_id, self._problems)
+        self._trouble = trouble_of(self.cluster)
+        self._membership = Membership(self.cluster, group_id, topics, rack_id, self._trouble)
         self.member_id = self._membership.id
-        self.report = self._problems.report
         self._on_lost = on_lost
         self._is_closed = False
         self._problem: ClientError | None = None
@@ -467,7 +467,7 @@ class RangeConsumer:
         node = self._nodes.get(node_id)
         if node is None:
             node = ShareNode(
-                self.cluster, node_id, self.group_id, self.member_id, self._lose, self._problems
+                self.cluster, node_id, self.group_id, self.member_id, self._lose, self._trouble
             )
             self._nodes = {**self._nodes, node_id: node}
         return node
@@ -477,7 +477,8 @@ class RangeConsumer:
             return
         names = ["{}-{}".format(*self._membership.named(partition)) for partition in records]
         more = len(names) - _MAX_NAMES
-        _log.warning(
+        _log.log(
+            logging.INFO if self._trouble.is_on else logging.WARNING,
             "share group %s: lost %d records of %s, which are delivered again: %s",
             self.group_id,
             sum(map(count, records.values())),
