@@ -113,7 +113,6 @@ class ShareNode:
                 return None
             self.partitions = partitions
             self._epoch = next_epoch(self._epoch)
-            self._trouble.end(self)
             self._pause_ms = _RETRY_PAUSES_MS[0]
             lock_timeout_ms = response.acquisition_lock_timeout // timedelta(milliseconds=1)
             if lock_timeout_ms > 0:

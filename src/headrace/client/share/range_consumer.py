@@ -346,9 +346,9 @@ class RangeConsumer:
                     )
                 elif partition.error_code:
                     is_moved = True
-                    _log.warning(
-                        "ShareFetch of %s-%d: %s", *key, error_name(int(partition.error_code))
-                    )
+                    problem = error_name(int(partition.error_code))
+                    place = "{}-{}".format(*key)
+                    self._trouble.begin(node, f"group {self.group_id}, {place}: {problem}")
                 if partition.acquired_records:
                     runs = [
                         AcquiredRange(
@@ -363,6 +363,8 @@ class RangeConsumer:
         for other in self._nodes.values():  # also one that has led the partition before
             other.lose(acquired, "the lock has timed out")
         node.held.add(acquired, monotonic_ms())
+        if not is_moved:
+            self._trouble.end(node)
         if is_moved and complete:
             complete = False
             await asyncio.sleep(_RETRY_PAUSE_MS / 1000)
