@@ -11,6 +11,7 @@ import asyncio
 import codecs
 import dataclasses
 import logging
+import math
 import re
 import threading
 import time
@@ -150,36 +151,31 @@ def _traceback_lines(error: BaseException) -> Iterator[str]:
 
 @dataclass(slots=True)
 class _Entry:
-    """The lines of one kind that one peer has caused since the last one was logged.
+    """The lines of one kind that one peer has caused in an interval.
 
-    :ivar since: when the interval began
+    :ivar since_s: when the interval began, by ``time.monotonic``
     :ivar logged: the lines that were logged since then
     :ivar left_out: those that were not
     """
 
     logger: logging.Logger
     level: int
-    since: float
+    since_s: float
     logged: int = 1
     left_out: int = 0
-
-
-_Key = tuple[str, str]
-"""Kind and peer of a line."""
 
 
 class Limiter:
     """The memory of the lines that were logged, for all loggers of a process.
 
-    It says how many lines were left out: with the next line, or after the interval when an event
-    loop runs.
+    It says how many lines were left out: with the next line, whatever its kind, that comes after
+    the interval, or when it is asked.
     """
 
     def __init__(self) -> None:
-        self._entries: dict[_Key, _Entry] = {}
+        self._entries: dict[tuple[str, str], _Entry] = {}
+        """By kind and peer of a line, the oldest first."""
         self._lock = threading.Lock()  # the log also works in threads
-        self._timer_loop: asyncio.AbstractEventLoop | None = None
-        self._purged = 0.0
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -193,26 +189,20 @@ class Limiter:
         :returns: None if it is not logged; otherwise the number of lines that were left out before
             it
         """
-        loop = _running_loop()
-        now = time.monotonic() if loop is None else loop.time()
-        key = kind, peer
+        key, now_s = (kind, peer), time.monotonic()
         with self._lock:
+            ended = self._forget(now_s - LIMITED_LINE_INTERVAL_S)
+            before = ended.pop(key, None)
             if key not in self._entries and len(self._entries) >= MAX_LIMITED_PEERS:
-                self._purge(now)
-                if len(self._entries) >= MAX_LIMITED_PEERS:
-                    key = kind, _OTHER_PEERS
-            entry = self._entries.get(key)
-            if entry is None or not _is_recent(entry, now):
-                left_out = entry.left_out if entry is not None else 0
-                self._entries[key] = _Entry(logger, level, now)
-                return left_out
-            if entry.logged < limit:
-                entry.logged += 1
-                return 0
-            entry.left_out += 1
-            if loop is not None and (self._timer_loop is None or not self._timer_loop.is_running()):
-                self._schedule(loop)
+                key = kind, _OTHER_PEERS
+            entry = self._entries.setdefault(key, _Entry(logger, level, now_s, logged=0))
+            is_logged = entry.logged < limit
+            entry.logged += is_logged
+            entry.left_out += not is_logged
+        _tell(ended)
+        if not is_logged:
             return None
+        return 0 if before is None else before.left_out
 
     def clear(self) -> None:
         """Forget all lines."""
@@ -221,68 +211,29 @@ class Limiter:
 
     def report(self) -> None:
         """Log how many lines were left out."""
-        self._report(None)
-
-    def _schedule(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._timer_loop = loop
-        loop.call_later(LIMITED_LINE_INTERVAL_S, self._tick, loop)
-
-    def _tick(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._timer_loop = None
-        self._report(loop.time())
         with self._lock:
-            if any(entry.left_out for entry in self._entries.values()):
-                self._schedule(loop)
+            ended = self._forget(math.inf)
+        _tell(ended)
 
-    def _report(self, now: float | None) -> None:
-        """Log how many lines were left out of the entries whose interval has passed; of all
-        entries if ``now`` is None.
-        """
-        with self._lock:
-            reported = []
-            for key, entry in list(self._entries.items()):
-                if now is not None and _is_recent(entry, now):
-                    continue
-                if entry.left_out:
-                    reported.append((key, entry, entry.left_out))
-                    entry.left_out = 0
-                    if now is not None:
-                        entry.since = now
-                else:
-                    del self._entries[key]
-        for (kind, peer), entry, left_out in reported:
+    def _forget(self, until_s: float) -> dict[tuple[str, str], _Entry]:
+        """Remove and return the entries whose intervals began until then."""
+        ended = {}
+        for key, entry in self._entries.items():
+            if entry.since_s > until_s:
+                break
+            ended[key] = entry
+        for key in ended:
+            del self._entries[key]
+        return ended
+
+
+def _tell(ended: Mapping[tuple[str, str], _Entry]) -> None:
+    for (kind, peer), entry in ended.items():
+        if entry.left_out:
             cause = f" because of {peer}" if peer else ""
             message = "%d more lines%s are left out: %s"
-            entry.logger.log(entry.level, message, left_out, cause, _PLACEHOLDER.sub("...", kind))
-
-    def _purge(self, now: float) -> None:
-        """Forget the entries whose interval has passed, at most once in an interval. What they left
-        out counts for other peers.
-        """
-        if 0 <= now - self._purged < LIMITED_LINE_INTERVAL_S:
-            return
-        self._purged = now
-        for key, entry in list(self._entries.items()):
-            kind, peer = key
-            if _is_recent(entry, now) or peer == _OTHER_PEERS:
-                continue
-            del self._entries[key]
-            if entry.left_out:
-                others = self._entries.setdefault((kind, _OTHER_PEERS), entry)
-                if others is not entry:
-                    others.left_out += entry.left_out
-
-
-def _is_recent(entry: _Entry, now: float) -> bool:
-    # A time in the future is one of another event loop, with another clock.
-    return 0 <= now - entry.since < LIMITED_LINE_INTERVAL_S
-
-
-def _running_loop() -> asyncio.AbstractEventLoop | None:
-    try:
-        return asyncio.get_running_loop()
-    except RuntimeError:
-        return None
+            kind = _PLACEHOLDER.sub("...", kind)
+            entry.logger.log(entry.level, message, entry.left_out, cause, kind)
 
 
 LIMITER = Limiter()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Iterator
 
@@ -19,7 +18,7 @@ from headrace.log_lines import (
     make_safe,
     shown,
 )
-from tests.support import ROOT, story
+from tests.support import ROOT
 
 
 @pytest.mark.parametrize(
@@ -157,42 +156,24 @@ def test_some_lines_per_kind_and_peer_in_an_interval(written: Lines) -> None:
     ]
 
 
-@story
-async def test_lines_that_were_left_out_are_counted_after_an_interval(
+def test_lines_that_were_left_out_are_counted_with_the_next_one_of_any_kind(
     written: Lines, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headrace.log_lines.LIMITED_LINE_INTERVAL_S", 0.05)
     limiter = Limiter()
     log = LimitedLog(LOG, limiter)
     for _ in range(1000):
         log.warning("/1", "closing %s", "/1")
-    await asyncio.sleep(0.5)
+    monkeypatch.setattr("headrace.log_lines.LIMITED_LINE_INTERVAL_S", 0)
+    log.warning("/2", "refusing %s", "/2")
     assert written.lines == [
         "closing /1",
         "999 more lines because of /1 are left out: closing ...",
+        "refusing /2",
     ]
-    assert len(limiter) <= 1
+    assert len(limiter) == 1
 
 
-def test_a_loop_that_stopped_does_not_keep_others_from_counting(
-    written: Lines, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("headrace.log_lines.LIMITED_LINE_INTERVAL_S", 0.05)
-    log = LimitedLog(LOG, Limiter())
-
-    async def attack(seconds: float) -> None:
-        for _ in range(3):
-            log.warning("/1", "closing %s", "/1")
-        await asyncio.sleep(seconds)
-
-    stopped = asyncio.new_event_loop()
-    stopped.run_until_complete(attack(0))
-    asyncio.run(attack(0.5))
-    stopped.close()
-    assert written.lines == ["closing /1", "5 more lines because of /1 are left out: closing ..."]
-
-
-def test_lines_that_were_left_out_are_counted_with_the_next_one_without_a_loop(
+def test_lines_that_were_left_out_are_counted_with_the_next_one(
     written: Lines, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("headrace.log_lines.LIMITED_LINE_INTERVAL_S", 3600)
@@ -234,17 +215,15 @@ def test_many_peers_share_one_entry(written: Lines) -> None:
 def test_places_of_old_peers_are_taken_by_new_ones_without_losing_counts(
     written: Lines, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    limiter = Limiter()
-    log = LimitedLog(LOG, limiter)
+    log = LimitedLog(LOG, Limiter())
     for i in range(MAX_LIMITED_PEERS):
         log.warning(f"/{i}", "closing")
         log.warning(f"/{i}", "closing")
     monkeypatch.setattr("headrace.log_lines.LIMITED_LINE_INTERVAL_S", 0)
     log.warning("/new", "closing")
-    limiter.report()
     assert written.lines[MAX_LIMITED_PEERS:] == [
+        *(f"1 more lines because of /{i} are left out: closing" for i in range(MAX_LIMITED_PEERS)),
         "closing",
-        f"{MAX_LIMITED_PEERS} more lines because of other peers are left out: closing",
     ]
 
 
