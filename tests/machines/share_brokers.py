@@ -19,7 +19,7 @@ import pytest
 from headrace.client import connection as connections
 from headrace.client.errors import ConnectionFailed
 from headrace.client.messages import request_of
-from headrace.client.share import consumer, node
+from headrace.client.share import consumer, range_consumer
 from headrace.client.share.types import AcknowledgeType, AcquireMode
 from headrace.errors import ErrorCode
 from headrace.protocol import record_batch
@@ -72,10 +72,6 @@ class JumpingLoop(asyncio.BaseEventLoop):
         self._readings += 1
         assert self._readings < MAX_READINGS, "this looks at the clock again and again"
         return self._now_s
-
-    def monotonic_ns(self) -> int:
-        """Stand for :func:`time.monotonic_ns`."""
-        return round(self.monotonic() * 1e9)
 
     def after(self, turns: int, call: Callable[[], object]) -> None:
         """Call a function after so many turns of the loop."""
@@ -613,7 +609,7 @@ def _fetched(number: int, code: int, acquired: list[tuple[int, int]], data: byte
 
 def on_jumping_loop(brokers: Brokers, patches: pytest.MonkeyPatch) -> None:
     """Have share consumers use these brokers, their event loop, and its clock."""
-    for module in (consumer, node):
+    for module in (consumer, range_consumer):
         patches.setattr(module, "time", brokers.loop)
     patches.setattr(connections.Connection, "open", brokers.open)
     asyncio.set_event_loop(brokers.loop)

@@ -13,10 +13,10 @@ import pytest
 
 from headrace.client.cluster import Cluster, TopicMetadata
 from headrace.client.errors import RequestRefused
-from headrace.client.share.held import PartitionSpans
 from headrace.client.share.membership import trouble_of
 from headrace.client.share.node import ShareNode
 from headrace.client.share.range_consumer import RangeConsumer
+from headrace.client.share.spans import PartitionSpans, add
 from headrace.client.share.types import Acknowledgement, AcknowledgeType
 from headrace.errors import ErrorCode
 from headrace.protocol.partitions import TopicIdPartition
@@ -33,7 +33,7 @@ def consumer(monkeypatch: pytest.MonkeyPatch) -> RangeConsumer:
     consumer = RangeConsumer("nowhere:9092", "g", ["t"])
     consumer._membership.topics[TOPIC_ID] = TopicMetadata("t", TOPIC_ID, {0: 1, 1: 2})
     for partition in (0, 1):
-        consumer._node(partition + 1).held.add({(TOPIC_ID, partition): [(0, 9)]}, 0)
+        add(consumer._node(partition + 1).held, {(TOPIC_ID, partition): [(0, 9)]})
 
     async def send(node: ShareNode, *key: Any) -> PartitionSpans:
         return node._waiting.pop(key)[0]
@@ -98,13 +98,15 @@ async def test_records_that_come_again_were_lost(
         consumer._membership.topics[TOPIC_ID] = TopicMetadata("t", TOPIC_ID, {0: leader})
         await consumer.acquire()
         assert lost.pop() == ({(TOPIC_ID, 0): [(0, 9)]}, "the lock has timed out")
-        assert (TOPIC_ID, 0) in consumer._node(leader).held.spans
+        assert (TOPIC_ID, 0) in consumer._node(leader).held
 
 
 @story
-async def test_a_renewal_of_some_records_is_none_of_the_others(monkeypatch: pytest.MonkeyPatch):
+async def test_records_stay_held_when_their_locks_are_renewed_or_a_few_cannot_be(
+    monkeypatch: pytest.MonkeyPatch,
+):
     node, partition = RangeConsumer("nowhere:9092", "g", ["t"])._node(1), (TOPIC_ID, 0)
-    node.held.add({partition: [(0, 9)]}, 0)
+    add(node.held, {partition: [(0, 9)]})
     code = ErrorCode.NONE
 
     def refused(*spans: tuple[int, int]) -> PartitionSpans:
@@ -114,12 +116,9 @@ async def test_a_renewal_of_some_records_is_none_of_the_others(monkeypatch: pyte
         return node._settle(AcknowledgeType.RENEW, {partition: [*spans]}, response, {}, True)
 
     assert not refused((0, 4))
-    assert partition in node.held.locked_before(0)
-    assert not refused((0, 4), (5, 9))
-    assert not node.held.locked_before(0)
     code = ErrorCode.INVALID_RECORD_STATE
     assert refused((0, 9)) == {partition: [(0, 9)]}
-    assert node.held.spans[partition] == [(0, 9)]
+    assert node.held[partition] == [(0, 9)]
 
 
 @story

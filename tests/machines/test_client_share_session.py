@@ -12,9 +12,9 @@ import pytest
 
 from headrace.client.cluster import Cluster
 from headrace.client.errors import RequestRefused
-from headrace.client.share.held import HeldRecords, PartitionSpans
 from headrace.client.share.membership import Membership, Trouble
 from headrace.client.share.node import next_epoch
+from headrace.client.share.spans import PartitionSpans, add, drop
 from headrace.errors import ErrorCode
 from tests.support import story
 
@@ -122,21 +122,11 @@ def test_the_epoch_of_a_session_wraps_to_1() -> None:
     assert next_epoch(2**31 - 1) == 1
 
 
-class TestHeldRecords:
-    def test_dropping_the_last_of_a_partition_forgets_it(self) -> None:
-        held = HeldRecords()
-        held.add({A: [(0, 9)]}, now_ms=0)
-        held.drop({A: [(0, 4)]})
-        assert held.spans == {A: [(5, 9)]}
-        held.drop({A: [(5, 9)], B: [(0, 0)]})
-        assert held.spans == {}
-        assert held.locked_before(10**9) == {}
-
-    def test_a_partition_is_due_by_its_oldest_lock(self) -> None:
-        held = HeldRecords()
-        held.add({A: [(0, 9)]}, now_ms=1000)
-        held.add({A: [(10, 19)], B: [(0, 9)]}, now_ms=2000)
-        both: PartitionSpans = {A: [(0, 19)]}
-        assert held.locked_before(1500) == both
-        held.renew(both, 3000)
-        assert held.locked_before(2500) == {B: [(0, 9)]}
+def test_dropping_the_last_of_a_partition_forgets_it() -> None:
+    held: PartitionSpans = {}
+    add(held, {A: [(0, 4)]})
+    add(held, {A: [(5, 9)]})
+    drop(held, {A: [(0, 4)]})
+    assert held == {A: [(5, 9)]}
+    drop(held, {A: [(5, 9)], B: [(0, 0)]})
+    assert held == {}

@@ -136,7 +136,7 @@ class World:
                     Acknowledgement("orders", partition, offset, offset, chance.choice(_KINDS))
                     for partition, offset in done
                 )
-                await member.renew(older_than_ms=10_000)
+                await member.renew()
                 await asyncio.sleep(0.4)
 
     async def _hold(self) -> None:
@@ -151,7 +151,7 @@ class World:
             )
             while not self._stop.is_set():
                 await asyncio.sleep(0.5)
-                await member.renew(older_than_ms=10_000)
+                await member.renew()
 
 
 SHOP = """

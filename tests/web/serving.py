@@ -240,7 +240,7 @@ def holding(
             held.set()
             while not ended.is_set():
                 await asyncio.sleep(0.1)
-                await member.renew(older_than_ms=5000)
+                await member.renew()
 
     thread = threading.Thread(target=lambda: asyncio.run(hold()), daemon=True)
     thread.start()

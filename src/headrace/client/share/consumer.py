@@ -33,9 +33,8 @@ from headrace.log_lines import LimitedLog, get_logger, printable
 from headrace.protocol.partitions import TopicIdPartition, TopicPartition
 
 from .arrived import Arrived, offset_of, runs, size_of
-from .held import PartitionSpans, difference
 from .range_consumer import RangeConsumer
-from .spans import contains, count, intersect
+from .spans import PartitionSpans, contains, count, difference, intersect
 from .types import AcknowledgeType, AcquireMode
 
 if TYPE_CHECKING:

@@ -7,7 +7,6 @@ its records after another request has moved the session to the next epoch.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
@@ -19,9 +18,8 @@ from headrace.client.errors import ClientError, ConnectionFailed, RequestRefused
 from headrace.errors import ErrorCode
 from headrace.protocol.partitions import TopicIdPartition, by_topic
 
-from .held import HeldRecords, PartitionSpans, intersection
 from .membership import Trouble
-from .spans import count, normalize, subtract
+from .spans import PartitionSpans, count, drop, intersection, normalize, subtract
 from .types import AcknowledgeType, AcquireLimits
 
 _RETRY_PAUSES_MS = (100, 1000)
@@ -43,7 +41,7 @@ class ShareNode:
     """A member's share session with one broker. It ends with the connection that opened it.
 
     :param on_lost: called when held records are lost
-    :ivar held: the records held on this broker
+    :ivar held: the offsets of the records held on this broker
     :ivar partitions: the partitions in the session
     :ivar lock_timeout_ms: duration of an acquisition lock, as the broker last reported it
     """
@@ -57,7 +55,7 @@ class ShareNode:
         on_lost: OnLost,
         trouble: Trouble,
     ) -> None:
-        self.held = HeldRecords()
+        self.held: PartitionSpans = {}
         self.partitions: frozenset[TopicIdPartition] = frozenset()
         self.lock_timeout_ms = 30_000
         self._cluster = cluster
@@ -216,20 +214,18 @@ class ShareNode:
             else:
                 reason = error_name(code) + (f" ({message})" if message else "")
                 lost.setdefault(reason, {})[partition] = spans
-        if kind is AcknowledgeType.RENEW:
-            self.held.renew(ended, monotonic_ms())
-        else:
+        if kind is not AcknowledgeType.RENEW:
             self._drop(ended)
         for reason, records in lost.items():
             self.lose(records, reason)
         return refused
 
-    def renew(self, older_than_ms: int = 0) -> asyncio.Task[PartitionSpans] | None:
-        """Renew the locks of the partitions with a lock of at least this age, if the broker can."""
+    def renew(self) -> asyncio.Task[PartitionSpans] | None:
+        """Renew the locks of all records that are held, if the broker can."""
         if waiting := self._waiting.get((AcknowledgeType.RENEW, ())):
             return waiting[1]
-        due = self.held.locked_before(monotonic_ms() - older_than_ms)
-        return self.acknowledge(AcknowledgeType.RENEW, due) if due and self.can_renew else None
+        may_renew = self.held and self.can_renew
+        return self.acknowledge(AcknowledgeType.RENEW, self.held) if may_renew else None
 
     # -- the end
 
@@ -255,12 +251,12 @@ class ShareNode:
 
     def lose(self, records: PartitionSpans, reason: str) -> None:
         """Hold records no longer, and tell it, as far as they are held."""
-        if lost := intersection(records, self.held.spans):
+        if lost := intersection(records, self.held):
             self._drop(lost)
             self._on_lost(lost, reason)
 
     def _drop(self, records: PartitionSpans) -> None:
-        self.held.drop(records)
+        drop(self.held, records)
         for waiting, _ in self._waiting.values():  # the next delivery of them is another one
             for partition in waiting.keys() & records.keys():
                 waiting[partition] = subtract(normalize(waiting[partition]), records[partition])
@@ -268,11 +264,11 @@ class ShareNode:
     def _forget(self, reason: str) -> None:
         """Lose the session and its records."""
         self._epoch, self.partitions = 0, frozenset()
-        self.lose(self.held.spans, reason)
+        self.lose(self.held, reason)
 
     async def _connection_lost(self, problem: str) -> None:
         """Lose the session and its records."""
-        is_told = bool(self.held.spans)
+        is_told = bool(self.held)
         self._forget(problem)  # the loss says it
         self._trouble.begin(self, f"{self._about}: {problem}", is_told=is_told)
         await self._pause()
@@ -283,11 +279,12 @@ class ShareNode:
         :param sent: refused outcomes, whose records are lost
         :returns: the refusal if the user may not read with this group
         """
-        lost = self.held.spans if code == ErrorCode.SHARE_SESSION_NOT_FOUND else sent
+        lost = self.held if code == ErrorCode.SHARE_SESSION_NOT_FOUND else sent
         self._epoch, self.partitions = 0, frozenset()
+        is_told = bool(lost)
         self.lose(lost, error_name(code))  # the loss says it
         problem = f"{self._about}: {what}: {error_name(code)}"
-        self._trouble.begin(self, problem, is_told=bool(lost))
+        self._trouble.begin(self, problem, is_told=is_told)
         if code == ErrorCode.GROUP_AUTHORIZATION_FAILED:
             needs = f"READ on group '{self._group_id}'"
             return RequestRefused(f"{what} of group '{self._group_id}'", code, needs=needs)
@@ -390,11 +387,6 @@ class ShareNode:
                 **newer,
             },
         )
-
-
-def monotonic_ms() -> int:
-    """Return the monotonic clock, in milliseconds."""
-    return time.monotonic_ns() // 1_000_000
 
 
 def next_epoch(epoch: int) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
@@ -15,10 +16,9 @@ from headrace.errors import ErrorCode
 from headrace.log_lines import get_logger
 from headrace.protocol.partitions import TopicIdPartition, TopicPartition
 
-from .held import PartitionSpans, intersection
 from .membership import Membership, trouble_of
-from .node import OnLost, ShareNode, monotonic_ms
-from .spans import Span, count, intersect, normalize
+from .node import OnLost, ShareNode
+from .spans import PartitionSpans, Span, add, count, intersect, intersection, normalize
 from .types import (
     Acknowledgement,
     AcknowledgeType,
@@ -190,7 +190,7 @@ class RangeConsumer:
         return {
             self._membership.named(partition): list(spans)
             for node in self._nodes.values()
-            for partition, spans in node.held.spans.items()
+            for partition, spans in node.held.items()
         }
 
     async def wait_for_assignment(self, timeout_ms: int) -> bool:
@@ -232,11 +232,11 @@ class RangeConsumer:
         """
         self._raise_problem()
         limits = AcquireLimits(max_records, max_wait_ms, max_bytes, mode)
-        deadline_ms = monotonic_ms() + max_wait_ms
+        deadline_s = time.monotonic() + max_wait_ms / 1000
         begun = set[asyncio.Task[Acquired]]()
         if not self._is_closed and await self._membership.wait_for_assignment(max_wait_ms):
             begun = await self._begin_fetches(limits)
-        return await self._end_fetches(begun, deadline_ms)
+        return await self._end_fetches(begun, deadline_s)
 
     def _raise_problem(self) -> None:
         if self._problem is not None:
@@ -259,7 +259,7 @@ class RangeConsumer:
             await asyncio.sleep(limits.max_wait_ms / 1000)
         return begun
 
-    async def _end_fetches(self, begun: set[asyncio.Task[Acquired]], deadline_ms: int) -> Acquired:
+    async def _end_fetches(self, begun: set[asyncio.Task[Acquired]], deadline_s: float) -> Acquired:
         """Return the records of the first brokers that have some.
 
         :param begun: the fetches of this call, whose answers may come a while after the deadline
@@ -276,14 +276,14 @@ class RangeConsumer:
                     complete &= answer.complete
                     for key, batches in answer.data.items():  # of two brokers after a move
                         data[key] = data.get(key, b"") + batches
-            wait_ms: float = deadline_ms - monotonic_ms()
+            wait_s = deadline_s - time.monotonic()
             if not begun.isdisjoint(self._fetches.values()):
-                wait_ms += self.lock_timeout_ms / 6
-            if ranges or self._problem or not self._fetches or wait_ms <= 0:
+                wait_s += self.lock_timeout_ms / 6000
+            if ranges or self._problem or not self._fetches or wait_s <= 0:
                 break
             await asyncio.wait(
                 self._fetches.values(),
-                timeout=wait_ms / 1000,
+                timeout=wait_s,
                 return_when=asyncio.FIRST_COMPLETED,
             )
         if self._is_closed:
@@ -294,7 +294,7 @@ class RangeConsumer:
 
     def _still_held(self, node_id: int, ranges: Iterable[AcquiredRange]) -> list[AcquiredRange]:
         """Leave out records that were lost since they were acquired: other members get them."""
-        held = self._nodes[node_id].held.spans
+        held = self._nodes[node_id].held
         return [
             replace(run, first_offset=first, last_offset=last)
             for run in ranges
@@ -362,7 +362,7 @@ class RangeConsumer:
                         data[key] = bytes(partition.records)
         for other in self._nodes.values():  # also one that has led the partition before
             other.lose(acquired, "the lock has timed out")
-        node.held.add(acquired, monotonic_ms())
+        add(node.held, acquired)
         if not is_moved:
             self._trouble.end(node)
         if is_moved and complete:
@@ -431,15 +431,12 @@ class RangeConsumer:
         return [
             node.acknowledge(kind, held, tuple(terms.items()))
             for node in self._nodes.values()
-            if (held := intersection(records, node.held.spans))
+            if (held := intersection(records, node.held))
         ]
 
-    async def renew(self, older_than_ms: int = 0) -> None:
-        """Renew the acquisition locks of all held records, if the brokers support it.
-
-        :param older_than_ms: renew only partitions with a lock of at least this age
-        """
-        renewals = [node.renew(older_than_ms) for node in self._nodes.values()]
+    async def renew(self) -> None:
+        """Renew the acquisition locks of all held records, if the brokers support it."""
+        renewals = [node.renew() for node in self._nodes.values()]
         if tasks := list(filter(None, renewals)):
             await asyncio.wait(tasks)
 
@@ -448,13 +445,15 @@ class RangeConsumer:
 
         Log once that a broker cannot renew locks.
         """
-        may_warn = True
+        may_warn, renewed_s = True, time.monotonic()
         while True:
             # The broker tells the duration of locks when records are first acquired.
             first_ms, last_ms = _RENEWAL_INTERVALS_MS
             await asyncio.sleep(max(min(self.lock_timeout_ms / 6, last_ms), first_ms) / 1000)
-            for node in self._nodes.values():
-                node.renew(node.lock_timeout_ms // 3)
+            if time.monotonic() - renewed_s >= self.lock_timeout_ms / 3000:
+                renewed_s = time.monotonic()
+                for node in self._nodes.values():
+                    node.renew()
             if may_warn and not self.can_renew:
                 may_warn = False
                 _log.warning(

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from headrace.protocol.partitions import TopicIdPartition
 
 Span = tuple[int, int]
 """(first offset, last offset), both inclusive"""
@@ -70,3 +72,52 @@ def contains(spans: Sequence[Span], offset: int) -> bool:
 def count(spans: Iterable[Span]) -> int:
     """Return the number of offsets in disjoint spans."""
     return sum(last - first + 1 for first, last in spans)
+
+
+# Of several partitions ----------------------------------------------------------------------------
+
+PartitionSpans = dict[TopicIdPartition, list[Span]]
+"""Topic id and partition → runs of offsets, sorted and disjoint."""
+
+
+def intersection(
+    left: Mapping[TopicIdPartition, Sequence[Span]],
+    right: Mapping[TopicIdPartition, Sequence[Span]],
+) -> PartitionSpans:
+    """Return the offsets in both."""
+    return _by_partition(intersect, left, right)
+
+
+def difference(
+    left: Mapping[TopicIdPartition, Sequence[Span]],
+    right: Mapping[TopicIdPartition, Sequence[Span]],
+) -> PartitionSpans:
+    """Return the offsets of ``left`` that are not in ``right``."""
+    return _by_partition(subtract, left, right)
+
+
+def _by_partition(
+    combine: Callable[[Sequence[Span], Sequence[Span]], list[Span]],
+    left: Mapping[TopicIdPartition, Sequence[Span]],
+    right: Mapping[TopicIdPartition, Sequence[Span]],
+) -> PartitionSpans:
+    return {
+        partition: spans
+        for partition in left
+        if (spans := combine(left[partition], right.get(partition, ())))
+    }
+
+
+def add(held: PartitionSpans, acquired: PartitionSpans) -> None:
+    """Add runs to those that are held."""
+    for partition, spans in acquired.items():
+        held[partition] = normalize([*held.get(partition, ()), *spans])
+
+
+def drop(held: PartitionSpans, ended: PartitionSpans) -> None:
+    """Remove runs from those that are held."""
+    for partition, spans in ended.items():
+        if rest := subtract(held.get(partition, ()), spans):
+            held[partition] = rest
+        else:
+            held.pop(partition, None)
