@@ -16,7 +16,7 @@ from headrace.client.errors import RequestRefused
 from headrace.client.share.membership import trouble_of
 from headrace.client.share.node import ShareNode
 from headrace.client.share.range_consumer import RangeConsumer
-from headrace.client.share.spans import PartitionSpans, add
+from headrace.client.share.spans import PartitionSpans, add, drop
 from headrace.client.share.types import Acknowledgement, AcknowledgeType
 from headrace.errors import ErrorCode
 from headrace.protocol.partitions import TopicIdPartition
@@ -74,7 +74,7 @@ async def test_what_was_acquired_of_a_deleted_topic_says_nothing_about_a_new_one
     for outcome, topic_id in zip(outcomes, (TOPIC_ID, UUID(int=2)), strict=True):
         (accepted,) = await consumer.acknowledge([outcome])
         assert accepted.topic_id == topic_id
-    held.drop({(TOPIC_ID, 0): [(0, 9)]})  # which the broker no longer has
+    drop(held, {(TOPIC_ID, 0): [(0, 9)]})  # which the broker no longer has
     assert await consumer.acknowledge(outcomes[:1]) == []
 
 

@@ -47,11 +47,6 @@ class Attempt:
         self.slot: asyncio.Task[Any] | None = None
         self.is_accepted = self.is_given_up = self.is_timed_out = False
 
-    @property
-    def size_bytes(self) -> int:
-        """Of the record's key and value."""
-        return len(self.record.key or b"") + len(self.record.value or b"")
-
     def __str__(self) -> str:
         return f"{self.record.topic}-{self.record.partition} offset {self.record.offset}"
 
@@ -64,7 +59,7 @@ def _number(text: bytes | None) -> int:
 class Waiting:
     """Attempts that are not due yet, whose records are held.
 
-    :ivar size_bytes: of their keys and values
+    :ivar size_bytes: of their keys, values and headers
     """
 
     def __init__(self) -> None:
@@ -78,7 +73,7 @@ class Waiting:
     def add(self, attempt: Attempt) -> None:
         """Have an attempt wait."""
         heappush(self._heap, (attempt.due_s, next(self._serial), attempt))
-        self.size_bytes += attempt.size_bytes
+        self.size_bytes += attempt.record.size_bytes
 
     def next_due_s(self) -> float | None:
         """Return when the first one is due; None if there is none."""
@@ -89,7 +84,7 @@ class Waiting:
         due: list[Attempt] = []
         while self._heap and self._heap[0][0] <= now_s and len(due) < max_attempts:
             due.append(heappop(self._heap)[2])
-        self.size_bytes -= sum(attempt.size_bytes for attempt in due)
+        self.size_bytes -= sum(attempt.record.size_bytes for attempt in due)
         return due
 
     def attempts(self) -> list[Attempt]:
@@ -101,5 +96,5 @@ class Waiting:
         removed = [a for a in self.attempts() if id(a.record) in record_ids]
         self._heap = [entry for entry in self._heap if id(entry[2].record) not in record_ids]
         heapify(self._heap)
-        self.size_bytes -= sum(attempt.size_bytes for attempt in removed)
+        self.size_bytes -= sum(attempt.record.size_bytes for attempt in removed)
         return removed

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from headrace.client.cluster import Cluster
-from headrace.client.errors import ClientError, InvalidResponse, RequestRefused, error_name
+from headrace.client.errors import ClientError, InvalidResponse, error_name, refused
 from headrace.errors import ErrorCode
 from headrace.log_lines import get_logger
 from headrace.protocol.partitions import TopicIdPartition, TopicPartition
@@ -320,30 +320,18 @@ class RangeConsumer:
         acquired: PartitionSpans = {}
         ranges: list[AcquiredRange] = []
         data: dict[TopicPartition, bytes] = {}
-        is_moved = False
-        complete = True
+        is_moved = is_refused = False
         for topic_response in response.responses:
             topic = self._membership.topics.get(topic_response.topic_id)
             if topic is None:
-                complete, self._problem = (
-                    False,
-                    InvalidResponse(
-                        f"the response to ShareFetch has topic {topic_response.topic_id}, which "
-                        "was not requested"
-                    ),
-                )
+                is_refused, text = True, "the response to ShareFetch has topic {}, not requested"
+                self._problem = InvalidResponse(text.format(topic_response.topic_id))
                 continue
             for partition in topic_response.partitions:
                 key = (topic.name, partition.partition_index)
                 if partition.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
-                    complete, self._problem = (
-                        False,
-                        RequestRefused(
-                            f"reading topic '{topic.name}'",
-                            int(partition.error_code),
-                            needs=f"READ on topic '{topic.name}'",
-                        ),
-                    )
+                    is_refused, what = True, f"topic '{topic.name}'"
+                    self._problem = refused(f"reading {what}", partition, f"READ on {what}")
                 elif partition.error_code:
                     is_moved = True
                     problem = error_name(int(partition.error_code))
@@ -365,14 +353,13 @@ class RangeConsumer:
         add(node.held, acquired)
         if not is_moved:
             self._trouble.end(node)
-        if is_moved and complete:
-            complete = False
+        if is_moved:
             await asyncio.sleep(_RETRY_PAUSE_MS / 1000)
             try:
                 await self._membership.learn_topics()
             except ClientError as error:
                 self._problem = error
-        return Acquired(tuple(ranges), data, complete)
+        return Acquired(tuple(ranges), data, complete=not (is_moved or is_refused))
 
     # -- acknowledging
 
