@@ -36,14 +36,14 @@ if TYPE_CHECKING:
     from .log.directory_lock import DirectoryInUse
     from .log.recovery import CorruptLog
     from .worker.app import App
-    from .worker.delivery import Delivery
     from .worker.outcomes import Reject, Retry
+    from .worker.payload import Delivery
 
 _HOMES = {
     "App": "worker.app",
     "ConfigError": "broker.config.broker_config",
     "CorruptLog": "log.recovery",
-    "Delivery": "worker.delivery",
+    "Delivery": "worker.payload",
     "DirectoryInUse": "log.directory_lock",
     "EmbeddedBroker": "broker.embedded",
     "Record": "client.records",

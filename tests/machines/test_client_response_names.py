@@ -13,7 +13,7 @@ from kio.serial import entity_reader
 from headrace.client.cluster import Cluster
 from headrace.client.connection import _SUPPORTED
 from headrace.client.errors import ConnectionFailed
-from headrace.client.response_names import IllegalTopicName, check_topic_names
+from headrace.client.messages import IllegalTopicName, check_topic_names
 from headrace.protocol.message_types import response_type
 from tests.attacks.hostile_broker import BASE, TOPIC_ID, HostileBroker
 from tests.protocol.shapes import Case, Shape

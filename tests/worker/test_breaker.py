@@ -77,15 +77,6 @@ def test_a_failed_record_comes_after_the_next_probe() -> None:
     assert breaker.retry_after_s(60, 0) == 60
 
 
-def test_each_runner_has_its_own() -> None:
-    breaker = Breaker(0.2, 40, pause=3)
-    failing(breaker, 40)
-    other = breaker.new()
-    assert (other.failures, other.of, other.state(0)) == (0.2, 40, CLOSED)
-    failing(other, 20)
-    assert other.opens_for_s(0) == 3
-
-
 @pytest.mark.parametrize(("failures", "of"), [(1.1, 100), (-0.1, 100), (0.5, 19), (0.5, True)])
 def test_parameters_that_make_no_sense_are_refused(failures: float, of: int) -> None:
     with pytest.raises(ClientError, match="failures is"):

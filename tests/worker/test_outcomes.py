@@ -27,7 +27,9 @@ Headers = tuple[tuple[str, bytes | None], ...]
 
 
 def record(headers: Headers = (), *, deliveries: int = 1, value: bytes = b"v") -> Record:
-    return Record("t", 0, 7, b"k", value, headers, 0, "CreateTime", deliveries, UUID(int=1))
+    return Record(
+        "t", 0, 7, b"k", value, headers, 0, "CreateTime", deliveries, UUID(int=1), len(value)
+    )
 
 
 def ending(result: object, attempt: int, policy: Retry) -> tuple[Ending, float]:
@@ -142,7 +144,7 @@ def test_records_wait_in_the_order_of_their_times() -> None:
     third, first, second = due(30_000, b"1"), due(10_000, b"22"), due(20_000, b"333")
     for attempt in (third, first, second):
         waiting.add(attempt)
-    assert (len(waiting), waiting.size_bytes, waiting.next_due_s()) == (3, 9, 10.0)
+    assert (len(waiting), waiting.size_bytes, waiting.next_due_s()) == (3, 6, 10.0)
     assert waiting.take_due(9.9, 5) == []
     assert waiting.take_due(30, 1) == [first]
     assert waiting.remove({id(second.record)}) == [second]

@@ -20,8 +20,8 @@ import pytest
 from headrace.client.errors import ClientError
 from headrace.client.records import Record
 from headrace.worker.child import traceback_of
-from headrace.worker.delivery import Delivery, RecordLog
 from headrace.worker.outcomes import ProcessDied, Reject, Retry
+from headrace.worker.payload import Delivery, RecordLog
 from headrace.worker.processes import ProcessBackend
 from headrace.worker.task import Task
 from tests.support import HANG_S, ROOT, HeadraceProcess, story, wait_until

@@ -102,7 +102,8 @@ class Cluster:
         self._connect_timeout_ms = connect_timeout_ms
         self._connections: dict[tuple[int | None, str], Connection] = {}
         self._opening: defaultdict[tuple[int | None, str], asyncio.Lock] = defaultdict(asyncio.Lock)
-        self._nodes: dict[int, BrokerNode] = {}
+        self.nodes: dict[int, BrokerNode] = {}
+        """The brokers by node id, as far as they are known; :meth:`metadata` updates it."""
         self.cluster_id: str | None = None
         """The cluster id; None before the first :meth:`metadata`."""
         self.timeout_ms = timeout_ms
@@ -132,12 +133,12 @@ class Cluster:
 
     async def _open(self, node_id: int | None) -> Connection:
         if node_id is not None:
-            if node_id not in self._nodes:
+            if node_id not in self.nodes:
                 raise ConnectionFailed(f"broker {node_id} is not in the cluster's metadata")
-            node = self._nodes[node_id]
+            node = self.nodes[node_id]
             return await self._connect(node.host, node.port, self._connect_timeout_ms)
         failures = []
-        learned = ((node.host, node.port) for node in self._nodes.values())
+        learned = ((node.host, node.port) for node in self.nodes.values())
         candidates = list(dict.fromkeys([*self._bootstrap, *learned]))
         for host, port in candidates:
             # Share the timeout: a silent broker must leave time for the others.
@@ -180,9 +181,9 @@ class Cluster:
 
     def learn(self, node_id: int, host: str, port: int) -> None:
         """Remember the address of a broker."""
-        node = self._nodes.get(node_id)
+        node = self.nodes.get(node_id)
         if node is None or (node.host, node.port) != (host, port):
-            self._nodes[node_id] = BrokerNode(node_id, host, port)
+            self.nodes[node_id] = BrokerNode(node_id, host, port)
 
     def within(self, timeout: float | None) -> Cluster:
         """Return a view of the cluster, with the same connections, whose calls end in time.
@@ -193,11 +194,6 @@ class Cluster:
         if timeout is not None:
             view.timeout_ms = int(timeout * 1000)
         return view
-
-    @property
-    def nodes(self) -> Mapping[int, BrokerNode]:
-        """The brokers by node id, as far as they are known; :meth:`metadata` updates it."""
-        return self._nodes
 
     async def metadata(
         self, names: Iterable[str] | None = ()
@@ -219,8 +215,8 @@ class Cluster:
             },
         )
         self.cluster_id = response.cluster_id
-        self._nodes.clear()
-        self._nodes |= {
+        self.nodes.clear()
+        self.nodes |= {
             broker.node_id: BrokerNode(broker.node_id, broker.host, broker.port, broker.rack)
             for broker in response.brokers
         }

@@ -26,8 +26,13 @@ from .errors import (
     error_name,
 )
 from .frames import Frames
-from .messages import decode_response, encode_request, request_of
-from .response_names import IllegalTopicName, check_topic_names
+from .messages import (
+    IllegalTopicName,
+    check_topic_names,
+    decode_response,
+    encode_request,
+    request_of,
+)
 from .sasl import PLAINTEXT, Sasl, Security, begin, next_message
 
 _CORRELATION_ID = struct.Struct(">i")

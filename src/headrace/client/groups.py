@@ -23,6 +23,7 @@ from .errors import (
     ApiMissing,
     ClientError,
     RequestRefused,
+    has_code,
     is_missing_group,
     refused,
 )
@@ -98,9 +99,7 @@ class GroupMember:
     rack_id: str | None = None
     subscribed_topics: tuple[str, ...] = ()
     process_id: str | None = None
-    topology_epoch: int | None = None
     tasks: StreamsTasks | None = None
-    target_tasks: StreamsTasks | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,9 +225,8 @@ async def describe_group(
 
 def _may_have_other_type(answer: object) -> bool:
     # The newer protocols reject the empty group id, which a classic group may have.
-    return isinstance(answer, ApiMissing) or (
-        isinstance(answer, RequestRefused)
-        and answer.code in (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.INVALID_GROUP_ID)
+    return isinstance(answer, ApiMissing) or has_code(
+        answer, ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.INVALID_GROUP_ID
     )
 
 
@@ -313,9 +311,7 @@ def _member(member: Any, partitions_of: Callable[[Any], tuple[TopicPartition, ..
         rack_id=getattr(member, "rack_id", None),
         subscribed_topics=getattr(member, "subscribed_topic_names", ()),
         process_id=process_id,
-        topology_epoch=getattr(member, "topology_epoch", None),
         tasks=None if process_id is None else _tasks(assignment),
-        target_tasks=None if process_id is None else _tasks(target),
     )
 
 

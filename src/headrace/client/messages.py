@@ -1,14 +1,19 @@
-"""Requests as frames, made of plain fields, and the responses in frames."""
+"""Requests as frames, made of plain fields, and the responses in frames.
+
+The topic names in a response are checked before anybody sees them: a client makes paths, queries
+and lines of its output of these names.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import struct
 import typing
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache, partial
 from typing import Any
 
+from kio.schema.types import TopicName
 from kio.serial import entity_reader
 
 from headrace.log_lines import printable
@@ -16,6 +21,7 @@ from headrace.protocol.message_types import request_type, response_type
 from headrace.protocol.primitives import MAX_STRING_BYTES
 from headrace.protocol.skimmer import skimmer
 from headrace.protocol.writer import nested_type, writer
+from headrace.topic_names import why_illegal
 
 from .errors import StringTooLong
 
@@ -112,3 +118,55 @@ def decode_response(payload: Any, frame: memoryview) -> Any:
     skimmer(kind)(frame, header_size, len(frame))
     response, _ = entity_reader(kind)(frame, header_size)
     return response
+
+
+# Topic names --------------------------------------------------------------------------------------
+
+_OF_MEMBERS = frozenset({"subscribed_topic_names", "topology"})
+"""Fields with names that members of groups have said, which a broker does not check."""
+
+
+class IllegalTopicName(ValueError):
+    """A broker has named a topic that cannot exist."""
+
+
+def check_topic_names(request: Any, response: Any) -> None:
+    """Check that all topics in a response can exist, except those that the request has named.
+
+    :raises IllegalTopicName: one cannot
+    """
+    for name in _topic_names(response):
+        reason = why_illegal(name)
+        if reason is not None and name not in _topic_names(request):
+            raise IllegalTopicName(f"it names an illegal topic: {reason}")
+
+
+def _topic_names(entity: Any) -> Iterator[str]:
+    entity_type: Any = type(entity)
+    for field, is_nested in _fields_with_names(entity_type):
+        value = getattr(entity, field)
+        for item in value if isinstance(value, tuple) else (value,):
+            if item is None:
+                continue
+            if is_nested:
+                yield from _topic_names(item)
+            else:
+                yield item
+
+
+@cache
+def _fields_with_names(entity_type: Any) -> tuple[tuple[str, bool], ...]:
+    """Return the fields of a class of kio's that have topic names: themselves, or in entities."""
+    hints = typing.get_type_hints(entity_type)
+    fields = []
+    for field in dataclasses.fields(entity_type):
+        hint = hints[field.name]
+        nested, _ = nested_type(hint)
+        if field.name in _OF_MEMBERS:
+            continue
+        if nested is not None:
+            if _fields_with_names(nested):
+                fields.append((field.name, True))
+        elif hint is TopicName or TopicName in typing.get_args(hint):
+            fields.append((field.name, False))
+    return tuple(fields)

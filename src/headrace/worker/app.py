@@ -18,12 +18,12 @@ from typing import (
     overload,
 )
 
+from headrace.client.arguments import Seconds, seconds, whole_number
 from headrace.client.errors import ClientError
 from headrace.log_lines import get_logger
 from headrace.patterns import meant
 
-from .delivery import Delivery
-from .outcomes import Seconds, seconds, whole_number
+from .payload import Delivery
 from .sending import Sender
 from .task import Middleware, SubscriberOptions, Task, TaskOptions
 from .worker import Worker

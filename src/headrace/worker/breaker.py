@@ -6,9 +6,8 @@ from collections import deque
 from collections.abc import Hashable
 from typing import Literal
 
+from headrace.client.arguments import Seconds, seconds
 from headrace.client.errors import ClientError
-
-from .outcomes import Seconds, seconds
 
 BreakerState = Literal["closed", "open", "probing"]
 """Records flow while it is closed, none while it is open, one at a time while it is probing."""
@@ -52,12 +51,6 @@ class Breaker:
         self._probes_at_s: float | None = None
         self.reason = ""
         """Why it is not closed: the last failure."""
-
-    def new(self) -> Breaker:
-        """Return another one with the same parameters, closed."""
-        return Breaker(
-            self.failures, self.of, pause=self._first_pause_s, max_pause=self._max_pause_s
-        )
 
     def state(self, now_s: float) -> BreakerState:
         """Return whether records are let through."""

@@ -3,37 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from datetime import timedelta
 from enum import Enum, auto
 from typing import Any, NamedTuple
 
+from headrace.client.arguments import Seconds, seconds, whole_number
 from headrace.client.errors import ClientError
 from headrace.log_lines import shown
 
-Seconds = float | timedelta
 ExceptionTypes = tuple[type[BaseException], ...]
-
-_MAX_DELAY_S = 365 * 86_400.0
-
-
-def seconds(value: Seconds, name: str) -> float:
-    """Return a time in seconds.
-
-    :raises ClientError: it is negative, or too large to mean anything
-    """
-    number = value.total_seconds() if isinstance(value, timedelta) else value
-    if isinstance(number, bool) or not isinstance(number, int | float):
-        raise ClientError(f"{name} is {value!r}, not seconds or a timedelta")
-    if not 0 <= number <= _MAX_DELAY_S:
-        raise ClientError(f"{name} is {value!r}, not from 0 seconds to a year")
-    return float(number)
-
-
-def whole_number(value: int, name: str, least: int = 1) -> int:
-    """:raises ClientError: it is something else, or less than ``least``"""
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise ClientError(f"{name} is {value!r}, not a whole number from {least}")
-    return value
 
 
 def growing(first_s: float, longest_s: float) -> Iterator[float]:

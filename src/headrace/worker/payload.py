@@ -1,4 +1,5 @@
-"""The arguments of functions in records: what they are, by the annotations of the function.
+"""The arguments of functions: what is in records, by the annotations of the function, and what a
+function may know of its record.
 
 A record of a task has the headers ``headrace-task`` (its name) and ``headrace-envelope`` (``1``,
 the version of this form), and as value a JSON object with each argument by its name: any language
@@ -9,7 +10,9 @@ from __future__ import annotations
 
 import gc
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from logging import LoggerAdapter
 from typing import Any, TypeVar, get_type_hints
 
 import msgspec
@@ -20,7 +23,6 @@ from headrace.client.records import Record
 from headrace.log_lines import shown
 from headrace.protocol.task_headers import ENVELOPE, TASK
 
-from .delivery import Delivery
 from .outcomes import Undecodable
 
 T = TypeVar("T")
@@ -29,6 +31,48 @@ VERSION = b"1"
 _LARGE_BYTES = 1 << 20
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
+
+
+@dataclass(slots=True, eq=False)
+class Delivery:
+    """The delivery of a record to a function that has a parameter of this type.
+
+    :ivar record: with key, headers and offset; ``value`` is bytes
+    :ivar attempt: the number of this attempt, from 1
+    :ivar task: the name of the task or subscriber
+    :ivar group: the name of the share group
+    :ivar log: a logger whose lines name the record
+    """
+
+    record: Record
+    attempt: int
+    task: str
+    group: str
+    log: LoggerAdapter[Any] = field(repr=False)
+    _renew: Callable[[], Awaitable[None]] = field(repr=False)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        fields = self.record, self.attempt, self.task, self.group, self.log
+        return Delivery, (*fields, _renew_elsewhere)
+
+    async def renew(self) -> None:
+        """Restart the lock of the record now. It is renewed without this, too, as long as the
+        function runs.
+
+        :raises ClientError: the lock was lost: another worker has the record
+        """
+        await self._renew()
+
+
+class RecordLog(LoggerAdapter):  # type: ignore[type-arg]
+    """Puts the place of a record before each line."""
+
+    def process(self, msg: Any, kwargs: Any) -> tuple[Any, Any]:
+        return f"{(self.extra or {})['record']}: {msg}", kwargs
+
+
+async def _renew_elsewhere() -> None:
+    raise ClientError("a process cannot renew: the worker does, as long as the function runs")
 
 
 class Signature:

@@ -9,6 +9,7 @@ from collections import defaultdict, deque
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, suppress
 from contextvars import copy_context
+from copy import deepcopy
 from itertools import count
 from typing import Any
 
@@ -25,7 +26,6 @@ from .attempts import Attempt, Waiting
 from .backends import Backend, LoopBackend, RunIn, ThreadBackend
 from .breaker import BreakerState
 from .copies import origin_of
-from .delivery import Delivery, RecordLog
 from .endings import HELD_S, LINES_A_SECOND, Endings
 from .group import crowded, prepare
 from .meter import Meter
@@ -40,7 +40,7 @@ from .outcomes import (
     growing,
     lost_attempts,
 )
-from .payload import Arguments
+from .payload import Arguments, Delivery, RecordLog
 from .processes import ProcessBackend
 from .task import Task
 
@@ -109,7 +109,7 @@ class Runner:
         self.counts: defaultdict[str, int] = defaultdict(int)
         """:data:`headrace.client.workers.COUNTERS`, accepted, written_again → records."""
         self.meter = Meter(concurrency, self.counts)
-        self.breaker = task.breaker.new()
+        self.breaker = deepcopy(task.breaker)
         self._failure_lines = LimitedLog(_log, limit=LINES_A_SECOND)
         self.failures: deque[Failure] = deque(maxlen=MAX_FAILURES)
         """The last ones, the newest last."""

@@ -12,6 +12,7 @@ from functools import update_wrapper
 from math import ceil
 from typing import Any, Generic, ParamSpec, TypedDict, TypeVar, get_args, overload
 
+from headrace.client.arguments import Seconds, seconds, whole_number
 from headrace.client.errors import ClientError
 from headrace.client.records import Record
 from headrace.client.topics import NewTopic
@@ -20,9 +21,8 @@ from headrace.topic_names import why_illegal
 
 from .backends import RunIn, default_place
 from .breaker import Breaker
-from .delivery import Delivery
-from .outcomes import Retry, Seconds, seconds, whole_number
-from .payload import Envelope, Signature, Value
+from .outcomes import Retry
+from .payload import Delivery, Envelope, Signature, Value
 from .sending import Headers, NewRecord, Sender, Sent
 
 P = ParamSpec("P")

@@ -16,12 +16,12 @@ from collections.abc import (
     Sequence,
 )
 from contextlib import AbstractContextManager, nullcontext, suppress
-from datetime import timedelta
 from itertools import groupby, repeat
 from operator import itemgetter
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
+from headrace.client.arguments import Seconds, seconds, whole_number
 from headrace.client.cluster import Cluster
 from headrace.client.config import librdkafka_config, read_config
 from headrace.client.configs import ConfigType, alter_configs, describe_config
@@ -89,7 +89,7 @@ Form = Deserializer | type | ModuleType
 Records = Record | Iterable[Record]
 """One record, or several, whose outcome is sent in one request to each broker."""
 OnUndecodable = Literal["reject", "raise"] | Callable[[Record, Exception], Record]
-Start = Literal["earliest", "latest"] | timedelta | float | None
+Start = Literal["earliest", "latest"] | Seconds | None
 
 RELEASE = AcknowledgeType.RELEASE
 
@@ -208,8 +208,8 @@ class ShareConsumer:
             )
         if on_lock_lost is not None and not callable(on_lock_lost):
             raise ClientError(f"on_lock_lost is {on_lock_lost!r}, not a function of records")
-        _check_count("max_held_records", max_held_records)
-        _check_count("max_held_bytes", max_held_bytes)
+        whole_number(max_held_records, "max_held_records")
+        whole_number(max_held_bytes, "max_held_bytes")
         self._reset = _reset(start)
         self._read_key = None if key is None else deserializer(key)
         self._read_value = None if value is None else deserializer(value)
@@ -371,9 +371,8 @@ class ShareConsumer:
             read. If there are records from elsewhere, the next call raises it
         """
         self._check()
-        _check_count("max_records", max_records)
-        _check_seconds("timeout", timeout)
-        deadline_s, left_s = time.monotonic() + timeout, 1.0
+        whole_number(max_records, "max_records")
+        deadline_s, left_s = time.monotonic() + seconds(timeout, "timeout", math.inf), 1.0
         while not self._problems:
             if records := self._take(max_records):
                 return records
@@ -433,15 +432,15 @@ class ShareConsumer:
                 value = self._read_value(value)
             return record._replace(key=key, value=value)
         except Exception as error:
-            problem: Exception = error
-        if callable(self._on_undecodable):
-            try:
+            problem = error
+        try:
+            if callable(self._on_undecodable):
                 substitute = self._on_undecodable(record, problem)
                 if isinstance(substitute, Record) and substitute[:3] == record[:3]:
                     return record._replace(key=substitute.key, value=substitute.value)
                 raise TypeError("on_undecodable has not returned this record")
-            except Exception as error:
-                problem = error
+        except Exception as error:
+            problem = error
         undecodable = Undecodable(record, f"{type(problem).__name__}: {problem}")
         if self._on_undecodable == "raise":
             self._hold([record])
@@ -511,7 +510,7 @@ class ShareConsumer:
             this delivery, and delivers them again after a second or later. Another one counts it
         :raises OutcomesFailed: the broker has not accepted the outcome of some records
         """
-        _check_seconds("delay", delay, _MAX_DELAY_S)
+        delay = seconds(delay, "delay", _MAX_DELAY_S)
         terms = {} if counted else {"uncounted_release": True}
         if delay:  # also if the caller is cancelled, as other outcomes
             await asyncio.shield(self._run(self._release_delayed(records, delay, terms)))
@@ -705,20 +704,6 @@ def _listed(records: Records) -> list[Record]:
     raise ClientError(f"{type(other).__name__} is not a record: pass what poll() returned")
 
 
-def _check_count(name: str, value: object) -> None:
-    """:raises ClientError: a parameter is not a whole number from 1"""
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ClientError(f"{name} is {value!r}, not a whole number of at least 1")
-
-
-def _check_seconds(name: str, value: object, longest: float = math.inf) -> None:
-    """:raises ClientError: a parameter is not a time in seconds"""
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not is_number or not 0 <= value <= longest:  # type: ignore[operator]
-        limit = "" if longest == math.inf else f" from 0 to {longest:.0f}"
-        raise ClientError(f"{name} is {value!r}, not a number of seconds{limit}")
-
-
 def _topic_names(topics: Iterable[str]) -> list[str]:
     names = [topics] if isinstance(topics, str) else list(topics or ())
     for name in names:
@@ -778,12 +763,10 @@ def _reset(start: Start) -> str | None:
     """Return the value of ``share.auto.offset.reset``."""
     if start is None or (isinstance(start, str) and start in ("earliest", "latest")):
         return start
-    seconds = start.total_seconds() if isinstance(start, timedelta) else start
-    if isinstance(seconds, str | bool) or not isinstance(seconds, int | float):
-        seconds = -1.0
-    if not 0 <= seconds < _MAX_START_S:
-        raise ClientError(f"start is {start!r}, not 'earliest', 'latest', or seconds ago")
-    return f"by_duration:PT{seconds:.3f}S"
+    try:
+        return f"by_duration:PT{seconds(start, 'start', _MAX_START_S):.3f}S"
+    except ClientError:
+        raise ClientError(f"start is {start!r}, not 'earliest', 'latest', or seconds ago") from None
 
 
 async def delays_releases(cluster: Cluster, group_id: str) -> bool:

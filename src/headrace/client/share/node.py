@@ -7,7 +7,7 @@ its records after another request has moved the session to the next epoch.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 from typing import Any
@@ -199,7 +199,7 @@ class ShareNode:
         }
         ended: PartitionSpans = {}
         refused: PartitionSpans = {}
-        lost: dict[str, PartitionSpans] = {}
+        lost: defaultdict[str, PartitionSpans] = defaultdict(dict)
         for partition, spans in part.items():
             answer = answers.get(partition)
             code = ErrorCode.UNKNOWN_SERVER_ERROR if answer is None else int(answer.error_code)
@@ -213,7 +213,7 @@ class ShareNode:
                 refused[partition] = spans
             else:
                 reason = error_name(code) + (f" ({message})" if message else "")
-                lost.setdefault(reason, {})[partition] = spans
+                lost[reason][partition] = spans
         if kind is not AcknowledgeType.RENEW:
             self._drop(ended)
         for reason, records in lost.items():
