@@ -21,7 +21,7 @@ _MECHANISM = "SCRAM-SHA-512"
 _TIMEOUT_S = 30
 
 
-class SecureBroker:
+class SecureBroker(EmbeddedBroker):
     """A broker whose only listener is SASL_SSL, with an authorizer: ``with SecureBroker() as
     broker: Producer(broker.client_config())``.
 
@@ -36,7 +36,7 @@ class SecureBroker:
         self._folder = tempfile.TemporaryDirectory(prefix="headrace-ca-")
         self.ca = ThrowawayCA(Path(self._folder.name))
         self.passwords = {name: secrets.token_urlsafe(12) for name in (ADMIN, *users)}
-        self._broker = EmbeddedBroker(
+        super().__init__(
             config={
                 "listeners": f"{_LISTENER}://127.0.0.1:0",
                 "sasl.enabled.mechanisms": "SCRAM-SHA-256,SCRAM-SHA-512",
@@ -50,15 +50,10 @@ class SecureBroker:
             users=self.passwords,
         )
 
-    @property
-    def bootstrap_servers(self) -> str:
-        """``host:port`` for any Kafka client."""
-        return self._broker.bootstrap_servers
-
     def client_config(self, user: str = ADMIN) -> dict[str, str]:
         """Return the configuration of a client of confluent-kafka that logs in as a user."""
         return {
-            "bootstrap.servers": self.bootstrap_servers,
+            **super().client_config(),
             "security.protocol": _LISTENER,
             "ssl.ca.location": str(self.ca.certificate),
             "sasl.mechanism": _MECHANISM,
@@ -101,18 +96,7 @@ class SecureBroker:
         for future in created.values():
             future.result(_TIMEOUT_S)
 
-    def start(self) -> SecureBroker:
-        """Start, and return when clients can connect."""
-        self._broker.start()
-        return self
-
     def stop(self) -> None:
         """Stop, and delete the certificates."""
-        self._broker.stop()
+        super().stop()
         self._folder.cleanup()
-
-    def __enter__(self) -> SecureBroker:
-        return self.start()
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()

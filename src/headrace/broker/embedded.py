@@ -9,7 +9,7 @@ import threading
 from collections.abc import Iterable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from headrace.log_lines import get_logger, log_unhandled
 
@@ -138,7 +138,11 @@ class EmbeddedBroker:
         host = f"[{self._host}]" if ":" in self._host else self._host
         return f"http://{host}:{self._metrics_at}/metrics"
 
-    def start(self) -> EmbeddedBroker:
+    def client_config(self) -> dict[str, str]:
+        """Return the configuration of a client of confluent-kafka."""
+        return {"bootstrap.servers": self.bootstrap_servers}
+
+    def start(self) -> Self:
         """Start, and return when clients can connect.
 
         :raises RuntimeError: when the broker is running already
@@ -178,7 +182,7 @@ class EmbeddedBroker:
         """
         from confluent_kafka import Producer
 
-        producer = Producer({"bootstrap.servers": self.bootstrap_servers, "log_level": 0})
+        producer = Producer({**self.client_config(), "log_level": 0})
         problems: list[object] = []
 
         def written(error: object, _: object) -> None:
@@ -242,7 +246,7 @@ class EmbeddedBroker:
             for mechanism in MECHANISMS.values()
         ]
 
-    def __enter__(self) -> EmbeddedBroker:
+    def __enter__(self) -> Self:
         return self.start()
 
     def __exit__(self, *_: object) -> None:

@@ -69,8 +69,6 @@ class LagConsumer(Consumer):
         self._asked: dict[TopicPartition, int] = {}
         """The partitions of the request for end offsets that is under way, and their positions."""
         self._answer: Future[dict[TopicPartition, int]] | None = None
-        self._unasked: dict[TopicPartition, int] = {}
-        """Those of the request after it."""
         self._failure: KafkaException | None = None
         self._is_closed = False
         config = {**librdkafka_config(conf), "enable.partition.eof": True}
@@ -81,9 +79,9 @@ class LagConsumer(Consumer):
     def current_lag(self, partition: ConfluentPartition) -> int | None:
         """Return the number of offsets from the position to the end of a partition.
 
-        It never waits for a broker: if the end is unknown, it starts a background request, and a
-        later call returns the lag. The end is the high watermark; with read_committed it is the
-        last stable offset.
+        It never waits for a broker: if the end is unknown, it starts a background request about all
+        partitions of which it is, and a later call returns the lag. The end is the high watermark;
+        with read_committed it is the last stable offset.
 
         :returns: the lag, or None while it is unknown
         :raises KafkaException: the partition is not assigned to this consumer (``_STATE``)
@@ -93,14 +91,16 @@ class LagConsumer(Consumer):
             raise RuntimeError("Consumer closed")
         key = partition_key(partition)
         self._learn_ends()
-        lag, position = self.known_lag(key), self._lags[key].position
-        is_asked = key in self._asked or key in self._unasked
-        if lag is None and position is not None and not is_asked:
-            logger.info("Requesting the log end offset for %s-%d in order to compute lag", *key)
-            self._unasked[key] = position
-        if self._unasked and self._answer is None:
-            self._asked, self._unasked = self._unasked, {}
-            self._answer = self._ends.submit(self._list_ends, list(self._asked))
+        lag = self.known_lag(key)
+        if lag is None and self._answer is None:
+            for other, tracked in self._lags.items():
+                if tracked.position is not None and self.known_lag(other) is None:
+                    logger.info(
+                        "Requesting the log end offset for %s-%d in order to compute lag", *other
+                    )
+                    self._asked[other] = tracked.position
+            if self._asked:
+                self._answer = self._ends.submit(self._list_ends, list(self._asked))
         return lag
 
     def known_lag(self, key: TopicPartition) -> int | None:
