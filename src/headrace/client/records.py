@@ -108,20 +108,19 @@ def decode(data: bytes, ranges: Sequence[AcquiredRange]) -> list[Record]:
         what was not read
     """
     records: list[Record] = []
-    try:
-        for some in decode_lists(data, ranges):
-            records += some
-    except UnreadableBatch as error:
-        error.records = records
-        raise
+    for some in decode_lists(data, ranges):
+        if isinstance(some, UnreadableBatch):
+            some.records = records
+            raise some
+        records += some
     return records
 
 
-def decode_lists(data: bytes, ranges: Sequence[AcquiredRange]) -> Iterator[list[Record]]:
-    """Yield what :func:`decode` returns, a few hundred records at a time: batches are decompressed
-    as far as it is asked for.
-
-    :raises UnreadableBatch: see :func:`decode`; ``records`` is empty
+def decode_lists(
+    data: bytes, ranges: Sequence[AcquiredRange]
+) -> Iterator[list[Record] | UnreadableBatch]:
+    """Yield what :func:`decode` returns, a few hundred records at a time, and what it raises, with
+    the records after it: batches are decompressed as far as it is asked for.
     """
     runs = _without_overlaps(ranges)
     if not runs:
@@ -149,12 +148,12 @@ def decode_lists(data: bytes, ranges: Sequence[AcquiredRange]) -> Iterator[list[
                     next_offset = some[-1].offset + 1
             except CorruptBatch as error:
                 last_offset = min(end, last_offsets[-1])
-                raise UnreadableBatch(runs[at], next_offset, last_offset, error) from error
+                yield UnreadableBatch(runs[at], next_offset, last_offset, error)
         next_offset = max(next_offset, end + 1)
     # A broker acquires offsets up to its limit, which may be in a gap after the last batch that it
     # sends. But nobody may acknowledge a run of which nothing came, or whose batches are cut off.
     if next_offset <= last_offsets[-1] and (is_cut or next_offset <= runs[-1].first_offset):
-        raise UnreadableBatch(runs[-1], next_offset, last_offsets[-1], reason)
+        yield UnreadableBatch(runs[-1], next_offset, last_offsets[-1], reason)
 
 
 def _acquired(

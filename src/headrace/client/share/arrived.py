@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import accumulate
 from operator import itemgetter
 
@@ -31,8 +30,6 @@ class Arrived:
     def __init__(self, data: bytes, ranges: Sequence[AcquiredRange]) -> None:
         self.partition = ranges[0].key
         self.left = normalize(run.span for run in ranges)
-        self._data = data
-        self._ranges = ranges
         self._lists = decode_lists(data, ranges)
         self._records: list[Record] = []
         self._taken = 0
@@ -47,14 +44,13 @@ class Arrived:
         """
         while True:
             if self._taken == len(self._records):
-                try:
-                    self._records, self._taken = next(self._lists, []), 0
-                except UnreadableBatch as error:
-                    self._records, self._taken = [], 0
-                    self._lists = decode_lists(self._data, self._after(error.last_offset))
-                    raise
-                if not self._records:
+                decoded = next(self._lists, [])
+                self._records, self._taken = [], 0
+                if isinstance(decoded, UnreadableBatch):
+                    raise decoded
+                if not decoded:
                     return []
+                self._records = decoded
             records = self._records[self._taken : self._taken + max_records]
             if sum(map(size_of, records)) > max_bytes:
                 fitting = bisect_right(list(accumulate(map(size_of, records))), max_bytes)
@@ -70,13 +66,6 @@ class Arrived:
         """Leave out records that :meth:`take` has not returned."""
         self.left = subtract(self.left, normalize(spans))
         self._has_lost = True
-
-    def _after(self, offset: int) -> list[AcquiredRange]:
-        return [
-            replace(run, first_offset=max(run.first_offset, offset + 1))
-            for run in self._ranges
-            if run.last_offset > offset
-        ]
 
 
 def runs(offsets: list[int]) -> list[Span]:
