@@ -615,7 +615,7 @@ class ShareConsumer:
         lock_s = self._ranges.lock_timeout_ms / 1000
         if delay > lock_s / 2 and not (self._renews and self._ranges.can_renew):
             raise ClientError(
-                f"a delay of {delay} s needs locks that are renewed, because the broker does not "
+                f"a delay of {delay:g} s needs locks that are renewed, because the broker does not "
                 f"delay releases: they end after {lock_s:.1f} s"
             )
         records = _listed(records)
