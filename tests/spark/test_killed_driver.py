@@ -56,7 +56,7 @@ class Source(ShareDataSource):
         return "slow-share"
 
     def streamReader(self, schema):
-        return stream_reader(Reader(self._parse(is_source=True)))
+        return stream_reader(Reader(self._parse(is_source=True), self._load_id))
 
 def slow(batches):
     for batch in batches:

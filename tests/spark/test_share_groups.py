@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer
-from pyspark.errors import AnalysisException
-from pyspark.sql import SparkSession
+from pyspark.errors import AnalysisException, StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
+import headrace.spark
 from tests.spark.conftest import Batches, Queue, make_queue, needs_progress
 from tests.support import COMMON_CONFIGS, HeadraceProcess, unique, wait_until
 
@@ -155,3 +156,28 @@ def test_a_query_outlives_a_restart_of_the_broker(spark: SparkSession, tmp_path:
             query.stop()
 
     assert batches.values() == list(range(100))
+
+
+def test_a_query_that_joins_a_queue_with_itself_is_refused(
+    spark: SparkSession, queue: MakeQueue, drain: Drain, tmp_path: Path
+) -> None:
+    """Each record would go to one side of the join. A union has one reader."""
+    flights = queue(20)
+    frame = spark.readStream.format("kafka-share").options(**flights.options()).load()
+    seen: Counter[int] = Counter()
+
+    def run(rows: DataFrame, name: str) -> None:
+        def work(batch: DataFrame, batch_id: int) -> None:
+            seen.update(int(row.value) for row in batch.collect())
+
+        writer = rows.writeStream.foreachBatch(work)
+        headrace.spark.drain(writer.option("checkpointLocation", str(tmp_path / name)))
+
+    joined = frame.alias("a").join(frame.alias("b"), ["topic", "partition", "offset"])
+    with pytest.raises(StreamingQueryException, match="is read twice at once") as error:
+        run(joined.select("a.value"), "join")
+    assert "Traceback" not in str(error.value)
+    assert not seen
+    run(frame.union(frame).select("value"), "union")
+    assert seen == dict.fromkeys(range(20), 2)
+    assert flights.is_drained()

@@ -183,7 +183,7 @@ class Query:
             if next(steps) == step_of_kill:
                 raise Killed
 
-        reader: Any = stream_reader(ShareStreamReader(OPTIONS))
+        reader: Any = stream_reader(ShareStreamReader(OPTIONS, secrets.token_hex(8)))
         if HAS_ADMISSION_CONTROL:
             if self.available_now:
                 reader.prepareForTriggerAvailableNow()

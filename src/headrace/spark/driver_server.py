@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
 import ipaddress
 import json
 import os
@@ -21,10 +22,11 @@ import signal
 import socket
 import sys
 import tempfile
+import time
 from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 from headrace.client.cluster import parse_bootstrap
 
@@ -42,6 +44,7 @@ _BACKLOG = 1024
 _MAX_PATH_LENGTH = 100
 """Longest path of a Unix socket; the systems allow 103 to 107 bytes."""
 _DISCARD_PORT = 9
+_LOCK_INTERVAL_S = 0.1
 
 
 class Address(NamedTuple):
@@ -165,12 +168,33 @@ def _short_directory() -> Path:
 
     Spark removes its own directory when the application ends, so that killed readers leave nothing.
     """
-    spark_directory, _, _ = os.environ.get("SPARK_LOCAL_DIRS", "").partition(",")
-    for parent in (spark_directory, tempfile.gettempdir(), "/tmp"):
+    for parent in (_spark_directory(), tempfile.gettempdir(), "/tmp"):
         is_short = len(os.fsencode(parent)) < _MAX_PATH_LENGTH - len("/headrace-01234567/s")
         if parent and is_short and os.access(parent, os.W_OK):
             return Path(tempfile.mkdtemp(prefix="headrace-", dir=parent))
     return Path(tempfile.mkdtemp(prefix="headrace-"))
+
+
+def _spark_directory() -> str:
+    return os.environ.get("SPARK_LOCAL_DIRS", "").partition(",")[0]
+
+
+def lock_of_driver(name: str, timeout_s: float) -> BinaryIO | None:
+    """Return a file that no other process of this driver's Spark application has until this one
+    closes it, or ends; None if another one has it for ``timeout_s``.
+    """
+    path = Path(_spark_directory() or tempfile.gettempdir()) / f"headrace-{name}.lock"
+    file = path.open("wb")
+    deadline_s = time.monotonic() + timeout_s
+    while True:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return file
+        except BlockingIOError:
+            if time.monotonic() > deadline_s:
+                file.close()
+                return None
+            time.sleep(_LOCK_INTERVAL_S)
 
 
 def own_address(bootstrap_servers: str) -> str:

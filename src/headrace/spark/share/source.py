@@ -10,7 +10,7 @@ import secrets
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, BinaryIO
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, DataSourceStreamWriter
@@ -26,6 +26,7 @@ from headrace.spark.driver_server import (
     DriverServer,
     exit_on_sigterm,
     ignore_sigterm,
+    lock_of_driver,
     own_address,
 )
 from headrace.spark.errors import SourceError, describe, one_line_errors
@@ -60,6 +61,14 @@ _RELEASE_TIMEOUT_S = 1.5
 _LEAVE_TIMEOUT_MS = 2000
 """The part of it in which the member leaves."""
 _MAX_REQUEST_BYTES = 1 << 30
+_READER_ENDS_S = 2 * _CLOSE_TIMEOUT_S
+"""Time in which the reader of a query that was stopped has ended."""
+_READ_TWICE = (
+    "a DataFrame of share group '{}' is read twice at once, by two queries, or by a query that "
+    "joins it with itself: each record would go to one of them. Join in foreachBatch, where a "
+    "micro-batch may be used many times; load() once for each query that shares the work; or use "
+    "two groups"
+)
 
 
 class ShareDataSource(CheckedInExecutors, DataSource):
@@ -67,6 +76,11 @@ class ShareDataSource(CheckedInExecutors, DataSource):
 
     ``docs/spark/share.md`` describes options and columns. Creating one opens no connection.
     """
+
+    def __init__(self, options: dict[str, str]) -> None:
+        super().__init__(options)
+        # Spark makes the readers of one load() from copies of one source.
+        self._load_id = secrets.token_hex(8)
 
     @classmethod
     def name(cls) -> str:
@@ -87,7 +101,7 @@ class ShareDataSource(CheckedInExecutors, DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Return the source's reader."""
-        return stream_reader(ShareStreamReader(self._parse(is_source=True)))
+        return stream_reader(ShareStreamReader(self._parse(is_source=True), self._load_id))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         """Return the sink for outcomes."""
@@ -114,10 +128,15 @@ class ShareStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     reader (``{"session": …, "batch": …}``): the broker keeps track of the records. A micro-batch of
     an earlier reader that Spark replays after a crash is empty, and the broker delivers its records
     again.
+
+    :param load_id: of the ``load()`` whose DataFrame the query reads, which one reader may read at
+        a time: each record would go to one of several
     """
 
-    def __init__(self, options: ShareOptions) -> None:
+    def __init__(self, options: ShareOptions, load_id: str) -> None:
         self._options = options
+        self._load_id = load_id
+        self._lock: BinaryIO | None = None
         self._member: ShareMember | None = None
         self._is_available_now = False
         """True until a query with Trigger.AvailableNow has joined."""
@@ -195,6 +214,8 @@ class ShareStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if member is not None:
             ignore_sigterm()
             member.close()
+        if self._lock is not None:
+            self._lock.close()
 
     def _join(self) -> ShareMember:
         """Join the group when the first micro-batch is planned.
@@ -203,6 +224,9 @@ class ShareStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         if self._member is None:
             with one_line_errors():
+                self._lock = lock_of_driver(self._load_id, _READER_ENDS_S)
+                if self._lock is None:
+                    raise SourceError(_READ_TWICE.format(self._options.group_id))
                 self._member = ShareMember(self._options)
             exit_on_sigterm()
         member = self._member
