@@ -71,20 +71,27 @@ ACCEPT, RELEASE, REJECT = (
 
 
 def test_rows_become_runs_and_those_without_an_outcome_are_left_out() -> None:
-    batch = pa.RecordBatch.from_pydict(
-        {
-            "topic": ["t"] * 8,
-            "partition": pa.array([0, 0, 0, 0, 0, 1, 0, 0], pa.int32()),
-            "offset": [5, 3, 4, 8, 9, 3, 4, 6],
-            "outcome": ["accept", "accept", "accept", "accept", None, "reject", "accept", "accept"],
-            "receipt": ["h:1/a", "h:1/a", "h:1/a", "h:1/a", None, "h:1/a", "h:1/a", "h:2/b"],
-        }
-    )
-    assert sorted(outcome_runs(batch)) == [
-        ("h:1/a", "t", 0, 3, 5, "accept"),
-        ("h:1/a", "t", 0, 8, 8, "accept"),
-        ("h:1/a", "t", 1, 3, 3, "reject"),
-        ("h:2/b", "t", 0, 6, 6, "accept"),
+    columns = {
+        "topic": ["t"] * 8,
+        "partition": pa.array([0, 0, 0, 0, 0, 1, 0, 0], pa.int32()),
+        "offset": [5, 3, 4, 8, 9, 3, 4, 6],
+        "outcome": ["accept", "accept", "accept", "accept", None, "reject", "accept", "accept"],
+        "receipt": ["h:1/a", "h:1/a", "h:1/a", "h:1/a", None, "h:1/a", "h:1/a", "h:2/b"],
+    }
+    assert sorted(outcome_runs(pa.RecordBatch.from_pydict(columns))) == [
+        ("h:1/a", "t", 0, 3, 5, "accept", "", 0),
+        ("h:1/a", "t", 0, 8, 8, "accept", "", 0),
+        ("h:1/a", "t", 1, 3, 3, "reject", "", 0),
+        ("h:2/b", "t", 0, 6, 6, "accept", "", 0),
+    ]
+    columns["reason"] = [None, None, None, None, None, "no order", None, "b"]
+    columns["delay"] = pa.array([0, 0, 5, None, 0, 0, 0, 0], pa.int32())
+    assert sorted(outcome_runs(pa.RecordBatch.from_pydict(columns))) == [
+        ("h:1/a", "t", 0, 3, 5, "accept", "", 0),
+        ("h:1/a", "t", 0, 4, 4, "accept", "", 5),
+        ("h:1/a", "t", 0, 8, 8, "accept", "", 0),
+        ("h:1/a", "t", 1, 3, 3, "reject", "no order", 0),
+        ("h:2/b", "t", 0, 6, 6, "accept", "b", 0),
     ]
 
 
@@ -94,9 +101,13 @@ def test_an_offset_with_several_outcomes_gets_one() -> None:
         Acknowledgement("t", 0, 4, 6, RELEASE),
         Acknowledgement("t", 0, 6, 7, REJECT),
         Acknowledgement("t", 1, 0, 0, ACCEPT),
+        Acknowledgement("t", 1, 1, 1, REJECT, reason="a"),
+        Acknowledgement("t", 1, 2, 2, REJECT, reason="b"),
     ]
     assert one_for_each_offset(outcomes) == [
         Acknowledgement("t", 0, 6, 7, REJECT),
+        Acknowledgement("t", 1, 1, 1, REJECT, reason="a"),
+        Acknowledgement("t", 1, 2, 2, REJECT, reason="b"),
         Acknowledgement("t", 0, 4, 5, RELEASE),
         Acknowledgement("t", 0, 0, 3, ACCEPT),
         Acknowledgement("t", 0, 8, 9, ACCEPT),

@@ -21,6 +21,7 @@ from .ordered.source import OrderedDataSource
 from .produce.sink import ProduceDataSource
 from .pyspark_capabilities import drain
 from .share.outcomes import Acknowledged, acknowledge
+from .share.process import each_batch, process
 from .share.source import ShareDataSource
 from .source_progress import source_progress
 
@@ -38,8 +39,10 @@ __all__ = [
     "SourceError",
     "acknowledge",
     "drain",
+    "each_batch",
     "export_metrics",
     "history",
+    "process",
     "register",
     "source_progress",
 ]

@@ -261,8 +261,10 @@ class UserOptions:
             raise SourceError(f"option {name} is '{self.text(name)}': use {', '.join(choices)}")
         return value
 
-    def prefixed(self, prefix: str) -> dict[str, str]:
-        """Return the options whose names begin with a prefix, with their whole names."""
+    def prefixed(self, prefix: str | tuple[str, ...]) -> dict[str, str]:
+        """Return the options whose names begin with a prefix, or one of some, with their whole
+        names.
+        """
         return {name: value for name, value in self._given.items() if name.startswith(prefix)}
 
     def listed(self, name: str) -> tuple[str, ...]:

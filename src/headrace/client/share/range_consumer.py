@@ -373,13 +373,17 @@ class RangeConsumer:
 
         :returns: the accepted acknowledgements
         """
-        by_type: defaultdict[AcknowledgeType, list[Acknowledgement]] = defaultdict(list)
-        for acknowledgement in acknowledgements:
-            by_type[acknowledgement.type].append(acknowledgement)
+        by_outcome: defaultdict[tuple[AcknowledgeType, str, int], list[Acknowledgement]]
+        by_outcome = defaultdict(list)
+        for run in acknowledgements:
+            by_outcome[run.type, run.reason, run.delay_ms].append(run)
         calls: list[tuple[AcknowledgeType, PartitionSpans, Sent]] = []
-        for kind, runs in by_type.items():
+        for (kind, reason, delay_ms), runs in by_outcome.items():
+            terms: dict[str, Any] = {"reject_reason": reason} if reason else {}
+            if delay_ms:
+                terms["release_delay_ms"] = delay_ms
             records = self._by_id(runs)
-            calls.append((kind, records, self.submit(kind, records)))
+            calls.append((kind, records, self.submit(kind, records, **terms)))
         return [
             Acknowledgement(*self._membership.named(partition), *span, kind, partition[0])
             for kind, records, sent in calls

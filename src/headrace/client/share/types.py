@@ -116,6 +116,8 @@ class Acknowledgement:
     :param last_offset: inclusive
     :param topic_id: the one of the :class:`AcquiredRange`; without it, records of a topic that was
         deleted and created again are taken for those of the new one
+    :param reason: why records are rejected, for headrace's dead letters
+    :param delay_ms: time until released records are delivered again; only headrace's broker delays
     """
 
     topic: str
@@ -124,6 +126,8 @@ class Acknowledgement:
     last_offset: int
     type: AcknowledgeType
     topic_id: UUID | None = field(default=None, compare=False)
+    reason: str = ""
+    delay_ms: int = 0
 
     @property
     def span(self) -> Span:

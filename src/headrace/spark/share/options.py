@@ -15,7 +15,7 @@ from .outcomes import OUTCOMES
 
 DEFAULT_RECORDS_PER_TASK = 10_000
 
-_GROUP_PREFIX = "share."
+_GROUP_PREFIXES = ("share.", "errors.deadletterqueue.")
 _SHORT_RESET, _RESET = "auto.offset.reset", "share.auto.offset.reset"
 _OPTIONS = (
     "subscribe",
@@ -69,7 +69,7 @@ class ShareOptions:
         :param is_source: require a subscription
         :raises SourceError: an option is missing, unknown, or has an invalid value
         """
-        user_options = UserOptions(options, _OPTIONS, _GROUP_PREFIX)
+        user_options = UserOptions(options, _OPTIONS, *_GROUP_PREFIXES)
         return cls(
             kafka=user_options.kafka(_REFUSED),
             group_id=user_options.required("kafka.group.id", "the share group to join"),
@@ -87,7 +87,7 @@ class ShareOptions:
 
 
 def _group_settings(user_options: UserOptions) -> dict[str, str]:
-    settings = user_options.prefixed(_GROUP_PREFIX)
+    settings = user_options.prefixed(_GROUP_PREFIXES)
     short = user_options.text(_SHORT_RESET)
     if short is not None and settings.setdefault(_RESET, short) != short:
         raise SourceError(f"set one of the options {_SHORT_RESET} and {_RESET}, not both")

@@ -8,9 +8,11 @@ sends the runs to the readers. ``docs/decisions/0018-receipts.md`` has the reaso
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,7 +21,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 
 from headrace.client import Acknowledgement, AcknowledgeType
 from headrace.client.share.spans import Span, normalize, subtract
-from headrace.log_lines import get_logger
+from headrace.log_lines import get_logger, printable
 from headrace.protocol.partitions import TopicPartition
 from headrace.spark.driver_server import Address, exchange
 from headrace.spark.errors import SourceError
@@ -47,10 +49,15 @@ OUTCOME_COUNTS = {
 
 RECEIPT_COLUMN = "receipt"
 _POSITION_COLUMNS = ("topic", "partition", "offset")
-_NEEDED_COLUMNS = (*_POSITION_COLUMNS, RECEIPT_COLUMN)
+NEEDED_COLUMNS = (*_POSITION_COLUMNS, RECEIPT_COLUMN)
+_DETAILS: Mapping[str, Any] = {"outcome": "accept", "reason": "", "delay": 0.0}
+"""Columns of outcomes that may be missing, and their values then. A null outcome is none."""
 _RUN_COLUMNS = (
-    "receipt string, topic string, partition bigint, first bigint, last bigint, outcome string"
+    "receipt string, topic string, partition bigint, first bigint, last bigint, outcome string, "
+    "reason string, delay double"
 )
+MAX_REASON_CHARS = 1000
+_MAX_DELAY_S = 86_400.0
 
 # An offset with several outcomes gets the first of these.
 _PRECEDENCE = (AcknowledgeType.REJECT, AcknowledgeType.RELEASE, AcknowledgeType.ACCEPT)
@@ -80,14 +87,15 @@ def acknowledge(batch_df: DataFrame) -> Acknowledged:
 
     :param batch_df: the source's columns ``topic``, ``partition``, ``offset`` and ``receipt``, and
         ``outcome`` (``accept``, ``release`` or ``reject``); without a column ``outcome``, all rows
-        are accepted
+        are accepted. A column ``reason`` has texts for the dead letters of rejected records,
+        ``delay`` seconds until released ones are delivered again; both are headrace's broker's
     :returns: numbers of records; records that their query no longer holds are not counted, and the
         broker delivers them again
-    :raises SourceError: a column is missing, an outcome is unknown, a row has no receipt, or a
-        query cannot be reached
+    :raises SourceError: a column is missing, an outcome is unknown, a delay is none, a row has no
+        receipt, or a query cannot be reached
     """
     _check_columns(batch_df.columns)
-    columns = [name for name in (*_NEEDED_COLUMNS, "outcome") if name in batch_df.columns]
+    columns = [name for name in (*NEEDED_COLUMNS, *_DETAILS) if name in batch_df.columns]
     runs = batch_df.select(*columns).mapInArrow(_run_batches, _RUN_COLUMNS).collect()
     return deliver(checked(runs))
 
@@ -125,7 +133,7 @@ class OutcomeMessage(WriterCommitMessage):
 
 
 def _check_columns(names: Iterable[str]) -> None:
-    missing = [name for name in _NEEDED_COLUMNS if name not in set(names)]
+    missing = [name for name in NEEDED_COLUMNS if name not in set(names)]
     if missing:
         raise SourceError(
             "outcomes need the columns topic, partition, offset and receipt of kafka-share, and "
@@ -143,38 +151,40 @@ def _run_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             yield pa.RecordBatch.from_arrays(columns, names=_RUN_COLUMNS.split()[::2])
 
 
-def outcome_runs(batch: pa.RecordBatch) -> Iterator[tuple[str, str, int, int, int, str]]:
+def outcome_runs(batch: pa.RecordBatch) -> Iterator[tuple[Any, ...]]:
     """Yield the outcomes of an Arrow batch, without rows that have none, as rows of
     :data:`_RUN_COLUMNS`. The last offset is inclusive; the receipt is empty for rows without one.
 
-    :param batch: columns ``topic``, ``partition``, ``offset``, ``receipt`` and ``outcome``; without
-        a column ``outcome``, all rows are accepted
+    :param batch: columns ``topic``, ``partition``, ``offset``, ``receipt`` and, perhaps,
+        ``outcome``, ``reason`` and ``delay``
     """
-    if "outcome" in batch.schema.names:
-        outcome = batch.column("outcome")
-    else:
-        outcome = pa.repeat("accept", batch.num_rows)
-    positions = pa.table({name: batch.column(name) for name in _POSITION_COLUMNS})
-    receipts = batch.column(RECEIPT_COLUMN).cast(pa.string()).fill_null("")
-    rows = positions.append_column("outcome", outcome).append_column(RECEIPT_COLUMN, receipts)
-    keys = [RECEIPT_COLUMN, "topic", "partition", "outcome"]
+    columns = {name: batch.column(name) for name in _POSITION_COLUMNS}
+    columns[RECEIPT_COLUMN] = batch.column(RECEIPT_COLUMN).cast(pa.string()).fill_null("")
+    for name, default in _DETAILS.items():
+        column = pa.repeat(default, batch.num_rows)
+        if name in batch.schema.names:
+            column = batch.column(name).cast(column.type)
+        columns[name] = column if name == "outcome" else column.fill_null(default)
+    rows = pa.table(columns)
+    keys = [RECEIPT_COLUMN, "topic", "partition", *_DETAILS]
     for group in rows.drop_null().group_by(keys).aggregate([("offset", "list")]).to_pylist():
         offsets = np.unique(np.asarray(group.pop("offset_list"), dtype=np.int64))
         breaks = np.flatnonzero(np.diff(offsets) != 1)
         first_offsets = offsets[np.r_[0, breaks + 1]].tolist()
         last_offsets = offsets[np.r_[breaks, len(offsets) - 1]].tolist()
-        receipt, topic, partition, outcome = (group[name] for name in keys)
+        receipt, topic, partition, *details = (group[name] for name in keys)
         for first, last in zip(first_offsets, last_offsets, strict=True):
-            yield receipt, topic, partition, first, last, outcome
+            yield receipt, topic, partition, first, last, *details
 
 
 def checked(runs: Iterable[Sequence[Any]]) -> ByReceipt:
     """Return rows of :func:`outcome_runs` as outcomes.
 
-    :raises SourceError: an outcome is not one of :data:`OUTCOMES`, or has no receipt
+    :raises SourceError: an outcome is not one of :data:`OUTCOMES`, has no receipt, or a delay that
+        is none
     """
     outcomes: ByReceipt = {}
-    for receipt, topic, partition, first, last, outcome in runs:
+    for receipt, topic, partition, first, last, outcome, reason, delay_s in runs:
         if outcome not in OUTCOMES:
             raise SourceError(
                 f"outcome '{outcome}' of {topic}-{partition} offset {first}: "
@@ -185,7 +195,20 @@ def checked(runs: Iterable[Sequence[Any]]) -> ByReceipt:
                 f"the outcome of {topic}-{partition} offset {first} has no receipt: keep the "
                 f"column {RECEIPT_COLUMN} of its row, or let the outcome be null"
             )
-        run = Acknowledgement(topic, partition, first, last, OUTCOMES[outcome])
+        if not 0 <= delay_s <= _MAX_DELAY_S:
+            raise SourceError(
+                f"delay {delay_s} of {topic}-{partition} offset {first}: use seconds, from 0 to "
+                f"{_MAX_DELAY_S:.0f}"
+            )
+        run = Acknowledgement(
+            topic,
+            partition,
+            first,
+            last,
+            OUTCOMES[outcome],
+            reason=printable(reason, MAX_REASON_CHARS) if outcome == "reject" else "",
+            delay_ms=math.ceil(delay_s * 1000) if outcome == "release" else 0,
+        )
         outcomes.setdefault(receipt, []).append(run)
     return outcomes
 
@@ -195,17 +218,23 @@ def one_for_each_offset(outcomes: Iterable[Acknowledgement]) -> list[Acknowledge
 
     Reject comes before release, and release before accept.
     """
-    by_partition: dict[TopicPartition, dict[AcknowledgeType, list[Span]]] = {}
-    for outcome in outcomes:
-        by_type = by_partition.setdefault((outcome.topic, outcome.partition), {})
-        by_type.setdefault(outcome.type, []).append((outcome.first_offset, outcome.last_offset))
+    alike: dict[tuple[Any, ...], list[Acknowledgement]] = {}
+    for outcome in sorted(outcomes, key=lambda outcome: _PRECEDENCE.index(outcome.type)):
+        key = outcome.type, outcome.topic, outcome.partition, outcome.reason, outcome.delay_ms
+        alike.setdefault(key, []).append(outcome)
+    decided: dict[TopicPartition, list[Span]] = {}
     disjoint: list[Acknowledgement] = []
-    for partition, by_type in by_partition.items():
-        decided: list[Span] = []
-        for acknowledge_type in _PRECEDENCE:
-            undecided = subtract(normalize(by_type.get(acknowledge_type, [])), decided)
-            decided = normalize([*decided, *undecided])
-            disjoint += (Acknowledgement(*partition, *span, acknowledge_type) for span in undecided)
+    for _, of_type in groupby(alike.values(), lambda same: same[0].type):
+        before = {partition: normalize(spans) for partition, spans in decided.items()}
+        for same in of_type:
+            partition = same[0].topic, same[0].partition
+            undecided = subtract(
+                normalize(outcome.span for outcome in same), before.get(partition, ())
+            )
+            decided.setdefault(partition, []).extend(undecided)
+            disjoint += (
+                replace(same[0], first_offset=first, last_offset=last) for first, last in undecided
+            )
     return disjoint
 
 
@@ -215,8 +244,16 @@ def one_for_each_offset(outcomes: Iterable[Acknowledgement]) -> list[Acknowledge
 def requested(body: Iterable[Sequence[Any]]) -> list[Acknowledgement]:
     """Return the outcomes of a request to a reader's server."""
     return [
-        Acknowledgement(topic, partition, first, last, AcknowledgeType(outcome))
-        for topic, partition, first, last, outcome in body
+        Acknowledgement(
+            topic,
+            partition,
+            first,
+            last,
+            AcknowledgeType(outcome),
+            reason=reason,
+            delay_ms=delay_ms,
+        )
+        for topic, partition, first, last, outcome, reason, delay_ms in body
     ]
 
 
@@ -245,7 +282,7 @@ def _deliver(receipt: str, outcomes: Sequence[Acknowledgement]) -> dict[str, int
             f"column {RECEIPT_COLUMN} has '{receipt}', which is no receipt of kafka-share: do not "
             "change this column"
         ) from None
-    body = [(o.topic, o.partition, o.first_offset, o.last_offset, int(o.type)) for o in outcomes]
+    body = [(o.topic, o.partition, *o.span, int(o.type), o.reason, o.delay_ms) for o in outcomes]
     answered = b""
     for _ in range(_ATTEMPTS):
         try:
