@@ -172,15 +172,24 @@ class Batches:
 
 @pytest.fixture
 def drain(spark: SparkSession, tmp_path: Path) -> Callable[..., Batches]:
-    """Return drain(queue, work=None, **options): a query over everything there is, to its end."""
+    """Return drain(queue, work=None, **options): a query over everything there is, to its end.
+
+    It has a checkpoint of its own, or goes on with one, and may keep its rows in given batches.
+    """
 
     def run(
-        queue: Queue, work: Callable[[DataFrame], Any] | None = None, **options: Any
+        queue: Queue,
+        work: Callable[[DataFrame], Any] | None = None,
+        checkpoint: str | None = None,
+        batches: Batches | None = None,
+        **options: Any,
     ) -> Batches:
-        batches = Batches(work)
+        batches = batches or Batches(work)
         frame = spark.readStream.format("kafka-share").options(**queue.options(**options)).load()
         writer = frame.writeStream.foreachBatch(batches)
-        writer = writer.option("checkpointLocation", str(tmp_path / unique("checkpoint")))
+        writer = writer.option(
+            "checkpointLocation", str(tmp_path / (checkpoint or unique("checkpoint")))
+        )
         headrace.spark.drain(writer)
         return batches
 

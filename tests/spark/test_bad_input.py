@@ -40,7 +40,8 @@ def test_the_checkpoint_of_another_query(spark: SparkSession, scene: Scene, tmp_
 
 @pytest.mark.parametrize("offset", [None, 3, [], {}, {"batch": 1}, {"session": 1, "batch": 1}])
 def test_offsets_that_are_not_of_the_source(offset: object) -> None:
-    own = {"session": "", "batch": 0}
-    check_offset("kafka-share", {"session": "a", "batch": 7}, own)
+    own = {"session": "", "batch": 0, "records": 0, "spans": {}, "alone": []}
+    spans = {"t": {"0": [0, 4]}}
+    check_offset("kafka-share", {**own, "session": "a", "batch": 7, "spans": spans}, own)
     with pytest.raises(SourceError, match="the checkpoint is one of another query"):
         check_offset("kafka-share", offset, own)

@@ -30,7 +30,9 @@ Samples = Mapping[tuple[str, ...], float]
 
 def source(reported: Mapping[str, Any] | None = None, **fields: Any) -> SimpleNamespace:
     given = {
-        "endOffset": json.dumps({"session": "s", "batch": 1}),
+        "endOffset": json.dumps(
+            {"session": "s", "batch": 1, "records": 1, "spans": {}, "alone": []}
+        ),
         "latestOffset": None if reported is None else json.dumps(reported),
         "numInputRows": 10,
         "inputRowsPerSecond": float("nan"),

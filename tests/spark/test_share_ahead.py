@@ -26,6 +26,7 @@ from headrace.protocol.partitions import TopicPartition
 from headrace.spark.share import acquisitions as acquisitions_module
 from headrace.spark.share.acquisitions import Acquisitions
 from headrace.spark.share.ahead import still_held
+from headrace.spark.share.last_delivery import GroupLimits, Step, advice
 from headrace.spark.share.options import ShareOptions
 from tests.support import story
 
@@ -274,37 +275,100 @@ async def test_what_was_acquired_and_not_processed_does_not_count() -> None:
     first = await queue.acquire()
     await until(lambda: consumer.held()["t", 0] == [(0, 19)])
     await queue.apply([Acknowledgement("t", 0, 0, 0, AcknowledgeType.ACCEPT)])
-    await queue.close()  # the micro-batch has begun, and its rest is released as ever
-    assert consumer.held()["t", 0] == [(1, 9)]
-
-    queue = acquisitions(consumer, maxRecordsPerTrigger=10)
-    consumer.lose(*range(10))
-    consumer.configs = {"errors.deadletterqueue.topic.name": "dlq"}
-    first = await queue.acquire()
-    assert offsets(first) == list(range(1, 11))
-    await until(lambda: consumer.held()["t", 0] == [(1, 19)])
     await queue.close()
-    assert consumer.held()["t", 0] == [(1, 10)]
+    assert consumer.held()["t", 0] == []
+    assert set(consumer._deliveries.values()) == {0, 1}
 
 
 @story
-async def test_a_record_that_has_its_last_delivery_is_processed_alone(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    async def can(*_: object) -> bool:
-        return True
+async def test_a_record_that_fails_alone_counts_if_it_comes_into_a_dead_letter_queue() -> None:
+    for configs, left in (({}, []), ({"errors.deadletterqueue.topic.name": "dlq"}, [(0, 0)])):
+        consumer = FakeConsumer(end=20)
+        consumer.configs = configs
+        queue = acquisitions(consumer, maxRecordsPerTrigger=1)
+        assert offsets(await queue.acquire()) == [0]
+        await until(lambda consumer=consumer: consumer.held()["t", 0] == [(0, 1)])  # type: ignore[misc]
+        await queue.close()
+        assert consumer.held()["t", 0] == left  # the session's end releases it, which counts
 
-    monkeypatch.setattr(Acquisitions, "_broker_can_uncount", can)
-    consumer = FakeConsumer(end=4)
-    consumer._deliveries = {1: 4, 2: 1}
+
+@story
+@pytest.mark.parametrize(
+    ("deliveries", "configs", "other_members", "step"),
+    [
+        (3, {}, False, Step.RUN),
+        (4, {}, False, Step.START_OVER),
+        (4, {}, True, Step.START_OVER),  # which waits until they leave
+        (5, {}, False, Step.START_OVER),
+        (5, {}, True, Step.SPEND),
+        (5, {"errors.deadletterqueue.topic.name": "dlq"}, False, Step.RUN),
+        (7, {"share.delivery.count.limit": "9"}, False, Step.RUN),
+        (2, {"share.delivery.count.limit": "2"}, False, Step.START_OVER),
+    ],
+)
+async def test_last_deliveries_are_not_spent_on_failures(
+    deliveries: int,
+    configs: dict[str, str],
+    other_members: bool,
+    step: Step,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Where the broker counts each delivery."""
+    can_uncount = False
+
+    async def uncounts(*_: object) -> bool:
+        return can_uncount
+
+    async def has_others(*_: object) -> bool:
+        return other_members
+
+    monkeypatch.setattr(Acquisitions, "_broker_can_uncount", uncounts)
+    monkeypatch.setattr(Acquisitions, "_has_other_members", has_others)
+    consumer = FakeConsumer(end=1)
+    consumer.configs |= configs
     queue = acquisitions(consumer)
-    assert offsets(await queue.acquire()) == [1]
-    for _ in range(100):
-        await asyncio.sleep(0)
-    assert consumer.held()["t", 0] == [(1, 1)]  # nothing was acquired ahead, either
-    await queue.close()
-    assert consumer._deliveries == {0: 0, 1: 4, 2: 1, 3: 0}
-    assert [line for line in caplog.messages if line.startswith("5 of 5 deliveries of t-0 from")]
+    acquired = [AcquiredRange("t", 0, 0, 9, 1), AcquiredRange("t", 0, 10, 19, deliveries)]
+    assert await queue._next_step(acquired) is step
+    can_uncount = True
+    assert await queue._next_step(acquired) is Step.RUN
+    can_uncount, queue._releases_records = False, True
+    assert await queue._next_step(acquired) is Step.RUN
+
+
+def test_the_line_about_last_deliveries_says_what_to_do() -> None:
+    acquired = [AcquiredRange("t", 0, 0, 9, 1), AcquiredRange("t", 0, 10, 19, 4)]
+    assert advice(acquired, "g", GroupLimits(5)) == (
+        "share group 'g' gives up records after 5 deliveries, and t-0 offsets 10 to 19 have had 4, "
+        "in micro-batches that did not finish. Raise share.delivery.count.limit of the group, set "
+        "its errors.deadletterqueue.topic.name, or let the query reject a record that it cannot "
+        "process"
+    )
+
+
+@story
+async def test_a_record_that_failed_alone_waits_for_others(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    consumer = FakeConsumer(end=20)
+    queue = acquisitions(consumer, maxRecordsPerTrigger=10, acquireAhead=False)
+    await queue.suspect(8, {("t", 0): (0, 7)}, [("t", 0, 9)])
+    (line,) = caplog.messages
+    assert line == (
+        "share group g: the last micro-batch did not finish (8 records, t-0 offset 0 to 7): the "
+        "next ones have at most 4, until these are done"
+    )
+    batches = []
+    while ranges := await queue.acquire():
+        batches.append(offsets(ranges))
+        await accept(queue, ranges)
+        if batches[-1] == [9]:
+            break
+    assert batches == [[0, 1, 2, 3], [4, 5, 6, 7], [8, *range(10, 19)], [19], [9]]
+    assert sorted(consumer.accepted) == list(range(20))
+
+    await queue.suspect(1, {("t", 0): (3, 3)}, [])
+    assert caplog.records[-1].levelname == "ERROR"
+    assert "the micro-batch with nothing but t-0 offset 3 did not finish" in caplog.messages[-1]
 
 
 @story
@@ -334,6 +398,7 @@ async def test_a_coordinator_that_does_not_answer_does_not_end_the_query(
     monkeypatch.setattr("headrace.spark.share.acquisitions.share_states", fail)
     consumer = FakeConsumer(end=4)
     consumer._deliveries = {1: 4}
+    monkeypatch.setattr("headrace.spark.share.acquisitions.describe_group", fail)
     queue = acquisitions(consumer)
     # A release might count.
     assert sorted(offsets(await queue.acquire())) == [0, 1, 2, 3]

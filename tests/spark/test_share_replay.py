@@ -23,6 +23,8 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from headrace.client import Acknowledgement, AcknowledgeType, AcquiredRange
 from headrace.client.loop_thread import LoopThread
+from headrace.client.share.spans import Span
+from headrace.protocol.partitions import TopicPartition
 from headrace.spark import SourceError, acknowledge, driver_server
 from headrace.spark.driver_server import Address, DriverServer
 from headrace.spark.pyspark_capabilities import (
@@ -35,6 +37,7 @@ from headrace.spark.share.acquisitions import COUNTED
 from headrace.spark.share.options import ShareOptions
 from headrace.spark.share.outcomes import OutcomeWriter, deliver, requested
 from headrace.spark.share.source import ShareStreamReader
+from headrace.spark.share.suspects import Position
 
 BATCH = 2
 RECORDS = 3
@@ -102,6 +105,18 @@ class Member:
 
     def stop_at_current_end(self) -> None:
         assert self.has_joined
+
+    @property
+    def failed_alone(self) -> list[Position]:
+        return []
+
+    def suspect(
+        self, count: int, spans: dict[TopicPartition, Span], alone: Sequence[Position]
+    ) -> None:
+        """Check that these are the records of the last micro-batch."""
+        ((first, last),) = spans.values()
+        assert count == last - first + 1
+        assert spans == {("t", 0): (first, last)}
 
     def lag(self) -> dict[str, dict[str, int]]:
         return {}

@@ -34,11 +34,33 @@ def test_the_last_delivery_is_not_spent(queue: Callable[..., Queue], drain: Drai
     drain(queue(0, topic=orders.topic + "-empty", group_id=orders.group_id), **LIMIT)
     for _ in range(2):
         asyncio.run(hold(orders))
-    if orders.broker_can_uncount():  # it delivers one record alone
-        for _ in range(2):
-            with pytest.raises(StreamingQueryException, match="the database is down"):
-                drain(orders, is_down, **LIMIT)
+    for _ in range(2):
+        with pytest.raises(StreamingQueryException, match="the database is down"):
+            drain(orders, is_down, **LIMIT)
     assert drain(orders, **LIMIT).values() == [0, 1]
+
+
+def test_a_record_that_fails_each_time_is_left_alone(
+    queue: Callable[..., Queue], drain: Drain
+) -> None:
+    """A query that is started again whenever it fails processes the neighbours."""
+    orders, poison = queue(12, partitions=1), 7
+
+    def work(batch: DataFrame) -> None:
+        if any(int(row.value) == poison for row in batch.select("value").collect()):
+            raise ValueError(f"{poison} is poison")
+
+    batches = Batches(work)
+    for _ in range(5):  # with 12, 6, 3 and 1 records, and with the one again, after all others
+        with pytest.raises(StreamingQueryException, match="7 is poison"):
+            drain(orders, checkpoint="kept", batches=batches)
+    assert set(batches.values()) == set(range(12)) - {poison}
+    if orders.broker_can_uncount():
+        assert len(batches.all()) == 11
+        assert {row.deliveryCount for row in batches.all()} == {1}
+
+    assert poison in drain(orders, checkpoint="kept").values()
+    assert orders.is_drained()
 
 
 async def hold(orders: Queue) -> None:

@@ -63,7 +63,7 @@ def refuse_checkpoint(source: str, offset: object) -> None:
 # -- the progress of a query
 
 
-_SHARE_OFFSET, _LAG_OFFSET = {"session", "batch"}, {"snapshot"}
+_SHARE_OFFSET, _LAG_OFFSET = {"session", "batch", "records", "spans", "alone"}, {"snapshot"}
 
 
 def source_progress(source: Any) -> dict[str, Any] | None:

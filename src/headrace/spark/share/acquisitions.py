@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 
 from headrace.client import (
@@ -18,13 +18,14 @@ from headrace.client import (
 )
 from headrace.client.configs import ConfigType, describe_config
 from headrace.client.errors import raised
+from headrace.client.groups import SHARE, describe_group
 from headrace.client.offsets import (
     LATEST,
     alter_share_offsets,
     list_offsets,
     share_offsets_of_topics,
 )
-from headrace.client.share.spans import normalize, subtract
+from headrace.client.share.spans import Span, subtract
 from headrace.client.share_state import share_states
 from headrace.log_lines import get_logger
 from headrace.protocol.partitions import TopicPartition
@@ -37,11 +38,10 @@ from .last_delivery import (
     GroupLimits,
     Step,
     advice,
-    most_delivered,
-    next_step,
 )
 from .options import ShareOptions
 from .outcomes import OUTCOME_COUNTS, one_for_each_offset
+from .suspects import NO_LIMIT, Position, Suspects
 
 _log = get_logger(__name__)
 
@@ -49,15 +49,17 @@ _IDLE_WAIT_MS = 250
 _ACQUIRE_BYTES = 8 * 1024 * 1024
 """Bytes of one ShareFetch. The records come along with their locks and are dropped; small answers
 take less than half of the CPU time of answers of 50 MiB (measured)."""
-_NO_LIMIT = 2**31 - 1
 _ASSIGNMENT_TIMEOUT_MS = 30_000
 _QUIET_ACQUIRES = 2
 """Number of acquisitions in a row without records after which a run may be complete."""
 _FIRST_THAT_MATTERS = 2
-"""The smallest delivery count that may be the last but one, or the last."""
+"""The smallest delivery count that is looked at. With a limit of 2, each first delivery is the last
+but one."""
 _PATIENCE_S = 60.0
 """Time to wait for records that other members hold; longer than the default session of a member
 that was killed."""
+_MAX_NAMES = 10
+"""The limit of partitions that a log line names."""
 _START_OVER_PAUSES_S = (0.25, 4.0)
 """The first and the longest pause before another attempt to start over."""
 
@@ -77,9 +79,7 @@ class Acquisitions:
     def __init__(self, consumer: RangeConsumer, options: ShareOptions) -> None:
         self.topics: tuple[str, ...] = ()
         self.counts = dict.fromkeys(COUNTED, 0)
-        limit = options.max_records_per_trigger
-        self._most_records = limit or _NO_LIMIT
-        self._mode = AcquireMode.RECORD_LIMIT if limit else AcquireMode.BATCH_OPTIMIZED
+        self._most_records = options.max_records_per_trigger or NO_LIMIT
         self._consumer = consumer
         self._options = options
         self._ahead = AcquisitionAhead(partial(self._acquire_at_most, max_wait_ms=0))
@@ -89,15 +89,53 @@ class Acquisitions:
         self._has_warned: set[Step | None] = set()
         """Steps at last deliveries that the log has told of; None: the limits are unknown."""
         self._running: Sequence[AcquiredRange] = ()
+        self._later: list[AcquiredRange] = []
+        """Records that are held for a later micro-batch than the next one."""
+        self._suspects = Suspects()
         self._is_last_delivery = False
         """A failure of the micro-batch may give up its records."""
-        self._has_outcomes = False
-        """Outcomes of the running micro-batch have been applied."""
 
     def subscribe(self, topics: Iterable[str]) -> None:
         """Change the subscription."""
         self.topics = tuple(topics)
         self._consumer.subscribe(self.topics)
+
+    @property
+    def failed_alone(self) -> list[Position]:
+        """Records that were alone in a micro-batch that failed, and wait for others."""
+        return self._suspects.alone
+
+    async def suspect(
+        self, count: int, spans: Mapping[TopicPartition, Span], alone: Iterable[Position]
+    ) -> None:
+        """Look for the record for which a micro-batch may have failed, by smaller ones.
+
+        :param count: the number of its records
+        :param spans: the first and the last offset of each partition
+        :param alone: :attr:`failed_alone` of this micro-batch
+        """
+        self._suspects.begin(count, spans, alone, asyncio.get_running_loop().time())
+        names = "; ".join(
+            f"{topic}-{number} offset {first}" + (f" to {last}" if last > first else "")
+            for (topic, number), (first, last) in list(spans.items())[:_MAX_NAMES]
+        )
+        if count == 1:
+            _log.error(
+                "share group %s: the micro-batch with nothing but %s did not finish: it runs again "
+                "when there are no others. If the query cannot process this record, let it reject "
+                "it, as headrace.spark.process does",
+                self._options.group_id,
+                names,
+            )
+        else:
+            _log.warning(
+                "share group %s: the last micro-batch did not finish (%d records, %s): the next "
+                "ones have at most %d, until these are done",
+                self._options.group_id,
+                count,
+                names,
+                self._suspects.most_records,
+            )
 
     async def stop_at_current_end(self) -> None:
         """Acquire only what the topics hold now (``Trigger.AvailableNow``).
@@ -130,14 +168,16 @@ class Acquisitions:
         :param unless_finished: empty only when the group has finished what the topics hold now:
             records that other members hold are waited for, up to a time limit
         """
+        self._suspects.processed(self._running)
         if unless_finished:
             ranges = await self._acquire_unless_finished()
         elif self._run_ends:
             ranges = await self._acquire_until_run_ends()
         else:
             ranges, _ = await self._acquire_batch()
-        self._running, self._has_outcomes = ranges, False
-        if ranges and self._options.acquire_ahead and not self._is_last_delivery:
+        self._running = ranges
+        may_acquire_ahead = self._options.acquire_ahead and not self._suspects
+        if ranges and may_acquire_ahead and not self._is_last_delivery:
             self._ahead.start(self._most_records)
         return ranges
 
@@ -155,13 +195,14 @@ class Acquisitions:
     async def _acquire_batch(self) -> tuple[list[AcquiredRange], bool]:
         """Acquire up to the limits; also return whether all brokers answered.
 
-        What was acquired ahead comes first, unless it has been lost since.
+        What was acquired before comes first, unless it has been lost since.
 
         :raises SourceError: the next delivery would be the last one, and the broker does not
             forget the others
         """
-        ranges = still_held(await self._ahead.take(), self._consumer.held())
-        room = self._most_records - sum(r.count for r in ranges)
+        before = [*self._later, *await self._ahead.take()]
+        ranges = still_held(before, self._consumer.held())
+        room = self._suspects.most_to_hold(self._most_records) - sum(r.count for r in ranges)
         complete = True
         step = await self._next_step(ranges)
         while room > 0 and step is Step.RUN:
@@ -185,12 +226,11 @@ class Acquisitions:
             return [], False
         self._is_last_delivery = step is not Step.RUN
         if self._is_last_delivery:
-            self._warn(step, advice(ranges, self._options.group_id, self._limits or GroupLimits()))
-        if step is Step.RUN_ALONE:
-            alone = most_delivered(ranges)
-            await self._consumer.release_unprocessed(r for r in ranges if r is not alone)
-            ranges = [alone]
+            text = advice(ranges, self._options.group_id, self._limits or GroupLimits())
+            self._warn(step, f"{text}. If this micro-batch fails, they are given up")
         ranges = still_held(ranges, self._consumer.held())
+        now_s = asyncio.get_running_loop().time()
+        ranges, self._later = self._suspects.choose(ranges, self._most_records, now_s)
         for r in ranges:
             self.counts["acquired"] += r.count
             self.counts["redelivered"] += r.count if r.delivery_count > 1 else 0
@@ -211,10 +251,23 @@ class Acquisitions:
             limits = await self._read_limits()  # an operator may have changed them
         if limits is None or delivery_count < limits.delivery_count_limit - 1:
             return Step.RUN
-        can_uncount = await self._broker_can_uncount(ranges[0])
-        return next_step(
-            ranges, limits, can_uncount=can_uncount, releases_records=self._releases_records
-        )
+        if await self._broker_can_uncount(ranges[0]):
+            return Step.RUN
+        if limits.keeps_given_up or self._releases_records:
+            return Step.RUN
+        # A release would give up records that have their last delivery, unless the group can start
+        # over at once.
+        is_last = delivery_count >= limits.delivery_count_limit
+        return Step.SPEND if is_last and await self._has_other_members() else Step.START_OVER
+
+    async def _has_other_members(self) -> bool:
+        """Return whether the group has another member; True if it is unknown."""
+        try:
+            group = await describe_group(self._consumer.cluster, self._options.group_id, [SHARE])
+        except ClientError as error:
+            _log.warning("asking for the members of the group: %s", error)
+            return True
+        return group is None or any(m.member_id != self._consumer.member_id for m in group.members)
 
     async def _read_limits(self) -> GroupLimits | None:
         """Return the group's limits, or what was read last; None if they are unknown."""
@@ -261,6 +314,7 @@ class Acquisitions:
         starts: dict[TopicPartition, int] = {}
         for r in sorted(ranges, key=lambda r: r.first_offset):
             starts.setdefault((r.topic, r.partition), r.first_offset)
+        self._later = []
         await self._consumer.close()
         deadline_s = loop.time() + _PATIENCE_S
         pause_s, longest_pause_s = _START_OVER_PAUSES_S
@@ -272,11 +326,12 @@ class Acquisitions:
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, longest_pause_s)
         await self._consumer.start()
+        places = ", ".join(f"{topic}-{n} offset {offset}" for (topic, n), offset in starts.items())
         _log.warning(
-            "share group %s: micro-batches have failed; the deliveries of their records are "
-            "counted anew, from %s on",
-            group_id,
-            ", ".join(f"{topic}-{n} offset {offset}" for (topic, n), offset in starts.items()),
+            "%s. Until then deliveries are counted anew, from %s on; other finished records after "
+            "these come again",
+            advice(ranges, group_id, self._limits or GroupLimits()),
+            places,
         )
 
     async def _set_starts(self, starts: dict[TopicPartition, int]) -> ClientError | None:
@@ -301,11 +356,12 @@ class Acquisitions:
         return next((error for error in altered.values() if error is not None), None)
 
     async def _acquire_at_most(self, max_records: int, max_wait_ms: int) -> Acquired:
+        has_limit = self._suspects.most_to_hold(self._most_records) < NO_LIMIT
         return await self._consumer.acquire(
             max_records=max_records,
             max_wait_ms=max_wait_ms,
             max_bytes=_ACQUIRE_BYTES,
-            mode=self._mode,
+            mode=AcquireMode.RECORD_LIMIT if has_limit else AcquireMode.BATCH_OPTIMIZED,
         )
 
     async def _acquire_until_run_ends(self, *, takes_later: bool = False) -> list[AcquiredRange]:
@@ -370,29 +426,24 @@ class Acquisitions:
         return unfinished
 
     async def close(self) -> None:
-        """Release what was acquired and not processed: it does not count, if the broker can.
+        """Release what is held: it does not count, if the broker can.
 
-        A micro-batch without outcomes has failed as a whole, or its end is not known. It counts if
-        the group has a dead-letter queue, which the delivery limit is for.
+        A micro-batch that has not finished says nothing of its records, unless it has only one.
+        This one counts if the group has a dead-letter queue, which the delivery limit is for.
         """
         await self._ahead.take()
         held = self._consumer.held()
         if not held:
             return
-        limits = await self._read_limits()
-        keeps_given_up = limits is not None and limits.keeps_given_up
-        counted = self._running if self._has_outcomes or keeps_given_up else ()
+        counted: dict[TopicPartition, list[Span]] = {}
+        if sum(r.count for r in self._running) == 1:
+            limits = await self._read_limits()
+            if limits is not None and limits.keeps_given_up:
+                counted = {(r.topic, r.partition): [r.span] for r in self._running}
         await self._consumer.release_unprocessed(
-            AcquiredRange(topic, partition, first, last, 0)
-            for (topic, partition), spans in held.items()
-            for first, last in subtract(
-                spans,
-                normalize(
-                    (r.first_offset, r.last_offset)
-                    for r in counted
-                    if (r.topic, r.partition) == (topic, partition)
-                ),
-            )
+            AcquiredRange(*partition, *span, 0)
+            for partition, spans in held.items()
+            for span in subtract(spans, counted.get(partition, ()))
         )
 
     async def acknowledge(self, ranges: Sequence[AcquiredRange], outcome: AcknowledgeType) -> None:
@@ -407,7 +458,6 @@ class Acquisitions:
     async def apply(self, outcomes: Sequence[Acknowledgement]) -> dict[str, int]:
         """Apply outcomes to the records that are held; return the number of records by outcome."""
         applied = await self._send(one_for_each_offset(outcomes))
-        self._has_outcomes = self._has_outcomes or any(applied.values())
         self._releases_records = self._releases_records or applied["released"] > 0
         return applied
 

@@ -20,6 +20,7 @@ from headrace.client import AcquiredRange, ClientError, Cluster, RangeConsumer
 from headrace.client.errors import is_missing_group
 from headrace.client.loop_thread import LoopThread
 from headrace.client.offsets import ShareOffset, share_offsets_of_topics
+from headrace.client.share.spans import Span
 from headrace.log_lines import get_logger
 from headrace.protocol.partitions import TopicPartition
 from headrace.spark.driver_server import (
@@ -44,10 +45,11 @@ from .acquisitions import Acquisitions
 from .executor import ShareInputPartition, read, split
 from .options import ShareOptions, ensure_group_settings
 from .outcomes import RECEIPT_COLUMN, OutcomeWriter, requested
+from .suspects import Position
 
 _log = get_logger(__name__)
 
-_NO_OFFSET: dict[str, Any] = {"session": "", "batch": 0}
+_NO_OFFSET: dict[str, Any] = {"session": "", "batch": 0, "records": 0, "spans": {}, "alone": []}
 _LAG_INTERVAL_S = 1.0
 _LAG_TIME_FRACTION = 1 / 20
 """Largest part of the time that is spent on asking for the lag of many partitions."""
@@ -124,10 +126,10 @@ async def _check(options: ShareOptions, cluster: Cluster) -> None:
 class ShareStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """The reader of one query, in a process of its own on the driver's host.
 
-    Its :meth:`read` runs in the executors. Spark's offsets only number the micro-batches of one
-    reader (``{"session": …, "batch": …}``): the broker keeps track of the records. A micro-batch of
-    an earlier reader that Spark replays after a crash is empty, and the broker delivers its records
-    again.
+    Its :meth:`read` runs in the executors. Spark's offsets number the micro-batches of one reader
+    (``session``, ``batch``): the broker keeps track of the records. A micro-batch of an earlier
+    reader that Spark replays after a failure is empty, and the broker delivers its records again:
+    the offset tells which (``records``, their number, ``spans``, and ``alone``).
 
     :param load_id: of the ``load()`` whose DataFrame the query reads, which one reader may read at
         a time: each record would go to one of several
@@ -167,7 +169,14 @@ class ShareStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return start
         self._batches += 1
         self._ranges = ranges
-        self._offset = {"session": member.id, "batch": self._batches}
+        records = sum(r.count for r in ranges)
+        self._offset = {
+            "session": member.id,
+            "batch": self._batches,
+            "records": records,
+            "spans": _bounds(ranges),
+            "alone": list(map(list, member.failed_alone)),  # equal to what JSON makes of it
+        }
         return self._offset
 
     def partitions(
@@ -177,6 +186,13 @@ class ShareStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for offset in (start, end):
             check_offset("kafka-share", offset, _NO_OFFSET)
         member = self._join()
+        if start != end and end["session"] != member.id:
+            spans = {
+                (topic, int(partition)): (first, last)
+                for topic, by_partition in end["spans"].items()
+                for partition, (first, last) in by_partition.items()
+            }
+            member.suspect(end["records"], spans, [tuple(position) for position in end["alone"]])
         if start == end or end != self._offset:
             return []
         return split(self._ranges, self._options.records_per_task, member.receipt)
@@ -299,6 +315,22 @@ class ShareMember:
         must_finish = not HAS_ADMISSION_CONTROL
         return self._thread.run(self._acquisitions.acquire(unless_finished=must_finish))
 
+    @property
+    def failed_alone(self) -> list[Position]:
+        """Records that were alone in a micro-batch that failed, and wait for others."""
+        return self._acquisitions.failed_alone
+
+    def suspect(
+        self, count: int, spans: Mapping[TopicPartition, Span], alone: Sequence[Position]
+    ) -> None:
+        """Have smaller micro-batches until those of an earlier reader's last one are done.
+
+        :param count: the number of its records
+        :param spans: the first and the last offset of each partition
+        :param alone: :attr:`failed_alone` of this reader
+        """
+        self._thread.run(self._acquisitions.suspect(count, spans, alone))
+
     def stop_at_current_end(self) -> None:
         """Acquire only what the topics hold now (``Trigger.AvailableNow``).
 
@@ -380,6 +412,16 @@ class ShareMember:
             if topics != self._acquisitions.topics:
                 _log.warning("share group %s: subscribed to %s", group_id, ", ".join(topics))
                 self._acquisitions.subscribe(topics)
+
+
+def _bounds(ranges: Sequence[AcquiredRange]) -> dict[str, dict[str, list[int]]]:
+    """Return topic → partition → the first and the last offset, as JSON has it."""
+    bounds: dict[str, dict[str, list[int]]] = {}
+    for r in ranges:
+        of_topic = bounds.setdefault(r.topic, {})
+        first, last = of_topic.get(str(r.partition), r.span)
+        of_topic[str(r.partition)] = [min(first, r.first_offset), max(last, r.last_offset)]
+    return bounds
 
 
 def _by_topic(progress: Mapping[TopicPartition, ShareOffset]) -> dict[str, dict[str, int]]:
