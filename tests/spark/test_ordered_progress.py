@@ -74,6 +74,29 @@ def test_offsets_are_committed_while_the_group_has_no_members(
     cluster_thread.run(check_group(cluster_thread.cluster, group_id))
 
 
+def test_two_queries_of_one_group_are_told_of_each_other_once(
+    cluster_thread: ClusterThread,
+    bootstrap_servers: str,
+    group_id: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(progress, "CHECK_S", 0)
+    place = Topics.create(bootstrap_servers, 1).names[0], 0
+    fast, slow = (GroupProgress(cluster_thread, group_id) for _ in range(2))
+    for offset in range(3):
+        fast.commit({place: offset})
+    assert not caplog.messages
+    slow.commit({place: 9})
+    for offset in range(3, 6):
+        fast.commit({place: offset})
+    (line,) = caplog.messages
+    assert line.startswith(
+        f"group '{group_id}' has offset 9 of {place[0]}-0, where this query has committed 2: "
+        "another one commits to it, too"
+    )
+
+
 def test_a_share_group_has_no_offsets_to_commit(
     cluster_thread: ClusterThread, bootstrap_servers: str, group_id: str
 ) -> None:

@@ -7,16 +7,17 @@ progress depends on them: if the reader cannot be reached, its numbers are missi
 
 from __future__ import annotations
 
+import math
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from headrace.client import ClientError, Cluster, RequestRefused
 from headrace.client.errors import has_code
 from headrace.client.groups import SHARE, describe_group
 from headrace.client.loop_thread import LoopThread
-from headrace.client.offsets import commit_offsets
+from headrace.client.offsets import commit_offsets, committed_offsets
 from headrace.errors import ErrorCode
 from headrace.log_lines import get_logger
 from headrace.protocol.partitions import TopicPartition
@@ -27,6 +28,8 @@ from headrace.spark.ordered.broker_log import Offsets
 
 _log = get_logger(__name__)
 
+CHECK_S = 5.0
+"""Shortest interval between looks at the group's offsets."""
 RETRY_S = 10.0
 """Shortest interval between commits after a failure, so that a coordinator that does not answer
 does not delay the query."""
@@ -44,7 +47,8 @@ _CHOOSE_ANOTHER = "choose another kafka.group.id"
 class GroupProgress:
     """Commits of a query's position to its group.
 
-    A failure never stops the query: the next micro-batch commits what is missing.
+    A failure never stops the query: the next micro-batch commits what is missing. A warning tells
+    once of another query that commits to the same group, in this application or elsewhere.
     """
 
     def __init__(self, thread: ClusterThread, group_id: str) -> None:
@@ -52,12 +56,14 @@ class GroupProgress:
         self._group_id = group_id
         self._committed: Offsets = {}
         self._not_before_s = 0.0
+        self._next_check_s = 0.0
 
     def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Commit the next offset of each partition, where it has changed."""
         changed = {p: offset for p, offset in offsets.items() if self._committed.get(p) != offset}
         if not changed or time.monotonic() < self._not_before_s:
             return
+        self._check_own([partition for partition in changed if partition in self._committed])
         outcomes = self._thread.run(commit_offsets(self._thread.cluster, self._group_id, changed))
         errors = [
             error
@@ -70,6 +76,29 @@ class GroupProgress:
             self._not_before_s = time.monotonic() + RETRY_S
         else:
             self._committed.update(changed)
+
+    def _check_own(self, partitions: Sequence[TopicPartition]) -> None:
+        """Warn if the group's offsets are not those that this query has committed."""
+        if not partitions or time.monotonic() < self._next_check_s:
+            return
+        self._next_check_s = time.monotonic() + CHECK_S
+        cluster, group_id = self._thread.cluster, self._group_id
+        answer = self._thread.run(committed_offsets(cluster, {group_id: partitions}))[group_id]
+        for (topic, number), at in () if isinstance(answer, ClientError) else answer.items():
+            own = self._committed[topic, number]
+            if at.offset != own:
+                self._next_check_s = math.inf
+                _log.warning(
+                    "group '%s' has offset %d of %s-%d, where this query has committed %d: another "
+                    "one commits to it, too, so that the lag of the group is that of neither. "
+                    "Give each query a kafka.group.id of its own",
+                    group_id,
+                    at.offset,
+                    topic,
+                    number,
+                    own,
+                )
+                return
 
 
 async def check_group(cluster: Cluster, group_id: str) -> None:
