@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 import headrace.spark
 from tests.clients.confluent import consumer, create_topic, take
 from tests.spark.conftest import Queue
-from tests.support import unique
+from tests.support import unique, wait_until
 
 pytestmark = pytest.mark.spark
 
@@ -112,3 +112,29 @@ def test_a_sink_that_is_down_rejects_nothing(queue: MakeQueue, process: Process)
     process(orders, lambda batch: stored.update(int(r.value) for r in batch.collect()))
     assert stored == dict.fromkeys(range(100), 1)
     assert orders.is_drained()
+
+
+def test_a_query_that_is_stopped_rejects_nothing(
+    spark: SparkSession, queue: MakeQueue, process: Process, tmp_path: Path
+) -> None:
+    """Its jobs are cancelled, which is no fault of rows."""
+    orders = queue(20)
+    calls: list[int] = []
+
+    def handle(batch: DataFrame) -> None:
+        calls.append(batch.count())
+        spark.range(10**12).selectExpr("sum(id)").collect()
+
+    stream = spark.readStream.format("kafka-share").options(**orders.options()).load()
+    query = headrace.spark.process(stream, handle, checkpoint=str(tmp_path / "c"))
+    try:
+        wait_until(lambda: bool(calls), 60, "the handler to be called")
+        wait_until(
+            lambda: bool(spark.sparkContext.statusTracker().getActiveJobsIds()), 60, "its job"
+        )
+    finally:
+        query.stop()
+    stored: Counter[int] = Counter()
+    process(orders, lambda batch: stored.update(int(r.value) for r in batch.collect()))
+    assert stored == dict.fromkeys(range(20), 1)
+    assert len(calls) == 1

@@ -52,9 +52,9 @@ class LogReader:
         self, kafka: KafkaOptions, ranges: Sequence[OffsetRange], options: ReadOptions = DEFAULTS
     ) -> None:
         bounds: dict[TopicPartition, list[tuple[int, int]]] = {}
-        for topic, partition, start, end in sorted(ranges):
-            if start < end:
-                bounds.setdefault((topic, partition), []).append((start, end))
+        for r in sorted(ranges):
+            if r.start < r.end:
+                bounds.setdefault((r.topic, r.partition), []).append((r.start, r.end))
         self._options = options
         self._wanted = {key: WantedOffsets.of(of_key) for key, of_key in bounds.items()}
         self._decoded: dict[TopicPartition | None, Iterator[Any]] = {}

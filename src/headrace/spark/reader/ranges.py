@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from headrace.client.offsets import READ_COMMITTED, READ_UNCOMMITTED
 from headrace.spark.errors import SourceError
@@ -22,25 +22,14 @@ class OffsetRange(NamedTuple):
 
     :param start: first offset, inclusive
     :param end: exclusive
+    :param delivery_count: of records that a share group has acquired
     """
 
     topic: str
     partition: int
     start: int
     end: int
-
-
-class AcquiredOffsets(NamedTuple):
-    """An :class:`OffsetRange` that a member of a share group has acquired."""
-
-    topic: str
-    partition: int
-    start: int
-    end: int
-    delivery_count: int
-
-
-R = TypeVar("R", OffsetRange, AcquiredOffsets)
+    delivery_count: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +63,7 @@ class ReadOptions:
 DEFAULTS = ReadOptions()
 
 
-def split_evenly(ranges: Sequence[R], most: int) -> list[list[R]]:
+def split_evenly(ranges: Sequence[OffsetRange], most: int) -> list[list[OffsetRange]]:
     """Divide ranges of offsets into as few tasks as possible, of about equal size.
 
     Ranges keep their order. A task may hold a part of a range, or parts of several.
@@ -86,7 +75,7 @@ def split_evenly(ranges: Sequence[R], most: int) -> list[list[R]]:
         return []
     task_count = -(-total // most)
     task_size = -(-total // task_count)
-    tasks: list[list[R]] = []
+    tasks: list[list[OffsetRange]] = []
     room = 0
     for r in ranges:
         start = r.start

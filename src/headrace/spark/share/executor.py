@@ -14,7 +14,7 @@ from headrace.protocol.partitions import TopicPartition
 from headrace.spark.errors import one_line_errors
 from headrace.spark.option_parsing import KafkaOptions
 from headrace.spark.reader import log_reader
-from headrace.spark.reader.ranges import AcquiredOffsets, OffsetRange, ReadOptions, split_evenly
+from headrace.spark.reader.ranges import OffsetRange, ReadOptions, split_evenly
 
 from .outcomes import RECEIPT_COLUMN
 
@@ -25,9 +25,9 @@ class ShareInputPartition(InputPartition):
     :ivar receipt: text of the column ``receipt``
     """
 
-    value: Sequence[AcquiredOffsets]
+    value: Sequence[OffsetRange]
 
-    def __init__(self, ranges: Sequence[AcquiredOffsets], receipt: str) -> None:
+    def __init__(self, ranges: Sequence[OffsetRange], receipt: str) -> None:
         super().__init__(ranges)
         self.receipt = receipt
 
@@ -40,7 +40,7 @@ def split(
     A task may hold a part of a topic partition, or parts of several.
     """
     offsets = sorted(
-        AcquiredOffsets(r.topic, r.partition, r.first_offset, r.last_offset + 1, r.delivery_count)
+        OffsetRange(r.topic, r.partition, r.first_offset, r.last_offset + 1, r.delivery_count)
         for r in ranges
     )
     return [
@@ -63,10 +63,9 @@ def read(
     for r in partition.value:
         counts.setdefault((r.topic, r.partition), []).append((r.start, r.delivery_count))
     runs = {key: np.array(sorted(of_key), np.int64).T for key, of_key in counts.items()}
-    ranges = [OffsetRange(*r[:4]) for r in partition.value]
     options = ReadOptions(headers=headers, skip_lost=True)
     with one_line_errors():
-        for batch in log_reader.read(kafka, ranges, options):
+        for batch in log_reader.read(kafka, partition.value, options):
             rows = batch.append_column("deliveryCount", _delivery_counts(batch, runs))
             receipts = pa.repeat(partition.receipt, rows.num_rows)
             yield rows.append_column(RECEIPT_COLUMN, receipts)
