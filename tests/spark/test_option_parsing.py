@@ -150,3 +150,12 @@ def test_settings_are_checked_without_connecting(settings: dict[str, str], advic
         KafkaOptions("127.0.0.1:1", settings).check(_nothing)
     assert advice in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_options_of_a_table_and_of_sparks_own_source_are_told_apart() -> None:
+    """Spark adds an option to those of CREATE TABLE, and passes none with SELECT and INSERT."""
+    for options in ({}, {**SERVER, "provider": "kafka-ordered"}):
+        with pytest.raises(SourceError, match="use CREATE TEMPORARY VIEW … USING to read"):
+            UserOptions(options, KNOWN)
+    with pytest.raises(SourceError, match="minOffsetsPerTrigger: use a trigger interval"):
+        given(minOffsetsPerTrigger="7")

@@ -9,7 +9,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyspark.errors import AnalysisException
 
@@ -58,11 +58,17 @@ _FORMATS = (
 
 
 def register(spark: SparkSession) -> None:
-    """Register all sources as formats of a Spark session.
+    """Register all sources and sinks as formats of a Spark session, for the calling thread too.
 
-    Spark registers all but ``kafka-group-history`` itself if the Python workers of its driver find
-    the packages ``pyspark_headrace*``.
+    Spark registers the formats itself if the Python workers of its driver find the packages
+    ``pyspark_headrace*``. It looks for a sink in the session that is active in the calling thread;
+    in a thread other than the one that made the session there is none. So call this once in each
+    thread that writes, for example as the initializer of a pool.
     """
+    java_session = getattr(spark, "_jsparkSession", None)
+    if java_session is not None:  # a request of Spark Connect names its session
+        java: Any = spark.sparkContext._jvm
+        java.org.apache.spark.sql.classic.SparkSession.setActiveSession(java_session)
     for source in _FORMATS:
         try:
             spark.dataSource.register(source)

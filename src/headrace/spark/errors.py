@@ -20,17 +20,22 @@ def one_line_errors() -> Iterator[None]:
     Spark reports an error of a Python worker with ``traceback.format_exc()``. A traceback limit of
     0 leaves only its last line. The limit is set for the whole process, which ends with the error.
 
-    :raises SourceError: the block raised a ``ClientError`` or a ``SourceError``
+    :raises SourceError: the block raised a ``ClientError`` or a ``SourceError``, or found no memory
     """
     try:
         yield
-    except (ClientError, SourceError) as error:
+    except (ClientError, SourceError, MemoryError) as error:
         sys.tracebacklimit = 0
         raise SourceError(describe(error)) from None
 
 
 def describe(error: Exception) -> str:
-    """Return the text of an error; for a failed connection also what to change."""
+    """Return the text of an error; for a failed connection and without memory what to change."""
     if isinstance(error, ConnectionFailed):
         return f"{error}: check that the brokers run, and the option kafka.bootstrap.servers"
+    if isinstance(error, MemoryError):
+        return (
+            "the Python process has no memory left: raise spark.executor.pyspark.memory (1g is "
+            "enough for most), or the memory of the host"
+        )
     return str(error)

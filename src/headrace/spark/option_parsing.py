@@ -30,6 +30,21 @@ from .errors import SourceError
 
 # Options that Spark itself passes to every source and sink.
 _SPARK_OPTIONS = {"path", "checkpointlocation", "queryname", "outputmode"}
+_OF_TABLES = "provider"
+"""An option that Spark adds to those of CREATE TABLE."""
+_NO_TABLES = (
+    "Spark does not pass the options of a table to a Python source: use CREATE TEMPORARY VIEW … "
+    "USING to read, and DataFrames to write"
+)
+# Options of Spark's own Kafka source and sink that have no counterpart.
+_NOT_OFFERED = {
+    "assign": "use subscribe or subscribePattern, which read every partition",
+    "groupIdPrefix": "use kafka.group.id",
+    "maxRecordsPerPartition": "use minPartitions",
+    "maxTriggerDelay": "use a trigger interval",
+    "minOffsetsPerTrigger": "use a trigger interval, in which records gather",
+    "startingOffsetsByTimestampStrategy": "without a later record reading begins at the end",
+}
 _JAVA_STORES = (
     "ssl.truststore.location",
     "ssl.keystore.location",
@@ -202,16 +217,23 @@ class UserOptions:
 
     :param known: names that the source accepts, spelled as in the documentation
     :param prefixes: beginnings of other names that it accepts; ``kafka.*`` is always accepted
-    :raises SourceError: a name is unknown
+    :raises SourceError: a name is unknown, or Spark has not passed the options
     """
 
     def __init__(self, options: Mapping[str, str], known: Iterable[str], *prefixes: str) -> None:
         self._given = {name.lower(): str(value) for name, value in options.items()}
+        if not self._given:
+            raise SourceError(f"there are no options. {_NO_TABLES}")
+        if _OF_TABLES in self._given:
+            raise SourceError(_NO_TABLES)
         spelling = {name.lower(): name for name in known}
         for name in self._given:
             is_prefixed = name.startswith((_KAFKA_PREFIX, *prefixes))
             if name in spelling or name in _SPARK_OPTIONS or is_prefixed:
                 continue
+            for other, advice in _NOT_OFFERED.items():
+                if name == other.lower():
+                    raise SourceError(f"remove the option {other}: {advice}")
             names = sorted(spelling.values())
             hint = meant(name, names) or f"known options are {', '.join(names)}"
             raise SourceError(f"unknown option '{name}': {hint}")

@@ -10,17 +10,17 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from headrace.client import Cluster
 from headrace.client.offsets import READ_COMMITTED, log_bounds
 from headrace.internal_topics import CONSUMER_OFFSETS, SHARE_GROUP_STATE
+from headrace.spark.data_source import KafkaDataSource
 from headrace.spark.errors import one_line_errors
 from headrace.spark.option_parsing import KafkaOptions, UserOptions
 from headrace.spark.reader.log_reader import read
 from headrace.spark.reader.ranges import OffsetRange, ReadOptions, split_evenly
-from headrace.spark.worker_check import CheckedInExecutors
 
 from .group_records import SCHEMA, events
 
@@ -49,7 +49,7 @@ def history(spark: SparkSession, kafka: KafkaOptions | str, groups: str | None =
     return reader.options(**options).load()
 
 
-class GroupHistorySource(CheckedInExecutors, DataSource):
+class GroupHistorySource(KafkaDataSource):
     """Events in the groups of a cluster.
 
     ``docs/spark/lag.md`` describes options and columns. Creating one opens no connection.
@@ -69,6 +69,7 @@ class GroupHistorySource(CheckedInExecutors, DataSource):
 
         :raises SourceError: an option is invalid
         """
+        self.check_columns(schema, SCHEMA)
         with one_line_errors():
             user_options = UserOptions(self.options, ("groupsPattern", "recordsPerTask"))
             kafka = user_options.kafka()

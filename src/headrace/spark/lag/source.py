@@ -12,12 +12,7 @@ from itertools import islice
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import (
-    DataSource,
-    DataSourceReader,
-    DataSourceStreamReader,
-    InputPartition,
-)
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
 from headrace.client import Cluster
@@ -25,6 +20,7 @@ from headrace.client.groups import ListedGroup
 from headrace.client.lag.model import GROUP_TYPES, LagQuery, Snapshot, rows
 from headrace.client.lag.snapshot import parts, select_groups
 from headrace.log_lines import get_logger
+from headrace.spark.data_source import KafkaDataSource
 from headrace.spark.errors import SourceError, one_line_errors
 from headrace.spark.option_parsing import KafkaOptions, UserOptions
 from headrace.spark.pyspark_capabilities import (
@@ -34,7 +30,6 @@ from headrace.spark.pyspark_capabilities import (
 )
 from headrace.spark.reader.columns import arrow_schema
 from headrace.spark.source_progress import check_offset
-from headrace.spark.worker_check import CheckedInExecutors
 
 SCHEMA = (
     "cluster string, group_id string, group_type string, group_state string, topic string, "
@@ -112,7 +107,7 @@ class LagPartition(InputPartition):
     snapshot_time_ms: int
 
 
-class LagDataSource(CheckedInExecutors, DataSource):
+class LagDataSource(KafkaDataSource):
     """The progress of groups as a table.
 
     ``docs/spark/lag.md`` describes options and columns. Creating one opens no connection.
@@ -135,10 +130,12 @@ class LagDataSource(CheckedInExecutors, DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the reader of one snapshot."""
+        self.check_columns(schema, SCHEMA)
         return LagReader(self._parse())
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Return the reader of a snapshot per trigger."""
+        self.check_columns(schema, SCHEMA)
         return stream_reader(LagStreamReader(self._parse()))
 
     def _parse(self) -> LagOptions:

@@ -8,18 +8,14 @@ from functools import partial
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import (
-    DataSource,
-    DataSourceReader,
-    DataSourceStreamReader,
-    InputPartition,
-)
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
 from headrace.client import Cluster, ConnectionFailed
 from headrace.client.errors import UnknownTopic
 from headrace.log_lines import get_logger
 from headrace.protocol.partitions import TopicPartition
+from headrace.spark.data_source import KafkaDataSource
 from headrace.spark.driver_server import exit_on_sigterm, ignore_sigterm
 from headrace.spark.errors import SourceError, one_line_errors
 from headrace.spark.pyspark_capabilities import (
@@ -32,7 +28,6 @@ from headrace.spark.pyspark_capabilities import (
 )
 from headrace.spark.reader.columns import spark_schema
 from headrace.spark.source_progress import refuse_checkpoint, without_progress
-from headrace.spark.worker_check import CheckedInExecutors
 
 from .broker_log import BrokerLog, Offsets
 from .executor import TaskWork, offset_ranges, read
@@ -64,7 +59,7 @@ JsonOffsets = dict[str, dict[str, int]]
 the topics breaks ties between equal timestamps."""
 
 
-class OrderedDataSource(CheckedInExecutors, DataSource):
+class OrderedDataSource(KafkaDataSource):
     """Several topics in the order of their timestamps, as a batch or a stream.
 
     ``docs/spark/ordered.md`` describes options and columns. Creating one opens no connection.
@@ -88,15 +83,18 @@ class OrderedDataSource(CheckedInExecutors, DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the reader of a batch."""
-        return OrderedReader(self._parse(False))
+        return OrderedReader(self._parse(False, schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Return the reader of a stream."""
-        return stream_reader(OrderedStreamReader(self._parse(True)))
+        return stream_reader(OrderedStreamReader(self._parse(True, schema)))
 
-    def _parse(self, streaming: bool | None) -> OrderedOptions:
+    def _parse(self, streaming: bool | None, schema: StructType | None = None) -> OrderedOptions:
         with one_line_errors():
-            return OrderedOptions.parse(self.options, streaming=streaming)
+            options = OrderedOptions.parse(self.options, streaming=streaming)
+        if schema is not None:
+            self.check_columns(schema, spark_schema(headers=options.include_headers))
+        return options
 
 
 async def _check(options: OrderedOptions, cluster: Cluster) -> None:

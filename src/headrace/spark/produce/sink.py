@@ -13,7 +13,6 @@ from typing import NamedTuple
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import (
-    DataSource,
     DataSourceArrowWriter,
     DataSourceStreamWriter,
     DataSourceWriter,
@@ -21,6 +20,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from headrace.spark.data_source import KafkaDataSource
 from headrace.spark.errors import SourceError, one_line_errors
 from headrace.spark.pyspark_capabilities import ArrowStreamWriter, arrow_batches
 from headrace.spark.worker_check import CheckedInExecutors
@@ -95,7 +95,7 @@ class Written(WriterCommitMessage):
     transaction: TaskTransaction | None = None
 
 
-class ProduceDataSource(CheckedInExecutors, DataSource):
+class ProduceDataSource(KafkaDataSource):
     """Topics as a sink of batches and of streams.
 
     ``docs/spark/produce.md`` describes options and columns. Creating one opens no connection.
@@ -111,8 +111,7 @@ class ProduceDataSource(CheckedInExecutors, DataSource):
 
         :raises SourceError: always
         """
-        with one_line_errors():
-            raise SourceError("kafka-produce is a sink: read with kafka-ordered or kafka-share")
+        self._refuse("cannot be read: read with kafka-ordered or kafka-share")
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Return the writer of a batch."""

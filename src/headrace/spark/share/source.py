@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, BinaryIO
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceStreamReader, DataSourceStreamWriter
+from pyspark.sql.datasource import DataSourceStreamReader, DataSourceStreamWriter
 from pyspark.sql.types import StructType
 
 from headrace.client import AcquiredRange, ClientError, Cluster, RangeConsumer
@@ -23,6 +23,7 @@ from headrace.client.offsets import ShareOffset, share_offsets_of_topics
 from headrace.client.share.spans import Span
 from headrace.log_lines import get_logger
 from headrace.protocol.partitions import TopicPartition
+from headrace.spark.data_source import KafkaDataSource
 from headrace.spark.driver_server import (
     DriverServer,
     exit_on_sigterm,
@@ -39,7 +40,6 @@ from headrace.spark.pyspark_capabilities import (
 )
 from headrace.spark.reader.columns import spark_schema
 from headrace.spark.source_progress import check_offset
-from headrace.spark.worker_check import CheckedInExecutors
 
 from .acquisitions import Acquisitions
 from .executor import ShareInputPartition, read, split
@@ -73,7 +73,7 @@ _READ_TWICE = (
 )
 
 
-class ShareDataSource(CheckedInExecutors, DataSource):
+class ShareDataSource(KafkaDataSource):
     """A share group as a streaming source, and as a sink for outcomes of its records.
 
     ``docs/spark/share.md`` describes options and columns. Creating one opens no connection.
@@ -98,12 +98,13 @@ class ShareDataSource(CheckedInExecutors, DataSource):
         options = self._parse(is_source=True)
         with one_line_errors():
             options.kafka.check(partial(_check, options))
-        own_columns = "deliveryCount int", f"{RECEIPT_COLUMN} string"
-        return spark_schema(*own_columns, headers=options.include_headers)
+        return _columns(options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Return the source's reader."""
-        return stream_reader(ShareStreamReader(self._parse(is_source=True), self._load_id))
+        options = self._parse(is_source=True)
+        self.check_columns(schema, _columns(options))
+        return stream_reader(ShareStreamReader(options, self._load_id))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         """Return the sink for outcomes."""
@@ -114,6 +115,11 @@ class ShareDataSource(CheckedInExecutors, DataSource):
     def _parse(self, *, is_source: bool) -> ShareOptions:
         with one_line_errors():
             return ShareOptions.parse(self.options, is_source=is_source)
+
+
+def _columns(options: ShareOptions) -> str:
+    own_columns = "deliveryCount int", f"{RECEIPT_COLUMN} string"
+    return spark_schema(*own_columns, headers=options.include_headers)
 
 
 async def _check(options: ShareOptions, cluster: Cluster) -> None:
