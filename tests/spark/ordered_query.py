@@ -15,8 +15,20 @@ from tests.spark.ordered_topics import Place, Topics
 
 def batch(topics: Topics, **options: Any) -> list[Place]:
     """Return the rows of a batch, task after task."""
-    reader = OrderedReader(OrderedOptions.parse(topics.options(**options), streaming=False))
-    return _rows(reader, reader.partitions())
+    return Batch(topics, **options).rows()
+
+
+class Batch:
+    """A batch, which Spark plans once, however often it is evaluated."""
+
+    def __init__(self, topics: Topics, **options: Any) -> None:
+        parsed = OrderedOptions.parse(topics.options(**options), streaming=False)
+        self._reader = OrderedReader(parsed)
+        self._planned = self._reader.partitions()
+
+    def rows(self) -> list[Place]:
+        """Return the rows of an evaluation, task after task."""
+        return _rows(self._reader, self._planned)
 
 
 class Query:

@@ -126,13 +126,14 @@ class Topics:
         return found
 
     def options(self, **more: Any) -> dict[str, str]:
-        """Return reader options: `maxTaskIdleMs=5`, `kafka__group__id="g"`."""
-        return {
+        """Return reader options: `maxTaskIdleMs=5`, `kafka__group__id="g"`; None removes one."""
+        options = {
             "kafka.bootstrap.servers": self.bootstrap_servers,
             "subscribe": ",".join(self.names),
             "startingOffsets": "earliest",
-            **{name.replace("__", "."): str(value) for name, value in more.items()},
+            **{name.replace("__", "."): value for name, value in more.items()},
         }
+        return {name: str(value) for name, value in options.items() if value is not None}
 
     def ends(self) -> dict[str, dict[str, int]]:
         """Return the ends of all partitions in the form of Spark's offsets."""

@@ -13,6 +13,7 @@ from tests.spark.ordered_topics import Topics
 from tests.support import unique
 
 CONTINUES = {"failOnDataLoss": "false"}
+UNEQUAL = "must have equally many partitions"
 GONE = "no longer exists or is not subscribed"
 
 
@@ -23,7 +24,9 @@ def full_tracebacks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
-    return [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    """Return the warnings, without those of topics with different numbers of partitions."""
+    texts = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    return [text for text in texts if UNEQUAL not in text]
 
 
 def pattern_of(topics: Topics) -> dict[str, str]:
@@ -200,3 +203,25 @@ def test_a_topic_that_is_deleted_before_it_is_read(
     assert warnings(caplog) == [
         f"skipping offsets 0 to 0 of {second}-0: topic '{second}' does not exist"
     ]
+
+
+def test_one_topic_has_got_partitions_before_the_other(
+    bootstrap_servers: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A query that has begun continues, also after a restart; a new one is refused."""
+    topics = Topics.create(bootstrap_servers, 2)
+    query = Query(topics)
+    topics.widen(topics.names[0], 2)
+    topics.produce(0, [10])
+    topics.produce(0, [20], partition=1)
+    for reading in (Query, batch):
+        with pytest.raises(SourceError, match=UNEQUAL):
+            reading(topics)
+    assert OrderedDataSource(topics.options()).schema()
+    assert len(query.until_idle()) == 2
+    topics.produce(0, [30], partition=1)
+    assert len(Query(topics, query.offset).until_idle()) == 1
+    assert [UNEQUAL in record.getMessage() for record in caplog.records] == [True, True]
+    topics.widen(topics.names[1], 2)
+    topics.produce(1, [40], partition=1)
+    assert len(query.until_idle()) == 2

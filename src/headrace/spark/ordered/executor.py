@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from headrace.protocol.partitions import TopicPartition
 from headrace.spark.errors import one_line_errors
 from headrace.spark.option_parsing import KafkaOptions
 from headrace.spark.ordered.broker_log import timestamps_ms
@@ -39,6 +40,38 @@ class TaskWork:
     caught_up: tuple[bool, ...] = ()
     stream_time_ms: int = -1
     reports: ReportAddress | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BatchPiece:
+    """The work of one Spark task of a batch, as Spark keeps it for all runs of a DataFrame.
+
+    :param partitions: all of the task
+    :param planned: what the partitions had when the batch was planned
+    :param is_first: begin where the start of the batch is when the piece is read
+    :param is_last: read up to where the end of the batch is then
+    :param partition_count: number of partitions of all topics when the batch was planned
+    """
+
+    task: int
+    partitions: tuple[TopicPartition, ...]
+    planned: Inputs
+    is_first: bool
+    is_last: bool
+    partition_count: int
+
+    def at(self, batch: Inputs) -> Inputs:
+        """Return what to read.
+
+        :param batch: the bounds of the batch as they are
+        """
+        starts, ends = dict(batch.starts), dict(batch.ends)
+        for partition, start in batch.starts.items():
+            if not self.is_first:
+                starts[partition] = max(start, self.planned.starts.get(partition, start))
+            if not self.is_last:
+                ends[partition] = self.planned.ends.get(partition, start)
+        return Inputs(batch.partitions, starts, ends)
 
 
 def offset_ranges(inputs: Inputs) -> tuple[OffsetRange, ...]:

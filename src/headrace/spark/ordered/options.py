@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
 from itertools import combinations
 
 from headrace.protocol.partitions import TopicPartition
@@ -13,7 +13,8 @@ from headrace.spark.option_parsing import KafkaOptions, Subscription, UserOption
 from headrace.spark.reader.ranges import ReadOptions
 
 EARLIEST, LATEST, COMMITTED = "earliest", "latest", "committed"
-OFFSET_NAMES = {-1: LATEST, -2: EARLIEST}
+LATEST_OFFSET = -1
+OFFSET_NAMES = {LATEST_OFFSET: LATEST, -2: EARLIEST}
 """Meaning of negative offsets in the JSON of ``startingOffsets`` and ``endingOffsets``."""
 
 _COMMON = (
@@ -57,6 +58,19 @@ class Bound:
     timestamps_ms: Mapping[TopicPartition, int] | None = None
     timestamp_ms: int | None = None
     which: str = "starting"
+
+    def of(self, partitions: Collection[TopicPartition]) -> Bound:
+        """Return the bound of some partitions."""
+        offsets, timestamps_ms = (
+            numbers and {p: numbers[p] for p in partitions if p in numbers}
+            for numbers in (self.offsets, self.timestamps_ms)
+        )
+        return replace(self, offsets=offsets, timestamps_ms=timestamps_ms)
+
+    def fixes(self, partition: TopicPartition) -> bool:
+        """Return True if the user gave an offset or a timestamp for a partition."""
+        is_by_time = self.timestamp_ms is not None or self.timestamps_ms is not None
+        return is_by_time or (self.offsets or {}).get(partition, LATEST_OFFSET) >= 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +125,10 @@ class OrderedOptions:
         group_id = user_options.text("kafka.group.id")
         default_start = EARLIEST if streaming is False else LATEST
         start = _bound(user_options, "starting", default_start, (EARLIEST, LATEST, COMMITTED))
+        if streaming is False and (start.at == LATEST or LATEST_OFFSET in _numbers(start)):
+            raise SourceError(
+                "option startingOffsets is the end, where a batch stops: use earliest, or offsets"
+            )
         if start.at == COMMITTED and group_id is None:
             raise SourceError(
                 "set the option kafka.group.id: startingOffsets=committed starts at that group's "
@@ -164,6 +182,10 @@ def _bound(user_options: UserOptions, which: str, default: str, words: tuple[str
         timestamp_ms=user_options.number(time_option, lowest=0),
         which=which,
     )
+
+
+def _numbers(bound: Bound) -> Collection[int]:
+    return (bound.offsets or {}).values()
 
 
 def _by_partition(

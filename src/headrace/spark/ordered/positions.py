@@ -45,12 +45,20 @@ def check_equal_counts(topics: Mapping[str, int]) -> None:
 
     :raises SourceError: the topics have different numbers of partitions
     """
-    if len(set(topics.values())) > 1:
-        counts = ", ".join(f"{name} has {count}" for name, count in topics.items())
-        raise SourceError(
-            "the topics must have equally many partitions, because task i merges partition i of "
-            f"each, but {counts}: add partitions, or read the topics separately"
-        )
+    problem = unequal_counts(topics)
+    if problem is not None:
+        raise SourceError(f"{problem}: add partitions, or read the topics separately")
+
+
+def unequal_counts(topics: Mapping[str, int]) -> str | None:
+    """Return a text if topics have different numbers of partitions."""
+    if len(set(topics.values())) <= 1:
+        return None
+    counts = ", ".join(f"{name} has {count}" for name, count in topics.items())
+    return (
+        "the topics must have equally many partitions, because task i merges partition i of "
+        f"each, but {counts}"
+    )
 
 
 def require_known(wanted: Sequence[TopicPartition], *known: Mapping[TopicPartition, int]) -> None:
@@ -110,6 +118,21 @@ def _at_timestamps(log: BrokerLog, timestamps_ms: Mapping[TopicPartition, int]) 
     starts, ends = log.starts(partitions), log.ends(partitions)
     inputs = Inputs.bounded(partitions, starts, ends)
     return cut(log, inputs, {p: timestamps_ms[p] for p in inputs.partitions}).reached
+
+
+def check_bounds(options: OrderedOptions, batch: Inputs) -> None:
+    """Check that a batch does not end before it begins, where the user gave both.
+
+    :raises SourceError: it does
+    """
+    for partition in batch.partitions:
+        start, end = batch.starts[partition], batch.ends[partition]
+        if start > end and options.start.fixes(partition) and options.end.fixes(partition):
+            topic, number = partition
+            raise SourceError(
+                f"the batch begins at offset {start} of {topic}-{number} and ends before it, at "
+                f"{end}: correct the starting or the ending offsets or timestamps"
+            )
 
 
 class _Claim(NamedTuple):

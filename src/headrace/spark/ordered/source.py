@@ -30,16 +30,18 @@ from headrace.spark.reader.columns import spark_schema
 from headrace.spark.source_progress import refuse_checkpoint, without_progress
 
 from .broker_log import BrokerLog, Offsets
-from .executor import TaskWork, offset_ranges, read
-from .options import OrderedOptions
+from .executor import BatchPiece, TaskWork, offset_ranges, read
+from .options import Bound, OrderedOptions
 from .plan import Inputs, Pacing, plan, slices
 from .positions import (
     all_partitions,
+    check_bounds,
     check_equal_counts,
     detect_losses,
     require_known,
     resolve,
     tasks_of,
+    unequal_counts,
 )
 from .progress import GroupProgress, ReportServer, check_group
 
@@ -103,8 +105,7 @@ async def _check(options: OrderedOptions, cluster: Cluster) -> None:
     topics_of = options.subscription
     find_topics = topics_of.complete if options.fail_on_data_loss else topics_of.existing
     try:
-        topics = await find_topics(cluster)
-        check_equal_counts({name: len(topic.leaders) for name, topic in topics.items()})
+        await find_topics(cluster)
         if options.group_id is not None:
             await check_group(cluster, options.group_id)
     except UnknownTopic as error:
@@ -125,30 +126,56 @@ class OrderedReader(DataSourceReader):
 
     @one_line_errors()
     def partitions(self) -> Sequence[InputPartition]:
-        """Return the Spark tasks, with their ends fixed."""
-        options = self._options
-        log = BrokerLog(options)
-        topics = log.complete_topics()
-        check_equal_counts(topics)
-        every_partition = all_partitions(topics)
-        starts = resolve(log, options, options.start, every_partition)
-        ends = resolve(log, options, options.end, every_partition)
-        if options.max_task_idle_ms >= 0:
-            require_known(every_partition, starts, ends)
+        """Return the Spark tasks."""
+        log = BrokerLog(self._options)
+        every_partition = all_partitions(log.complete_topics())
+        check_equal_counts(log.topics())
+        batch = self._bounds(log, every_partition, self._options.start, self._options.end)
+        check_bounds(self._options, batch)
         tasks = tasks_of(every_partition)
-        pieces_per_task = max(1, round((options.min_partitions or 0) / len(tasks)))
+        pieces_per_task = max(1, round((self._options.min_partitions or 0) / len(tasks)))
         planned = []
         for task, partitions in tasks.items():
-            inputs = Inputs.bounded(partitions, starts, ends)
+            inputs = Inputs.bounded(partitions, batch.starts, batch.ends)
             pieces = [inputs]
             if pieces_per_task > 1 and len(inputs):
                 pieces = slices(log, inputs, pieces_per_task)
-            planned += [InputPartition(TaskWork(task, offset_ranges(piece))) for piece in pieces]
+            for piece in pieces:
+                ends = piece is pieces[0], piece is pieces[-1]
+                work = BatchPiece(task, partitions, piece, *ends, len(every_partition))
+                planned.append(InputPartition(work))
         return planned
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the records of one task. Runs in an executor."""
-        return read(partition.value, self._options.kafka, self._options.reading)
+        """Yield the records of one task. Runs in an executor.
+
+        Spark plans a Python source once for each DataFrame and runs this each time that the
+        DataFrame, a view of it, or a stream joined with it is evaluated. So the bounds are looked
+        up here.
+
+        :raises SourceError: the topics have got partitions of which the plan does not know
+        """
+        piece: BatchPiece = partition.value
+        with one_line_errors():
+            log = BrokerLog(self._options)
+            if sum(log.complete_topics().values()) != piece.partition_count:
+                raise SourceError(
+                    "the topics have other partitions than when this DataFrame was first "
+                    "evaluated: call load() again"
+                )
+            start, end = (b.of(piece.partitions) for b in (self._options.start, self._options.end))
+            inputs = piece.at(self._bounds(log, piece.partitions, start, end))
+        work = TaskWork(piece.task, offset_ranges(inputs))
+        return read(work, self._options.kafka, self._options.reading)
+
+    def _bounds(
+        self, log: BrokerLog, partitions: Sequence[TopicPartition], start: Bound, end: Bound
+    ) -> Inputs:
+        options = self._options
+        starts, ends = (resolve(log, options, bound, partitions) for bound in (start, end))
+        if options.max_task_idle_ms >= 0:
+            require_known(partitions, starts, ends)
+        return Inputs.bounded(partitions, starts, ends)
 
 
 class OrderedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -175,6 +202,7 @@ class OrderedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._position: Offsets = {}
         self._unread: list[TopicPartition] = []
         """Partitions that the last plan leaves unread, or whose end is unknown."""
+        self._unequal: str | None = None
         self._planned_at_s = 0.0
 
     def initialOffset(self) -> JsonOffsets:
@@ -336,6 +364,10 @@ class OrderedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         order = [topic for topic in start if topic in readable.topics or topic in named]
         order += [topic for topic in readable.topics if topic not in start]
         topics = {topic: readable.topics[topic] for topic in order if topic in readable.topics}
+        unequal = unequal_counts(topics)
+        if unequal is not None and unequal != self._unequal:
+            _log.warning("%s: add partitions; the query continues meanwhile", unequal)
+        self._unequal = unequal
         position, ends = readable.position, readable.ends
         self._log_ends = dict(ends)
         # A new partition starts with the micro-batch after this one, and its task waits for that:
