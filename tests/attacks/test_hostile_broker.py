@@ -78,7 +78,7 @@ CALLS: dict[str, Call] = {
     "delete ACLs": lambda c: acls.delete_acls(c, [AclFilter()]),
     "describe users": users.describe_users,
     "describe quotas": quotas.describe_quotas,
-    "open transactions": lambda c: transactions.open_transactional_ids(c, "t"),
+    "open transactions": lambda c: transactions.transactional_ids(c, "t", ("Ongoing",)),
     "abort transactions": lambda c: transactions.abort_open_transactions(c, ["t"]),
     "states of a share group": lambda c: share_states(c, "g", [("t", 0)]),
     "lag of a share group": lambda c: lag_of_all_groups(c),

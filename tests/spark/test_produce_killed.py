@@ -11,7 +11,7 @@ import sys
 
 import pytest
 
-from headrace.client.transactions import open_transactional_ids
+from headrace.client.transactions import ONGOING, transactional_ids
 from tests.spark.application import python_environment
 from tests.spark.conftest import make_queue
 from tests.spark.test_produce_sink import consume
@@ -77,7 +77,7 @@ def micro_batch(query, run, number):
     writer = sink.StreamProduceWriter(options, None)
     messages = []
     for task in range(TASKS):
-        sink.current_task = lambda _: WriteTask(query, run, task, 0)
+        sink.current_task = lambda _: WriteTask(query, run, task, 0, number)
         rows = [f"{query} {number} {task} {row}" for row in range(ROWS)]
         messages.append(writer.write(iter([pa.RecordBatch.from_pydict({"value": rows})])))
     writer.commit(messages, number)
@@ -133,4 +133,4 @@ def test_a_kill_at_any_step(bootstrap_servers: str) -> None:
     ]
     found = consume(bootstrap_servers, target.topic, 2, len(expected))
     assert sorted(message.value() for message in found) == sorted(expected)
-    assert target.ask(lambda cluster: open_transactional_ids(cluster, prefix)) == []
+    assert target.ask(lambda cluster: transactional_ids(cluster, prefix, (ONGOING,))) == {}

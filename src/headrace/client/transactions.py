@@ -25,8 +25,9 @@ from .coordinators import (
 )
 from .errors import ClientError, RequestRefused, has_code, raised, refused
 
-_ONGOING = "Ongoing"
-"""Kafka's name of the state of an open transaction."""
+ONGOING, EMPTY = "Ongoing", "Empty"
+"""Kafka's names of two states of a transactional id: a transaction is open; none has been opened
+since its producer was initialized."""
 
 _ABORT_TIMEOUT = timedelta(milliseconds=60_000)
 
@@ -59,7 +60,7 @@ def _opened(response: Any) -> dict[str, OpenTransaction | ClientError | None]:
     for answer in response.transaction_states:
         name = answer.transactional_id
         refusal = _refusal("describing", "DESCRIBE", name, answer)
-        if refusal is not None or answer.transaction_state != _ONGOING:
+        if refusal is not None or answer.transaction_state != ONGOING:
             is_unknown = has_code(refusal, ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
             opened[name] = None if is_unknown else refusal
         else:
@@ -101,23 +102,22 @@ async def abort_open_transactions(
     return await _each(cluster, "init_producer_id", fields_of, "aborting")
 
 
-async def open_transactional_ids(cluster: Cluster, prefix: str) -> list[str]:
-    """Return the transactional ids with a prefix whose transactions are open, on all brokers
-    (ListTransactions). Ids that the user may not describe are missing.
+async def transactional_ids(
+    cluster: Cluster, prefix: str, states: Collection[str]
+) -> dict[str, str]:
+    """Return the transactional ids with a prefix that are in one of some states, and the state, on
+    all brokers (ListTransactions). Ids that the user may not describe are missing.
 
     :raises ClientError: a broker does not answer
     """
-    listed = raised(
-        await ask_every_broker(
-            cluster, "list_transactions", {"state_filters": [_ONGOING]}, "transactions"
-        )
-    )
-    names = (
-        answer.transactional_id
+    filters = {"state_filters": list(states)}
+    listed = raised(await ask_every_broker(cluster, "list_transactions", filters, "transactions"))
+    return {
+        answer.transactional_id: answer.transaction_state
         for response in listed.values()
         for answer in response.transaction_states
-    )
-    return sorted(name for name in names if name.startswith(prefix))
+        if answer.transactional_id.startswith(prefix)
+    }
 
 
 async def _each(

@@ -19,22 +19,24 @@ gone for that long, or another producer has taken its transactional id. That nev
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import astuple
 from typing import NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from headrace.client import ClientError, Cluster, RequestRefused
-from headrace.client.errors import has_code, raised
+from headrace.client.errors import UnknownTopic, has_code, raised
 from headrace.client.offsets import READ_UNCOMMITTED, log_bounds
 from headrace.client.topics import NewTopic, create_topic
 from headrace.client.transactions import (
+    EMPTY,
+    ONGOING,
     OpenTransaction,
     abort_open_transactions,
     end_transactions,
-    open_transactional_ids,
     open_transactions,
+    transactional_ids,
 )
 from headrace.errors import ErrorCode
 from headrace.log_lines import get_logger
@@ -176,14 +178,24 @@ _ENDED_OTHERWISE = (
 
 
 class OpenTransactions:
-    """The transactions of the tasks of one query.
+    """The transactions of the tasks of one run of a query.
 
-    :param query: the name of the query, with which the transactional ids of its tasks begin
+    Spark may run two attempts of a task (``spark.speculation``), and kills the slower one with
+    SIGKILL. What that one has open would hold up readers until it times out. So when a micro-batch
+    has ended, the driver fences every transactional id of the run that has a producer but has
+    written nothing that counts; and an attempt that has just got its producer asks whether its
+    micro-batch :meth:`has_ended`. Either the driver finds its producer, or it finds that it is
+    late.
+
+    :param query: the name of the query, with which the transactional ids of all its runs begin
+    :param run: the id of the run
     """
 
-    def __init__(self, options: ProduceOptions, query: str) -> None:
+    def __init__(self, options: ProduceOptions, query: str, run: str) -> None:
         self._thread = options.kafka.shared_thread()
-        self._prefix = f"{query}-"
+        self._options = options
+        self._query = query
+        self._run = f"{query}-{run}"
 
     def open_now(self, transactional_id: str) -> OpenTransaction:
         """Return the open transaction of a transactional id.
@@ -216,18 +228,52 @@ class OpenTransactions:
         return aborted
 
     def abort_others(self, kept: Collection[str]) -> None:
-        """Abort all open transactions of the query but those with the transactional ids ``kept``.
+        """Abort all open transactions of the query but those with the transactional ids ``kept``,
+        and fence the producers of this run that have opened none.
 
         A failure is logged: they time out.
         """
 
-        async def abort(cluster: Cluster) -> list[ClientError | None]:
-            names = await open_transactional_ids(cluster, self._prefix)
-            others = [name for name in names if name not in kept]
-            return list((await abort_open_transactions(cluster, others)).values())
+        async def others(cluster: Cluster) -> list[str]:
+            states = await transactional_ids(cluster, f"{self._query}-", (ONGOING, EMPTY))
+            return [
+                name
+                for name, state in states.items()
+                if name not in kept and (state == ONGOING or name.startswith(f"{self._run}-"))
+            ]
+
+        self._fence(others)
+
+    def end_run(self) -> None:
+        """Have all attempts that begin later find that they are late."""
+
+        async def mark(_: Cluster) -> list[str]:
+            return [self._run]
+
+        self._fence(mark)
+
+    def has_ended(self, batch_id: int | None) -> bool:
+        """Return True if the run has ended, or has decided about a micro-batch.
+
+        :param batch_id: None for a batch
+        :raises ClientError: the cluster does not tell
+        """
+        thread = self._thread
+        if self._run in thread.run(transactional_ids(thread.cluster, self._run, (EMPTY,))):
+            return True
+        decided = None if batch_id is None else last_decision(self._options, self._query)
+        if decided is None or batch_id is None or decided.batch_id < batch_id:
+            return False
+        # A replay writes although an earlier run has decided.
+        return any(name.startswith(f"{self._run}-") for name in _ids(decided))
+
+    def _fence(self, chosen: Callable[[Cluster], Awaitable[list[str]]]) -> None:
+        async def fence(cluster: Cluster) -> list[ClientError | None]:
+            names = await chosen(cluster)
+            return list((await abort_open_transactions(cluster, names)).values())
 
         try:
-            problems = self._thread.run(abort(self._thread.cluster))
+            problems = self._thread.run(fence(self._thread.cluster))
         except ClientError as failure:
             problems = [failure]
         for problem in filter(None, problems):
@@ -288,19 +334,7 @@ class KafkaCommitLog:
 
     def last(self) -> Decision | None:
         """Return the last decision about the query; None before the first."""
-        partition = (self._topic, _PARTITION)
-        # The end is behind open transactions.
-        bounds = log_bounds(self._thread.cluster, [partition], READ_UNCOMMITTED)
-        start, end = self._thread.run(bounds)[partition]
-        look_back = _FIRST_LOOK_BACK
-        before = end
-        while start < before:
-            first = max(start, before - look_back)
-            decision = self._last_in(first, before)
-            if decision is not None:
-                return decision
-            before, look_back = first, look_back * _LOOK_BACK_GROWTH
-        return None
+        return last_decision(self._options, self._name)
 
     def decide(self, decision: Decision) -> None:
         """Write a decision, in a transaction.
@@ -321,17 +355,39 @@ class KafkaCommitLog:
             what = f"deciding about micro-batch {decision.batch_id} in topic '{self._topic}'"
             raise SourceError(described(what, failure)) from None
 
-    def _last_in(self, first: int, end: int) -> Decision | None:
-        decision: bytes | None = None
-        name = self._name.encode()
-        ranges = [OffsetRange(self._topic, _PARTITION, first, end)]
-        options = ReadOptions(read_committed=True, timeout_ms=int(_TIMEOUT_S * 1000))
-        for batch in read(self._options.kafka, ranges, options):
-            keys, values = batch.column("key"), batch.column("value")
-            for place, key in enumerate(keys.to_pylist()):
-                if key == name:
-                    decision = values[place].as_py()
-        return None if decision is None else _decode(decision)
+
+def last_decision(options: ProduceOptions, name: str) -> Decision | None:
+    """Return the last decision about a query; None before the first.
+
+    :param name: see :class:`KafkaCommitLog`
+    """
+    thread = options.kafka.shared_thread()
+    partition = (options.commit_topic, _PARTITION)
+    # The end is behind open transactions.
+    try:
+        bounds = thread.run(log_bounds(thread.cluster, [partition], READ_UNCOMMITTED))
+    except UnknownTopic:
+        return None  # the first micro-batch creates it
+    start, before = bounds[partition]
+    look_back = _FIRST_LOOK_BACK
+    while start < before:
+        first = max(start, before - look_back)
+        decision = _last_in(options, name, OffsetRange(*partition, first, before))
+        if decision is not None:
+            return decision
+        before, look_back = first, look_back * _LOOK_BACK_GROWTH
+    return None
+
+
+def _last_in(options: ProduceOptions, name: str, offsets: OffsetRange) -> Decision | None:
+    decision: bytes | None = None
+    reading = ReadOptions(read_committed=True, timeout_ms=int(_TIMEOUT_S * 1000))
+    for batch in read(options.kafka, [offsets], reading):
+        keys, values = batch.column("key"), batch.column("value")
+        for place, key in enumerate(keys.to_pylist()):
+            if key == name.encode():
+                decision = values[place].as_py()
+    return None if decision is None else _decode(decision)
 
 
 async def _create_topic(cluster: Cluster, name: str) -> None:

@@ -5,7 +5,8 @@ The producer is librdkafka's, with errors that name the topic and partition.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -201,7 +202,7 @@ class RecordProducer:
 
         :raises SourceError: a record cannot be written
         """
-        produce, poll = self._producer.produce, self._producer.poll
+        produce, poll = self._producer.produce, partial(self._serve, self._producer.poll)
         for row in rows:
             topic, key, value, partition, timestamp_ms, headers = row
             if topic is None:
@@ -212,7 +213,6 @@ class RecordProducer:
                     break
                 except BufferError:
                     poll(_FULL_POLL_S)
-                    self._check()
                 except KafkaException as error:
                     self._check()
                     raise SourceError(failed_record(error.args[0], topic, partition)) from None
@@ -221,16 +221,14 @@ class RecordProducer:
             self.written += 1
             if self.written % _POLL_EVERY_RECORDS == 0:
                 poll(0)
-                self._check()
 
     def flush(self) -> None:
         """Wait until all records are in the log.
 
         :raises SourceError: one of them is not
         """
-        while self._producer.flush(_FLUSH_S):
-            self._check()
-        self._check()
+        while self._serve(self._producer.flush, _FLUSH_S):
+            pass
 
     def abort(self) -> None:
         """Abort the transaction; log a warning if that fails."""
@@ -239,6 +237,22 @@ class RecordProducer:
             self._producer.abort_transaction(_ABORT_TIMEOUT_S)
         except KafkaException as error:
             _log.warning("%s", described("aborting a transaction", error.args[0]))
+
+    def _serve(self, wait: Callable[[float], int], timeout_s: float) -> int:
+        """Poll or flush, and return what that returns.
+
+        :raises SourceError: a record is not in the log, or another producer has fenced this one
+        """
+        try:
+            left = wait(timeout_s)
+        except (KafkaException, SystemError) as error:
+            # A fatal error is raised amid the calls for deliveries, which Python calls a mistake.
+            self._check()
+            is_told = isinstance(error, KafkaException)
+            failure = error.args[0] if is_told else KafkaError(KafkaError._FENCED)
+            raise SourceError(described("writing", failure)) from None
+        self._check()
+        return left
 
     def _check(self) -> None:
         if self._failure.text is not None:

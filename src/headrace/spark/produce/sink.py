@@ -34,7 +34,10 @@ _BEGIN_TIMEOUT_S = 60.0
 # Local properties that Spark sets for the jobs of a streaming query.
 _QUERY_ID = "sql.streaming.queryId"
 _RUN_ID = "spark.jobGroup.id"
+_BATCH_ID = "streaming.sql.batchId"
 _RUN_ID_CHARS = 8
+_BATCH_RUN = "batch"
+"""The run id of a batch, which is run once."""
 
 
 class WriteTask(NamedTuple):
@@ -43,12 +46,14 @@ class WriteTask(NamedTuple):
     :param query_id: stays the same for all runs with one checkpoint
     :param run_id: differs for each start of the query, so that no task can abort what a task of an
         earlier run has written
+    :param batch_id: of the micro-batch; None for a batch
     """
 
     query_id: str
     run_id: str
     number: int
     attempt: int
+    batch_id: int | None = None
 
     def transactional_id(self, prefix: str) -> str:
         """Return the id of this task. Tasks of later micro-batches of the run have the same.
@@ -73,25 +78,25 @@ def current_task(batch_query_id: str | None) -> WriteTask:
     """
     context = TaskContext.get()
     assert context is not None, "called outside of a Spark task"
-    query_id, run_id = batch_query_id, "batch"
-    if query_id is None:
-        query_id, run_id = map(context.getLocalProperty, (_QUERY_ID, _RUN_ID))
-    if not query_id or not run_id:
+    place = context.partitionId(), context.attemptNumber()
+    if batch_query_id is not None:
+        return WriteTask(batch_query_id, _BATCH_RUN, *place)
+    query_id, run_id, batch_id = map(context.getLocalProperty, (_QUERY_ID, _RUN_ID, _BATCH_ID))
+    if not query_id or not run_id or not batch_id:
         raise SourceError("transactions need a streaming query with micro-batches")
-    run_id = run_id[:_RUN_ID_CHARS]
-    return WriteTask(query_id, run_id, context.partitionId(), context.attemptNumber())
+    return WriteTask(query_id, run_id[:_RUN_ID_CHARS], *place, int(batch_id))
 
 
 @dataclass
 class Written(WriterCommitMessage):
     """The records that one task has written.
 
-    :param query_id: None without transactions
+    :param task: None without transactions
     :param transaction: None without transactions, and without records
     """
 
     records: int
-    query_id: str | None = None
+    task: WriteTask | None = None
     transaction: TaskTransaction | None = None
 
 
@@ -164,18 +169,19 @@ class StreamProduceWriter(CheckedInExecutors, ArrowStreamWriter):
         self, messages: list[WriterCommitMessage | None], batch_id: int, *, commit: bool
     ) -> None:
         options, written = self._options, _written(messages)
-        query_id = next((message.query_id for message in written if message.query_id), None)
-        if options.prefix is None or query_id is None:
+        task = next((message.task for message in written if message.task), None)
+        if options.prefix is None or task is None:
             return
-        name = query_name(options.prefix, query_id)
+        name = query_name(options.prefix, task.query_id)
         with one_line_errors():
-            transactions = OpenTransactions(options, name)
+            transactions = OpenTransactions(options, name, task.run_id)
             log = KafkaCommitLog(options, name)
             if commit:
                 commit_batch(
                     log, transactions, batch_id, _tasks(written), resend_lost=options.resend_lost
                 )
             else:
+                transactions.end_run()
                 abort_batch(log, transactions, batch_id)
 
 
@@ -207,18 +213,21 @@ class BatchProduceWriter(CheckedInExecutors, DataSourceArrowWriter):
                     f"the transaction of '{lost[0].transactional_id}' is not open any more: raise "
                     "kafka.transaction.timeout.ms"
                 )
+            transactions.end_run()
             transactions.abort_others(())
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Abort the transactions of all tasks."""
         if transactions := self._transactions():
+            transactions.end_run()
             transactions.abort_others(())
 
     def _transactions(self) -> OpenTransactions | None:
         options = self._options
         if options.prefix is None:
             return None
-        return OpenTransactions(options, query_name(options.prefix, self._query_id))
+        name = query_name(options.prefix, self._query_id)
+        return OpenTransactions(options, name, _BATCH_RUN)
 
 
 def write_rows(
@@ -238,19 +247,24 @@ def write_rows(
     filled = (batch for batch in batches if batch.num_rows)
     first = next(filled, None)
     if first is None:
-        return Written(0, task.query_id)
+        return Written(0, task)
+    name = query_name(options.prefix, task.query_id)
+    transactions = OpenTransactions(options, name, task.run_id)
     transactional_id = task.transactional_id(options.prefix)
     producer = RecordProducer(options.producer_config(transactional_id))
     producer.begin(_BEGIN_TIMEOUT_S)
     try:
+        if transactions.has_ended(task.batch_id):
+            raise SourceError(
+                f"task {task.number} was written by another attempt: this one is too late"
+            )
         _write_batches(producer, chain([first], filled), options)
-        query = query_name(options.prefix, task.query_id)
-        transaction = OpenTransactions(options, query).open_now(transactional_id)
+        transaction = transactions.open_now(transactional_id)
     except BaseException:
         producer.abort()
         raise
     written = TaskTransaction(task.number, producer.written, transaction)
-    return Written(producer.written, task.query_id, written)
+    return Written(producer.written, task, written)
 
 
 def _write_batches(
