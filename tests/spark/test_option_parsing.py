@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 
 from headrace.client import Cluster
 from headrace.client.sasl import Sasl
@@ -159,3 +162,21 @@ def test_options_of_a_table_and_of_sparks_own_source_are_told_apart() -> None:
             UserOptions(options, KNOWN)
     with pytest.raises(SourceError, match="minOffsetsPerTrigger: use a trigger interval"):
         given(minOffsetsPerTrigger="7")
+
+
+@pytest.mark.parametrize("password", [None, b"of the key"])
+def test_a_key_that_spark_would_show_is_warned_of(
+    caplog: pytest.LogCaptureFixture, password: bytes | None
+) -> None:
+    encryption: serialization.KeySerializationEncryption = serialization.NoEncryption()
+    if password is not None:
+        encryption = serialization.BestAvailableEncryption(password)
+    pem = ec.generate_private_key(ec.SECP256R1()).private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, encryption
+    )
+    options = given(kafka__ssl__keystore__type="PEM", kafka__ssl__keystore__key=pem.decode())
+    with contextlib.suppress(SourceError):  # there is no certificate for it
+        options.kafka().check(_nothing)
+    shown = "Spark shows it in plans and in its event log" in caplog.text
+    assert shown == (password is None)
+    assert "-----BEGIN" not in caplog.text

@@ -24,9 +24,12 @@ from headrace.client.config import ClientConfig, read_config
 from headrace.client.errors import UnknownTopic, UnsupportedSetting
 from headrace.client.java_properties import from_java
 from headrace.client.loop_thread import LoopThread
+from headrace.log_lines import get_logger
 from headrace.patterns import InvalidPattern, compiled, matches, meant
 
 from .errors import SourceError
+
+_log = get_logger("headrace.spark")
 
 # Options that Spark itself passes to every source and sink.
 _SPARK_OPTIONS = {"path", "checkpointlocation", "queryname", "outputmode"}
@@ -50,6 +53,12 @@ _JAVA_STORES = (
     "ssl.keystore.location",
     "ssl.truststore.password",
     "ssl.keystore.password",
+)
+_SHOWN_KEY = (
+    "a private key is given as text that is not encrypted, and Spark shows it in plans and in its "
+    "event log: name a file (kafka.ssl.key.location); or encrypt it and set "
+    "kafka.ssl.key.password; or set spark.redaction.regex and spark.sql.redaction.options.regex "
+    "to (?i)secret|password|token|key"
 )
 _KAFKA_PREFIX = "kafka."
 _CLIENT_ID = "headrace-spark"
@@ -80,6 +89,8 @@ class KafkaOptions:
         :raises SourceError: librdkafka or headrace's own client does not accept a setting; or an
             error of ``check_cluster``
         """
+        if _is_open_key(str(self.librdkafka.get("ssl.key.pem", ""))):
+            _log.warning("%s", _SHOWN_KEY)
         self.connections()  # first, because its errors about files are clearer than librdkafka's
         try:
             Producer({**self.librdkafka, **config, "log_level": "0"}, logger=None)
@@ -140,6 +151,11 @@ class KafkaOptions:
         if key not in _threads:
             _threads[key] = ClusterThread(self)
         return _threads[key]
+
+
+def _is_open_key(pem: str) -> bool:
+    """Return True for a private key in PEM that is not encrypted."""
+    return "PRIVATE KEY" in pem and "ENCRYPTED" not in pem
 
 
 class ClusterThread(LoopThread):
