@@ -97,7 +97,7 @@ class Application:
         with HeadraceProcess(self._folder / "share", {}) as broker:
 
             def drain(topic: str, count: int) -> None:
-                options = {"kafka.group.id": unique("bench"), "auto.offset.reset": "earliest"}
+                options = {"kafka.group.id": unique("bench"), "startingOffsets": "earliest"}
                 self._drain("kafka-share", broker, topic, count, options)
 
             return self._watch(

@@ -133,7 +133,7 @@ class Comparison:
             "kafka.bootstrap.servers": self._servers,
             "kafka.group.id": group_id,
             "subscribe": topic,
-            "auto.offset.reset": "earliest",
+            "startingOffsets": "earliest",
         }
 
     def share(self, topic: str, warm_up: int = WARM_UP_BATCHES, **more: object) -> float:
@@ -152,7 +152,7 @@ class Comparison:
         """Return records/s."""
         options = {
             **self._options(topic, "unused"),
-            "maxRecordsPerTrigger": str(locks * PARTITIONS),
+            "maxOffsetsPerTrigger": str(locks * PARTITIONS),
         }
         query = start(
             self._spark, "bench-plain", self._folder / unique("plain"), options, availableNow=True
@@ -161,7 +161,7 @@ class Comparison:
 
     def idle_ms(self, topic: str) -> float:
         """Return the duration of a trigger without records."""
-        options = {**self._options(topic, unique("bench")), "auto.offset.reset": "latest"}
+        options = {**self._options(topic, unique("bench")), "startingOffsets": "latest"}
         query = start(
             self._spark,
             "kafka-share",
@@ -187,7 +187,7 @@ def measure(bootstrap_servers: str, records: int, cores: int) -> dict[str, float
             rounds.setdefault("most_locks", []).append(
                 comparison.share(many, 0, share__partition__max__record__locks=MOST_LOCKS)
             )
-            half = {"maxRecordsPerTrigger": LOCKS // 2 * PARTITIONS}
+            half = {"maxOffsetsPerTrigger": LOCKS // 2 * PARTITIONS}
             rounds.setdefault("half", []).append(comparison.share(many, **half))
             ahead = comparison.share(many, **half, acquireAhead=True)
             rounds.setdefault("half_ahead", []).append(ahead)

@@ -60,7 +60,7 @@ def measure(servers: str, records: int, cores: int) -> dict[str, float]:
     spark = session(cores, {"spark.jars": jars} if jars else {})
     value = F.lit(os.urandom(RECORD_BYTES)).alias("value")
     frame = spark.range(records, numPartitions=cores).select(value)
-    prefix = {"kafka.transactional.id.prefix": topic}
+    prefix = {"transactionalIdPrefix": topic}
     ways: dict[str, Callable[[], None]] = {
         "kafka-produce": lambda: write(frame, "kafka-produce", servers, topic),
         "in transactions": lambda: write(frame, "kafka-produce", servers, topic, **prefix),

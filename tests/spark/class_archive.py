@@ -54,7 +54,7 @@ def _run_queries(session: SparkSession, bootstrap_servers: str, folder: Path) ->
     def process(batch: DataFrame, number: int) -> None:
         acknowledge(batch.withColumn("outcome", F.lit("accept")))
 
-    queue = {**options, "kafka.group.id": "workers", "auto.offset.reset": "earliest"}
+    queue = {**options, "kafka.group.id": "workers", "startingOffsets": "earliest"}
     stream = session.readStream.format("kafka-share").options(**queue).load()
     writer = stream.writeStream.foreachBatch(process)
     headrace.spark.drain(writer.option("checkpointLocation", str(folder / "checkpoint")))

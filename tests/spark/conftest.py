@@ -76,12 +76,12 @@ class Queue:
         assert producer.flush(30) == 0
 
     def options(self, **more: Any) -> dict[str, str]:
-        """Return reader options: `outcome__default="reject"` sets one, and None removes one."""
+        """Return reader options: `defaultOutcome="reject"` sets one, and None removes one."""
         options = {
             "kafka.bootstrap.servers": self.bootstrap_servers,
             "kafka.group.id": self.group_id,
             "subscribe": self.topic,
-            "auto.offset.reset": "earliest",
+            "startingOffsets": "earliest",
             **{name.replace("__", "."): value for name, value in more.items()},
         }
         return {name: str(value) for name, value in options.items() if value is not None}

@@ -95,8 +95,8 @@ MISTAKES: Mapping[str, Mistake] = {
     ),
     "unusable value": Mistake(
         "kafka-share",
-        _set(maxRecordsPerTrigger="many"),
-        "option maxRecordsPerTrigger is 'many': use a whole number from 1",
+        _set(maxOffsetsPerTrigger="many"),
+        "option maxOffsetsPerTrigger is 'many': use a whole number from 1",
     ),
     "missing option": Mistake(
         "kafka-share", _without("kafka.group.id"), "set the option kafka.group.id: the share group"

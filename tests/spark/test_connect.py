@@ -65,7 +65,7 @@ def test_acknowledging_in_foreach_batch(
 ) -> None:
     """Over TCP, the function has no directory in common with the reader."""
     flights = queue(300)
-    options = flights.options(receiptsOverTcp=over_tcp, outcome__default="release")
+    options = flights.options(receiptsOverTcp=over_tcp, defaultOutcome="release")
 
     client("work", "kafka-share", options, str(results))
 
@@ -84,7 +84,7 @@ def test_the_outcome_sink(
     server: ConnectServer, client: ConnectClient, queue: MakeQueue, tmp_path: Path
 ) -> None:
     flights = queue(100)
-    options = flights.options(receiptsOverTcp="true", outcome__default="release")
+    options = flights.options(receiptsOverTcp="true", defaultOutcome="release")
     progress = client("sink", options, str(tmp_path / "checkpoint"))
     assert flights.is_drained()
     if HAS_ADMISSION_CONTROL:

@@ -112,7 +112,7 @@ def test_a_killed_driver_loses_nothing_and_a_keyed_table_has_each_record_once(
 
     print(f"HEADRACE_TEST_SEED={RUN_SEED}: {CHOSEN}")
     for phase in CHOSEN:
-        given = flights.options(maxRecordsPerTrigger=BATCH, acquireAhead=PHASES[phase], **options)
+        given = flights.options(maxOffsetsPerTrigger=BATCH, acquireAhead=PHASES[phase], **options)
         run_until(phase, tmp_path, table, given)
     delivered: list[int] = []
 

@@ -149,7 +149,7 @@ def test_a_client_of_the_sink() -> None:
         **SERVERS,
         "topic": "t",
         "kafka.linger.ms": "20",
-        "kafka.transactional.id.prefix": "orders",
+        "transactionalIdPrefix": "orders",
         "kafka.sasl.jaas.config": 'x required username="ann" password="pw";',
     }
     options = ProduceOptions.parse(given)
@@ -166,7 +166,7 @@ def test_a_client_of_the_sink() -> None:
 @pytest.mark.parametrize(
     ("name", "value", "text"),
     [
-        ("kafka.transactional.id", "x", "set kafka.transactional.id.prefix, because each task"),
+        ("kafka.transactional.id", "x", "set transactionalIdPrefix, because each task"),
         ("kafka.enable.idempotence", "false", "the sink always writes idempotently"),
         ("lostTransactions", "ignore", "use fail, resend"),
         ("topics", "t", "did you mean topic?"),

@@ -35,7 +35,7 @@ from tests.spark.test_produce_killed import BATCHES, ROWS, TASKS
 
 servers, topic, commit_topic, prefix = sys.argv[1:]
 options = ProduceOptions.parse({
-    "kafka.bootstrap.servers": servers, "kafka.transactional.id.prefix": prefix, "topic": topic,
+    "kafka.bootstrap.servers": servers, "transactionalIdPrefix": prefix, "topic": topic,
     "commitTopic": commit_topic,
 })
 left = -1

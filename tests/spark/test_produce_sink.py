@@ -94,7 +94,7 @@ def test_a_failed_batch_in_transactions_leaves_nothing(
     target = queue(0, partitions=2)
     options = {
         "kafka.bootstrap.servers": target.bootstrap_servers,
-        "kafka.transactional.id.prefix": unique("batch"),
+        "transactionalIdPrefix": unique("batch"),
         "topic": target.topic,
     }
 
@@ -156,7 +156,7 @@ def test_a_stream_in_transactions_survives_a_kill_and_goes_on(
         writer = writer.options(
             **{
                 "kafka.bootstrap.servers": target.bootstrap_servers,
-                "kafka.transactional.id.prefix": target.group_id,
+                "transactionalIdPrefix": target.group_id,
                 "topic": target.topic,
                 "checkpointLocation": str(tmp_path / "checkpoint"),
                 "commitTopic": commit_topic,

@@ -34,7 +34,7 @@ class Job:
         options = ProduceOptions.parse(
             {
                 "kafka.bootstrap.servers": target.bootstrap_servers,
-                "kafka.transactional.id.prefix": self.prefix,
+                "transactionalIdPrefix": self.prefix,
                 "topic": target.topic,
                 "commitTopic": unique("commits"),
             }

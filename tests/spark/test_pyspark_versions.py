@@ -135,7 +135,7 @@ def test_a_queue_with_outcomes_by_function_and_by_sink(
         outcome = F.when(number % 10 == 3, "reject").otherwise("accept")
         applied.append(acknowledge(batch.withColumn("outcome", outcome)))
 
-    batches = drain(flights, work, maxRecordsPerTrigger=100)
+    batches = drain(flights, work, maxOffsetsPerTrigger=100)
     assert batches.values() == list(range(300))
     assert max(map(len, batches.rows)) <= 100
     assert sum(done.accepted for done in applied) == 270

@@ -145,7 +145,7 @@ async def accept(queue: Acquisitions, ranges: list[AcquiredRange]) -> None:
 @story
 async def test_the_next_micro_batch_is_acquired_while_one_runs() -> None:
     consumer = FakeConsumer(end=25)
-    queue = acquisitions(consumer, maxRecordsPerTrigger=10)
+    queue = acquisitions(consumer, maxOffsetsPerTrigger=10)
     first = await queue.acquire()
     assert offsets(first) == list(range(10))
     await until(lambda: consumer.held()["t", 0] == [(0, 19)])  # before any acknowledgement
@@ -164,7 +164,7 @@ async def test_the_next_micro_batch_is_acquired_while_one_runs() -> None:
 @story
 async def test_without_the_option_nothing_is_acquired_before_the_trigger() -> None:
     consumer = FakeConsumer(end=25)
-    queue = acquisitions(consumer, maxRecordsPerTrigger=10, acquireAhead="false")
+    queue = acquisitions(consumer, maxOffsetsPerTrigger=10, acquireAhead="false")
     await queue.acquire()
     for _ in range(100):
         await asyncio.sleep(0)
@@ -174,7 +174,7 @@ async def test_without_the_option_nothing_is_acquired_before_the_trigger() -> No
 @story
 async def test_acquiring_ahead_never_waits_where_acknowledgements_would_queue() -> None:
     consumer = FakeConsumer(end=5)
-    queue = acquisitions(consumer, maxRecordsPerTrigger=10)
+    queue = acquisitions(consumer, maxOffsetsPerTrigger=10)
     first = await queue.acquire()
     asked = len(consumer.waits_ms)
     await until(lambda: len(consumer.waits_ms) > asked)
@@ -199,7 +199,7 @@ async def test_locks_that_an_acknowledgement_frees_are_used_at_once() -> None:
 @story
 async def test_records_whose_locks_ran_out_are_left_to_their_next_delivery() -> None:
     consumer = FakeConsumer(end=20)
-    queue = acquisitions(consumer, maxRecordsPerTrigger=10)
+    queue = acquisitions(consumer, maxOffsetsPerTrigger=10)
     first = await queue.acquire()
     await until(lambda: consumer.held()["t", 0] == [(0, 19)])
     consumer.lose(13, 14)
@@ -217,7 +217,7 @@ async def test_records_whose_locks_ran_out_are_left_to_their_next_delivery() -> 
 @story
 async def test_an_answer_that_is_on_its_way_when_the_trigger_comes_is_waited_for() -> None:
     consumer = FakeConsumer(end=20)
-    queue = acquisitions(consumer, maxRecordsPerTrigger=10)
+    queue = acquisitions(consumer, maxOffsetsPerTrigger=10)
     first = await queue.acquire()
     consumer.gate.clear()
     await until(lambda: consumer.held()["t", 0] == [(0, 19)])  # locked, and not answered yet
@@ -264,14 +264,14 @@ async def test_a_failure_after_records_were_acquired_leaves_these_to_the_query()
 @story
 async def test_what_was_acquired_and_not_processed_does_not_count() -> None:
     consumer = FakeConsumer(end=20)
-    queue = acquisitions(consumer, maxRecordsPerTrigger=10)
+    queue = acquisitions(consumer, maxOffsetsPerTrigger=10)
     first = await queue.acquire()
     await until(lambda: consumer.held()["t", 0] == [(0, 19)])
     await queue.close()
     assert consumer.held()["t", 0] == []
     assert {consumer._deliveries[n] for n in offsets(first)} == {0}
 
-    queue = acquisitions(consumer, maxRecordsPerTrigger=10)
+    queue = acquisitions(consumer, maxOffsetsPerTrigger=10)
     first = await queue.acquire()
     await until(lambda: consumer.held()["t", 0] == [(0, 19)])
     await queue.apply([Acknowledgement("t", 0, 0, 0, AcknowledgeType.ACCEPT)])
@@ -381,7 +381,7 @@ async def test_without_the_limits_the_query_goes_on_and_warns_once(
     consumer = FakeConsumer(end=4)
     consumer._deliveries = {1: 4, 2: 7}
     monkeypatch.setattr(acquisitions_module, "describe_config", refuse)
-    queue = acquisitions(consumer, maxRecordsPerTrigger=3)
+    queue = acquisitions(consumer, maxOffsetsPerTrigger=3)
     assert offsets(await queue.acquire()) == [0, 1, 2]
     await queue.close()
     (line,) = caplog.messages

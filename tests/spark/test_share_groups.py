@@ -74,7 +74,7 @@ def test_a_new_group_gets_settings_and_an_existing_one_keeps_its_own(
     flights = queue(40)
     settings = {"share.delivery.count.limit": "2", "share.isolation.level": "read_committed"}
 
-    batches = drain(flights, outcome__default="release", **settings)
+    batches = drain(flights, defaultOutcome="release", **settings)
 
     assert flights.group_configs(*settings, "share.auto.offset.reset") == {
         **settings,

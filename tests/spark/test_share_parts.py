@@ -120,7 +120,7 @@ def test_options_are_read_whatever_their_case() -> None:
         **REQUIRED,
         "INCLUDEHEADERS": "TRUE",
         "RecordsPerTask": "7",
-        "outcome.default": "release",
+        "defaultOutcome": "release",
         "kafka.fetch.min.bytes": "5",
     }
     options = ShareOptions.parse(given_options, is_source=True)

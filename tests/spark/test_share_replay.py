@@ -304,7 +304,7 @@ def group(
 
 
 @pytest.mark.parametrize("others", [(), (0,), (1,)])
-@pytest.mark.parametrize("acknowledges", ["foreachBatch", "sink", "outcome.default"])
+@pytest.mark.parametrize("acknowledges", ["foreachBatch", "sink", "defaultOutcome"])
 @pytest.mark.parametrize("trigger", ["availableNow", "processingTime"])
 def test_a_driver_killed_at_any_step(
     group: Callable[[], Group], trigger: str, acknowledges: str, others: tuple[int, ...]

@@ -104,7 +104,7 @@ def test_rows_without_an_outcome_follow_the_default(queue: MakeQueue, drain: Dra
             batch.withColumn("outcome", F.when(even | (F.col("deliveryCount") > 1), "accept"))
         )
 
-    batches = drain(flights, accept_half_on_first_delivery, outcome__default="release")
+    batches = drain(flights, accept_half_on_first_delivery, defaultOutcome="release")
 
     assert Counter(int(row.value) for row in batches.all()) == {i: 1 + i % 2 for i in range(200)}
     assert flights.is_drained()
@@ -135,7 +135,7 @@ def test_batches_keep_to_the_limit_and_tasks_may_outnumber_partitions(
 ) -> None:
     flights = queue(600, partitions=1)
 
-    batches = drain(flights, maxRecordsPerTrigger=250, recordsPerTask=50)
+    batches = drain(flights, maxOffsetsPerTrigger=250, recordsPerTask=50)
 
     assert batches.values() == list(range(600))
     assert max(len(rows) for rows in batches.rows) <= 250
@@ -149,7 +149,7 @@ def test_records_that_are_acquired_ahead_are_delivered_once(queue: MakeQueue, dr
     batches = drain(
         flights,
         lambda batch: counts.append(acknowledge(batch).accepted),
-        maxRecordsPerTrigger=100,
+        maxOffsetsPerTrigger=100,
         acquireAhead=True,
     )
 
@@ -167,7 +167,7 @@ def test_two_queries_of_one_group_share_the_work(
     workers = [Batches(), Batches()]
     queries = [
         spark.readStream.format("kafka-share")
-        .options(**flights.options(maxRecordsPerTrigger=100))
+        .options(**flights.options(maxOffsetsPerTrigger=100))
         .load()
         .writeStream.foreachBatch(worker)
         .option("checkpointLocation", str(tmp_path / f"checkpoint-{number}"))
@@ -235,9 +235,9 @@ def test_a_batch_may_take_longer_than_the_locks_last(queue: MakeQueue, drain: Dr
         ({"kafka.group.id": ""}, "set the option kafka.group.id"),
         ({"subscribe": ""}, "set the option subscribe"),
         ({"subscribe": "no-such-topic"}, "topic 'no-such-topic' does not exist: create it first"),
-        ({"maxRecordPerTrigger": "5"}, "did you mean maxRecordsPerTrigger?"),
+        ({"maxRecordPerTrigger": "5"}, "did you mean maxOffsetsPerTrigger?"),
         ({"recordsPerTask": "many"}, "use a whole number from 1"),
-        ({"outcome.default": "ignore"}, "use accept, release, reject"),
+        ({"defaultOutcome": "ignore"}, "use accept, release, reject"),
         ({"kafka.enable.auto.commit": "true"}, "remove the option kafka.enable.auto.commit"),
         ({"kafka.isolation.level": "read_committed"}, "set share.isolation.level"),
         ({"kafka.fetch.min.byte": "5"}, 'No such configuration property: "fetch.min.byte"'),
@@ -245,7 +245,7 @@ def test_a_batch_may_take_longer_than_the_locks_last(queue: MakeQueue, drain: Dr
             {"kafka.security.protocol": "sasl_plaintext", "kafka.sasl.mechanism": "PLAIN"},
             "sasl.username and sasl.pass",
         ),
-        ({"auto.offset.reset": "first"}, "use earliest, latest or by_duration:PT1H"),
+        ({"startingOffsets": "first"}, "use earliest, latest or by_duration:PT1H"),
         ({"subscribe": "", "subscribePattern": "no-such-topic.*"}, "no topic matches the pattern"),
     ],
 )

@@ -1,6 +1,6 @@
 """Three flows of a shop: orders and payments in order of time, and two queues of orders.
 
-A pipeline has no ``foreachBatch``. Outcomes of a queue are ``outcome.default`` (:func:`invoices`),
+A pipeline has no ``foreachBatch``. Outcomes of a queue are ``defaultOutcome`` (:func:`invoices`),
 or rows for the sink ``kafka-share`` (:func:`shipments`). ``docs/spark/running.md`` says more.
 """
 
@@ -22,8 +22,8 @@ def kafka(group: str, topics: str) -> dict[str, str]:
     }
 
 
-INVOICES = {**kafka("invoices", ORDERS), "auto.offset.reset": "earliest"}
-SHIPMENTS = {**kafka("shipments", ORDERS), "auto.offset.reset": "earliest"}
+INVOICES = {**kafka("invoices", ORDERS), "startingOffsets": "earliest"}
+SHIPMENTS = {**kafka("shipments", ORDERS), "startingOffsets": "earliest"}
 
 
 @dp.table
@@ -38,7 +38,7 @@ def ledger() -> DataFrame:
 def invoices() -> DataFrame:
     """An invoice for each order. Its record is accepted when the row has been written."""
     orders = spark.readStream.format("kafka-share").options(**INVOICES)
-    rows = orders.option("outcome.default", "accept").load()
+    rows = orders.option("defaultOutcome", "accept").load()
     return rows.select("partition", "offset", F.col("value").cast("string").alias("invoice"))
 
 

@@ -41,7 +41,6 @@ def history(spark: SparkSession, kafka: KafkaOptions | str, groups: str | None =
     """
     if isinstance(kafka, str):
         kafka = KafkaOptions(kafka)
-    spark.dataSource.register(GroupHistorySource)
     options = {f"kafka.{name}": value for name, value in kafka.librdkafka.items()}
     if groups is not None:
         options["groupsPattern"] = groups

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from headrace.spark.errors import SourceError
@@ -14,10 +14,9 @@ DEFAULT_COMMIT_TOPIC = "headrace-spark-commits"
 TRANSACTION_TIMEOUT_MS = 900_000
 """Default of ``kafka.transaction.timeout.ms``: the largest value that brokers allow by default."""
 
-_PREFIX = "transactional.id.prefix"
-_OPTIONS = ("topic", "commitTopic", "lostTransactions")
+_OPTIONS = ("topic", "transactionalIdPrefix", "commitTopic", "lostTransactions")
 _REFUSED = {
-    "transactional.id": "set kafka.transactional.id.prefix, because each task has its own id",
+    "transactional.id": "set transactionalIdPrefix, because each task has its own id",
     "delivery.report.only.error": "the sink sets it",
 }
 _ALWAYS: Mapping[str, Any] = {"enable.idempotence": True, "delivery.report.only.error": True}
@@ -53,12 +52,11 @@ class ProduceOptions:
             raise SourceError(
                 "remove the option kafka.enable.idempotence: the sink always writes idempotently"
             )
-        settings = {name: value for name, value in kafka.librdkafka.items() if name != _PREFIX}
         lost = user_options.choice("lostTransactions", ("fail", "resend"), "fail")
         return cls(
-            kafka=replace(kafka, librdkafka=settings),
+            kafka=kafka,
             topic=user_options.text("topic"),
-            prefix=user_options.text(f"kafka.{_PREFIX}"),
+            prefix=user_options.text("transactionalIdPrefix"),
             commit_topic=user_options.text("commitTopic") or DEFAULT_COMMIT_TOPIC,
             resend_lost=lost == "resend",
         )

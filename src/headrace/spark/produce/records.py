@@ -164,9 +164,9 @@ _ADVICE: Mapping[int, str] = {
     KafkaError.INVALID_TRANSACTION_TIMEOUT: "lower kafka.transaction.timeout.ms to "
     "transaction.max.timeout.ms of the brokers",
     KafkaError._FENCED: "another query has the same transactional id: choose another "
-    "kafka.transactional.id.prefix, unless this task was tried twice",
+    "transactionalIdPrefix, unless this task was tried twice",
     KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "the user needs the permission WRITE on the "
-    "transactional ids that begin with kafka.transactional.id.prefix",
+    "transactional ids that begin with transactionalIdPrefix",
 }
 
 

@@ -16,17 +16,17 @@ from .outcomes import OUTCOMES
 DEFAULT_RECORDS_PER_TASK = 10_000
 
 _GROUP_PREFIXES = ("share.", "errors.deadletterqueue.")
-_SHORT_RESET, _RESET = "auto.offset.reset", "share.auto.offset.reset"
+_START, _RESET = "startingOffsets", "share.auto.offset.reset"
 _OPTIONS = (
     "subscribe",
     "subscribePattern",
-    "outcome.default",
-    "maxRecordsPerTrigger",
+    "defaultOutcome",
+    "maxOffsetsPerTrigger",
     "recordsPerTask",
     "includeHeaders",
     "receiptsOverTcp",
     "acquireAhead",
-    _SHORT_RESET,
+    _START,
 )
 # Settings of consumers that contradict a share group.
 _REFUSED = {
@@ -34,7 +34,7 @@ _REFUSED = {
         ("enable.auto.commit", "enable.auto.offset.store", "enable.partition.eof"),
         "a share group keeps track of what was delivered",
     ),
-    "auto.offset.reset": "set auto.offset.reset, the group's setting",
+    "auto.offset.reset": "use startingOffsets",
     "isolation.level": "set share.isolation.level, the group's setting",
 }
 
@@ -75,9 +75,9 @@ class ShareOptions:
             group_id=user_options.required("kafka.group.id", "the share group to join"),
             subscription=user_options.subscription(required=is_source),
             default_outcome=OUTCOMES[
-                user_options.choice("outcome.default", tuple(OUTCOMES), "accept")
+                user_options.choice("defaultOutcome", tuple(OUTCOMES), "accept")
             ],
-            max_records_per_trigger=user_options.number("maxRecordsPerTrigger"),
+            max_records_per_trigger=user_options.number("maxOffsetsPerTrigger"),
             records_per_task=user_options.number("recordsPerTask") or DEFAULT_RECORDS_PER_TASK,
             include_headers=user_options.boolean("includeHeaders"),
             receipts_over_tcp=user_options.boolean("receiptsOverTcp"),
@@ -88,14 +88,12 @@ class ShareOptions:
 
 def _group_settings(user_options: UserOptions) -> dict[str, str]:
     settings = user_options.prefixed(_GROUP_PREFIXES)
-    short = user_options.text(_SHORT_RESET)
-    if short is not None and settings.setdefault(_RESET, short) != short:
-        raise SourceError(f"set one of the options {_SHORT_RESET} and {_RESET}, not both")
+    start = user_options.text(_START)
+    if start is not None and settings.setdefault(_RESET, start) != start:
+        raise SourceError(f"set one of the options {_START} and {_RESET}, not both")
     reset = settings.get(_RESET, "earliest")
     if reset not in ("earliest", "latest") and not reset.startswith("by_duration:"):
-        raise SourceError(
-            f"option {_SHORT_RESET} is '{reset}': use earliest, latest or by_duration:PT1H"
-        )
+        raise SourceError(f"option {_START} is '{reset}': use earliest, latest or by_duration:PT1H")
     return settings
 
 

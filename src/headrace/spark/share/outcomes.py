@@ -82,7 +82,7 @@ class Acknowledged:
 def acknowledge(batch_df: DataFrame) -> Acknowledged:
     """Acknowledge records of a micro-batch now. Call it in ``foreachBatch``, after the work.
 
-    Records that are not in ``batch_df``, and rows whose outcome is null, follow ``outcome.default``
+    Records that are not in ``batch_df``, and rows whose outcome is null, follow ``defaultOutcome``
     when the micro-batch ends.
 
     :param batch_df: the source's columns ``topic``, ``partition``, ``offset`` and ``receipt``, and

@@ -346,7 +346,7 @@ class ShareMember:
         self._thread.run(self._acquisitions.stop_at_current_end())
 
     def acknowledge_rest(self, ranges: Sequence[AcquiredRange]) -> None:
-        """Apply ``outcome.default`` to what is still held of a micro-batch that has ended."""
+        """Apply ``defaultOutcome`` to what is still held of a micro-batch that has ended."""
         self._thread.run(self._acquisitions.acknowledge(ranges, self._options.default_outcome))
 
     def lag(self) -> dict[str, dict[str, int]]:
