@@ -66,7 +66,7 @@ def snapshot(spark: SparkSession, bootstrap: str, *, time_lag: bool) -> tuple[fl
         F.count("*"),
         F.sum((F.col("lag") > 0).cast("int")),
         F.sum("lag"),
-        F.count("time_lag_ms"),
+        F.count("timeLagMs"),
     ]
     rows, lagging, _, timed = frame.agg(*sums).collect()[0]
     assert timed == (rows if time_lag else 0)

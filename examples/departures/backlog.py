@@ -41,8 +41,8 @@ class BacklogWatch:
         def add_sample(snapshot: DataFrame, batch_id: int) -> None:
             known: Counter[str] = Counter()
             # A row per partition: adding them up here costs less than a shuffle.
-            for row in snapshot.where("lag IS NOT NULL").select("group_id", "lag").collect():
-                known[row.group_id] += row.lag
+            for row in snapshot.where("lag IS NOT NULL").select("groupId", "lag").collect():
+                known[row.groupId] += row.lag
             _, previous = self.samples[-1]
             backlog = {**previous, **known}
             self.samples.append((time.monotonic() - self._started_s, backlog))

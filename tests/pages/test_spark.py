@@ -184,7 +184,7 @@ def test_kafka_lag(
             notebook.names["history"].stop()
         running.result(HANG_S)
     assert "team-a" in capsys.readouterr().out
-    snapshot = spark.read.parquet(f"{out}/lag").select("group_id", "lag").collect()
+    snapshot = spark.read.parquet(f"{out}/lag").select("groupId", "lag").collect()
     assert {tuple(row) for row in snapshot} == {("team-a", RECORDS - 5)}
 
 

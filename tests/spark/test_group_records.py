@@ -149,20 +149,20 @@ def rows(pairs: Sequence[Pair], topic: str, groups: str | None = None) -> list[d
     batch = Records(numbers + 7, numbers + 1000, numbers * 0, keys, values).spark_batch(topic, 3)
     found = [row for decoded in events(batch, groups) for row in decoded.to_pylist()]
     for row in found:
-        assert (row["log_topic"], row["log_partition"]) == (topic, 3)
-        assert round(row["timestamp"].timestamp() * 1000) == 1000 + row["log_offset"] - 7
+        assert (row["logTopic"], row["logPartition"]) == (topic, 3)
+        assert round(row["timestamp"].timestamp() * 1000) == 1000 + row["logOffset"] - 7
     return found
 
 
 def known(row: dict[str, Any]) -> dict[str, Any]:
     """Return the columns that are set, without those that every row has."""
-    common = ("timestamp", "log_topic", "log_partition", "log_offset", "record_type", "version")
+    common = ("timestamp", "logTopic", "logPartition", "logOffset", "recordType", "version")
     return {name: value for name, value in row.items() if value is not None and name not in common}
 
 
 def expected(record: Any) -> dict[str, Any] | None:
     """Return the columns that a record of ``__consumer_offsets`` sets; None if it has no event."""
-    fields: dict[str, Any] = {"group_id": record.group_id}
+    fields: dict[str, Any] = {"groupId": record.group_id}
     value = record.value
     match record:
         case OffsetCommit():
@@ -170,22 +170,22 @@ def expected(record: Any) -> dict[str, Any] | None:
             if value is not None:
                 fields |= {"offset": value.offset}
                 if value.leader_epoch >= 0 and value.expire_timestamp_ms < 0:
-                    fields["leader_epoch"] = value.leader_epoch
+                    fields["leaderEpoch"] = value.leader_epoch
                 if value.commit_timestamp_ms >= 0:
-                    fields["commit_timestamp"] = value.commit_timestamp_ms
+                    fields["commitTimestamp"] = value.commit_timestamp_ms
             return fields | ({} if value is not None else {"event": COMMIT_DELETED})
         case GroupMetadata():
-            fields |= {"event": GROUP, "group_type": "classic"}
+            fields |= {"event": GROUP, "groupType": "classic"}
             if value is not None:
                 fields |= {"epoch": value.generation_id, "members": len(value.members)}
         case ConsumerGroupMetadata() | ShareGroupMetadata():
             kind = "share" if isinstance(record, ShareGroupMetadata) else "consumer"
-            fields |= {"event": GROUP, "group_type": kind} | (
+            fields |= {"event": GROUP, "groupType": kind} | (
                 {} if value is None else {"epoch": value.epoch}
             )
         case ConsumerGroupMemberMetadata() | ShareGroupMemberMetadata():
             kind = "share" if isinstance(record, ShareGroupMemberMetadata) else "consumer"
-            fields |= {"event": MEMBER, "group_type": kind, "member_id": record.member_id}
+            fields |= {"event": MEMBER, "groupType": kind, "memberId": record.member_id}
         case _:
             return None
     gone = {GROUP: GROUP_DELETED, MEMBER: MEMBER_LEFT}[fields["event"]]
@@ -193,8 +193,8 @@ def expected(record: Any) -> dict[str, Any] | None:
 
 
 def in_ms(fields: dict[str, Any]) -> dict[str, Any]:
-    if "commit_timestamp" in fields:
-        fields["commit_timestamp"] = round(fields["commit_timestamp"].timestamp() * 1000)
+    if "commitTimestamp" in fields:
+        fields["commitTimestamp"] = round(fields["commitTimestamp"].timestamp() * 1000)
     return fields
 
 
@@ -217,19 +217,19 @@ def test_events_in_share_partitions(records: list[Any]) -> None:
     ]
     for record, row in zip(records, found, strict=True):
         fields = {
-            "group_id": record.key.group_id,
-            "topic_id": TOPIC_ID.bytes,
+            "groupId": record.key.group_id,
+            "topicId": TOPIC_ID.bytes,
             "partition": record.key.partition,
         }
-        fields |= {"group_type": "share", "event": SHARE_STATE}
+        fields |= {"groupType": "share", "event": SHARE_STATE}
         if isinstance(record, share_records.ShareTombstone):
             fields["event"] = SHARE_STATE_DELETED
         else:
-            fields["leader_epoch"] = record.leader_epoch
+            fields["leaderEpoch"] = record.leader_epoch
             if record.start_offset >= 0:
                 fields["offset"] = record.start_offset
             if record.delivery_complete_count >= 0:
-                fields["delivery_complete_count"] = record.delivery_complete_count
+                fields["deliveryCompleteCount"] = record.delivery_complete_count
         assert row == fields
 
 
@@ -249,9 +249,9 @@ def test_every_version_of_a_commit_that_a_broker_ever_wrote() -> None:
         + primitives.NO_TAGS,
     ]
     found = rows([(key, value) for value in values], CONSUMER_OFFSETS)
-    assert [
-        (row["event"], row["version"], row["offset"], row["leader_epoch"]) for row in found
-    ] == [(COMMIT, version, 42, 5 if version >= 3 else None) for version in range(5)]
+    assert [(row["event"], row["version"], row["offset"], row["leaderEpoch"]) for row in found] == [
+        (COMMIT, version, 42, 5 if version >= 3 else None) for version in range(5)
+    ]
     old_type = b"\0\0" + key[2:]
     assert rows([(old_type, values[0])], CONSUMER_OFFSETS)[0]["offset"] == 42
 
@@ -316,8 +316,8 @@ def test_streams_groups_that_apache_kafka_coordinates() -> None:
         ],
         CONSUMER_OFFSETS,
     )
-    group = {"group_id": "streams-406-7064216134-2", "group_type": "streams"}
-    member = {**group, "member_id": "yfEl9SRRrCZciL7xRm2iyg"}
+    group = {"groupId": "streams-406-7064216134-2", "groupType": "streams"}
+    member = {**group, "memberId": "yfEl9SRRrCZciL7xRm2iyg"}
     assert [known(row) for row in found] == [
         {**group, "event": GROUP, "epoch": 2},
         {**member, "event": MEMBER},
@@ -372,7 +372,7 @@ def test_damaged_records_do_not_harm_their_neighbours(pairs: list[Pair], data: A
     ):
         found = rows([intact, *cut, intact], topic)
         for row in (found[0], found[-1]):
-            assert (row["event"], row["group_id"], row["offset"]) == (event, "good", 11)
+            assert (row["event"], row["groupId"], row["offset"]) == (event, "good", 11)
 
 
 @given(
@@ -397,8 +397,8 @@ def test_tasks_together_have_all_ranges(bounds: list[tuple[int, int, int]], size
 def test_a_record_without_a_group_is_of_none_that_a_pattern_chooses() -> None:
     commit = record_schemas.encode(OffsetCommit("g", "t", 2, CommittedOffset(1, -1, "", 1)))
     pairs = [commit, (b"\0\1", b""), (b"", b"")]
-    assert [row["group_id"] for row in rows(pairs, CONSUMER_OFFSETS)] == ["g", None, None]
-    assert [row["group_id"] for row in rows(pairs, CONSUMER_OFFSETS, "[a-z]*")] == ["g"]
+    assert [row["groupId"] for row in rows(pairs, CONSUMER_OFFSETS)] == ["g", None, None]
+    assert [row["groupId"] for row in rows(pairs, CONSUMER_OFFSETS, "[a-z]*")] == ["g"]
     assert rows(pairs, CONSUMER_OFFSETS, "h") == []
 
 
@@ -409,7 +409,7 @@ def test_hostile_numbers_and_text_harm_no_neighbours() -> None:
     members = primitives.compact_string("") + primitives.i32(7) + b"\0\0" + primitives.i64(9)
     many = (key, primitives.i16(4) + members + b"\xff\xff\xff\xff\x0f")
     found = rows([commit, surrogate, many, commit], CONSUMER_OFFSETS)
-    assert [(row["event"], row["group_id"]) for row in found] == [
+    assert [(row["event"], row["groupId"]) for row in found] == [
         (COMMIT, "g"),
         (COMMIT_DELETED, "?"),
         (UNREADABLE, "g"),

@@ -192,8 +192,8 @@ class Past:
 
     def of_group(self, group_id: str, *events: str) -> list[dict[str, Any]]:
         """Return the events of a group, in their order."""
-        rows = [e for e in self.events if e["group_id"] == group_id and e["event"] in events]
-        return sorted(rows, key=lambda row: (row["timestamp"], row["log_offset"]))
+        rows = [e for e in self.events if e["groupId"] == group_id and e["event"] in events]
+        return sorted(rows, key=lambda row: (row["timestamp"], row["logOffset"]))
 
 
 @pytest.fixture(scope="module")
@@ -205,7 +205,7 @@ def past(spark: SparkSession, story: Story, times_ms: range) -> Past:
         for group in group_histories(events, kafka, times_ms, drain_s=10.0)
     }
     points = {
-        row["group_id"]: row["points"]
+        row["groupId"]: row["points"]
         for row in group_points(events, kafka, times_ms).toArrow().to_pylist()
     }
     return Past(events.toArrow().to_pylist(), points, groups)
@@ -235,7 +235,7 @@ def finished_records(past: Past, story: Story) -> dict[int, int]:
         if row["offset"] is not None:
             start[row["partition"]] = row["offset"]
         if row["partition"] in start:
-            done = row["delivery_complete_count"] or 0
+            done = row["deliveryCompleteCount"] or 0
             finished[row["partition"]] = start[row["partition"]] + done
     return finished
 

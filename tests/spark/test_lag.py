@@ -12,6 +12,7 @@ from confluent_kafka import Producer, TopicPartition
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from headrace.admin import AdminClient
 from headrace.client.groups import ListedGroup
@@ -19,36 +20,38 @@ from headrace.client.lag.model import PartitionLag, Snapshot, group_lag
 from headrace.spark.errors import SourceError
 from headrace.spark.lag.source import (
     DEFAULT_GROUPS_PER_TASK,
+    SCHEMA,
     LagDataSource,
     LagOptions,
     LagStreamReader,
     plan,
     record_batches,
 )
+from headrace.spark.reader.columns import arrow_schema
 from tests.clients.confluent import PATIENCE_S, create_topic
 from tests.spark.conftest import Batches, finish
 from tests.support import unique, wait_until
 
 COLUMNS = [
     "cluster",
-    "group_id",
-    "group_type",
-    "group_state",
+    "groupId",
+    "groupType",
+    "groupState",
     "topic",
     "partition",
-    "member_id",
-    "client_id",
+    "memberId",
+    "clientId",
     "host",
-    "start_offset",
-    "committed_offset",
-    "end_offset",
-    "last_stable_offset",
-    "delivery_complete_count",
+    "startOffset",
+    "committedOffset",
+    "endOffset",
+    "lastStableOffset",
+    "deliveryCompleteCount",
     "lag",
-    "time_lag_ms",
-    "leader_epoch",
+    "timeLagMs",
+    "leaderEpoch",
     "metadata",
-    "snapshot_time",
+    "snapshotTime",
 ]
 
 
@@ -100,7 +103,7 @@ def team(bootstrap_servers: str) -> Team:
 
 def lags(rows: list[Row] | DataFrame, team: Team) -> dict[tuple[str, int], int]:
     found = rows if isinstance(rows, list) else rows.collect()
-    return {(row.group_id.removeprefix(team.prefix), row.partition): row.lag for row in found}
+    return {(row.groupId.removeprefix(team.prefix), row.partition): row.lag for row in found}
 
 
 ALL = {
@@ -117,14 +120,14 @@ def test_a_batch_is_a_snapshot(spark: SparkSession, team: Team) -> None:
     assert frame.rdd.getNumPartitions() == 2
     rows = frame.collect()
     assert lags(rows, team) == ALL
-    assert {row.group_type for row in rows} == {"classic", "share"}
-    (taken,) = {row.snapshot_time for row in rows}
+    assert {row.groupType for row in rows} == {"classic", "share"}
+    (taken,) = {row.snapshotTime for row in rows}
     assert abs(taken.timestamp() - time.time()) < 300
-    assert {round(row.time_lag_ms / 3_600_000) for row in rows if row.lag} == {1}
-    assert {row.time_lag_ms for row in rows if not row.lag} == {0}
-    (billing, *_) = sorted(row for row in rows if row.group_id.endswith("billing"))
-    assert (billing.topic, billing.committed_offset, billing.end_offset) == (team.topic, 2, 5)
-    assert billing.member_id is None and billing.metadata == ""
+    assert {round(row.timeLagMs / 3_600_000) for row in rows if row.lag} == {1}
+    assert {row.timeLagMs for row in rows if not row.lag} == {0}
+    (billing, *_) = sorted(row for row in rows if row.groupId.endswith("billing"))
+    assert (billing.topic, billing.committedOffset, billing.endOffset) == (team.topic, 2, 5)
+    assert billing.memberId is None and billing.metadata == ""
 
     team.commit("billing", 5)
     team.commit("new", 0)
@@ -158,7 +161,7 @@ def test_a_stream_is_a_snapshot_per_trigger(
     finally:
         query.stop()
     assert query.exception() is None
-    first, second, third = ({row.snapshot_time for row in rows} for rows in batches.rows[:3])
+    first, second, third = ({row.snapshotTime for row in rows} for rows in batches.rows[:3])
     assert len(first) == len(second) == len(third) == 1 and max(first) < max(second) < max(third)
     assert lags(batches.rows[2], team)["-billing", 0] == 1
 
@@ -175,7 +178,7 @@ def test_an_unreachable_cluster_fails_the_load_with_one_line(spark: SparkSession
 @pytest.mark.parametrize(
     ("given", "complaint"),
     [
-        ({}, "set the option kafka.bootstrap.servers: HOST:PORT of the cluster"),
+        ({}, "there are no options, such as kafka.bootstrap.servers"),
         ({"group": "g"}, "unknown option 'group': did you mean groups?"),
         (
             {"groups": "a,b", "groupsPattern": "x"},
@@ -227,7 +230,8 @@ def test_options() -> None:
 def test_making_a_source_and_its_readers_opens_nothing() -> None:
     source = LagDataSource({"kafka.bootstrap.servers": "127.0.0.1:1"})
     assert source.name() == "kafka-lag"
-    source.reader(None), source.streamReader(None)  # type: ignore[arg-type]
+    columns = from_arrow_schema(arrow_schema(SCHEMA))
+    source.reader(columns), source.streamReader(columns)
 
 
 def test_offsets_count_snapshots() -> None:
@@ -267,6 +271,6 @@ def test_rows_become_columns() -> None:
     (batch,) = record_batches(Snapshot(groups=[group], warnings=(), at_ms=1_700_000_000_123))
     assert batch.schema.names == COLUMNS
     first, second = batch.to_pylist()
-    assert first["snapshot_time"].timestamp() == pytest.approx(1_700_000_000.123)
-    assert (first["start_offset"], first["committed_offset"], first["time_lag_ms"]) == (5, None, 20)
-    assert (second["partition"], second["end_offset"], second["lag"]) == (4, None, None)
+    assert first["snapshotTime"].timestamp() == pytest.approx(1_700_000_000.123)
+    assert (first["startOffset"], first["committedOffset"], first["timeLagMs"]) == (5, None, 20)
+    assert (second["partition"], second["endOffset"], second["lag"]) == (4, None, None)

@@ -11,8 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pyspark.errors import AnalysisException
-
+from .data_source import register_format
 from .errors import SourceError
 from .history.source import GroupHistorySource, history
 from .lag.source import LagDataSource
@@ -70,9 +69,4 @@ def register(spark: SparkSession) -> None:
         java: Any = spark.sparkContext._jvm
         java.org.apache.spark.sql.classic.SparkSession.setActiveSession(java_session)
     for source in _FORMATS:
-        try:
-            spark.dataSource.register(source)
-        except AnalysisException as error:
-            # pyspark 4.0 refuses to replace a source that Spark has found itself.
-            if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
-                raise
+        register_format(spark, source)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
+from pyspark.errors import AnalysisException
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
@@ -16,6 +17,19 @@ from pyspark.sql.types import StructType
 
 from .errors import SourceError, one_line_errors
 from .worker_check import CheckedInExecutors
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def register_format(spark: SparkSession, source: type[DataSource]) -> None:
+    """Register a format, so that Spark need not look for it."""
+    try:
+        spark.dataSource.register(source)
+    except AnalysisException as error:
+        # pyspark 4.0 refuses to replace a source that Spark has found itself.
+        if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
+            raise
 
 
 class KafkaDataSource(CheckedInExecutors, DataSource):

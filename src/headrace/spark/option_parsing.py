@@ -239,7 +239,9 @@ class UserOptions:
     def __init__(self, options: Mapping[str, str], known: Iterable[str], *prefixes: str) -> None:
         self._given = {name.lower(): str(value) for name, value in options.items()}
         if not self._given:
-            raise SourceError(f"there are no options. {_NO_TABLES}")
+            raise SourceError(
+                f"there are no options, such as kafka.bootstrap.servers. {_NO_TABLES}"
+            )
         if _OF_TABLES in self._given:
             raise SourceError(_NO_TABLES)
         spelling = {name.lower(): name for name in known}

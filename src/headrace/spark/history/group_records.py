@@ -30,11 +30,11 @@ UNREADABLE = "unreadable"
 """A record of an unknown type or version, or one that is too short."""
 
 SCHEMA = (
-    "event string, group_id string, group_type string, member_id string, topic string, "
-    "topic_id binary, partition int, offset bigint, leader_epoch int, "
-    "delivery_complete_count int, members int, epoch int, commit_timestamp timestamp, "
-    "timestamp timestamp, record_type int, version int, log_topic string, log_partition int, "
-    "log_offset bigint"
+    "event string, groupId string, groupType string, memberId string, topic string, "
+    "topicId binary, partition int, offset bigint, leaderEpoch int, "
+    "deliveryCompleteCount int, members int, epoch int, commitTimestamp timestamp, "
+    "timestamp timestamp, recordType int, version int, logTopic string, logPartition int, "
+    "logOffset bigint"
 )
 """Columns of :func:`events`, as DDL.
 
@@ -71,7 +71,7 @@ def events(batch: pa.RecordBatch, groups: str | None = None) -> Iterator[pa.Reco
         columns = (piece.column("key"), piece.column("value"), timestamps, piece.column("offset"))
         rows = []
         for key, value, timestamp, offset in zip(*(c.to_pylist() for c in columns), strict=True):
-            row: Row = {"log_topic": topic, "log_partition": partition, "log_offset": offset}
+            row: Row = {"logTopic": topic, "logPartition": partition, "logOffset": offset}
             row["timestamp"] = timestamp
             try:
                 row["event"] = decode(row, Reader(key or b""), value)
@@ -83,7 +83,7 @@ def events(batch: pa.RecordBatch, groups: str | None = None) -> Iterator[pa.Reco
 
 
 def _is_chosen(groups: str | None, row: Row) -> bool:
-    return groups is None or ("group_id" in row and matches(groups, row["group_id"].decode()))
+    return groups is None or ("groupId" in row and matches(groups, row["groupId"].decode()))
 
 
 def _offsets_event(row: Row, key: Reader, value: bytes | None) -> str | None:
@@ -92,20 +92,20 @@ def _offsets_event(row: Row, key: Reader, value: bytes | None) -> str | None:
     :returns: the event; None for a record that tells nothing of progress
     :raises ValueError, IndexError, struct.error: the record cannot be read
     """
-    record_type = row["record_type"] = key.i16()
+    record_type = row["recordType"] = key.i16()
     if record_type in _SKIPPED_TYPES:
         return None
     group_id = _text(key)
     if record_type in _COMMIT_TYPES:
-        row |= {"topic": _text(key), "partition": key.i32(), "group_id": group_id}
+        row |= {"topic": _text(key), "partition": key.i32(), "groupId": group_id}
         return COMMIT_DELETED if value is None else _commit(row, value)
-    row["group_id"] = group_id
+    row["groupId"] = group_id
     if record_type in _GROUP_TYPE_OF_MEMBER:
-        row |= {"group_type": _GROUP_TYPE_OF_MEMBER[record_type], "member_id": _text(key)}
+        row |= {"groupType": _GROUP_TYPE_OF_MEMBER[record_type], "memberId": _text(key)}
         return MEMBER_LEFT if value is None else MEMBER
     if record_type not in _GROUP_TYPE_OF_GROUP:
         raise ValueError(f"record type {record_type}")
-    row["group_type"] = _GROUP_TYPE_OF_GROUP[record_type]
+    row["groupType"] = _GROUP_TYPE_OF_GROUP[record_type]
     if value is None:
         return GROUP_DELETED
     if record_type == _CLASSIC_GROUP:
@@ -122,9 +122,9 @@ def _commit(row: Row, value: bytes) -> str:
     commit_timestamp_ms = reader.i64()
     row["offset"] = offset
     if leader_epoch >= 0:
-        row["leader_epoch"] = leader_epoch
+        row["leaderEpoch"] = leader_epoch
     if 0 <= commit_timestamp_ms <= MOST_MICROSECONDS_AS_MS:
-        row["commit_timestamp"] = commit_timestamp_ms * 1000
+        row["commitTimestamp"] = commit_timestamp_ms * 1000
     return COMMIT
 
 
@@ -146,11 +146,11 @@ def _share_event(row: Row, key: Reader, value: bytes | None) -> str:
 
     :raises ValueError, IndexError, struct.error: the record cannot be read
     """
-    record_type = row["record_type"] = key.i16()
-    row |= {"group_id": _text(key), "topic_id": key.uuid().bytes, "partition": key.i32()}
+    record_type = row["recordType"] = key.i16()
+    row |= {"groupId": _text(key), "topicId": key.uuid().bytes, "partition": key.i32()}
     if record_type not in (SHARE_SNAPSHOT, _SHARE_UPDATE):
         raise ValueError(f"record type {record_type}")
-    row["group_type"] = "share"
+    row["groupType"] = "share"
     if value is None:
         return SHARE_STATE_DELETED
     reader = _value_reader(row, value, 0)
@@ -164,11 +164,11 @@ def _share_event(row: Row, key: Reader, value: bytes | None) -> str:
         reader.i64()  # write timestamp
     reader.array(_skip_state_batch)
     complete_count = reader.tagged_fields().get(0, b"\xff")
-    row["leader_epoch"] = leader_epoch
+    row["leaderEpoch"] = leader_epoch
     if start_offset >= 0:
         row["offset"] = start_offset
     if (count := int.from_bytes(complete_count[:4], signed=True)) >= 0:
-        row["delivery_complete_count"] = count
+        row["deliveryCompleteCount"] = count
     return SHARE_STATE
 
 

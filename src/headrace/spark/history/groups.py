@@ -40,7 +40,7 @@ from .series import busy, consumers_needed, positions, rates, recent, time_lags
 
 _NUMBERS = ("lag", "time_lag_s", "done_per_s", "produced_per_s", "commits")
 """What a group has at each point; sums over its partitions, but the largest of their time lags."""
-_POINTS = "group_id string, at int, " + ", ".join(f"{name} double" for name in _NUMBERS)
+_POINTS = "groupId string, at int, " + ", ".join(f"{name} double" for name in _NUMBERS)
 _TIMEOUT_S = 60.0
 _REQUESTS_AT_ONCE = 8
 _CELLS_AT_ONCE = 100_000
@@ -89,7 +89,7 @@ def group_histories(
     """
     events = events.where(F.unix_millis("timestamp") <= times_ms[-1])
     points = group_points(events, kafka, times_ms)
-    for row in _members(events).join(points, "group_id", "left").toLocalIterator():
+    for row in _members(events).join(points, "groupId", "left").toLocalIterator():
         group = _history(row, times_ms, drain_s)
         is_active = any(point["commits"] for point in (row["points"] or ())[1:])
         if group.member_count or group.lag is not None or is_active:
@@ -110,9 +110,9 @@ def group_points(events: DataFrame, kafka: KafkaOptions, times_ms: range) -> Dat
     )
     return (
         steps.mapInArrow(partial(_points, kafka, times_ms), _POINTS)
-        .groupBy("group_id", "at")
+        .groupBy("groupId", "at")
         .agg(F.count("*").alias("partitions"), *largest_or_sum)
-        .groupBy("group_id")
+        .groupBy("groupId")
         .agg(F.sort_array(F.collect_list(F.struct("at", "partitions", *_NUMBERS))).alias("points"))
     )
 
@@ -132,8 +132,8 @@ def _history(row: Any, times_ms: range, drain_s: float) -> GroupHistory:
         left_s = -1.0 if left_s is None else left_s
         needed = consumers_needed(lag, produced_per_s, busy_per_s, row["members"] or 1, drain_s)
     return GroupHistory(
-        group_id=row["group_id"],
-        group_type=row["group_type"],
+        group_id=row["groupId"],
+        group_type=row["groupType"],
         member_count=row["members"],
         gone=row["gone"],
         partition_count=last["partitions"] or 0,
@@ -151,19 +151,19 @@ def _steps(events: DataFrame, topics: Sequence[tuple[bytes, str]], times_ms: ran
     """Return a row per group and partition: its ``steps``, as
     :func:`~headrace.spark.history.series.positions` takes them.
     """
-    names = events.sparkSession.createDataFrame(topics, "topic_id binary, share_topic string")
+    names = events.sparkSession.createDataFrame(topics, "topicId binary, share_topic string")
     since_first_ms = F.unix_millis("timestamp") - F.lit(times_ms[0])
-    is_share = F.col("group_type") == "share"
+    is_share = F.col("groupType") == "share"
     is_deletion = _is_event(COMMIT_DELETED, SHARE_STATE_DELETED)
     # The coordinator writes snapshots of state that it already had: no member has committed then.
-    is_snapshot = is_share & (F.col("record_type") == SHARE_SNAPSHOT)
-    done = F.when(is_share, F.col("delivery_complete_count")).otherwise(F.lit(0)).cast("bigint")
+    is_snapshot = is_share & (F.col("recordType") == SHARE_SNAPSHOT)
+    done = F.when(is_share, F.col("deliveryCompleteCount")).otherwise(F.lit(0)).cast("bigint")
     last = F.struct(is_deletion.alias("deleted"), done.alias("done"))
-    key = ("group_id", "topic", "partition")
+    key = ("groupId", "topic", "partition")
     per_step = (
         events.where(_is_event(COMMIT, COMMIT_DELETED, SHARE_STATE, SHARE_STATE_DELETED))
-        .join(F.broadcast(names), "topic_id", "left")
-        .withColumn("topic", F.coalesce("topic", "share_topic", F.hex("topic_id")))
+        .join(F.broadcast(names), "topicId", "left")
+        .withColumn("topic", F.coalesce("topic", "share_topic", F.hex("topicId")))
         .withColumn("step", F.greatest(F.lit(0), F.ceil(since_first_ms / times_ms.step)))
         .groupBy(*key, F.col("step").cast("int").alias("step"))
         .agg(
@@ -177,22 +177,22 @@ def _steps(events: DataFrame, topics: Sequence[tuple[bytes, str]], times_ms: ran
 
 
 def _members(events: DataFrame) -> DataFrame:
-    """Return a row per group: its ``group_type``, its number of ``members``, and whether it is
+    """Return a row per group: its ``groupType``, its number of ``members``, and whether it is
     ``gone``.
     """
     # A group may consist of commits only.
     of_life = _is_event(GROUP, GROUP_DELETED, COMMIT)
-    groups = events.groupBy("group_id").agg(
-        _latest("group_type", _is_event(GROUP, GROUP_DELETED)).alias("of_group"),
-        F.max(F.when(F.col("group_type") == "share", F.lit("share"))).alias("of_share"),
+    groups = events.groupBy("groupId").agg(
+        _latest("groupType", _is_event(GROUP, GROUP_DELETED)).alias("of_group"),
+        F.max(F.when(F.col("groupType") == "share", F.lit("share"))).alias("of_share"),
         _latest("event", of_life).alias("latest"),
         _latest("members", F.col("members").isNotNull()).alias("classic_members"),
     )
     alive = (
         events.where(_is_event(MEMBER, MEMBER_LEFT))
-        .groupBy("group_id", "member_id")
+        .groupBy("groupId", "memberId")
         .agg(_latest("event").alias("event"))
-        .groupBy("group_id")
+        .groupBy("groupId")
         .agg(F.count(F.when(_is_event(MEMBER), 1)).alias("new_members"))
     )
     gone = F.coalesce(F.col("latest") == GROUP_DELETED, F.lit(False))
@@ -200,9 +200,9 @@ def _members(events: DataFrame) -> DataFrame:
     members = F.when(group_type == "classic", F.col("classic_members")).otherwise(
         F.col("new_members")
     )
-    return groups.join(alive, "group_id", "left").select(
-        "group_id",
-        group_type.alias("group_type"),
+    return groups.join(alive, "groupId", "left").select(
+        "groupId",
+        group_type.alias("groupType"),
         F.when(gone, 0).otherwise(F.coalesce(members, F.lit(0))).cast("int").alias("members"),
         gone.alias("gone"),
     )
@@ -210,7 +210,7 @@ def _members(events: DataFrame) -> DataFrame:
 
 def _latest(column: Column | str, condition: Column | None = None) -> Column:
     """Return the value of a column in the last event for which a condition holds."""
-    place = F.struct("timestamp", "log_offset")
+    place = F.struct("timestamp", "logOffset")
     return F.max_by(column, place if condition is None else F.when(condition, place))
 
 
@@ -250,11 +250,11 @@ def _points(
             columns = (np.concatenate(series) for series in zip(*numbers, strict=True))
             yield pa.RecordBatch.from_arrays(
                 [
-                    pa.array([row["group_id"] for row in rows for _ in times_ms]),
+                    pa.array([row["groupId"] for row in rows for _ in times_ms]),
                     pa.array(np.tile(np.arange(points, dtype=np.int32), len(rows))),
                     *(pa.array(column, from_pandas=True) for column in columns),
                 ],
-                names=["group_id", "at", *_NUMBERS],
+                names=["groupId", "at", *_NUMBERS],
             )
 
 

@@ -16,7 +16,7 @@ from pyspark.sql.types import StructType
 from headrace.client import Cluster
 from headrace.client.offsets import READ_COMMITTED, log_bounds
 from headrace.internal_topics import CONSUMER_OFFSETS, SHARE_GROUP_STATE
-from headrace.spark.data_source import KafkaDataSource
+from headrace.spark.data_source import KafkaDataSource, register_format
 from headrace.spark.errors import one_line_errors
 from headrace.spark.option_parsing import KafkaOptions, UserOptions
 from headrace.spark.reader.log_reader import read
@@ -41,6 +41,7 @@ def history(spark: SparkSession, kafka: KafkaOptions | str, groups: str | None =
     """
     if isinstance(kafka, str):
         kafka = KafkaOptions(kafka)
+    register_format(spark, GroupHistorySource)
     options = {f"kafka.{name}": value for name, value in kafka.librdkafka.items()}
     if groups is not None:
         options["groupsPattern"] = groups

@@ -5,6 +5,7 @@ A batch read is one snapshot, a stream one snapshot per trigger.
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -32,18 +33,21 @@ from headrace.spark.reader.columns import arrow_schema
 from headrace.spark.source_progress import check_offset
 
 SCHEMA = (
-    "cluster string, group_id string, group_type string, group_state string, topic string, "
-    "partition int, member_id string, client_id string, host string, start_offset bigint, "
-    "committed_offset bigint, end_offset bigint, last_stable_offset bigint, "
-    "delivery_complete_count bigint, lag bigint, time_lag_ms bigint, leader_epoch int, "
-    "metadata string, snapshot_time timestamp"
+    "cluster string, groupId string, groupType string, groupState string, topic string, "
+    "partition int, memberId string, clientId string, host string, startOffset bigint, "
+    "committedOffset bigint, endOffset bigint, lastStableOffset bigint, "
+    "deliveryCompleteCount bigint, lag bigint, timeLagMs bigint, leaderEpoch int, "
+    "metadata string, snapshotTime timestamp"
 )
-"""The columns, as DDL; see :func:`headrace.client.lag.model.rows`."""
+"""The columns, as DDL, named as those of Spark's Kafka source; see
+:func:`headrace.client.lag.model.rows`, which names them in Python's way."""
 _NO_OFFSET: dict[str, Any] = {"snapshot": 0}
 _ROWS_PER_BATCH = 10_000
 _MOST_WARNINGS = 20
 
 _ARROW_SCHEMA = arrow_schema(SCHEMA)
+_FIELDS = {name: re.sub("([A-Z])", r"_\1", name).lower() for name in _ARROW_SCHEMA.names}
+"""Column → its name in a row of the model."""
 DEFAULT_GROUPS_PER_TASK = 250
 
 _log = get_logger("headrace.spark")
@@ -146,7 +150,7 @@ class LagDataSource(KafkaDataSource):
 class LagReader(DataSourceReader):
     """The reader of one snapshot.
 
-    When Spark runs a plan again, groups and ``snapshot_time`` stay the same, and offsets are new.
+    When Spark runs a plan again, groups and ``snapshotTime`` stay the same, and offsets are new.
     """
 
     def __init__(self, options: LagOptions) -> None:
@@ -167,7 +171,7 @@ class LagStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """The reader of a snapshot per trigger. Offsets count snapshots: ``{"snapshot": n}``.
 
     Nothing of a snapshot is kept. When Spark replays a micro-batch after a crash, it takes a new
-    snapshot with a new ``snapshot_time``.
+    snapshot with a new ``snapshotTime``.
     """
 
     def __init__(self, options: LagOptions) -> None:
@@ -239,9 +243,9 @@ def record_batches(snapshot: Snapshot) -> Iterator[pa.RecordBatch]:
     snapshot_time_us = 1000 * snapshot.at_ms
     lags = rows(snapshot)
     while part := list(islice(lags, _ROWS_PER_BATCH)):
-        yield pa.RecordBatch.from_pylist(
-            [{**row, "snapshot_time": snapshot_time_us} for row in part], _ARROW_SCHEMA
-        )
+        columns = {column: [row.get(name) for row in part] for column, name in _FIELDS.items()}
+        columns["snapshotTime"] = [snapshot_time_us] * len(part)
+        yield pa.RecordBatch.from_pydict(columns, _ARROW_SCHEMA)
 
 
 def _warn(warnings: Sequence[str]) -> None:
