@@ -289,17 +289,29 @@ def test_new_records_are_followed_and_json_is_coloured(
 
 
 def test_charts_tell_values_and_have_a_range(seen_world: World, page: Page, browser: Any) -> None:
-    from selenium.webdriver import ActionChains
+    from selenium.webdriver.common.actions.action_builder import ActionBuilder
 
     browser.get(f"{page.base}/group?group_id={seen_world.consumers}")
     chart = "figure.chart svg"
     wait_until(lambda: browser.find_elements("css selector", chart), PATIENCE_S, "a chart")
-    axes = browser.find_elements("css selector", "svg .axis")
-    assert {axis.value_of_css_property("font-size") for axis in axes} == {"11px"}
-    ActionChains(browser).move_to_element(browser.find_element("css selector", chart)).perform()
-    told = "return document.querySelector('.drawing output').innerText"
-    wait_until(lambda: browser.execute_script(told), PATIENCE_S, "the values under the pointer")
-    browser.find_element("css selector", "[data-range='60']").click()
+    # In one step each, as the part of the page that has the charts is replaced every two seconds.
+    sizes = "[...document.querySelectorAll('svg .axis')].map(e => getComputedStyle(e).fontSize)"
+    assert set(browser.execute_script(f"return {sizes}")) == {"11px"}
+    place = browser.execute_script(
+        "const {x, y, width, height} = document.querySelector(arguments[0])"
+        ".getBoundingClientRect(); return [x + width / 2, y + height / 2]",
+        chart,
+    )
+    told = "return document.querySelector('.drawing output')?.innerText"
+
+    def values() -> str | None:
+        pointer = ActionBuilder(browser)
+        pointer.pointer_action.move_to_location(*map(int, place)).move_by(1, 0)
+        pointer.perform()
+        return str(browser.execute_script(told) or "")
+
+    wait_until(values, PATIENCE_S, "the values under the pointer")
+    browser.execute_script("document.querySelector('[data-range=\"60\"]').click()")
     pressed = "[data-range='60'][aria-pressed=true]"
     wait_until(lambda: browser.find_elements("css selector", pressed), PATIENCE_S, "the range")
     browser.execute_script("sessionStorage.clear()")
