@@ -22,7 +22,7 @@ from headrace.client.errors import ClientError
 from headrace.client.groups import GroupMember
 from headrace.client.lag.model import GroupLag, PartitionLag, group_lag
 from headrace.client.lag.standstill import STUCK_S, Standstills
-from headrace.client.lag.watch import LagRates
+from headrace.client.lag.watch import Course, LagRates
 from headrace.client.read_budget import ReadBudget
 from headrace.client.share_state import SharePartitionState, Span
 from headrace.http.limits import FAILED_LOGIN_DELAY_S, MAX_FAILED_LOGINS
@@ -50,7 +50,7 @@ from headrace.web.limits import (
 )
 from headrace.web.lists import listed, page_of
 from headrace.web.observation import Histories, Observation, notes
-from headrace.web.observer import WINDOW_MS, Observer, _Ends, pause_s
+from headrace.web.observer import LETTERS_OVER_MS, WINDOW_MS, Observer, pause_s
 from headrace.web.openapi import document
 from headrace.web.plans import Plan, Plans
 from headrace.web.record_views import standing
@@ -259,14 +259,14 @@ def test_a_history_tells_the_times_without_points() -> None:
 
 
 def test_ends_have_the_window_of_the_rates_of_groups() -> None:
-    ends, rates = _Ends(), LagRates(WINDOW_MS)
+    ends, rates = Course(LETTERS_OVER_MS), LagRates(WINDOW_MS)
     for now_ms in range(0, 100_000, 7_000):
         total = now_ms // 10 if now_ms < 70_000 else 7_000
-        ends.note(now_ms, total)
+        ends.add(now_ms, total)
         rates.begin(now_ms)
         rates.add([_lag(PartitionLag("orders", 0, 0, total, end_offset=total))])
         (group,) = rates.end()
-        assert group.lag.produced_per_s == ends.rate(), now_ms
+        assert group.lag.produced_per_s == ends.rate(WINDOW_MS), now_ms
 
 
 def test_a_listing_has_pages_orders_and_filters() -> None:
