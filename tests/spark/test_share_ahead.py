@@ -354,7 +354,7 @@ async def test_a_record_that_failed_alone_waits_for_others(
     await queue.suspect(8, {("t", 0): (0, 7)}, [("t", 0, 9)])
     (line,) = caplog.messages
     assert line == (
-        "share group g: the last micro-batch did not finish (8 records, t-0 offset 0 to 7): the "
+        "share group g: the last micro-batch did not finish (8 records, t-0 offsets 0 to 7): the "
         "next ones have at most 4, until these are done"
     )
     batches = []

@@ -116,7 +116,9 @@ class Acquisitions:
         """
         self._suspects.begin(count, spans, alone, asyncio.get_running_loop().time())
         names = "; ".join(
-            f"{topic}-{number} offset {first}" + (f" to {last}" if last > first else "")
+            f"{topic}-{number} offset {first}"
+            if first == last
+            else f"{topic}-{number} offsets {first} to {last}"
             for (topic, number), (first, last) in list(spans.items())[:_MAX_NAMES]
         )
         if count == 1:
