@@ -285,7 +285,7 @@ async def test_a_record_that_fails_alone_counts_if_it_comes_into_a_dead_letter_q
     for configs, left in (({}, []), ({"errors.deadletterqueue.topic.name": "dlq"}, [(0, 0)])):
         consumer = FakeConsumer(end=20)
         consumer.configs = configs
-        queue = acquisitions(consumer, maxRecordsPerTrigger=1)
+        queue = acquisitions(consumer, maxOffsetsPerTrigger=1)
         assert offsets(await queue.acquire()) == [0]
         await until(lambda consumer=consumer: consumer.held()["t", 0] == [(0, 1)])  # type: ignore[misc]
         await queue.close()
@@ -350,7 +350,7 @@ async def test_a_record_that_failed_alone_waits_for_others(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     consumer = FakeConsumer(end=20)
-    queue = acquisitions(consumer, maxRecordsPerTrigger=10, acquireAhead=False)
+    queue = acquisitions(consumer, maxOffsetsPerTrigger=10, acquireAhead=False)
     await queue.suspect(8, {("t", 0): (0, 7)}, [("t", 0, 9)])
     (line,) = caplog.messages
     assert line == (
