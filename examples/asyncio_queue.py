@@ -23,7 +23,7 @@ async def main() -> None:
         async with headrace.ShareConsumer(conf, ["orders"], start="earliest") as queue:
             names = ("Ann", "Bob", "Cid", "Dee")
             packers = [asyncio.create_task(pack(name, queue)) for name in names]
-            await asyncio.sleep(4)
+            await asyncio.to_thread(broker.wait_until_drained, "packers")
             print(f"{queue.held} records are left")
         await asyncio.gather(*packers)
 

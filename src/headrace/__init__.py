@@ -29,9 +29,9 @@ __all__ = [
 
 if TYPE_CHECKING:
     from .broker.config.broker_config import ConfigError
-    from .broker.embedded import EmbeddedBroker as Broker
     from .client.records import Record
     from .client.share.consumer import ShareConsumer
+    from .embedded import Broker
     from .log.directory_format import UnusableDirectory
     from .log.directory_lock import DirectoryInUse
     from .log.recovery import CorruptLog
@@ -41,11 +41,11 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "App": "worker.app",
+    "Broker": "embedded",
     "ConfigError": "broker.config.broker_config",
     "CorruptLog": "log.recovery",
     "Delivery": "worker.payload",
     "DirectoryInUse": "log.directory_lock",
-    "EmbeddedBroker": "broker.embedded",
     "Record": "client.records",
     "Reject": "worker.outcomes",
     "Retry": "worker.outcomes",
@@ -56,9 +56,8 @@ _HOMES = {
 
 def __getattr__(name: str) -> Any:
     # Import the broker only on use: the Spark sources and the client do not need it.
-    home = "EmbeddedBroker" if name == "Broker" else name
-    if home in _HOMES:
+    if name in _HOMES:
         from importlib import import_module
 
-        return getattr(import_module(f"{__name__}.{_HOMES[home]}"), home)
+        return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

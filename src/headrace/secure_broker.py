@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from headrace.broker.embedded import EmbeddedBroker
+from headrace.embedded import Broker
 from headrace.throwaway_ca import ThrowawayCA
 
 ADMIN = "admin"
@@ -21,7 +21,7 @@ _MECHANISM = "SCRAM-SHA-512"
 _TIMEOUT_S = 30
 
 
-class SecureBroker(EmbeddedBroker):
+class SecureBroker(Broker):
     """A broker whose only listener is SASL_SSL, with an authorizer: ``with SecureBroker() as
     broker: Producer(broker.client_config())``.
 

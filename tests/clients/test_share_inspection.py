@@ -46,8 +46,9 @@ async def test_every_state_is_told(bootstrap_servers: str, target: str) -> None:
             )
             assert len(accepted) == 3
             state = (await share_states(cluster, group, [key]))[key]
-            start_offset = 0 if target == "kafka" else 1  # it stores it with the next outcome
-            assert (state.start_offset, state.lag) == (start_offset, 8)
+            starts = (0, 1) if target == "kafka" else (1,)  # it may store it with the next outcome
+            assert state.start_offset in starts
+            assert state.lag == 8
             if target == "kafka":  # it does not know the question
                 assert state.spans is state.end_offset is state.released_count is None
                 return

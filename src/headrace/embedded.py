@@ -1,0 +1,119 @@
+"""The broker of programs and tests: one in this process, with what a test asks of it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, TypeVar
+
+from headrace.broker.embedded import EmbeddedBroker
+
+if TYPE_CHECKING:
+    from headrace.client import Cluster
+    from headrace.client.records import Record
+
+R = TypeVar("R")
+
+_RECORDS_AT_ONCE = 10_000
+_LOOKS_EVERY_S = 0.05
+
+
+class Broker(EmbeddedBroker):
+    """A broker in this process, with its own thread: ``with headrace.Broker() as broker:``. Clients
+    of any kind connect to ``broker.bootstrap_servers``. The parameters are those of
+    :class:`~headrace.broker.embedded.EmbeddedBroker`.
+    """
+
+    def create_topic(
+        self, name: str, partitions: int = 1, config: Mapping[str, str] | None = None
+    ) -> None:
+        """Create a topic.
+
+        :param config: configs of the topic, by Kafka's names
+        :raises ClientError: there is such a topic, or the broker refuses a config
+        """
+        from headrace.client.topics import NewTopic, create_topic
+
+        topic = NewTopic(name, partitions, configs=config or {})
+        self._ask(lambda cluster: create_topic(cluster, topic))
+
+    def records(self, topic: str) -> list[Record]:
+        """Return all committed records that a topic has now, by partition and offset. Their
+        delivery count is 0.
+
+        :raises ClientError: there is no such topic, or a record cannot be read
+        """
+        return self._ask(lambda cluster: _records(cluster, topic))
+
+    def share_group(self, group_id: str, start: str = "earliest") -> None:
+        """Set where a share group begins that has not read a topic yet: before its first consumer
+        comes, such as one of an application that is tested.
+
+        :param start: ``earliest``, ``latest`` or ``by_duration:PT1H``, as of Kafka's
+            ``share.auto.offset.reset``
+        :raises ClientError: the broker refuses it
+        """
+        from headrace.client.configs import ConfigType, alter_configs
+
+        changes = {"share.auto.offset.reset": start}
+        self._ask(lambda cluster: alter_configs(cluster, ConfigType.GROUP, group_id, changes))
+
+    def lag(self, group_id: str) -> int | None:
+        """Return how many records a group of any type has still to finish; None if that is not
+        known, as of a group that does not exist.
+        """
+        from headrace.client.lag.model import LagQuery
+        from headrace.client.lag.snapshot import snapshot
+
+        query = LagQuery(groups=(group_id,))
+        groups = self._ask(lambda cluster: snapshot(cluster, query)).groups
+        return None if not groups or groups[0].lag.unknown else groups[0].lag.records
+
+    def wait_until_drained(self, group_id: str, timeout: float = 60) -> None:
+        """Wait until a group has finished all records of its topics.
+
+        :param timeout: seconds
+        :raises TimeoutError: it has not in this time
+        """
+        deadline_s = time.monotonic() + timeout
+        while (lag := self.lag(group_id)) != 0:
+            if time.monotonic() > deadline_s:
+                left = "unknown" if lag is None else lag
+                raise TimeoutError(f"the lag of group '{group_id}' is {left} after {timeout:g} s")
+            time.sleep(_LOOKS_EVERY_S)
+
+    def _ask(self, ask: Callable[[Cluster], Awaitable[R]]) -> R:
+        """Return what a function of the client returns. It runs in a thread of its own: the caller
+        may be in an event loop.
+        """
+        from concurrent.futures import ThreadPoolExecutor
+
+        from headrace.client.config import read_config
+
+        config = read_config(self.client_config())
+
+        async def asked() -> R:
+            async with config.cluster() as cluster:
+                return await ask(cluster)
+
+        with ThreadPoolExecutor(1, "headrace-broker-client") as thread:
+            return thread.submit(asyncio.run, asked()).result()
+
+
+async def _records(cluster: Cluster, topic: str) -> list[Record]:
+    from headrace.client.errors import raised
+    from headrace.client.offsets import READ_COMMITTED, log_bounds
+    from headrace.client.partition_reader import PartitionReader
+    from headrace.client.topics import describe_topics
+
+    described = raised(await describe_topics(cluster, [topic]))[topic]
+    partitions = [(topic, partition.number) for partition in described.partitions]
+    bounds = await log_bounds(cluster, partitions, READ_COMMITTED)
+    starts = {partition: bound[0] for partition, bound in bounds.items()}
+    ends = {partition: bound[1] for partition, bound in bounds.items()}
+    reader = PartitionReader(cluster, starts, ends, READ_COMMITTED)
+    records: list[Record] = []
+    while (read := await reader.read(_RECORDS_AT_ONCE, 1)) is not None:
+        records += read
+    return sorted(records, key=lambda record: (record.partition, record.offset))
