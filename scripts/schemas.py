@@ -1,0 +1,87 @@
+"""Read the message definitions out of Apache Kafka's jars and print them as a table of facts.
+
+    python scripts/schemas.py JAR... > src/headrace/protocol/schemas.txt
+
+A message is a block of lines. The first names its kind, API key (or record type, or -), name, valid
+and flexible versions. Each other line is a field: name, type and versions, then ``null VERSIONS``,
+``tag NUMBER VERSIONS`` and ``= DEFAULT`` where they apply. The fields of a structure are indented
+below the first field with it. A line ``struct NAME`` defines one that several fields share.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import zipfile
+from typing import Any
+
+COMMENT = re.compile(r"^\s*//.*$", re.MULTILINE)
+
+
+def is_served(message: dict[str, Any]) -> bool:
+    """Return whether brokers serve a request or its response, or write or read the data."""
+    if message["type"] == "request":
+        return "broker" in message.get("listeners", ())
+    return message["type"] in {"response", "data", "coordinator-key", "coordinator-value", "header"}
+
+
+def messages(jar: str) -> list[dict[str, Any]]:
+    with zipfile.ZipFile(jar) as archive:
+        return [
+            json.loads(COMMENT.sub("", archive.read(name).decode()))
+            for name in sorted(archive.namelist())
+            if name.endswith(".json") and "message/" in name
+        ]
+
+
+def lines(message: dict[str, Any]) -> list[str]:
+    head = [
+        message["type"],
+        str(message.get("apiKey", "-")),
+        message["name"],
+        message["validVersions"],
+        message.get("flexibleVersions", "none"),
+    ]
+    shared = message.get("commonStructs", ())
+    block = [" ".join(head)]
+    for struct in shared:
+        block += [f" struct {struct['name']}", *fields(struct["fields"], 2)]
+    return block + fields(message["fields"], 1)
+
+
+def fields(items: list[dict[str, Any]], depth: int) -> list[str]:
+    block = []
+    for field in items:
+        words = [field["name"], field["type"], field.get("versions", "0+")]
+        if "nullableVersions" in field:
+            words += ["null", field["nullableVersions"]]
+        if "tag" in field:
+            words += ["tag", str(field["tag"]), field["taggedVersions"]]
+        if "default" in field:
+            default = field["default"]
+            words += ["=", str(default).strip().lower() if default is not None else "null"]
+        block.append(" " * depth + " ".join(words).rstrip())
+        block += fields(field.get("fields", []), depth + 1)
+    return block
+
+
+def main(jars: list[str]) -> None:
+    found = [message for jar in jars for message in messages(jar)]
+    served = {
+        message.get("apiKey")
+        for message in found
+        if message["type"] == "request" and is_served(message)
+    }
+    blocks = []
+    for message in found:
+        if message["validVersions"] == "none" or not is_served(message):
+            continue
+        if message["type"] == "response" and message["apiKey"] not in served:
+            continue
+        blocks.append("\n".join(lines(message)))
+    print("\n\n".join(sorted(blocks)))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,708 @@
+"""Messages of Kafka's protocol, compiled from a table of facts.
+
+``schemas.txt`` states the fields of every message and coordinator record with their versions, as
+Apache Kafka's own definitions do (``scripts/schemas.py`` reads them out of its jars). A message is
+one slotted class for all its versions, with defaults. Its classes are made when they are first
+named, and the functions that read or write a version when it is first used: consecutive numbers are
+one ``struct`` call, record data is neither read nor copied.
+
+Readers take what a peer has sent. They refuse an array with more items than bytes left or than a
+million, more than 10,000 tagged fields, strings of more than 32,767 bytes, and null where the
+schema has none, before they allocate anything for it.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
+from uuid import UUID
+
+from .primitives import (
+    MAX_ARRAY_ITEMS,
+    MAX_STRING_BYTES,
+    NullArray,
+    compact_length,
+    read_compact_length,
+    read_tag_count,
+    read_unsigned_varint,
+    tagged_fields,
+    topic_id_from,
+)
+
+Put = Callable[[Any], object]
+Read = Callable[[Any, int, int], tuple[Any, int]]
+"""``read(data, offset, end)``: returns a message and the offset after it. Raises NullArray for a
+null that the schema does not allow; ValueError, IndexError or struct.error for other bytes that are
+no message.
+"""
+Write = Callable[[Put, Any], None]
+"""``write(put, message)``: passes the bytes of a message to ``put``, piece by piece."""
+
+ITEMS_PER_STEP = 64
+"""The items of an array that are read or written between two pauses."""
+
+_FIXED = {
+    "bool": "?",
+    "int8": "b",
+    "int16": "h",
+    "uint16": "H",
+    "int32": "i",
+    "uint32": "I",
+    "int64": "q",
+    "float64": "d",
+    "uuid": "16s",
+}
+_ZEROS = {"bool": "False", "float64": "0.0", "uuid": "None", "string": "''", "bytes": "b''"}
+_LAST_VERSION = 0x7FFF
+
+
+class Versions(NamedTuple):
+    """A range of versions; empty if the last is before the first."""
+
+    first: int
+    last: int
+
+    @classmethod
+    def of(cls, text: str) -> Versions:
+        if text == "none":
+            return cls(0, -1)
+        first, dash, last = text.removesuffix("+").partition("-")
+        if text.endswith("+"):
+            return cls(int(first), _LAST_VERSION)
+        return cls(int(first), int(last if dash else first))
+
+    def __contains__(self, version: object) -> bool:
+        return isinstance(version, int) and self.first <= version <= self.last
+
+
+_NEVER = Versions.of("none")
+
+
+@dataclass(slots=True)
+class Field:
+    """A field of a structure.
+
+    :ivar type: of its value, or of the items of an array
+    :ivar default: the source code of its default
+    """
+
+    name: str
+    type: str
+    is_array: bool
+    versions: Versions
+    nullable: Versions
+    tag: int
+    tagged: Versions
+    default: str
+
+    @property
+    def local(self) -> str:
+        """A name for its value in generated code, which has names of its own."""
+        return f"{self.name}_"
+
+
+@dataclass(slots=True)
+class Structure:
+    """A structure of a message: its fields, and the class that is made of them."""
+
+    name: str
+    fields: list[Field] = field(default_factory=list)
+    type: Any = None
+
+
+class Schema:
+    """A message: its structures, and its readers and writers by version.
+
+    :ivar key: its API key, or the type of a coordinator record; -1 for other data
+    """
+
+    def __init__(self, block: str) -> None:
+        head, *lines = block.splitlines()
+        self.kind, key, self.name, versions, flexible = head.split()
+        self.key = -1 if key == "-" else int(key)
+        self.versions, self.flexible = Versions.of(versions), Versions.of(flexible)
+        self.structures: dict[str, Structure] = {}
+        self._functions: dict[object, Any] = {}
+        self._parse(lines)
+        self._make_classes()
+
+    @property
+    def type(self) -> Any:
+        """The class of the message."""
+        return self.structures[self.name].type
+
+    def _parse(self, lines: list[str]) -> None:
+        path = [self.structures.setdefault(self.name, Structure(self.name))]
+        for line in lines:
+            depth = len(line) - len(line := line.lstrip())
+            del path[depth:]
+            words = line.split(" ")
+            if words[0] == "struct":
+                path.append(self.structures.setdefault(words[1], Structure(words[1])))
+                continue
+            item = _field(words)
+            path[-1].fields.append(item)
+            if item.type not in _FIXED and item.type not in {"string", "bytes", "records"}:
+                path.append(self.structures.setdefault(item.type, Structure(item.type)))
+
+    def _make_classes(self) -> None:
+        types: dict[str, Any] = {}
+        for structure in self.structures.values():
+            types[structure.name] = structure.type = self._class(structure, types)
+        for name, structure in self.structures.items():
+            if name != self.name:
+                setattr(self.type, name, structure.type)
+
+    def _class(self, structure: Structure, types: dict[str, Any]) -> Any:
+        names = [item.name for item in structure.fields]
+        parameters, lines = [], []
+        for item in structure.fields:
+            default = item.default
+            nested = self.structures.get(item.type)
+            if nested is not None and not item.is_array and default != "None":
+                default = "None"
+                lines += [f"if {item.name} is None:", f"    {item.name} = {item.type}()"]
+            parameters.append(f"{item.name}={default}")
+        lines += [f"self.{name} = {name}" for name in names]
+        body = _compile("__init__", ["self", *parameters], lines, f"{structure.name}()", types)
+        members = {"__slots__": tuple(names), "__init__": body, "__module__": __name__}
+        if structure.name == self.name:
+            members |= {"SCHEMA": self}
+        return type(structure.name, (Message,), members)
+
+    def is_flexible(self, version: int) -> bool:
+        """Return whether a version has the encoding of KIP-482."""
+        return version in self.flexible
+
+    def reader(self, version: int, *, allow_nulls: bool = False) -> Read:
+        """Return the function that reads a version.
+
+        :param allow_nulls: accept null for everything
+        """
+        return self._function(_Reader, version, allow_nulls=allow_nulls)
+
+    def sliced_reader(self, version: int, *, allow_nulls: bool = False) -> Any:
+        """Return the function that reads a version as a generator: it yields between items."""
+        return self._function(_Reader, version, allow_nulls=allow_nulls, sliced=True)
+
+    def writer(self, version: int) -> Write:
+        """Return the function that writes a version. Fields that it lacks are left out."""
+        return self._function(_Writer, version)
+
+    def sliced_writer(self, version: int) -> Callable[[Put, Any], Generator[None]]:
+        """Return the function that writes a version as a generator: it yields between items."""
+        return self._function(_Writer, version, sliced=True)
+
+    def _function(self, kind: type[_Generator], version: int, **options: bool) -> Any:
+        key = kind, version, *options.items()
+        function = self._functions.get(key)
+        if function is None:
+            if version not in self.versions:
+                raise KeyError(f"{self.name} has no version {version}")
+            made = kind(self, version, **options).function(self.structures[self.name])
+            function = self._functions[key] = made
+        return function
+
+
+class Message:
+    """A message or a structure of one: its fields are its attributes.
+
+    :cvar SCHEMA: of a message; structures have none
+    """
+
+    __slots__ = ()
+    SCHEMA: ClassVar[Schema]
+
+    @classmethod
+    def read(cls, version: int, data: bytes | memoryview, offset: int = 0) -> Any:
+        """Return the message in ``data`` from ``offset``.
+
+        :raises ValueError, IndexError, struct.error: there is none
+        """
+        message, _ = cls.SCHEMA.reader(version)(data, offset, len(data))
+        return message
+
+    def encoded(self, version: int) -> bytes:
+        """Return the bytes of the message."""
+        pieces: list[Any] = []
+        self.SCHEMA.writer(version)(pieces.append, self)
+        return b"".join(pieces)
+
+    def __eq__(self, other: object) -> bool:
+        if type(other) is not type(self):
+            return NotImplemented
+        return all(getattr(self, name) == getattr(other, name) for name in self.__slots__)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        values = ", ".join(f"{name}={getattr(self, name)!r}" for name in self.__slots__)
+        return f"{type(self).__name__}({values})"
+
+
+def _field(words: list[str]) -> Field:
+    name, kind, versions, *more = words
+    facts = {"null": "none", "tag": "-1 none"}
+    while more:
+        size = 3 if more[0] == "tag" else 2
+        facts[more[0]], more = " ".join(more[1:size]), more[size:]
+    tag, tagged = facts["tag"].split()
+    base = kind.removeprefix("[]")
+    return Field(
+        name=snake_case(name),
+        type=base,
+        is_array=kind != base,
+        versions=Versions.of(versions),
+        nullable=Versions.of(facts["null"]),
+        tag=int(tag),
+        tagged=Versions.of(tagged),
+        default=_default(base, kind != base, facts.get("=")),
+    )
+
+
+def _default(base: str, is_array: bool, text: str | None) -> str:
+    if text == "null" or (text is None and base == "records"):
+        return "None"
+    if is_array:
+        return "()"
+    if text:
+        return repr(text) if base == "string" else text.capitalize() if base == "bool" else text
+    if base in _FIXED:
+        return _ZEROS.get(base, "0")
+    return _ZEROS.get(base, f"{base}()")
+
+
+def snake_case(name: str) -> str:
+    """Return the name of a field as attributes are named: ``throttle_time_ms``."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
+
+
+def _compile(
+    name: str, parameters: list[str], lines: list[str], title: str, scope: dict[str, Any]
+) -> Any:
+    body = "\n".join(f"    {line}" for line in lines or ["pass"])
+    source = f"def {name}({', '.join(parameters)}):\n{body}\n"
+    made: dict[str, Any] = {}
+    exec(compile(source, f"<{title}>", "exec"), scope, made)
+    return made[name]
+
+
+class _Generator:
+    """What generates the reader or the writer of a version: one function for each structure."""
+
+    VERB: ClassVar[str]
+    PARAMETERS: ClassVar[list[str]]
+
+    def __init__(self, schema: Schema, version: int, *, sliced: bool = False) -> None:
+        self._schema, self._version = schema, version
+        self._is_flexible = schema.is_flexible(version)
+        self._is_sliced = sliced
+        self._scope: dict[str, Any] = {}
+        self._made: dict[tuple[str, bool], str] = {}
+        self._lines: list[str] = []
+        self._run: list[Field] = []
+
+    def function(self, structure: Structure) -> Any:
+        """Return the function of a structure."""
+        return self._scope[self._function_of(structure, sliced=self._is_sliced)]
+
+    def _function_of(self, structure: Structure, *, sliced: bool) -> str:
+        """Make the function of a structure, if it is not made; return its name."""
+        key = structure.name, sliced
+        if key not in self._made:
+            name = self._made[key] = f"{self.VERB}{'_sliced' * sliced}_{structure.name}"
+            around = self._lines, self._run, self._is_sliced
+            self._lines, self._run, self._is_sliced = [], [], sliced
+            self._structure(structure)
+            if sliced:
+                self._lines += ["if False: yield"]
+            title = f"{name} v{self._version}"
+            self._scope[name] = _compile(name, self.PARAMETERS, self._lines, title, self._scope)
+            self._lines, self._run, self._is_sliced = around
+        return self._made[key]
+
+    def _structure(self, structure: Structure) -> None:
+        raise NotImplementedError
+
+    def _plain_fields(self, structure: Structure) -> Iterator[Field]:
+        """Yield the fields of this version that are not tagged; numbers wait for a run's end."""
+        for item in structure.fields:
+            if self._version not in item.versions or self._is_tagged(item):
+                continue
+            if item.type in _FIXED and not item.is_array:
+                self._run.append(item)
+            else:
+                self._flush()
+                yield item
+        self._flush()
+
+    def _tagged_fields(self, structure: Structure) -> list[Field]:
+        fields = [item for item in structure.fields if self._is_tagged(item)]
+        return sorted(fields, key=lambda item: item.tag)
+
+    def _is_tagged(self, item: Field) -> bool:
+        return self._version in item.tagged and self._version in item.versions
+
+    def _is_nullable(self, item: Field) -> bool:
+        return self._version in item.nullable
+
+    def _packer(self, fields: list[Field]) -> tuple[str, int]:
+        """Return a name for the ``struct`` of fields, and its size."""
+        layout = struct.Struct(">" + "".join(_FIXED[item.type] for item in fields))
+        name = f"layout_{layout.format[1:].replace('?', 't')}"
+        self._scope[name] = layout.pack if self.VERB == "write" else layout.unpack_from
+        return name, layout.size
+
+    def _flush(self) -> None:
+        raise NotImplementedError
+
+    def _slices(self, nested: Structure) -> bool:
+        """Return whether the items of an array are long enough to pause within each."""
+        return self._is_sliced and any(
+            item.is_array and item.type in self._schema.structures for item in nested.fields
+        )
+
+
+class _Reader(_Generator):
+    VERB = "read"
+    PARAMETERS: ClassVar = ["data", "offset", "end"]
+
+    def __init__(
+        self, schema: Schema, version: int, *, allow_nulls: bool = False, sliced: bool = False
+    ) -> None:
+        super().__init__(schema, version, sliced=sliced)
+        self._allows_nulls = allow_nulls
+        self._scope |= {name: one.type for name, one in schema.structures.items()}
+        self._scope |= {
+            "length_of": read_compact_length if self._is_flexible else _read_length,
+            "short_length_of": read_compact_length if self._is_flexible else _read_short_length,
+            "tag_count": read_tag_count,
+            "varint": read_unsigned_varint,
+            "identity": _identity,
+            "numbers": struct.unpack_from,
+            "null": _refuse_null,
+            "refuse": _refuse,
+        }
+
+    def _is_nullable(self, item: Field) -> bool:
+        return self._allows_nulls or super()._is_nullable(item)
+
+    def _structure(self, structure: Structure) -> None:
+        absent = [item for item in structure.fields if self._version not in item.versions]
+        tagged = self._tagged_fields(structure)
+        for item in [*absent, *tagged]:
+            default = item.default
+            self._lines.append(f"{item.local} = {default}")
+        for item in self._plain_fields(structure):
+            self._value(item)
+        if self._is_flexible:
+            self._tags(tagged)
+        arguments = ", ".join(item.local for item in structure.fields)
+        self._lines.append(f"return {structure.name}({arguments}), offset")
+
+    def _flush(self) -> None:
+        if self._run:
+            layout, size = self._packer(self._run)
+            names = "".join(f"{item.local}, " for item in self._run)
+            self._lines += [f"{names}= {layout}(data, offset)", f"offset += {size}"]
+            self._lines += [
+                f"{item.local} = identity({item.local})"
+                for item in self._run
+                if item.type == "uuid"
+            ]
+            self._run = []
+
+    def _tags(self, tagged: list[Field]) -> None:
+        self._lines += [
+            "if not data[offset]:",
+            "    offset += 1",
+            "else:",
+            "    count, offset = tag_count(data, offset)",
+            "    for _ in range(count):",
+            "        tag, offset = varint(data, offset)",
+            "        size, offset = varint(data, offset)",
+            "        if size > end - offset: refuse('a tagged field', size, end - offset)",
+            "        after = offset + size",
+        ]
+        for item in tagged:
+            lines, self._lines = self._lines, []
+            self._value(item)
+            nested, self._lines = self._lines, lines
+            self._lines.append(f"        if tag == {item.tag}:")
+            self._lines += [f"            {line}" for line in nested]
+        self._lines.append("        offset = after")
+
+    def _value(self, item: Field) -> None:
+        name = item.local
+        if item.is_array:
+            self._array(item)
+        elif item.type in _FIXED:  # of a tag
+            self._run = [item]
+            self._flush()
+        elif item.type in self._schema.structures:
+            function = self._function_of(self._schema.structures[item.type], sliced=False)
+            call = f"{name}, offset = {function}(data, offset, end)"
+            if super()._is_nullable(item):
+                self._lines += [
+                    "offset += 1",
+                    "if data[offset - 1] > 127:",
+                    f"    {name} = None",
+                    "else:",
+                    f"    {call}",
+                ]
+            else:
+                self._lines.append(call)
+        else:
+            self._lines += self._text_or_data(item, name)
+
+    def _text_or_data(self, item: Field, name: str) -> list[str]:
+        is_text = item.type == "string"
+        length = "short_length_of" if is_text else "length_of"
+        null = "None" if self._is_nullable(item) else f"null({item.name!r})"
+        value = (
+            "str(data[offset:offset + size], 'utf-8')" if is_text else "data[offset:offset + size]"
+        )
+        if item.type == "bytes":
+            value = f"bytes({value})"
+        most = f" or size > {MAX_STRING_BYTES}" if is_text and self._is_flexible else ""
+        return [
+            f"size, offset = {length}(data, offset)",
+            f"if size > end - offset{most}: refuse({item.name!r}, size, end - offset)",
+            f"if size < 0: {name} = {null}",
+            "else:",
+            f"    {name} = {value}",
+            "    offset += size",
+        ]
+
+    def _array(self, item: Field) -> None:
+        name = item.local
+        null = "None" if self._is_nullable(item) else f"null({item.name!r})"
+        self._lines += [
+            "size, offset = length_of(data, offset)",
+            f"if size > end - offset or size > {MAX_ARRAY_ITEMS}:",
+            f"    refuse({item.name!r}, size, end - offset)",
+            f"if size < 0: {name} = {null}",
+            "else:",
+        ]
+        nested = self._schema.structures.get(item.type)
+        if nested is None and item.type in _FIXED:
+            bytes_each = struct.calcsize(_FIXED[item.type])
+            code = _FIXED[item.type]
+            self._lines.append(f"    {name} = numbers(f'>{{size}}{code}', data, offset)")
+            if item.type == "uuid":
+                layout = "'>' + '16s' * size"
+                self._lines[-1] = (
+                    f"    {name} = tuple(map(identity, numbers({layout}, data, offset)))"
+                )
+            self._lines.append(f"    offset += size * {bytes_each}")
+            return
+        self._lines += [
+            f"    {name} = []",
+            f"    add = {name}.append",
+            "    for number in range(size):",
+        ]
+        if nested is None:
+            inner = self._text_or_data(item, "value")
+        else:
+            sliced = self._slices(nested)
+            function = self._function_of(nested, sliced=sliced)
+            call = f"{function}(data, offset, end)"
+            inner = [f"value, offset = {'yield from ' * sliced}{call}"]
+        if self._is_sliced:
+            inner.append(f"if not number % {ITEMS_PER_STEP}: yield")
+        self._lines += [f"        {line}" for line in [*inner, "add(value)"]]
+
+
+class _Writer(_Generator):
+    VERB = "write"
+    PARAMETERS: ClassVar = ["put", "message"]
+
+    def __init__(self, schema: Schema, version: int, *, sliced: bool = False) -> None:
+        super().__init__(schema, version, sliced=sliced)
+        self._scope |= {
+            "length": compact_length if self._is_flexible else _length,
+            "short_length": compact_length if self._is_flexible else _short_length,
+            "uuid_bytes": _uuid_bytes,
+            "put_tags": _put_tags,
+            "null": _refuse_null,
+            "pack": struct.pack,
+        }
+
+    def _structure(self, structure: Structure) -> None:
+        for item in self._plain_fields(structure):
+            self._value(item, f"message.{item.name}")
+        if self._is_flexible:
+            self._tags(self._tagged_fields(structure))
+
+    def _flush(self) -> None:
+        if self._run:
+            layout, _ = self._packer(self._run)
+            values = [
+                f"uuid_bytes(message.{item.name})"
+                if item.type == "uuid"
+                else f"message.{item.name}"
+                for item in self._run
+            ]
+            self._lines.append(f"put({layout}({', '.join(values)}))")
+            self._run = []
+
+    def _tags(self, tagged: list[Field]) -> None:
+        if not tagged:
+            self._lines.append("put(b'\\0')")
+            return
+        self._lines.append("tags = []")
+        for item in tagged:
+            lines, self._lines = self._lines, ["pieces = []", "put_aside, put = put, pieces.append"]
+            self._value(item, "value")
+            self._lines += ["put = put_aside", f"tags.append(({item.tag}, pieces))"]
+            inner, self._lines = self._lines, lines
+            self._lines.append(f"value = message.{item.name}")
+            self._lines.append(f"if {self._differs(item)}:")
+            self._lines += [f"    {line}" for line in inner]
+        self._lines.append("put_tags(put, tags)")
+
+    def _differs(self, item: Field) -> str:
+        if item.is_array and item.default != "None":
+            return "value is None or len(value)"
+        nested = self._schema.structures.get(item.type)
+        if nested is not None and not item.is_array and item.default != "None":
+            self._scope[f"default_{item.name}"] = nested.type()
+            return f"value != default_{item.name}"
+        return f"value != {item.default}" if item.default != "None" else "value is not None"
+
+    def _value(self, item: Field, value: str) -> None:
+        if item.is_array:
+            self._array(item, value)
+        elif item.type in _FIXED:  # of a tag
+            layout, _ = self._packer([item])
+            number = f"uuid_bytes({value})" if item.type == "uuid" else value
+            self._lines.append(f"put({layout}({number}))")
+        elif item.type in self._schema.structures:
+            function = self._function_of(self._schema.structures[item.type], sliced=False)
+            if self._is_nullable(item):
+                self._lines += [
+                    f"if {value} is None: put(b'\\xff')",
+                    "else:",
+                    "    put(b'\\1')",
+                    f"    {function}(put, {value})",
+                ]
+            else:
+                self._lines.append(f"{function}(put, {value})")
+        else:
+            self._lines += self._text_or_data(item, value)
+
+    def _text_or_data(self, item: Field, value: str) -> list[str]:
+        is_text = item.type == "string"
+        length = "short_length" if is_text else "length"
+        if not self._is_nullable(item):
+            null = f"null({item.name!r})"
+        else:
+            null = f"put({length}(-1))"
+        if not is_text:
+            put = [f"    put({length}(len({value})))", f"    put({value})"]
+        else:
+            put = [
+                f"    text = {value}.encode('utf-8', 'surrogatepass')",
+                f"    put({length}(len(text)) + text)",
+            ]
+        return [f"if {value} is None: {null}", "else:", *put]
+
+    def _array(self, item: Field, value: str) -> None:
+        nested = self._schema.structures.get(item.type)
+        null = "put(length(-1))" if self._is_nullable(item) else f"null({item.name!r})"
+        self._lines += [
+            f"items = {value}",
+            f"if items is None: {null}",
+            "else:",
+            "    put(length(len(items)))",
+        ]
+        if nested is None and item.type in _FIXED and item.type != "uuid":
+            code = _FIXED[item.type]
+            self._lines.append(f"    put(pack(f'>{{len(items)}}{code}', *items))")
+            return
+        self._lines.append(
+            "    for number, item in enumerate(items):"
+            if self._is_sliced
+            else "    for item in items:"
+        )
+        if nested is not None:
+            sliced = self._slices(nested)
+            function = self._function_of(nested, sliced=sliced)
+            inner = [f"{'yield from ' * sliced}{function}(put, item)"]
+        elif item.type == "uuid":
+            inner = ["put(uuid_bytes(item))"]
+        else:
+            inner = self._text_or_data(item, "item")
+        if self._is_sliced:
+            inner.append(f"if not number % {ITEMS_PER_STEP}: yield")
+        self._lines += [f"        {line}" for line in inner]
+
+
+# Called by generated functions --------------------------------------------------------------------
+
+_INT16, _INT32 = struct.Struct(">h"), struct.Struct(">i")
+_NO_ID = bytes(16)
+
+
+def _read_length(data: bytes | memoryview, offset: int) -> tuple[int, int]:
+    return _INT32.unpack_from(data, offset)[0], offset + 4
+
+
+def _read_short_length(data: bytes | memoryview, offset: int) -> tuple[int, int]:
+    return _INT16.unpack_from(data, offset)[0], offset + 2
+
+
+def _length(length: int) -> bytes:
+    return _INT32.pack(length)
+
+
+def _short_length(length: int) -> bytes:
+    return _INT16.pack(length)
+
+
+def _identity(data: bytes) -> UUID | None:
+    return None if data == _NO_ID else topic_id_from(data)
+
+
+def _uuid_bytes(value: UUID | None) -> bytes:
+    return _NO_ID if value is None else value.bytes
+
+
+def _refuse_null(name: str) -> None:
+    raise NullArray(f"{name} is null")
+
+
+def _refuse(name: str, size: int, left: int) -> None:
+    raise ValueError(f"{name} claims {size}, {left} bytes are left")
+
+
+def _put_tags(put: Put, tags: list[tuple[int, list[Any]]]) -> None:
+    put(tagged_fields(*((tag, b"".join(pieces)) for tag, pieces in tags)))
+
+
+# The table ----------------------------------------------------------------------------------------
+
+
+@cache
+def _blocks() -> dict[str, str]:
+    text = Path(__file__).with_name("schemas.txt").read_text()
+    return {block.split(" ", 3)[2]: block for block in text.rstrip().split("\n\n")}
+
+
+@cache
+def schema(name: str) -> Schema:
+    """Return a message by its name in Kafka, such as ``ShareFetchRequest``.
+
+    :raises KeyError: there is none
+    """
+    return Schema(_blocks()[name])
+
+
+def names() -> list[str]:
+    """Return the names of all messages."""
+    return list(_blocks())
