@@ -44,7 +44,7 @@ class Maker:
             return self._item(of, field, version)
         items = [self._item(of, field, version) for _ in range(self._random.choice((0, 1, 3)))]
         is_number = field.type not in of.structures and field.type not in {"string", "bytes"}
-        is_left_out = not items and version in field.tagged
+        is_left_out = not items and version in field.tagged and field.default != "None"
         return tuple(items) if is_number or is_left_out else items
 
     def _item(self, of: Schema, field: schemas.Field, version: int) -> Any:
