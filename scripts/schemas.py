@@ -1,6 +1,7 @@
 """Read the message definitions out of Apache Kafka's jars and print them as a table of facts.
 
     python scripts/schemas.py JAR... > src/headrace/protocol/schemas.txt
+    python scripts/schemas.py --stub > src/headrace/protocol/api.pyi
 
 A message is a block of lines. The first names its kind, API key (or record type, or -), name, valid
 and flexible versions. Each other line is a field: name, type and versions, then ``null VERSIONS``,
@@ -14,7 +15,10 @@ import json
 import re
 import sys
 import zipfile
+from collections.abc import Iterator
 from typing import Any
+
+from headrace.protocol import schema
 
 COMMENT = re.compile(r"^\s*//.*$", re.MULTILINE)
 
@@ -66,7 +70,62 @@ def fields(items: list[dict[str, Any]], depth: int) -> list[str]:
     return block
 
 
+_TYPES = {
+    "bool": "bool",
+    "uuid": "UUID | None",
+    "float64": "float",
+    "string": "str",
+    "bytes": "bytes | memoryview",
+    "records": "Any",
+}
+
+
+def stub() -> Iterator[str]:
+    """Yield the lines of a stub of all messages, for type checkers."""
+    yield "# Written by scripts/schemas.py --stub."
+    yield "from collections.abc import Collection, Sequence"
+    yield "from typing import Any"
+    yield "from uuid import UUID"
+    yield ""
+    yield "from .schema import Message"
+    for name in schema.names():
+        message = schema.schema(name)
+        yield ""
+        yield from stub_of(message, message.structures[name], 0)
+
+
+def stub_of(message: schema.Schema, structure: schema.Structure, depth: int) -> Iterator[str]:
+    """Yield the lines of one structure."""
+    indent = "    " * depth
+    yield f"{indent}class {structure.name}(Message):"
+    if not depth:
+        for nested in message.structures.values():
+            if nested is not structure:
+                yield from stub_of(message, nested, 1)
+    hints = {field.name: hint(message, field) for field in structure.fields}
+    # A request has what was read; a response is given any collection, which is written once.
+    if message.kind == "response":
+        hints = {name: text.replace("Sequence[", "Collection[") for name, text in hints.items()}
+    for name, text in hints.items():
+        yield f"{indent}    {name}: {text}"
+    parameters = "".join(f", {name}: {text} = ..." for name, text in hints.items())
+    yield f"{indent}    def __init__(self{parameters}) -> None: ..."
+
+
+def hint(message: schema.Schema, field: schema.Field) -> str:
+    """Return the type of a field."""
+    nested = field.type in message.structures
+    text = _TYPES.get(field.type) or (f"{message.name}.{field.type}" if nested else "int")
+    if field.is_array:
+        text = f"Sequence[{text}]"
+    can_be_null = field.nullable.last >= field.nullable.first or field.default == "None"
+    return text if not can_be_null or text.endswith(("None", "Any")) else f"{text} | None"
+
+
 def main(jars: list[str]) -> None:
+    if jars == ["--stub"]:
+        print("\n".join(stub()))
+        return
     found = [message for jar in jars for message in messages(jar)]
     served = {
         message.get("apiKey")

@@ -5,9 +5,11 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
+from headrace import handlers
 from headrace.broker.broker import Broker
 from headrace.handlers import APIS, handler
 from headrace.handlers.context import RequestContext
+from headrace.net.call import Call, Client
 from headrace.protocol.messages import codec
 from tests.wire_client import message
 
@@ -24,17 +26,39 @@ def call(
     connection_id: int = 1,
     **fields: Any,
 ) -> Any:
-    """Return what a handler returns: a response, an awaitable or a ``Deferred``.
+    """Return what a handler returns: a coroutine of its response.
 
     :param version: that the client is said to have sent; None for the latest
     :param fields: of the latest version, as :func:`tests.wire_client.message` takes them
     """
+    served = handlers.served(api_key)
+    if served is not None:
+        api, handle = served
+        client = Client("127.0.0.1", 0, connection_id, "PLAINTEXT", HOST, PORT)
+        of_version = api.highest if version is None else version
+        request = message_of(api.request.message_type, **fields)
+        return handle(Call(broker, api, client, of_version, "client"), request)
     latest = APIS[api_key].highest
     context = RequestContext(
         latest if version is None else version, "client", "/127.0.0.1", connection_id, HOST, PORT
     )
     request = message(codec(api_key, latest).request_type, **fields)
     return handler(api_key)(broker, request, context)
+
+
+def message_of(message_type: Any, **fields: Any) -> Any:
+    """Return a message; a dict stands for a structure."""
+    schema = message_type.SCHEMA
+
+    def value_of(structure: Any, value: Any) -> Any:
+        if isinstance(value, dict):
+            types = {field.name: schema.structures.get(field.type) for field in structure.fields}
+            return structure.type(**{k: value_of(types[k], v) for k, v in value.items()})
+        if isinstance(value, (list, tuple)) and structure is not None:
+            return [value_of(structure, item) for item in value]
+        return value
+
+    return value_of(schema.structures[schema.name], fields)
 
 
 async def ask(broker: Broker, api_key: int, version: int | None = None, /, **options: Any) -> Any:

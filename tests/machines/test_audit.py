@@ -14,8 +14,9 @@ import pytest
 from headrace.broker.broker import Broker
 from headrace.broker.config.broker_config import Config
 from headrace.errors import ErrorCode
-from headrace.handlers import ADMINISTRATIVE, APIS, audit
+from headrace.handlers import ADMINISTRATIVE, APIS
 from headrace.handlers.context import RequestContext
+from headrace.net import audit
 from headrace.security.principal import ANONYMOUS
 from tests.handler_client import ask, call
 

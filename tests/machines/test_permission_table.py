@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from headrace.handlers import APIS
-from headrace.handlers.rules import Each, Inside, Need, Rule, Whole
+from headrace.net.rules import Each, Inside, Need, Rule, Whole
 from tests.support import ROOT
 
 PAGE = ROOT / "docs/behaviour/security.md"

@@ -1,4 +1,4 @@
-"""The compiler of messages beside kio, an independent witness: every message and version with random
+"""The compiler of messages beside kio, an independent witness: every message and version with
 contents has the same bytes, and is read from them again.
 """
 
@@ -88,7 +88,7 @@ def test_a_message_is_read_from_its_bytes_and_kio_agrees(name: str) -> None:
         for _ in range(MESSAGES_OF_EACH):
             message = maker.message(of, of.structures[name], version)
             encoded = message.encoded(version)
-            copy = of.type.read(version, memoryview(encoded))
+            copy = of.message_type.read(version, memoryview(encoded))
             assert copy == message
             pieces: list[Any] = []
             run(of.sliced_writer(version)(pieces.append, message))
@@ -106,7 +106,12 @@ def by_kio(of: Schema, version: int, encoded: bytes) -> bytes:
         kind = load(of.key, version)
     except KioIndexError:
         return encoded
-    entity, _ = entity_reader(kind)(encoded, 0)
+    try:
+        entity, _ = entity_reader(kind)(encoded, 0)
+    except KeyError as error:
+        if "tag: 1000" not in str(error):
+            raise
+        return encoded  # it has a field of headrace's own
     out = io.BytesIO()
     entity_writer(kind)(out, entity)
     return out.getvalue()
@@ -121,22 +126,22 @@ def test_bytes_that_end_early_or_claim_too_much_are_refused(name: str) -> None:
         encoded = message.encoded(version)
         for end in range(len(encoded)):
             with pytest.raises((ValueError, IndexError, schemas.struct.error)):
-                of.type.read(version, encoded[:end])
+                of.message_type.read(version, encoded[:end])
 
 
 def test_an_array_that_claims_more_items_than_bytes_allocates_nothing() -> None:
     claim = b"\xff\xff\xff\xff\x07"
     with pytest.raises(ValueError, match="topics claims"):
-        schema("MetadataRequest").type.read(13, claim + bytes(100))
+        schema("MetadataRequest").message_type.read(13, claim + bytes(100))
 
 
 def test_null_is_refused_where_the_schema_has_none_and_can_be_let_pass() -> None:
     fetch = schema("FetchRequest")
-    message = fetch.type()
+    message = fetch.message_type()
     encoded = message.encoded(13)
     start = len(encoded) - 4  # topics, forgotten topics, rack id, tags
     null = encoded[:start] + b"\0" + encoded[start + 1 :]
     with pytest.raises(NullArray, match="topics is null"):
-        fetch.type.read(13, null)
+        fetch.message_type.read(13, null)
     read = fetch.reader(13, allow_nulls=True)
     assert read(null, 0, len(null))[0].topics is None

@@ -24,6 +24,10 @@ from headrace.handlers import APIS, TEMPLATED
 from headrace.handlers.api_18_api_versions import supported
 from headrace.handlers.context import CloseConnection, RequestContext
 from headrace.log_lines import LimitedLog, get_logger, summary
+from headrace.net import wire
+from headrace.net.api import served_versions
+from headrace.net.call import Call, Client, serve
+from headrace.net.waiting import Waiting
 from headrace.protocol.file_range import Piece
 from headrace.protocol.frames import (
     SIZE,
@@ -176,6 +180,7 @@ class Connection(asyncio.BufferedProtocol):
     __slots__ = (
         "_answers",
         "_charge",
+        "_client",
         "_context",
         "_fd",
         "_held_request_bytes",
@@ -220,10 +225,13 @@ class Connection(asyncio.BufferedProtocol):
         self.port = 0
         self.principal = ANONYMOUS
         self.last_active = 0.0
-        self.task: asyncio.Task[None] | WaitingRequest | Deferred[Any] | Mute | None = None
+        self.task: asyncio.Task[None] | WaitingRequest | Deferred[Any] | Waiting | Mute | None = (
+            None
+        )
         """The request that waits, or the time in which the client is throttled."""
         self.frame: IncompleteFrame | None = None
         self._context: RequestContext | None = None
+        self._client: Client | None = None
         self._charge: RequestCharge | None = None
         """The use of client quotas, None while there are none."""
         if shared.quotas is not None:
@@ -516,15 +524,19 @@ class Connection(asyncio.BufferedProtocol):
                 return
         try:
             header = request_header(frame)
-            api = APIS.get(header.api_key)
-            if api is None:
+            if header.api_key not in APIS:
                 raise BadFrame(f"api key {header.api_key} is not served")
             version = header.api_version
-            highest = api.served_to(self.shared.broker.config)
-            if not api.lowest <= version <= highest:
+            lowest, highest = served_versions(header.api_key, self.shared.broker.config)
+            if not lowest <= version <= highest:
                 if header.api_key != _API_VERSIONS:
-                    raise BadFrame(f"{api.name} {api.lowest}-{highest} is served, not {version}")
+                    name = APIS[header.api_key].name
+                    raise BadFrame(f"{name} {lowest}-{highest} is served, not {version}")
                 self._unsupported_api_versions(header)
+                return
+            served = handlers.served(header.api_key)
+            if served is not None:
+                self._call(served, frame, header, started)
                 return
             if len(frame) > SLICED_REQUEST_BYTES and header.api_key not in _QUICK:
                 self._read_later(frame, header, started)
@@ -539,6 +551,78 @@ class Connection(asyncio.BufferedProtocol):
         self._handle(adapted, header, wire, started)
         if header.api_key in TEMPLATED:
             self._remember(frame, header, adapted)
+
+    # Calls ----------------------------------------------------------------------------------------
+
+    def _call(
+        self, served: handlers.Served, frame: memoryview, header: RequestHeader, started: float
+    ) -> None:
+        """Serve a request, and answer it or wait for its response."""
+        api, handle = served
+        client = self._client
+        if client is None:
+            client = self._client = self._new_client()
+        if self._charge is not None:
+            self._charge.resume()
+            self._name_charge(self._charge, header)
+        if SLICED_REQUEST_BYTES < len(frame) <= RECEIVE_BUFFER_BYTES and not api.is_quick:
+            frame = memoryview(bytes(frame))  # it may be in the buffer of all connections
+        self.shared.turns.end_ms()  # the slice begins
+        call = Call(self.shared.broker, api, client, header.api_version, header.client_id)
+        steps = serve(call, handle, frame, header)
+        try:
+            awaited = steps.send(None)
+        except StopIteration as end:
+            self._end_call(header, started, end.value)
+            self.shared.turns.served()
+        except Exception as error:
+            self._fail_call(error)
+        else:
+            self._pause_charge()
+            done = partial(self._resume, header, started)
+            self.task = Waiting(steps, awaited, done, self._charge)
+
+    def _new_client(self) -> Client:
+        listener = self.listener
+        return Client(
+            self.host[1:],
+            self.port,
+            self.connection_id,
+            listener.name,
+            listener.advertised_host or listener.host,
+            listener.advertised_port or listener.port,
+            self.principal,
+            self.shared.access_of(self.principal, self.host[1:]),
+            self._charge,
+        )
+
+    def _end_call(
+        self, header: RequestHeader, started: float, answer: tuple[list[Piece] | None, Any]
+    ) -> None:
+        pieces, response = answer
+        if pieces is None or self.transport is None:  # Produce with acks=0 has no answer
+            if self._charge is not None and self.transport is not None:
+                self._settle(self._charge, header, [])
+        else:
+            self._answers += self._settled(header, pieces)
+        self.shared.metrics.requests[header.api_key].answered(started, response)
+
+    def _fail_call(self, error: Exception) -> None:
+        if isinstance(error, BadFrame | CloseConnection):
+            self._close("%s", error)
+        else:
+            log.error(self.host, "cannot answer a request of %s", self.host, exc_info=error)
+            self.abandon()
+
+    def _resume(self, header: RequestHeader, started: float, answer: Any) -> None:
+        """Answer a request that had to wait, and serve the next."""
+        self.task = None
+        self._task_bytes = 0
+        if isinstance(answer, Exception):
+            self._fail_call(answer)
+            return
+        self._end_call(header, started, answer)
+        self._serve()
 
     # The login ------------------------------------------------------------------------------------
 
@@ -564,9 +648,7 @@ class Connection(asyncio.BufferedProtocol):
             self._refuse_frame(len(frame))
             return
         try:
-            outcome = self.shared.logins.serve(
-                login, frame, lambda header: self._context_of(header, {})
-            )
+            outcome = self.shared.logins.serve(login, frame, self._new_client())
         except BadFrame as error:
             self._fail_login((), str(error))
             return
@@ -580,7 +662,7 @@ class Connection(asyncio.BufferedProtocol):
         self._answers += outcome.pieces
         if login.is_complete and login.principal is not None:
             self.principal = login.principal
-            self._context = None
+            self._context = self._client = None
             if self._login_timer is not None:
                 self._login_timer.cancel()
                 self._login_timer = None
@@ -878,7 +960,7 @@ class Connection(asyncio.BufferedProtocol):
         stays so.
         """
         self._charge = None if quotas is None else RequestCharge(quotas)
-        self._context = None
+        self._context = self._client = None
 
     @property
     def is_muted(self) -> bool:
@@ -1062,7 +1144,8 @@ class Connection(asyncio.BufferedProtocol):
         read (KIP-511).
         """
         response = supported(ErrorCode.UNSUPPORTED_VERSION, self.shared.broker)
-        self._answers += codec(_API_VERSIONS, 0).write_response(header.correlation_id, response)
+        header = header._replace(api_version=0)
+        self._answers += wire.write_response(APIS[_API_VERSIONS], header, response)
 
     # The end --------------------------------------------------------------------------------------
 

@@ -20,7 +20,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from itertools import count
 from time import perf_counter
-from typing import Any, ClassVar, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, TypeVar, overload
 
 from headrace.coordinators.clock import Clock
 from headrace.coordinators.hashing import internal_partition
@@ -218,11 +218,17 @@ class CoordinatorRuntime(Generic[C]):
 
     # Commands -------------------------------------------------------------------------------------
 
-    def write(self, key: str, decide: Decide[R], pack: Callable[[R], A]) -> Deferred[A]:
+    @overload
+    def write(self, key: str, decide: Decide[R]) -> Deferred[R]: ...
+    @overload
+    def write(self, key: str, decide: Decide[R], pack: Callable[[R], A]) -> Deferred[A]: ...
+    def write(
+        self, key: str, decide: Decide[R], pack: Callable[[R], A] | None = None
+    ) -> Deferred[A]:
         """Decide at the end of this turn and carry the outcome out.
 
         :param key: the group id, share-partition or transactional id that the outcome changes
-        :param pack: converts the outcome's reply to the answer
+        :param pack: converts the outcome's reply to the answer; None for the reply itself
         :returns: the answer, given when the outcome is as durable as the flush settings require.
             Awaiting it raises StorageError when the append failed, or the error of ``decide``
         """

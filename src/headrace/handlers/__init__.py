@@ -8,17 +8,16 @@ first request of its API, so that the broker starts quickly.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Container, Mapping
+from collections.abc import Awaitable, Callable, Container, Iterator, Mapping
 from functools import cache, partial
 from importlib import import_module
+from pkgutil import iter_modules
 from typing import Any, NamedTuple
 
 from headrace.broker.config.broker_config import Config
 from headrace.broker.limits import MAX_COMMIT_TEMPLATES, MAX_PRODUCE_TEMPLATES
 from headrace.errors import ErrorCode
-from headrace.protocol.request_templates import RequestTemplates
-
-from .rules import (
+from headrace.net.rules import (
     ALTER,
     ALTER_CONFIGS,
     CLUSTER,
@@ -29,7 +28,6 @@ from .rules import (
     DESCRIBE_CONFIGS,
     GROUP,
     IDEMPOTENT_WRITE,
-    NOTHING,
     READ,
     TOPIC,
     TRANSACTIONAL_ID,
@@ -41,6 +39,7 @@ from .rules import (
     on,
     on_cluster,
 )
+from headrace.protocol.request_templates import RequestTemplates
 
 Handle = Callable[..., Any | Awaitable[Any]]
 
@@ -99,10 +98,9 @@ _PARTITIONS = "TOPIC_AUTHORIZATION_FAILED for its partitions"
 _OPERATIONS = "authorized operations are 0"
 _HIDDEN = "TOPIC_AUTHORIZATION_FAILED for a group whose members use the topic"
 
-APIS: Mapping[int, Api] = {
+_OLD: Mapping[int, Api] = {
     api.key: api
     for api in (
-        # Older librdkafka compresses only if 0 is advertised (KAFKA-18659).
         Api(
             0,
             "produce",
@@ -112,7 +110,6 @@ APIS: Mapping[int, Api] = {
                 inside(WRITE, TRANSACTIONAL_ID, "with transactional records: refused as a whole"),
                 inside(WRITE, TOPIC, _PARTITIONS),
             ),
-            advertised_from=0,
         ),
         Api(1, "fetch", 4, 18, (inside(READ, TOPIC, _PARTITIONS),)),
         Api(2, "list_offsets", 1, 11, (each(DESCRIBE, TOPIC, "topics", "name"),)),
@@ -157,7 +154,6 @@ APIS: Mapping[int, Api] = {
             ),
         ),
         Api(11, "join_group", 0, 9, (on(READ, GROUP, "group_id"),)),
-        Api(12, "heartbeat", 0, 4, (on(READ, GROUP, "group_id"),)),
         Api(13, "leave_group", 0, 5, (on(READ, GROUP, "group_id"),)),
         Api(14, "sync_group", 0, 5, (inside(READ, GROUP, "refused as a whole"),)),
         Api(15, "describe_groups", 0, 6, (each(DESCRIBE, GROUP, "groups"),)),
@@ -171,8 +167,6 @@ APIS: Mapping[int, Api] = {
                 inside(DESCRIBE, GROUP, _LEFT_OUT),
             ),
         ),
-        Api(17, "sasl_handshake", 0, 1, NOTHING),
-        Api(18, "api_versions", 0, 5, NOTHING),
         Api(
             19,
             "create_topics",
@@ -255,20 +249,12 @@ APIS: Mapping[int, Api] = {
         Api(33, "alter_configs", 0, 2, (each_config(ALTER_CONFIGS, once=True, loggers=False),)),
         Api(34, "alter_replica_log_dirs", 1, 2, (on_cluster(ALTER),)),
         Api(35, "describe_log_dirs", 1, 5, (on_cluster(DESCRIBE),)),
-        Api(36, "sasl_authenticate", 0, 2, NOTHING),
         Api(37, "create_partitions", 0, 3, (each(ALTER, TOPIC, "topics", "name", once=True),)),
         Api(42, "delete_groups", 0, 3, (each(DELETE, GROUP, "groups_names"),)),
         Api(43, "elect_leaders", 0, 2, (on_cluster(ALTER),)),
         Api(44, "incremental_alter_configs", 0, 1, (each_config(ALTER_CONFIGS, once=True),)),
         Api(45, "alter_partition_reassignments", 0, 1, (on_cluster(ALTER),)),
         Api(46, "list_partition_reassignments", 0, 0, (on_cluster(DESCRIBE),)),
-        Api(
-            47,
-            "offset_delete",
-            0,
-            0,
-            (on(DELETE, GROUP, "group_id"), each(READ, TOPIC, "topics", "name")),
-        ),
         Api(48, "describe_client_quotas", 0, 1, (on_cluster(DESCRIBE_CONFIGS),)),
         Api(49, "alter_client_quotas", 0, 1, (on_cluster(ALTER_CONFIGS),)),
         Api(50, "describe_user_scram_credentials", 0, 0, (on_cluster(DESCRIBE),)),
@@ -456,8 +442,53 @@ def handler(api_key: int) -> Handle:
     handle: Handle = import_module(APIS[api_key].module).handle
     if api_key in ADMINISTRATIVE:
         api = APIS[api_key]
-        handle = import_module(f"{__name__}.audit").step(api.name, api_key, handle)
+        handle = import_module("headrace.net.audit").step(api.name, api_key, handle)
     return handle
+
+
+_MODULES = {
+    int(module.name[4:6]): f"{__name__}.{module.name}"
+    for module in iter_modules(__path__)
+    if module.name.startswith("api_")
+}
+"""The modules of all APIs."""
+
+
+class _Apis(Mapping[int, Any]):
+    """All served APIs by key; an API is imported when it is first needed."""
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(sorted(_MODULES))
+
+    def __len__(self) -> int:
+        return len(_MODULES)
+
+    def __contains__(self, api_key: object) -> bool:
+        return api_key in _MODULES
+
+    def __getitem__(self, api_key: int) -> Any:
+        if api_key in _OLD:
+            return _OLD[api_key]
+        return import_module(_MODULES[api_key]).API
+
+
+APIS = _Apis()
+
+
+class Served(NamedTuple):
+    """An API and the function that serves it."""
+
+    api: Any
+    handle: Handle
+
+
+@cache
+def served(api_key: int) -> Served | None:
+    """Return an API whose handler is a coroutine of a call; None for others."""
+    if api_key in _OLD:
+        return None
+    module = import_module(_MODULES[api_key])
+    return Served(module.API, module.handle)
 
 
 @cache

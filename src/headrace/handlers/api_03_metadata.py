@@ -44,13 +44,13 @@ from headrace.broker.topic_descriptions import TopicDescriptions
 from headrace.errors import ErrorCode
 from headrace.internal_topics import INTERNAL_TOPICS
 from headrace.log_lines import LimitedLog, get_logger
+from headrace.net.audit import Change, log_changes
 from headrace.protocol.authorized_operations import Operation
 from headrace.protocol.large_responses import LazyArray, Sliced
 from headrace.protocol.messages import NO_THROTTLE
 from headrace.security.access import AnyAccess
 from headrace.security.acls import ResourceType
 
-from .audit import Change, log_changes
 from .context import RequestContext
 from .slicing import chunks, run_sliced, sliced
 

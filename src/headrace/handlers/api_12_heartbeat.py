@@ -9,17 +9,18 @@ Version notes:
 
 from __future__ import annotations
 
-from kio.schema.heartbeat.v4.request import HeartbeatRequest
-from kio.schema.heartbeat.v4.response import HeartbeatResponse
+from headrace.errors import ErrorCode
+from headrace.net.api import Api
+from headrace.net.call import Call
+from headrace.net.rules import GROUP, READ, on
+from headrace.protocol.api import HeartbeatRequest, HeartbeatResponse
 
-from headrace.broker.broker import Broker
-from headrace.protocol.messages import NO_THROTTLE
-
-from .context import RequestContext
+API = Api(12, on(READ, GROUP, "group_id"), is_quick=True, storage_error=ErrorCode.NOT_COORDINATOR)
 
 
-def handle(broker: Broker, request: HeartbeatRequest, context: RequestContext) -> HeartbeatResponse:
+async def handle(call: Call, request: HeartbeatRequest) -> HeartbeatResponse:
     """Extend a member's session; return REBALANCE_IN_PROGRESS if it must rejoin."""
+    broker = call.broker
     outcome = broker.groups.heartbeat(
         request.group_id,
         request.member_id,
@@ -28,4 +29,4 @@ def handle(broker: Broker, request: HeartbeatRequest, context: RequestContext) -
         broker.clock.now_ms(),
     )
     code = broker.group_runtime.write_now(request.group_id, outcome)
-    return HeartbeatResponse(throttle_time=NO_THROTTLE, error_code=code)
+    return HeartbeatResponse(error_code=code)

@@ -11,17 +11,14 @@ Version notes:
 
 from __future__ import annotations
 
-from kio.schema.sasl_handshake.v1.request import SaslHandshakeRequest
-from kio.schema.sasl_handshake.v1.response import SaslHandshakeResponse
-
-from headrace.broker.broker import Broker
 from headrace.errors import ErrorCode
+from headrace.net.api import Api
+from headrace.net.call import Call
+from headrace.protocol.api import SaslHandshakeRequest, SaslHandshakeResponse
 
-from .context import RequestContext
+API = Api(17)
 
 
-def handle(
-    broker: Broker, request: SaslHandshakeRequest, context: RequestContext
-) -> SaslHandshakeResponse:
+async def handle(call: Call, request: SaslHandshakeRequest) -> SaslHandshakeResponse:
     """Refuse a login."""
-    return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE, mechanisms=())
+    return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE)

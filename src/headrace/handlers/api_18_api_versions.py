@@ -16,50 +16,44 @@ from __future__ import annotations
 
 import re
 
-from kio.schema.api_versions.v4.response import ApiVersion, FinalizedFeatureKey, SupportedFeatureKey
-
 from headrace.broker.broker import Broker
 from headrace.broker.features import FEATURES
 from headrace.errors import ErrorCode
-from headrace.protocol.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from headrace.protocol.messages import NO_THROTTLE
+from headrace.net.api import Api, served_versions
+from headrace.net.call import Call
+from headrace.protocol.api import ApiVersionsRequest, ApiVersionsResponse
 
 from . import APIS
-from .context import RequestContext
+
+API = Api(18, is_quick=True)
 
 _ANY_NODE = -1
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+_PRODUCE = 0
 
 
-def handle(
-    broker: Broker, request: ApiVersionsRequest, context: RequestContext
-) -> ApiVersionsResponse:
+async def handle(call: Call, request: ApiVersionsRequest) -> ApiVersionsResponse:
     """List the served APIs and the features, unless the client means another broker."""
-    response = list_apis(broker, request, context)
+    broker = call.broker
+    response = list_apis(call, request)
     this_broker = (broker.catalog.cluster_id, broker.node_id)
     means_another = request.cluster_id is not None and (
         (request.cluster_id, request.node_id) != this_broker
     )
     if means_another and not response.error_code:
-        return _refused(ErrorCode.REBOOTSTRAP_REQUIRED)
+        return ApiVersionsResponse(error_code=ErrorCode.REBOOTSTRAP_REQUIRED)
     return response
 
 
-def list_apis(
-    broker: Broker, request: ApiVersionsRequest, context: RequestContext
-) -> ApiVersionsResponse:
+def list_apis(call: Call, request: ApiVersionsRequest) -> ApiVersionsResponse:
     """List the served APIs and the features, also to a client that means another broker: before a
     login, as in Kafka, clients are not told which broker this is.
     """
     software = (request.client_software_name, request.client_software_version)
     names_both = (request.cluster_id is None) == (request.node_id == _ANY_NODE)
-    if context.api_version >= 3 and not (names_both and all(map(_SOFTWARE.fullmatch, software))):
-        return _refused(ErrorCode.INVALID_REQUEST)
-    return supported(ErrorCode.NONE, broker, zero_levels=context.api_version >= 4)
-
-
-def _refused(error_code: ErrorCode) -> ApiVersionsResponse:
-    return ApiVersionsResponse(error_code=error_code, api_keys=(), throttle_time=NO_THROTTLE)
+    if call.version >= 3 and not (names_both and all(map(_SOFTWARE.fullmatch, software))):
+        return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
+    return supported(ErrorCode.NONE, call.broker, zero_levels=call.version >= 4)
 
 
 def supported(
@@ -69,25 +63,23 @@ def supported(
 
     :param zero_levels: also list features whose lowest supported level is 0
     """
+    served = {key: served_versions(key, broker.config) for key in APIS}
+    # Older librdkafka compresses only if Produce 0 is advertised (KAFKA-18659).
+    served[_PRODUCE] = served[_PRODUCE]._replace(first=0)
     return ApiVersionsResponse(
         error_code=error_code,
-        api_keys=tuple(
-            ApiVersion(
-                api_key=api.key,
-                min_version=api.lowest if api.advertised_from is None else api.advertised_from,
-                max_version=api.served_to(broker.config),
-            )
-            for api in APIS.values()
-        ),
-        throttle_time=NO_THROTTLE,
-        supported_features=tuple(
-            SupportedFeatureKey(name=name, min_version=one.lowest, max_version=one.highest)
-            for name, one in FEATURES.items()
-            if one.lowest > 0 or zero_levels
-        ),
+        api_keys=[
+            ApiVersionsResponse.ApiVersion(key, versions.first, versions.last)
+            for key, versions in served.items()
+        ],
+        supported_features=[
+            ApiVersionsResponse.SupportedFeatureKey(name, feature.lowest, feature.highest)
+            for name, feature in FEATURES.items()
+            if feature.lowest > 0 or zero_levels
+        ],
         finalized_features_epoch=broker.features.epoch,
-        finalized_features=tuple(
-            FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
+        finalized_features=[
+            ApiVersionsResponse.FinalizedFeatureKey(name, level, level)
             for name, level in broker.features.finalized()
-        ),
+        ],
     )

@@ -11,21 +11,17 @@ Version notes:
 
 from __future__ import annotations
 
-from kio.schema.sasl_authenticate.v2.request import SaslAuthenticateRequest
-from kio.schema.sasl_authenticate.v2.response import SaslAuthenticateResponse
-
-from headrace.broker.broker import Broker
 from headrace.errors import ErrorCode
+from headrace.net.api import Api
+from headrace.net.call import Call
+from headrace.protocol.api import SaslAuthenticateRequest, SaslAuthenticateResponse
 
-from .context import RequestContext
+API = Api(36)
 
 
-def handle(
-    broker: Broker, request: SaslAuthenticateRequest, context: RequestContext
-) -> SaslAuthenticateResponse:
+async def handle(call: Call, request: SaslAuthenticateRequest) -> SaslAuthenticateResponse:
     """Refuse a message outside of a login."""
     return SaslAuthenticateResponse(
         error_code=ErrorCode.ILLEGAL_SASL_STATE,
         error_message="SaslAuthenticate request received after successful authentication",
-        auth_bytes=b"",
     )

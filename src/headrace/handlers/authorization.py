@@ -28,6 +28,7 @@ from headrace.broker.config.changes import TOPIC as TOPIC_CONFIGS
 from headrace.broker.config.group_protocols import REBALANCE_PROTOCOLS
 from headrace.coordinators.runtime import Deferred
 from headrace.errors import ErrorCode
+from headrace.net.rules import ERROR_OF, MESSAGES, Each, Whole
 from headrace.protocol.large_responses import LazyArray, Sliced
 from headrace.protocol.messages import codec
 from headrace.protocol.refusals import refuse_all
@@ -37,22 +38,8 @@ from headrace.security.acls import CLUSTER_NAME, ResourceType
 
 from . import Api, Handle, handler
 from .context import RequestContext
-from .rules import Each, Whole
 from .topic_names import topic_name
 
-ERROR_OF = {
-    ResourceType.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-    ResourceType.GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
-    ResourceType.CLUSTER: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
-    ResourceType.TRANSACTIONAL_ID: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-}
-"""The error for a missing permission on a resource of a type."""
-_MESSAGES = {
-    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "Topic authorization failed.",
-    ErrorCode.GROUP_AUTHORIZATION_FAILED: "Group authorization failed.",
-    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "Cluster authorization failed.",
-}
-"""Kafka's messages for these errors. Only some responses have them."""
 _SET = 0
 """The operation of all changes of AlterConfigs."""
 
@@ -278,12 +265,12 @@ def _with(**fields: Any) -> Fix:
 
 def _with_message(response: Any, request: Any, code: ErrorCode) -> Any:
     """Return the response, which has no items then, with a message."""
-    return dataclasses.replace(response, error_message=_MESSAGES[code], responses=())
+    return dataclasses.replace(response, error_message=MESSAGES[code], responses=())
 
 
 def _with_message_for_each(response: Any, request: Any, code: ErrorCode) -> Any:
     """Return the response with a message for each partition."""
-    add_message = _each_partition(error_message=_MESSAGES[code])
+    add_message = _each_partition(error_message=MESSAGES[code])
     return dataclasses.replace(response, results=tuple(map(add_message, response.results)))
 
 
@@ -321,7 +308,7 @@ def _altered_quotas(response: Any, request: Any, code: ErrorCode) -> Any:
     entries = tuple(
         result_type(
             error_code=code,
-            error_message=_MESSAGES[code],
+            error_message=MESSAGES[code],
             entity=tuple(
                 entity_type(entity_type=one.entity_type, entity_name=one.entity_name)
                 for one in asked.entity
@@ -372,7 +359,7 @@ def _each_partition(**fields: Any) -> Callable[..., Any]:
 
 def _named_error(item: Any, broker: Broker) -> Any:
     """Return a result with a message."""
-    return dataclasses.replace(item, error_message=_MESSAGES[ErrorCode(item.error_code)])
+    return dataclasses.replace(item, error_message=MESSAGES[ErrorCode(item.error_code)])
 
 
 def _altered_configs(item: Any, broker: Broker) -> Any:
@@ -385,7 +372,7 @@ def _altered_configs(item: Any, broker: Broker) -> Any:
 def _with_topic_id(item: Any, broker: Broker) -> Any:
     """Return the result of a topic with its id, and with messages."""
     topic = broker.catalog.topics.get(item.topic_name)
-    add_message = _each_partition(error_message=_MESSAGES[ErrorCode.TOPIC_AUTHORIZATION_FAILED])
+    add_message = _each_partition(error_message=MESSAGES[ErrorCode.TOPIC_AUTHORIZATION_FAILED])
     topic_id = None if topic is None else topic.topic_id
     return dataclasses.replace(add_message(item), topic_id=topic_id)
 

@@ -1,4 +1,4 @@
-"""The context of a request, and the exception that closes its connection."""
+"""The context of a request."""
 
 from __future__ import annotations
 
@@ -6,15 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from headrace.net.call import CloseConnection
 from headrace.security.access import UNLIMITED, AnyAccess
 from headrace.security.principal import ANONYMOUS, Principal
 
+__all__ = ["CloseConnection", "RequestContext"]
+
 if TYPE_CHECKING:
     from headrace.broker.request_charge import RequestCharge
-
-
-class CloseConnection(Exception):
-    """The protocol has no response for this error; the connection is closed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,7 +54,7 @@ _PARTS_TO_JOIN = 4096
 """The parts of a response written in slices that are joined at a time."""
 
 
-def _joined(parts: list[Any]) -> list[Piece]:
+def joined_parts(parts: list[Any]) -> list[Piece]:
     """Join parts, but do not copy those that are a page or more."""
     if max(map(len, parts)) < _PAGE_BYTES:
         return [_as_one(parts)]
@@ -81,7 +81,7 @@ def frame_of(parts: list[Any]) -> list[Piece]:
     """Return the frame of ``parts`` with its size, as pieces to send."""
     size = sum(map(len, parts))
     parts.insert(0, SIZE.pack(size))
-    return [_as_one(parts)] if size < _JOIN_BYTES else _joined(parts)
+    return [_as_one(parts)] if size < _JOIN_BYTES else joined_parts(parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +176,7 @@ class Codec:
         chunks: list[Any] = []
         for _ in self._write_response_sliced(parts.append, response):
             if len(parts) >= _PARTS_TO_JOIN:
-                chunks += _joined(parts)
+                chunks += joined_parts(parts)
                 parts.clear()
             yield
         return Frame(frame_of(chunks + parts), getattr(response, "error_code", None))

@@ -1,7 +1,8 @@
 """Messages of Kafka's protocol, compiled from a table of facts.
 
 ``schemas.txt`` states the fields of every message and coordinator record with their versions, as
-Apache Kafka's own definitions do (``scripts/schemas.py`` reads them out of its jars). A message is
+Apache Kafka's own definitions do (``scripts/schemas.py`` reads them out of its jars), and
+``own_fields.txt`` the tagged fields that headrace adds to some. A message is
 one slotted class for all its versions, with defaults. Its classes are made when they are first
 named, and the functions that read or write a version when it is first used: consecutive numbers are
 one ``struct`` call, record data is neither read nor copied.
@@ -15,7 +16,7 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sized
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -132,7 +133,7 @@ class Schema:
         self._make_classes()
 
     @property
-    def type(self) -> Any:
+    def message_type(self) -> Any:
         """The class of the message."""
         return self.structures[self.name].type
 
@@ -156,7 +157,7 @@ class Schema:
             types[structure.name] = structure.type = self._class(structure, types)
         for name, structure in self.structures.items():
             if name != self.name:
-                setattr(self.type, name, structure.type)
+                setattr(self.message_type, name, structure.type)
 
     def _class(self, structure: Structure, types: dict[str, Any]) -> Any:
         names = [item.name for item in structure.fields]
@@ -171,6 +172,7 @@ class Schema:
         lines += [f"self.{name} = {name}" for name in names]
         body = _compile("__init__", ["self", *parameters], lines, f"{structure.name}()", types)
         members = {"__slots__": tuple(names), "__init__": body, "__module__": __name__}
+        members["FIELDS"] = tuple(names)
         if structure.name == self.name:
             members |= {"SCHEMA": self}
         return type(structure.name, (Message,), members)
@@ -212,10 +214,12 @@ class Schema:
 class Message:
     """A message or a structure of one: its fields are its attributes.
 
+    :cvar FIELDS: the names of its fields
     :cvar SCHEMA: of a message; structures have none
     """
 
     __slots__ = ()
+    FIELDS: ClassVar[tuple[str, ...]]
     SCHEMA: ClassVar[Schema]
 
     @classmethod
@@ -233,15 +237,25 @@ class Message:
         self.SCHEMA.writer(version)(pieces.append, self)
         return b"".join(pieces)
 
+    def summary(self) -> str:
+        """Return the kind and the sizes of its fields: never its contents."""
+        values = ((name, getattr(self, name)) for name in self.FIELDS)
+        sizes = (
+            f"{name}: {len(value)}"
+            for name, value in values
+            if isinstance(value, Sized) and not isinstance(value, str)
+        )
+        return f"{type(self).__name__}({', '.join(sizes)})"
+
     def __eq__(self, other: object) -> bool:
         if type(other) is not type(self):
             return NotImplemented
-        return all(getattr(self, name) == getattr(other, name) for name in self.__slots__)
+        return all(getattr(self, name) == getattr(other, name) for name in self.FIELDS)
 
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        values = ", ".join(f"{name}={getattr(self, name)!r}" for name in self.__slots__)
+        values = ", ".join(f"{name}={getattr(self, name)!r}" for name in self.FIELDS)
         return f"{type(self).__name__}({values})"
 
 
@@ -599,10 +613,7 @@ class _Writer(_Generator):
     def _text_or_data(self, item: Field, value: str) -> list[str]:
         is_text = item.type == "string"
         length = "short_length" if is_text else "length"
-        if not self._is_nullable(item):
-            null = f"null({item.name!r})"
-        else:
-            null = f"put({length}(-1))"
+        null = f"put({length}(-1))" if self._is_nullable(item) else f"null({item.name!r})"
         if not is_text:
             put = [f"    put({length}(len({value})))", f"    put({value})"]
         else:
@@ -690,8 +701,20 @@ def _put_tags(put: Put, tags: list[tuple[int, list[Any]]]) -> None:
 
 @cache
 def _blocks() -> dict[str, str]:
-    text = Path(__file__).with_name("schemas.txt").read_text()
-    return {block.split(" ", 3)[2]: block for block in text.rstrip().split("\n\n")}
+    """Return the table: a block of lines for each message, by name."""
+    here = Path(__file__)
+    text = here.with_name("schemas.txt").read_text()
+    blocks = {block.split(" ", 3)[2]: block for block in text.rstrip().split("\n\n")}
+    for addition in here.with_name("own_fields.txt").read_text().rstrip().split("\n\n"):
+        name, _, fields = addition.partition("\n")
+        blocks[name] += f"\n{fields}"
+    return blocks
+
+
+@cache
+def _names_by_key() -> dict[tuple[str, int], str]:
+    heads = (block.split(" ", 3) for block in _blocks().values())
+    return {(kind, int(key)): name for kind, key, name, _ in heads if key != "-"}
 
 
 @cache
@@ -701,6 +724,21 @@ def schema(name: str) -> Schema:
     :raises KeyError: there is none
     """
     return Schema(_blocks()[name])
+
+
+def schema_of(kind: str, key: int) -> Schema:
+    """Return a message by its kind and its key.
+
+    :param kind: ``request``, ``response``, ``coordinator-key`` or ``coordinator-value``
+    :raises KeyError: there is none
+    """
+    return schema(_names_by_key()[kind, key])
+
+
+def versions_of(kind: str, key: int) -> Versions:
+    """Return the versions of a message, whose parameters are those of :func:`schema_of`."""
+    _, _, _, versions, _ = _blocks()[_names_by_key()[kind, key]].partition("\n")[0].split(" ")
+    return Versions.of(versions)
 
 
 def names() -> list[str]:

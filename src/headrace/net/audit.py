@@ -13,19 +13,17 @@ from asyncio import CancelledError
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from inspect import iscoroutinefunction
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from headrace.broker.access_control import logger
-from headrace.broker.broker import Broker
 from headrace.coordinators.runtime import Deferred
 from headrace.errors import ErrorCode
 from headrace.protocol.authorized_operations import Operation
 from headrace.protocol.large_responses import Sliced
 from headrace.security.acls import PatternType, Permission, ResourceType
+from headrace.security.principal import Principal
 from headrace.security.quota_entities import Entity, entity_of
 from headrace.security.scram_users import MECHANISM_NUMBERS
-
-from .context import RequestContext
 
 MAX_LINES = 100
 """The lines of one request."""
@@ -44,75 +42,93 @@ class Change(NamedTuple):
     detail: str = ""
 
 
-def step(
-    api_name: str, key: int, handle: Callable[..., Any]
-) -> Callable[[Broker, Any, RequestContext], Any]:
+class Administrator(Protocol):
+    """The client who has sent a request."""
+
+    @property
+    def principal(self) -> Principal: ...
+    @property
+    def host(self) -> str: ...
+
+
+def step(api_name: str, key: int, handle: Callable[..., Any]) -> Callable[[Any, Any, Any], Any]:
     """Return a function that serves an API of :data:`CHANGES`, and logs what it has changed."""
     changes = CHANGES[key]
 
-    def audited(broker: Broker, request: Any, context: RequestContext) -> Any:
+    def audited(broker: Any, request: Any, context: Any) -> Any:
         answer = handle(broker, request, context)
         if isinstance(answer, Deferred):
             answer = answer.future()
         if isinstance(answer, Awaitable):
             return later(answer, request, context)
-        tell(answer, request, context)
+        tell(api_name, context, changes, request, _response(answer))
         return answer
 
-    async def later(answer: Awaitable[Any], request: Any, context: RequestContext) -> Any:
+    async def later(answer: Awaitable[Any], request: Any, context: Any) -> Any:
         try:
             response = await answer
         except CancelledError:
-            log_line(
-                context, "has sent %s from host %s and gone: it may be done", api_name, context.host
-            )
+            tell_gone(api_name, context)
             raise
-        tell(response, request, context)
+        tell(api_name, context, changes, request, _response(response))
         return response
-
-    def tell(answer: Any, request: Any, context: RequestContext) -> None:
-        try:
-            log_changes(api_name, context, changes(request, _response(answer)))
-        except Exception as error:
-            # The change is made: its client must not hear that it has failed.
-            logger.error(
-                "Principal %s has sent %s from host %s, and its changes cannot be told",
-                context.principal,
-                api_name,
-                context.host,
-                exc_info=error,
-            )
 
     # The request of a client that has gone is ended before its first step: then `handle` must not
     # have been called.
-    async def audited_steps(broker: Broker, request: Any, context: RequestContext) -> Any:
+    async def audited_steps(broker: Any, request: Any, context: Any) -> Any:
         return await later(handle(broker, request, context), request, context)
 
     return audited_steps if iscoroutinefunction(handle) else audited
 
 
-def log_changes(api_name: str, context: RequestContext, changes: Iterator[Change]) -> None:
+def tell(
+    api_name: str,
+    client: Administrator,
+    changes: Callable[[Any, Any], Iterator[Change]],
+    request: Any,
+    response: Any,
+) -> None:
+    """Log what a request has changed."""
+    try:
+        log_changes(api_name, client, changes(request, response))
+    except Exception as error:
+        # The change is made: its client must not hear that it has failed.
+        logger.error(
+            "Principal %s has sent %s from host %s, and its changes cannot be told",
+            client.principal,
+            api_name,
+            client.host,
+            exc_info=error,
+        )
+
+
+def tell_gone(api_name: str, client: Administrator) -> None:
+    """Log that a client has gone before it got its answer."""
+    log_line(client, "has sent %s from host %s and gone: it may be done", api_name, client.host)
+
+
+def log_changes(api_name: str, client: Administrator, changes: Iterator[Change]) -> None:
     """Log changes of a request."""
     for change in islice(changes, MAX_LINES):
         log_line(
-            context,
+            client,
             "has done %s on %s %s from host %s for %s%s",
             change.operation.name,
             change.resource_type,
             change.name,
-            context.host,
+            client.host,
             api_name,
             f": {change.detail}" if change.detail else "",
         )
     more = sum(1 for _ in changes)
     if more:
         message = "has made %d more changes from host %s for %s"
-        log_line(context, message, more, context.host, api_name)
+        log_line(client, message, more, client.host, api_name)
 
 
-def log_line(context: RequestContext, message: str, *values: object) -> None:
+def log_line(client: Administrator, message: str, *values: object) -> None:
     """Log what the client of a request has done."""
-    logger.info(f"Principal %s {message}", context.principal, *values)
+    logger.info(f"Principal %s {message}", client.principal, *values)
 
 
 def _response(answer: Any) -> Any:

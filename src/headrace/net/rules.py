@@ -1,15 +1,13 @@
 """The rules of authorization: the permissions that each API requires, in the order in which they
 are checked, and what a missing one does.
 
-The registry of APIs has the rules of each API; ``docs/behaviour/security.md`` prints them as a
-table. The step *authorize* (:mod:`headrace.handlers.authorization`) carries out two kinds:
+Each handler declares its rules; ``docs/behaviour/security.md`` prints them as a table.
 
-* :class:`Whole`: without the permission the whole request is refused.
-* :class:`Each`: items of an array without the permission are refused, each on its own. The handler
-  serves the others.
-
-The handler itself asks for a permission of the third kind, :class:`Inside`, because that decides
-about parts of what it does: what it lists, names or creates.
+* :class:`Whole`: without the permission the whole request is refused, before its handler is called.
+* :class:`Each`: items of an array without the permission are refused, each on its own, where the
+  handler asks :meth:`headrace.net.call.Call.allowed`.
+* :class:`Inside`: the handler asks for the permission, because it decides about parts of what it
+  does: what it lists, names or creates.
 """
 
 from __future__ import annotations
@@ -17,11 +15,28 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
+from headrace.errors import ErrorCode
 from headrace.protocol.authorized_operations import Operation
 from headrace.security.acls import CLUSTER_NAME, ResourceType
 
 Need = tuple[Operation, ResourceType]
 """A permission: an operation on a resource."""
+Owner = tuple[ResourceType, str] | None
+"""The resource of an item of a request; None if the handler refuses the item."""
+
+ERROR_OF = {
+    ResourceType.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    ResourceType.GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
+    ResourceType.CLUSTER: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+    ResourceType.TRANSACTIONAL_ID: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+}
+"""The error for a missing permission on a resource of a type."""
+MESSAGES = {
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "Topic authorization failed.",
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: "Group authorization failed.",
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "Cluster authorization failed.",
+}
+"""Kafka's messages for these errors. Only some responses have them."""
 
 
 class Whole(NamedTuple):
@@ -50,6 +65,7 @@ class Each(NamedTuple):
     :ivar unless: a permission on the cluster that is enough for all items
     :ivar once: leave items that are named twice to the handler, which refuses them
     :ivar loggers: False to leave the loggers of a broker to the handler, which refuses them
+    :ivar owner: returns the resource of an item, where its type depends on the item
     """
 
     needs: tuple[Need, ...]
@@ -58,6 +74,20 @@ class Each(NamedTuple):
     unless: Operation | None = None
     once: bool = False
     loggers: bool = True
+    owner: Callable[[Any], Owner] | None = None
+
+    def name_of(self, item: Any) -> str:
+        """Return the name of the resource of an item."""
+        if self.field == "topic_id":
+            return getattr(item, "name", "")
+        name: str = getattr(item, self.field) if self.field else item
+        return name
+
+    def identity(self, item: Any) -> Any:
+        """Return what is equal for items that name the same resource."""
+        if self.field == "resource_type":
+            return item.resource_type, item.resource_name
+        return getattr(item, self.field) if self.field else item
 
     @property
     def all_needs(self) -> tuple[Need, ...]:
@@ -120,12 +150,18 @@ def each(
     return Each(((operation, resource_type),), array, field, unless, once)
 
 
-def each_config(operation: Operation, *, once: bool = False, loggers: bool = True) -> Each:
+def each_config(
+    operation: Operation,
+    *,
+    once: bool = False,
+    loggers: bool = True,
+    owner: Callable[[Any], Owner] | None = None,
+) -> Each:
     """Require an operation on the owner of the configs of each resource of a request: a topic, a
     group, or the cluster.
     """
     needs = ((operation, TOPIC), (operation, GROUP), (operation, CLUSTER))
-    return Each(needs, "resources", "resource_type", once=once, loggers=loggers)
+    return Each(needs, "resources", "resource_type", once=once, loggers=loggers, owner=owner)
 
 
 def inside(operation: Operation, resource_type: ResourceType, effect: str) -> Inside:

@@ -1,0 +1,1 @@
+"""Between sockets and handlers: the declaration of an API, a call of it, and how it is served."""

@@ -1,0 +1,94 @@
+"""The declaration at the head of a handler: what the road to it must know."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from headrace.errors import ErrorCode
+from headrace.protocol.schema import Versions, schema_of, snake_case, versions_of
+
+from .refusals import refuse_all
+from .rules import Each, Rules, Whole
+
+if TYPE_CHECKING:
+    from headrace.broker.config.broker_config import Config
+
+    from .audit import Change
+    from .call import Call
+
+Handle: TypeAlias = Callable[["Call", Any], Awaitable[Any]]
+Refuse: TypeAlias = Callable[[Any, ErrorCode], Any]
+"""``refuse(request, code)``: returns the response to a request that is refused as a whole."""
+Changes: TypeAlias = Callable[[Any, Any], Iterator["Change"]]
+"""``changes(request, response)``: yields what an administrator's request has changed."""
+
+
+class Api:
+    """A served API. Its versions are those of Kafka's definitions.
+
+    :param key: its API key
+    :param rules: the permissions that it requires, in the order in which they are checked
+    :param is_quick: its requests take little time and never wait in line
+    :param protocol: the protocol of groups without which the handler refuses the API; it refuses
+        before permissions are checked
+    :param storage_error: the error after a failed write. Coordinators return NOT_COORDINATOR, as
+        Kafka's do: clients find the coordinator again and retry
+    :param refuse: makes the response to a request that is refused as a whole; None for one with the
+        error in every place that it has for errors
+    :param changes: tells what is logged of it, see :mod:`.audit`
+    """
+
+    def __init__(
+        self,
+        key: int,
+        *rules: Any,
+        is_quick: bool = False,
+        protocol: str | None = None,
+        storage_error: ErrorCode = ErrorCode.KAFKA_STORAGE_ERROR,
+        refuse: Refuse | None = None,
+        changes: Changes | None = None,
+    ) -> None:
+        self.key = key
+        self.rules: Rules = rules
+        self.is_quick = is_quick
+        self.protocol, self.storage_error = protocol, storage_error
+        self.changes = changes
+        self.request, self.response = schema_of("request", key), schema_of("response", key)
+        self.lowest, self.highest = self.request.versions
+        self.wholes = tuple(rule for rule in rules if isinstance(rule, Whole))
+        self._refuse = refuse
+
+    @cached_property
+    def name(self) -> str:
+        """Its name in the log: ``share_fetch``."""
+        return snake_case(self.request.name.removesuffix("Request"))
+
+    @cached_property
+    def each(self) -> Each:
+        """The permission that each item of its request needs."""
+        (rule,) = (rule for rule in self.rules if isinstance(rule, Each))
+        return rule
+
+    def refused(self, request: Any, code: ErrorCode) -> Any:
+        """Return the response to a request that is refused as a whole."""
+        if self._refuse is not None:
+            return self._refuse(request, code)
+        return refuse_all(request, self.response, code)
+
+
+def served_versions(api_key: int, config: Config) -> Versions:
+    """Return the versions of an API that a broker with this config serves.
+
+    :raises KeyError: Kafka has no such API
+    """
+    versions = versions_of("request", api_key)
+    if api_key in _UNSTABLE and not config.get_bool("unstable.api.versions.enable"):
+        return versions._replace(last=versions.last - 1)
+    return versions
+
+
+_INIT_PRODUCER_ID = 22
+_UNSTABLE = frozenset((_INIT_PRODUCER_ID,))
+"""APIs whose highest version is served only with ``unstable.api.versions.enable``."""

@@ -1,0 +1,345 @@
+"""A call: one request of a client, and the road from its bytes to those of its answer."""
+
+from __future__ import annotations
+
+from asyncio import CancelledError
+from collections import Counter
+from collections.abc import Callable, Generator, Iterable, Sequence
+from dataclasses import dataclass
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from headrace.broker.config.group_protocols import REBALANCE_PROTOCOLS
+from headrace.errors import ErrorCode, StorageError
+from headrace.log_lines import LimitedLog, get_logger
+from headrace.protocol.file_range import Piece
+from headrace.protocol.frames import BadFrame, RequestHeader
+from headrace.protocol.primitives import NullArray
+from headrace.protocol.time_slices import SLICE_MS
+from headrace.security.access import UNLIMITED, Access, AnyAccess
+from headrace.security.acls import ResourceType
+from headrace.security.principal import ANONYMOUS, Principal
+
+from . import audit, wire
+from .api import Api
+from .refusals import has_error, refuse_items
+from .rules import DESCRIBE, ERROR_OF, Each, Owner, Whole
+
+if TYPE_CHECKING:
+    from headrace.broker.broker import Broker
+    from headrace.broker.request_charge import RequestCharge
+
+T = TypeVar("T")
+
+log = LimitedLog(get_logger("headrace.server"))
+
+SLICED_REQUEST_BYTES = 32 * 1024
+"""The size above which a request is read in slices of time."""
+
+
+class CloseConnection(Exception):
+    """The protocol has no response for this error; the connection is closed."""
+
+
+@dataclass(slots=True)
+class Client:
+    """The client of a connection.
+
+    :param host: its address
+    :param port: its port, 0 if unknown
+    :param connection_id: the connection's number, unique while the broker runs
+    :param listener_name: the name of the listener that the client has connected to
+    :param listener_host: the host that clients of this listener connect to
+    :param listener_port: the port that clients of this listener connect to
+    :param principal: the authenticated client
+    :param access: its permissions
+    :param charge: its use of client quotas; None without quotas
+    """
+
+    host: str
+    port: int
+    connection_id: int
+    listener_name: str
+    listener_host: str
+    listener_port: int
+    principal: Principal = ANONYMOUS
+    access: AnyAccess = UNLIMITED
+    charge: RequestCharge | None = None
+
+    @property
+    def address(self) -> str:
+        """Its address with a leading slash, as Kafka prints it."""
+        return f"/{self.host}"
+
+
+class Call:
+    """A request that is being served.
+
+    :ivar version: of the API that the client has sent
+    :ivar client_id: of the header of the request
+    :ivar client: who has sent it
+    """
+
+    __slots__ = ("_slice_end_s", "api", "broker", "client", "client_id", "has_paused", "version")
+
+    def __init__(
+        self, broker: Broker, api: Api, client: Client, version: int, client_id: str | None
+    ) -> None:
+        self.broker = broker
+        self.api = api
+        self.client = client
+        self.version = version
+        self.client_id = client_id
+        self.has_paused = False
+        self._slice_end_s = 0.0
+
+    # Time -----------------------------------------------------------------------------------------
+
+    async def pause(self) -> None:
+        """Serve others if the slice of time of this call is over. Await it in each loop that may be
+        long, where nobody may see half a change.
+        """
+        if not self._slice_end_s:
+            self._slice_end_s = perf_counter() + SLICE_MS / 1000
+        elif perf_counter() >= self._slice_end_s:
+            self.has_paused = True
+            await self.broker.slices.next()
+            self._slice_end_s = perf_counter() + SLICE_MS / 1000
+
+    async def in_slices(self, steps: Generator[None, None, T]) -> T:
+        """Run a generator that yields between its steps, and return its value."""
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                value: T = end.value
+                return value
+            await self.pause()
+
+    async def durable(self) -> None:
+        """Wait until everything that was appended is as durable as the flush settings require.
+
+        :raises StorageError: a flush has failed
+        """
+        if not self.broker.topic_logs.is_durable:
+            await self.broker.durable()
+
+    # Permissions ----------------------------------------------------------------------------------
+
+    @property
+    def access(self) -> AnyAccess:
+        """The permissions of the client."""
+        return self.client.access
+
+    def may(self, operation: int, kind: int, name: str, *, is_audited: bool = True) -> bool:
+        """Return whether the client may do an operation on a resource."""
+        return self.client.access.allows(operation, kind, name, is_audited=is_audited)
+
+    def may_use_topic(self, operation: int, topic_id: Any, name: str = "") -> bool:
+        """Return whether the client may do an operation on a topic; True for an unknown id.
+
+        :param name: its name, if the request names it
+        """
+        access = self.client.access
+        if not access.is_limited:
+            return True
+        if not name:
+            topic = self.broker.catalog.topics_by_id.get(topic_id)
+            if topic is None:
+                return True
+            name = topic.name
+        return access.allows(operation, ResourceType.TOPIC, name)
+
+    def sees_topic(self) -> Callable[[str], bool] | None:
+        """Return a function that tells whether the client may describe a topic; None if it may
+        describe all.
+        """
+        access = self.client.access
+        if not access.is_limited:
+            return None
+        return lambda name: access.allows(DESCRIBE, ResourceType.TOPIC, name, is_audited=False)
+
+    def allowed(self, items: Sequence[T] | None) -> tuple[Sequence[T], list[tuple[T, ErrorCode]]]:
+        """Return the items of an array that the rule of the API for each item lets pass, and those
+        that it refuses, with their errors.
+        """
+        access, items = self.client.access, items or ()
+        if not access.is_limited:
+            return items, []
+        rule = self.api.each
+        if rule.unless is not None and access.allows_cluster(rule.unless, is_audited=False):
+            return items, []
+        times = Counter(map(rule.identity, items)) if rule.once else Counter()
+        passed, refused = [], []
+        for item in items:
+            owner = self._owner(rule, item)
+            is_left = owner is None or (rule.once and times[rule.identity(item)] > 1)
+            if owner is None or is_left or access.allows(rule.needs[0][0], *owner):
+                passed.append(item)
+            else:
+                refused.append((item, ERROR_OF[owner[0]]))
+        return passed, refused
+
+    def refused_items(self, structure: Any, refused: Iterable[tuple[Any, ErrorCode]]) -> list[Any]:
+        """Return the items of the response for items that :meth:`allowed` refuses: the error is in
+        every place that they have for errors.
+
+        :param structure: the class of the items in the response
+        """
+        response, name = self.api.response, structure.__name__
+        return [
+            refusal
+            for item, code in refused
+            for refusal in refuse_items(None, response, name, (item,), code)
+        ]
+
+    def _owner(self, rule: Each, item: Any) -> Owner:
+        if rule.owner is not None:
+            return rule.owner(item)
+        kind = rule.needs[0][1]
+        name = rule.name_of(item)
+        if not name and hasattr(item, "topic_id"):
+            topic = self.broker.catalog.topics_by_id.get(item.topic_id)
+            return None if topic is None else (kind, topic.name)
+        return kind, name
+
+    def whole_refusal(self, request: Any) -> ErrorCode:
+        """Return the error of a request that lacks a permission as a whole, else NONE."""
+        api, access = self.api, self.client.access
+        assert isinstance(access, Access)
+        access.request = api.name
+        if api.protocol is not None and api.protocol not in self.broker.config.get_list(
+            REBALANCE_PROTOCOLS
+        ):
+            return ErrorCode.NONE
+        for rule in api.wholes:
+            code = _check(rule, access, request)
+            if code:
+                return code
+        return ErrorCode.NONE
+
+
+def _check(rule: Whole, access: Access, request: Any) -> ErrorCode:
+    """Return the error of a request that is refused as a whole, else NONE."""
+    names = [name for name in rule.names(request) if name is not None]
+    last = rule.alternatives[-1]
+    for need in rule.alternatives:
+        refused = [
+            name for name in names if not access.allows(*need, name, is_audited=need == last)
+        ]
+        if not refused:
+            return ErrorCode.NONE
+    return ERROR_OF[last[1]]
+
+
+# From bytes to bytes ------------------------------------------------------------------------------
+
+
+async def serve(
+    call: Call, handle: Callable[[Call, Any], Any], frame: memoryview, header: RequestHeader
+) -> tuple[list[Piece] | None, Any]:
+    """Serve a request; return the frame of its answer, as pieces to send, and the response. The
+    pieces are None where a request has no answer.
+
+    :raises BadFrame: the bytes are no request: the connection is to be closed
+    :raises CloseConnection: the protocol has no response
+    """
+    try:
+        request = await read(call, frame, header)
+    except NullArray as error:
+        return _null_refused(call, error, frame, header)
+    try:
+        response = await _response(call, handle, request)
+    except (BadFrame, CloseConnection):
+        raise
+    except Exception as error:
+        response = failed(call, request, error)
+    if response is None:
+        return None, None
+    return await written(call, header, response), response
+
+
+async def read(call: Call, frame: memoryview, header: RequestHeader) -> Any:
+    """Read the request of a call, a long one in slices.
+
+    :raises NullArray: an array is null that must not be
+    :raises BadFrame: the bytes are no request
+    """
+    api = call.api
+    if len(frame) <= SLICED_REQUEST_BYTES or api.is_quick:
+        return wire.read_request(api, frame, header)
+    steps = wire.read_request_sliced(api, frame, header)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return end.value
+        await call.pause()
+
+
+async def _response(call: Call, handle: Callable[[Call, Any], Any], request: Any) -> Any:
+    """Have a request handled, if its client may send it."""
+    api = call.api
+    if api.key in call.broker.features.refused_apis:
+        return api.refused(request, ErrorCode.UNSUPPORTED_VERSION)
+    if call.client.access.is_limited:
+        code = call.whole_refusal(request)
+        if code:
+            return api.refused(request, code)
+    if api.changes is None:
+        return await handle(call, request)
+    try:
+        response = await handle(call, request)
+    except CancelledError:
+        audit.tell_gone(api.name, call.client)
+        raise
+    audit.tell(api.name, call.client, api.changes, request, response)
+    return response
+
+
+async def written(call: Call, header: RequestHeader, response: Any) -> list[Piece]:
+    """Return the frame of a response, as pieces to send. If the call has paused, its response is
+    long: it is written in slices.
+    """
+    if not call.has_paused:
+        return wire.write_response(call.api, header, response)
+    return await call.in_slices(wire.write_response_sliced(call.api, header, response))
+
+
+def failed(call: Call, request: Any, error: Exception) -> Any:
+    """Log that a handler has raised; return its response: the error everywhere in it."""
+    api, host = call.api, call.client.address
+    call.broker.metrics.requests[api.key].failures += 1
+    if isinstance(error, StorageError):
+        log.error(host, "%s of client %s at %s: %s", api.name, call.client_id, host, error)
+        return api.refused(request, api.storage_error)
+    log.error(
+        host,
+        "%s v%d of client %s at %s failed: %s",
+        api.name,
+        call.version,
+        call.client_id,
+        host,
+        request.summary(),
+        exc_info=error,
+    )
+    return api.refused(request, ErrorCode.UNKNOWN_SERVER_ERROR)
+
+
+def _null_refused(
+    call: Call, error: NullArray, frame: memoryview, header: RequestHeader
+) -> tuple[list[Piece], Any]:
+    """Return INVALID_REQUEST for a request with a null that its schema does not allow.
+
+    :raises BadFrame: the response has no place for an error
+    """
+    api, host = call.api, call.client.address
+    request = wire.read_request(api, frame, header, allow_nulls=True)
+    message = f"{api.request.name} v{header.api_version}: {error}"
+    response = None
+    if getattr(request, "acks", None) != 0:  # else Produce without an answer
+        response = api.refused(request, ErrorCode.INVALID_REQUEST)
+    if response is None or not has_error(response):
+        raise BadFrame(message)
+    log.warning(host, "refusing a request from %s: %s", host, message)
+    return wire.write_response(api, header, response), response

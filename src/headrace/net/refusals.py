@@ -1,0 +1,119 @@
+"""Responses to requests that failed as a whole: one error in every error field.
+
+Some responses have a top-level error code, others only one for each topic, group or partition. The
+response mirrors the request, so that clients find the error.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from headrace.errors import ErrorCode
+from headrace.protocol.schema import Message, Schema, Structure
+
+_UNKNOWN = frozenset(
+    (
+        "base_offset",
+        "log_start_offset",
+        "high_watermark",
+        "leader_id",
+        "leader_epoch",
+        "offset",
+        "timestamp",
+    )
+)
+"""Fields that are -1 if there is no position or time."""
+_ERROR_CODES = frozenset(("error_code", "partition_error_code"))
+_INDEX = ("partition_index", "partition", "index")
+"""A field with different names in request and response."""
+_TEXTS = ("group_id", "key", "name", "transactional_id")
+
+
+def refuse_all(request: Any, response: Schema, code: ErrorCode) -> Any:
+    """Return a response with ``code`` in every error field.
+
+    :param request: the request, or None for a response without items
+    """
+    return _refused(request, response, response.structures[response.name], code)
+
+
+def refuse_items(request: Any, response: Schema, name: str, items: Any, code: ErrorCode) -> Any:
+    """Return the items of a response to some items of its request: ``code`` is in each.
+
+    :param name: of the structure of the items in the response
+    """
+    structure = response.structures[name]
+    return [_refused(_as_part(item, structure), response, structure, code) for item in items]
+
+
+def has_error(message: Any) -> bool:
+    """Return whether a response has an error anywhere."""
+    for name in message.FIELDS:
+        value = getattr(message, name)
+        if name in _ERROR_CODES and value:
+            return True
+        if isinstance(value, (list, tuple)) and any(
+            isinstance(item, Message) and has_error(item) for item in value
+        ):
+            return True
+    return False
+
+
+def _refused(request: Any, response: Schema, structure: Structure, code: ErrorCode) -> Any:
+    refusal = structure.type()
+    for field in structure.fields:
+        nested = response.structures.get(field.type)
+        if field.name in _ERROR_CODES:
+            setattr(refusal, field.name, code)
+        elif field.is_array:
+            if nested is not None and field.default != "None" and _has_place(response, nested):
+                parts = _items_of(request, field.name)
+                items = [_refused(_as_part(part, nested), response, nested, code) for part in parts]
+                setattr(refusal, field.name, items)
+        elif (value := _same(request, field.name)) is not None:
+            setattr(refusal, field.name, value)
+        elif field.name in _UNKNOWN:
+            setattr(refusal, field.name, -1)
+    return refusal
+
+
+def _has_place(response: Schema, structure: Structure) -> bool:
+    """Return whether a structure has a place for an error."""
+    return any(
+        field.name in _ERROR_CODES
+        or (
+            (field.type in response.structures)
+            and _has_place(response, response.structures[field.type])
+        )
+        for field in structure.fields
+    )
+
+
+def _as_part(part: Any, structure: Structure) -> Any:
+    """Return a bare partition number or group id as an object with the field's name."""
+    if not isinstance(part, (int, str)):
+        return part
+    names = [field.name for field in structure.fields]
+    kind = (*_INDEX, "key") if isinstance(part, int) else _TEXTS
+    return {next((name for name in kind if name in names), names[0]): part}
+
+
+def _items_of(request: Any, name: str) -> Any:
+    """Return the request's array for an array of the response: by name, or else the first."""
+    if not isinstance(request, Message):
+        return ()
+    arrays = {
+        field: value
+        for field in request.FIELDS
+        if isinstance(value := getattr(request, field), (list, tuple))
+    }
+    return arrays[name] if name in arrays else next(iter(arrays.values()), ())
+
+
+def _same(request: Any, name: str) -> Any:
+    """Return the plain value with the same name in the request, or None."""
+    for alias in _INDEX if name in _INDEX else (name,):
+        value = request.get(alias) if isinstance(request, dict) else getattr(request, alias, None)
+        if value is not None and not isinstance(value, (list, tuple)):
+            return value
+    return None

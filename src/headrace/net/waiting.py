@@ -1,0 +1,78 @@
+"""A call that waits: its coroutine goes on when what it awaits is there. It is no task of asyncio:
+most calls never wait, and those that do wait for one or two things.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from headrace.broker.request_charge import RequestCharge
+
+
+class Waiting:
+    """A coroutine that has begun, and awaits something.
+
+    :param steps: the coroutine
+    :param awaited: what it awaits: a future, or None for the next turn of the loop
+    :param done: called with its value, or with what it has raised
+    :param charge: is charged the time of its steps
+    """
+
+    __slots__ = ("_awaited", "_charge", "_done", "_is_cancelled", "_steps")
+
+    def __init__(
+        self,
+        steps: Coroutine[Any, Any, Any],
+        awaited: Any,
+        done: Callable[[Any], None],
+        charge: RequestCharge | None,
+    ) -> None:
+        self._steps, self._done, self._charge = steps, done, charge
+        self._is_cancelled = False
+        self._wait_for(awaited)
+
+    def _wait_for(self, awaited: Any) -> None:
+        self._awaited = awaited
+        if awaited is None:
+            asyncio.get_running_loop().call_soon(self._go_on, None)
+        else:
+            awaited._asyncio_future_blocking = False
+            awaited.add_done_callback(self._go_on)
+
+    def _go_on(self, awaited: asyncio.Future[Any] | None) -> None:
+        if self._is_cancelled:
+            return
+        if self._charge is not None:
+            self._charge.resume()
+        try:
+            following = self._steps.send(None)  # a future gives its result to who awaits it
+        except StopIteration as end:
+            self._done(end.value)
+        except Exception as error:
+            self._done(error)
+        else:
+            if self._charge is not None:
+                self._charge.pause()
+            self._wait_for(following)
+
+    def cancel(self) -> None:
+        """End it without an answer: the connection closes, or the broker stops."""
+        if self._is_cancelled:
+            return
+        self._is_cancelled = True
+        awaited, self._awaited = self._awaited, None
+        try:
+            self._steps.throw(asyncio.CancelledError())
+        except (asyncio.CancelledError, StopIteration):
+            pass
+        except Exception as error:
+            asyncio.get_running_loop().call_exception_handler(
+                {"message": "a call failed while it was cancelled", "exception": error}
+            )
+        else:
+            self._steps.close()
+        if awaited is not None:
+            awaited.cancel()

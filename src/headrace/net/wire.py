@@ -1,0 +1,129 @@
+"""The bytes of requests and responses: header and body."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any
+
+from headrace.protocol.file_range import FileRange, Piece, joined
+from headrace.protocol.frames import SIZE, BadFrame, RequestHeader
+from headrace.protocol.primitives import NullArray, skip_tagged_fields
+
+from .api import Api
+
+_API_VERSIONS = 18
+_JOIN_BYTES = 64 * 1024
+"""Frames up to this size are sent as one piece. In larger frames, values of a page or more are
+pieces of their own and are not copied.
+"""
+_PAGE_BYTES = 4096
+_PARTS_TO_JOIN = 4096
+"""The parts of a response written in slices that are joined at a time."""
+
+
+def read_request(
+    api: Api, frame: bytes | memoryview, header: RequestHeader, *, allow_nulls: bool = False
+) -> Any:
+    """Return the request in a frame.
+
+    :param allow_nulls: accept null for everything
+    :raises NullArray: an array is null that must not be
+    :raises BadFrame: the bytes are not a valid request
+    """
+    read = api.request.reader(header.api_version, allow_nulls=allow_nulls)
+    try:
+        request, _ = read(frame, _body(api, frame, header), len(frame))
+    except NullArray:
+        raise
+    except Exception as error:
+        raise _unreadable(api, header, error) from error
+    return request
+
+
+def read_request_sliced(
+    api: Api, frame: memoryview, header: RequestHeader
+) -> Generator[None, None, Any]:
+    """Return a generator that reads a request as :func:`read_request` does, and yields between the
+    items of its arrays.
+    """
+    read = api.request.sliced_reader(header.api_version)
+    try:
+        request, _ = yield from read(frame, _body(api, frame, header), len(frame))
+    except NullArray:
+        raise
+    except Exception as error:
+        raise _unreadable(api, header, error) from error
+    return request
+
+
+def write_response(api: Api, header: RequestHeader, response: Any) -> list[Piece]:
+    """Return the frame of a response, as pieces to send."""
+    parts = _header(api, header)
+    api.response.writer(header.api_version)(parts.append, response)
+    return _frame(parts)
+
+
+def write_response_sliced(
+    api: Api, header: RequestHeader, response: Any
+) -> Generator[None, None, list[Piece]]:
+    """Return a generator that writes a response as :func:`write_response` does, and yields between
+    the items of its arrays.
+    """
+    parts = _header(api, header)
+    chunks: list[Any] = []
+    for _ in api.response.sliced_writer(header.api_version)(parts.append, response):
+        if len(parts) >= _PARTS_TO_JOIN:
+            chunks += _joined(parts)
+            parts.clear()
+        yield
+    return _frame(chunks + parts)
+
+
+def _body(api: Api, frame: bytes | memoryview, header: RequestHeader) -> int:
+    """Return where the body of a request begins."""
+    if api.request.is_flexible(header.api_version):
+        return skip_tagged_fields(frame, header.body_offset)
+    return header.body_offset
+
+
+def _unreadable(api: Api, header: RequestHeader, error: Exception) -> BadFrame:
+    return BadFrame(f"{api.request.name} v{header.api_version} cannot be read: {error}")
+
+
+def _header(api: Api, header: RequestHeader) -> list[Any]:
+    """Return the header of a response. That of ApiVersions has no tagged fields: its client does
+    not know yet what the broker speaks (KIP-511).
+    """
+    parts: list[Any] = [SIZE.pack(header.correlation_id)]
+    if api.key != _API_VERSIONS and api.response.is_flexible(header.api_version):
+        parts.append(b"\0")
+    return parts
+
+
+def _frame(parts: list[Any]) -> list[Piece]:
+    size = sum(map(len, parts))
+    parts.insert(0, SIZE.pack(size))
+    return [_as_one(parts)] if size < _JOIN_BYTES else _joined(parts)
+
+
+def _joined(parts: list[Any]) -> list[Piece]:
+    """Join parts, but do not copy those that are a page or more."""
+    if max(map(len, parts)) < _PAGE_BYTES:
+        return [_as_one(parts)]
+    pieces: list[Piece] = []
+    small: list[Any] = []
+    for part in parts:
+        if len(part) < _PAGE_BYTES and not isinstance(part, FileRange):
+            small.append(part)
+        else:
+            pieces += (b"".join(small), part)
+            small = []
+    pieces.append(b"".join(small))
+    return pieces
+
+
+def _as_one(parts: list[Any]) -> Piece:
+    try:
+        return b"".join(parts)
+    except TypeError:  # only a file range has no bytes
+        return joined(parts)
