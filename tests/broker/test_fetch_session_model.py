@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import timedelta
 from typing import Any, NamedTuple
 from unittest import mock
 from uuid import UUID
@@ -11,20 +10,18 @@ from uuid import UUID
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
-from kio.schema.fetch.v18.request import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
 
 from headrace.broker import catalog
 from headrace.broker.broker import Broker
 from headrace.broker.config.broker_config import Config
-from headrace.handlers import handler
-from headrace.handlers.context import RequestContext
+from headrace.protocol.api import FetchRequest
 from headrace.protocol.record_batch import Marker
+from tests.handler_client import ask
 from tests.wire_client import batch
 
 PARTITIONS = 3
 MIB = 1 << 20
 MOST_TOPICS = 100
-CONTEXT = RequestContext(18, "test", "/127.0.0.1", 1, "localhost", 9092)
 Key = tuple[UUID, int]
 keys = st.tuples(st.integers(0, 1), st.integers(0, PARTITIONS))  # the last one does not exist
 
@@ -68,36 +65,35 @@ class SessionAndFull(RuleBasedStateMachine):
         """Fetch without waiting; return the response, and the answer of each partition with its
         records.
         """
-        request = FetchRequest(
-            max_wait=timedelta(0),
-            min_bytes=1,
-            max_bytes=max_bytes,
-            isolation_level=self.isolation_level,
-            session_id=session_id,
-            session_epoch=epoch,
-            rack_id="",
-            topics=tuple(
-                FetchTopic(
-                    topic_id=key[0],
-                    partitions=(
-                        FetchPartition(
-                            partition=key[1],
-                            fetch_offset=self.offsets[key],
-                            partition_max_bytes=MIB,
-                        ),
-                    ),
-                )
-                for key in sorted(asked)
-            ),
-            forgotten_topics_data=tuple(
-                ForgottenTopic(topic_id=one, partitions=(index,)) for one, index in forget
-            ),
+        topics = [
+            FetchRequest.FetchTopic(
+                topic_id=key[0],
+                partitions=[
+                    FetchRequest.FetchPartition(
+                        partition=key[1], fetch_offset=self.offsets[key], partition_max_bytes=MIB
+                    )
+                ],
+            )
+            for key in sorted(asked)
+        ]
+        forgotten = [
+            FetchRequest.ForgottenTopic(topic_id=topic_id, partitions=[index])
+            for topic_id, index in forget
+        ]
+        response = self.loop.run_until_complete(
+            ask(
+                self.broker,
+                1,
+                max_wait_ms=0,
+                min_bytes=1,
+                max_bytes=max_bytes,
+                isolation_level=self.isolation_level,
+                session_id=session_id,
+                session_epoch=epoch,
+                topics=topics,
+                forgotten_topics_data=forgotten,
+            )
         )
-
-        async def call() -> Any:
-            return handler(1)(self.broker, request, CONTEXT)
-
-        response = self.loop.run_until_complete(call())
         assert response.error_code == 0
         told = {
             (topic.topic_id, one.partition_index): (

@@ -37,7 +37,7 @@ TopicKey = UUID | str | None
 
 
 class AskedPartition(Protocol):
-    """A partition of a Fetch request, in the shape of kio's ``FetchPartition``."""
+    """A partition of a Fetch request."""
 
     @property
     def partition(self) -> int: ...

@@ -89,20 +89,56 @@ class LongPoll(Deferred[R]):
         self._long_polls.discard(self, self._keys)
 
 
+class _Wait:
+    """A call that waits for its keys."""
+
+    __slots__ = ("future",)
+
+    def __init__(self) -> None:
+        self.future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+
+    def notified(self) -> None:
+        """Go on soon: one of the keys was notified."""
+        self._end(is_in_time=True)
+
+    def _end(self, *, is_in_time: bool) -> None:
+        if not self.future.done():
+            self.future.set_result(is_in_time)
+
+    def time_out(self) -> None:
+        """Go on: the time is over."""
+        self._end(is_in_time=False)
+
+
 class LongPolls:
     """The waiting requests of one broker. Belongs to the broker's event loop."""
 
     def __init__(self) -> None:
         # In order of arrival: the first waiter may take all records.
-        self._waiting: dict[Hashable, dict[LongPoll[Any], None]] = {}
+        self._waiting: dict[Hashable, dict[LongPoll[Any] | _Wait, None]] = {}
         self._watching: dict[Hashable, list[Watcher]] = {}
 
-    def add(self, waiter: LongPoll[Any], keys: Iterable[Hashable]) -> None:
+    async def until(self, keys: Iterable[Hashable], end_s: float) -> bool:
+        """Wait until one of the keys is notified, or a time; return False if it was the time.
+        Waiters of a key go on in order of arrival.
+
+        :param end_s: by the clock of the event loop
+        """
+        keys, wait = tuple(keys), _Wait()
+        timer = asyncio.get_running_loop().call_at(end_s, wait.time_out)
+        self.add(wait, keys)
+        try:
+            return await wait.future
+        finally:
+            timer.cancel()
+            self.discard(wait, keys)
+
+    def add(self, waiter: LongPoll[Any] | _Wait, keys: Iterable[Hashable]) -> None:
         """Notify ``waiter`` of each of the keys until it is discarded."""
         for key in keys:
             self._waiting.setdefault(key, {})[waiter] = None
 
-    def discard(self, waiter: LongPoll[Any], keys: Iterable[Hashable]) -> None:
+    def discard(self, waiter: LongPoll[Any] | _Wait, keys: Iterable[Hashable]) -> None:
         """Forget a waiter."""
         for key in keys:
             waiters = self._waiting.get(key)

@@ -111,7 +111,6 @@ _OLD: Mapping[int, Api] = {
                 inside(WRITE, TOPIC, _PARTITIONS),
             ),
         ),
-        Api(1, "fetch", 4, 18, (inside(READ, TOPIC, _PARTITIONS),)),
         Api(2, "list_offsets", 1, 11, (each(DESCRIBE, TOPIC, "topics", "name"),)),
         Api(
             3,

@@ -15,105 +15,64 @@ Version notes:
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from typing import Any
+import asyncio
 
-from headrace.broker.broker import Broker
 from headrace.broker.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION_ID, FetchSession
-from headrace.broker.limits import MAX_FETCH_WAIT_MS, SLICED_ABOVE
-from headrace.broker.long_polls import LongPoll
+from headrace.broker.limits import MAX_FETCH_WAIT_MS
 from headrace.errors import Refusal
-from headrace.protocol.fetch import FetchRequest, FetchResponse
-from headrace.protocol.versions import TopicIds
-from headrace.protocol.writer import NO_TIME
+from headrace.net.api import Api
+from headrace.net.call import Call
+from headrace.net.rules import READ, TOPIC, inside
+from headrace.protocol.api import FetchRequest, FetchResponse
 
-from .context import RequestContext
-from .fetches import FullFetch, SessionFetch, response
+from .fetches import FIRST_WITH_TOPIC_IDS, FullFetch, SessionFetch, id_of, topic_key
+
+API = Api(1, inside(READ, TOPIC, "TOPIC_AUTHORIZATION_FAILED for its partitions"), is_quick=True)
 
 
-def handle(broker: Broker, request: FetchRequest, context: RequestContext) -> Any:
+async def handle(call: Call, request: FetchRequest) -> FetchResponse:
     """Read the partitions of the request or its session; wait until ``min_bytes`` are available."""
-    topics = request.topics
-    if topics and sum(len(topic.partitions) for topic in topics) > SLICED_ABOVE:
-        return _fetch_many(broker, request, context)
-    return _fetch(broker, request, context)
-
-
-async def _fetch_many(broker: Broker, request: FetchRequest, context: RequestContext) -> Any:
-    """Open the logs in slices, as the first use of a log reads its directory; then fetch."""
-    await broker.slices.run(_open_logs(broker, request))
-    fetched = _fetch(broker, request, context)
-    return await fetched.future() if isinstance(fetched, LongPoll) else fetched
-
-
-def _open_logs(broker: Broker, request: FetchRequest) -> Generator[None]:
-    for topic in request.topics:
-        for asked in topic.partitions:
-            broker.partition(topic.topic_id, asked.partition)
-            yield
-
-
-def _fetch(broker: Broker, request: FetchRequest, context: RequestContext) -> Any:
-    topic_ids: TopicIds | None = context.legacy.get("topic_ids")
-    fetch: FullFetch | SessionFetch
-    if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
-        if request.session_id != NO_SESSION_ID:
-            broker.fetch_sessions.close(request.session_id)
-        fetch = FullFetch(broker, request, context)
-    else:
-        session = _resume_session(broker, request, topic_ids)
+    broker = call.broker
+    for topic in request.topics:  # the first use of a log reads its directory
+        topic_id = id_of(broker, topic_key(call, topic))
+        for partition in topic.partitions:
+            broker.partition(topic_id, partition.partition)
+            await call.pause()
+    fetch: FullFetch | SessionFetch = FullFetch(call, request)
+    if request.session_epoch not in (INITIAL_EPOCH, FINAL_EPOCH):
+        session = _resume_session(call, request)
         if isinstance(session, Refusal):
-            return response((), session.code)
-        if session.is_open:
-            fetch = SessionFetch(broker, request, session, context)
-        else:  # the request has removed its last partition
-            fetch = FullFetch(broker, request, context)
-    if fetch.read() or request.max_wait <= NO_TIME:
-        return _answer(fetch, context)
-    return _poll(broker, request, fetch, context)
-
-
-def _answer(fetch: FullFetch | SessionFetch, context: RequestContext) -> FetchResponse:
-    """Return the response: without records if the client exceeds its quota."""
-    charge = context.charge
+            return FetchResponse(error_code=session.code)
+        if session.is_open:  # else the request has removed its last partition
+            fetch = SessionFetch(call, request, session)
+    elif request.session_id != NO_SESSION_ID:
+        broker.fetch_sessions.close(request.session_id)
+    is_enough = fetch.read()
+    end_s = asyncio.get_running_loop().time() + min(request.max_wait_ms, MAX_FETCH_WAIT_MS) / 1000
+    if not is_enough and request.max_wait_ms > 0:
+        is_in_time = True
+        while is_in_time and not is_enough:
+            is_in_time = await broker.long_polls.until(fetch.wait_keys(), end_s)
+            is_enough = fetch.read(again=True)
+    charge = call.client.charge
     if charge is not None and charge.fetch_ms(fetch.size_bytes):
         return fetch.throttled()
     return fetch.answer()
 
 
-def _resume_session(
-    broker: Broker, request: FetchRequest, topic_ids: TopicIds | None
-) -> FetchSession | Refusal:
+def _resume_session(call: Call, request: FetchRequest) -> FetchSession | Refusal:
     """Apply a request to its session and return the session."""
-    sessions = broker.fetch_sessions
+    sessions = call.broker.fetch_sessions
     session = sessions.find(
-        request.session_id, request.session_epoch, uses_names=topic_ids is not None
+        request.session_id, request.session_epoch, uses_names=call.version < FIRST_WITH_TOPIC_IDS
     )
     if isinstance(session, Refusal):
         return session
     for topic in request.topics:
-        key = topic.topic_id if topic_ids is None else topic_ids.name_of(topic.topic_id)
-        for asked in topic.partitions:
-            session.update(key, asked)
+        for partition in topic.partitions:
+            session.update(topic_key(call, topic), partition)
     for forgotten in request.forgotten_topics_data:
-        key = forgotten.topic_id if topic_ids is None else topic_ids.name_of(forgotten.topic_id)
-        for partition in forgotten.partitions:
-            session.forget(key, partition)
+        for index in forgotten.partitions:
+            session.forget(topic_key(call, forgotten), index)
     session.isolate(request.isolation_level)
-    return sessions.advance(session, broker.clock.now_ms())
-
-
-def _poll(
-    broker: Broker,
-    request: FetchRequest,
-    fetch: FullFetch | SessionFetch,
-    context: RequestContext,
-) -> LongPoll[FetchResponse]:
-    """Wait for more records. The poll is registered before this returns, so it misses no append."""
-    wait_ms = min(request.max_wait.total_seconds() * 1000, MAX_FETCH_WAIT_MS)
-
-    def read_again(is_over: bool) -> FetchResponse | None:
-        is_enough = fetch.read(again=True)
-        return _answer(fetch, context) if is_enough or is_over else None
-
-    return LongPoll(broker.long_polls, fetch.wait_keys, read_again, wait_ms)
+    return sessions.advance(session, call.broker.clock.now_ms())

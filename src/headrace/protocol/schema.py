@@ -109,11 +109,15 @@ class Field:
 
 @dataclass(slots=True)
 class Structure:
-    """A structure of a message: its fields, and the class that is made of them."""
+    """A structure of a message: its fields, and the class that is made of them.
+
+    :ivar absent: the instance for a field that is left out; None if there is no such field
+    """
 
     name: str
     fields: list[Field] = field(default_factory=list)
     type: Any = None
+    absent: Any = None
 
 
 class Schema:
@@ -155,9 +159,20 @@ class Schema:
         types: dict[str, Any] = {}
         for structure in self.structures.values():
             types[structure.name] = structure.type = self._class(structure, types)
+        for structure in self.structures.values():
+            self._add_default(structure, types)
         for name, structure in self.structures.items():
             if name != self.name:
                 setattr(self.message_type, name, structure.type)
+
+    def _add_default(self, structure: Structure, types: dict[str, Any]) -> None:
+        """Add the structures that are in the fields of one that are left out."""
+        for item in structure.fields:
+            nested = self.structures.get(item.type)
+            if nested is not None and not item.is_array and item.default != "None":
+                self._add_default(nested, types)
+                if nested.absent is None:
+                    nested.absent = types[f"NO_{item.type}"] = nested.type()
 
     def _class(self, structure: Structure, types: dict[str, Any]) -> Any:
         names = [item.name for item in structure.fields]
@@ -167,7 +182,7 @@ class Schema:
             nested = self.structures.get(item.type)
             if nested is not None and not item.is_array and default != "None":
                 default = "None"
-                lines += [f"if {item.name} is None:", f"    {item.name} = {item.type}()"]
+                lines += [f"if {item.name} is None:", f"    {item.name} = NO_{item.type}"]
             parameters.append(f"{item.name}={default}")
         lines += [f"self.{name} = {name}" for name in names]
         body = _compile("__init__", ["self", *parameters], lines, f"{structure.name}()", types)
@@ -212,7 +227,8 @@ class Schema:
 
 
 class Message:
-    """A message or a structure of one: its fields are its attributes.
+    """A message or a structure of one: its fields are its attributes. A structure that is left out
+    has its defaults, and is the same for all: set another, do not change it.
 
     :cvar FIELDS: the names of its fields
     :cvar SCHEMA: of a message; structures have none
@@ -585,8 +601,8 @@ class _Writer(_Generator):
             return "value is None or len(value)"
         nested = self._schema.structures.get(item.type)
         if nested is not None and not item.is_array and item.default != "None":
-            self._scope[f"default_{item.name}"] = nested.type()
-            return f"value != default_{item.name}"
+            self._scope[f"default_{item.name}"] = nested.absent
+            return f"value is not default_{item.name} and value != default_{item.name}"
         return f"value != {item.default}" if item.default != "None" else "value is not None"
 
     def _value(self, item: Field, value: str) -> None:
