@@ -110,7 +110,7 @@ bench: $(STAMP) jars
 conformance-kafka: $(STAMP) jars $(SPARK_CLASSES) kcat prometheus
 	$(PYTEST) -n 2 $(BY_FILE) $(SECOND_TRY) tests/conformance tests/clients \
 	  tests/cli/test_perf.py tests/worker/test_functions.py tests/worker/test_draining.py tests/worker/test_retries.py \
-	  tests/protocol/test_bad_input.py tests/protocol/test_produce_templates.py tests/spark tests/examples tests/web/test_secured.py tests/faults/test_close_on_stop.py \
+	  tests/protocol/test_bad_input.py tests/protocol/test_produce.py tests/spark tests/examples tests/web/test_secured.py tests/faults/test_close_on_stop.py \
 	  'tests/faults/test_share_kill.py::test_a_queue_of_records_at_a_broker_that_dies_and_stands_still[kafka]' \
 	  --target kafka
 

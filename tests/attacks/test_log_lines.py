@@ -39,16 +39,21 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> Iterator[Broker]:
         except KeyError as error:
             raise RuntimeError(f"cannot serve {request!r}") from error
 
+    async def fail_call(call: object, request: object) -> None:
+        fail(call, request, None)
+
     with Broker() as broker:
         with connection(broker.bootstrap_servers) as client:
             client.create_topic("t")
         with monkeypatch.context() as patch:
-            for module in (api_00_produce, api_42_delete_groups):
-                patch.setattr(module, "handle", fail)
+            patch.setattr(api_00_produce, "handle", fail_call)
+            patch.setattr(api_42_delete_groups, "handle", fail)
             handlers.handler.cache_clear()
+            handlers.served.cache_clear()
             LIMITER.clear()
             yield broker
         handlers.handler.cache_clear()
+        handlers.served.cache_clear()
 
 
 def text_of(caplog: pytest.LogCaptureFixture) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import headrace
-from headrace.handlers import api_00_produce
+from headrace.net import call
 from tests.wire_client import Connection, batch, connection
 
 PARTITIONS = 50
@@ -131,7 +131,7 @@ def test_errors_keep_their_places(tmp_path: Path) -> None:
 def test_a_produce_to_many_new_partitions_lets_others_in(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(api_00_produce, "_SLICE_S", 0.0)
+    monkeypatch.setattr(call, "SLICE_S", 0.0)
     with (
         headrace.Broker(data_dir=tmp_path) as broker,
         connection(broker.bootstrap_servers) as client,

@@ -16,13 +16,13 @@ from headrace.broker.config.broker_config import Config
 from headrace.coordinators import transactions as transactions_module
 from headrace.coordinators.hashing import internal_partition
 from headrace.errors import ErrorCode, Refusal, StorageError
-from headrace.handlers import api_00_produce, api_28_txn_offset_commit
+from headrace.handlers import api_28_txn_offset_commit
 from headrace.handlers.context import RequestContext
 from headrace.internal_topics import TRANSACTION_STATE
 from headrace.log.partition_log import PartitionLog
-from headrace.protocol.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from headrace.protocol.record_batch import TRANSACTIONAL_BIT, build
 from headrace.transactions.producer import NO_PRODUCER, Producer
+from tests.handler_client import ask
 from tests.support import HANG_S, nothing_is_written, story
 from tests.wire_client import request_message
 
@@ -92,7 +92,8 @@ async def test_records_follow_the_durable_place_of_their_partition_in_the_transa
     assert isinstance(state, PartitionLog)
     flushed = state.end_offset
     written = [broker.log(topic, partition) for partition in range(2)]
-    served = api_00_produce.handle(broker, _produce(topic.topic_id, producer), CONTEXT)
+    served = asyncio.create_task(_produce(broker, topic.topic_id, producer))
+    await asyncio.sleep(0)
     assert state.end_offset > flushed
     assert not any(log is not None and log.end_offset for log in written)
     response = await served
@@ -105,7 +106,7 @@ async def test_records_follow_the_durable_place_of_their_partition_in_the_transa
     broker.close()
 
 
-def _produce(topic_id: UUID, producer: Producer) -> ProduceRequest:
+async def _produce(broker: Broker, topic_id: UUID, producer: Producer) -> Any:
     records = build(
         [(None, b"value")],
         timestamp_ms=int(time.time() * 1000),
@@ -114,8 +115,9 @@ def _produce(topic_id: UUID, producer: Producer) -> ProduceRequest:
         producer_epoch=producer.producer_epoch,
         base_sequence=0,
     )
-    data = tuple(PartitionProduceData(index, memoryview(records)) for index in range(2))
-    return ProduceRequest("id", -1, 30_000, (TopicProduceData(topic_id, data),))
+    data = [{"index": index, "records": memoryview(records)} for index in range(2)]
+    topics = [{"topic_id": topic_id, "partition_data": data}]
+    return await ask(broker, 0, transactional_id="id", acks=-1, topic_data=topics)
 
 
 @story
@@ -160,14 +162,14 @@ async def test_a_partition_whose_place_in_the_transaction_could_not_be_flushed_i
     count = broker.catalog.topics[TRANSACTION_STATE].partitions
     state = broker.partition_by_name(TRANSACTION_STATE, internal_partition("id", count))
     assert isinstance(state, PartitionLog)
-    request = _produce(topic.topic_id, producer)
-    served = api_00_produce.handle(broker, request, CONTEXT)
+    served = asyncio.create_task(_produce(broker, topic.topic_id, producer))
+    await asyncio.sleep(0)
     state.take_offline(OSError(errno.EIO, "Input/output error"))
     with pytest.raises(StorageError):
         await served
     for _ in range(2):
         with pytest.raises(StorageError):
-            await api_00_produce.handle(broker, request, CONTEXT)
+            await _produce(broker, topic.topic_id, producer)
         with pytest.raises(StorageError):
             broker.transactions.add_partitions("id", producer, [("t", 0)])
     log = broker.log(topic, 0)

@@ -17,8 +17,8 @@ from headrace.broker.broker import Broker
 from headrace.broker.config.broker_config import Config
 from headrace.broker.config.listeners import Listener
 from headrace.broker.server import Server
-from headrace.handlers import api_00_produce
 from headrace.log import cleaner, data_directory, removal
+from headrace.net import call
 
 from .disk import Disk
 from .loop import EPOCH_MS, VirtualLoop
@@ -68,7 +68,7 @@ class Machine:
             mock.patch.object(data_directory, "ThreadPoolExecutor", _Inline),
             mock.patch.object(removal, "ThreadPoolExecutor", _Inline),
             mock.patch.object(cleaner, "WORK_S", float("inf")),
-            mock.patch.object(api_00_produce, "_SLICE_S", float("inf")),
+            mock.patch.object(call, "SLICE_S", float("inf")),
         ):
             gc.disable()
             try:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import cached_property, partial
+from importlib import import_module
 from itertools import count
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -26,7 +27,7 @@ from headrace.handlers.context import CloseConnection, RequestContext
 from headrace.log_lines import LimitedLog, get_logger, summary
 from headrace.net import wire
 from headrace.net.api import served_versions
-from headrace.net.call import Call, Client, serve
+from headrace.net.call import Call, Client, failed, serve
 from headrace.net.waiting import Waiting
 from headrace.protocol.file_range import Piece
 from headrace.protocol.frames import (
@@ -79,7 +80,7 @@ if TYPE_CHECKING:
 
 log = LimitedLog(get_logger("headrace.server"))
 
-_API_VERSIONS = 18
+_PRODUCE, _API_VERSIONS = 0, 18
 _API_KEY_LOW_BYTE = 1
 _API_KEY_IN_FRAME = SIZE.size + _API_KEY_LOW_BYTE
 _QUICK = frozenset((0, 1, 8, 12, 18, 68, 76, 78, 79))
@@ -550,7 +551,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         self._handle(adapted, header, wire, started)
         if header.api_key in TEMPLATED:
-            self._remember(frame, header, adapted)
+            self._remember(frame, header, adapted.request)
 
     # Calls ----------------------------------------------------------------------------------------
 
@@ -575,6 +576,8 @@ class Connection(asyncio.BufferedProtocol):
         except StopIteration as end:
             self._end_call(header, started, end.value)
             self.shared.turns.served()
+            if header.api_key in TEMPLATED:
+                self._remember(frame, header, call)
         except Exception as error:
             self._fail_call(error)
         else:
@@ -795,7 +798,7 @@ class Connection(asyncio.BufferedProtocol):
             return adapted.legacy
         return {**adapted.legacy, "topic_ids": ids}
 
-    def _remember(self, frame: memoryview, header: RequestHeader, adapted: Adapted) -> None:
+    def _remember(self, frame: memoryview, header: RequestHeader, request: Any) -> None:
         """Make a template of a request that was served; if there is an authorizer, only if the
         whole request is allowed. So templates need no authorization.
         """
@@ -804,11 +807,13 @@ class Connection(asyncio.BufferedProtocol):
             templates = handlers.request_templates(header.api_key, self.shared.broker)
             self._templates = {**self._templates, header.api_key: templates}
         is_allowed = None
-        if self.shared.access_control is not None:
+        if isinstance(request, Call):
+            is_allowed = import_module("headrace.handlers.produce_templates").is_allowed
+        elif self.shared.access_control is not None:
             is_allowed = partial(
                 handlers.allows_template, header.api_key, self.shared.broker, self._context
             )
-        templates.remember(frame, header, adapted.request, is_allowed)
+        templates.remember(frame, header, request, is_allowed)
 
     def _read(self, frame: bytes | memoryview, header: RequestHeader) -> tuple[Codec, Adapted]:
         wire = codec(header.api_key, header.api_version)
@@ -819,10 +824,16 @@ class Connection(asyncio.BufferedProtocol):
         self, frame: bytes | memoryview, started: float, answer: bytes | Exception
     ) -> None:
         """Answer a request that was served by a template."""
-        if isinstance(answer, Exception):
+        if isinstance(answer, Exception) and frame[_API_KEY_LOW_BYTE] == _PRODUCE:
             header = request_header(frame)
-            wire, adapted = self._read(frame, header)
-            self._answer(self._failed(answer, adapted.request, header), adapted, header, wire)
+            api, client = APIS[_PRODUCE], self._client or self._new_client()
+            call = Call(self.shared.broker, api, client, header.api_version, header.client_id)
+            response = failed(call, wire.read_request(api, frame, header), answer)
+            self._answers += self._settled(header, wire.write_response(api, header, response))
+        elif isinstance(answer, Exception):
+            header = request_header(frame)
+            codec_of, adapted = self._read(frame, header)
+            self._answer(self._failed(answer, adapted.request, header), adapted, header, codec_of)
         elif self.transport is not None:
             if self._charge is not None:
                 answer = self._settle_templated(self._charge, frame, answer)

@@ -101,16 +101,6 @@ _HIDDEN = "TOPIC_AUTHORIZATION_FAILED for a group whose members use the topic"
 _OLD: Mapping[int, Api] = {
     api.key: api
     for api in (
-        Api(
-            0,
-            "produce",
-            3,
-            13,
-            (
-                inside(WRITE, TRANSACTIONAL_ID, "with transactional records: refused as a whole"),
-                inside(WRITE, TOPIC, _PARTITIONS),
-            ),
-        ),
         Api(2, "list_offsets", 1, 11, (each(DESCRIBE, TOPIC, "topics", "name"),)),
         Api(
             3,

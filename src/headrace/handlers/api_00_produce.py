@@ -2,8 +2,7 @@
 
 Batches stay opaque: the broker reads only their header, and sets base offset and leader epoch in
 it. It opens those for compacted and internal topics, small ones on the event loop, and large ones
-in a thread (:mod:`headrace.broker.batch_opener`). A request for many partitions is served in
-slices, as the first record of a partition creates a directory and files. With acks=0 there is no
+in a thread (:mod:`headrace.broker.batch_opener`). With acks=0 there is no
 response, and a failure closes the connection. Checks run in Kafka's order. A corrupt batch is
 refused before anything is added to a transaction.
 
@@ -22,15 +21,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
-from inspect import isawaitable
 from itertools import islice
-from time import perf_counter
-from typing import Any, NamedTuple
-from uuid import UUID
-
-from kio.schema.produce.v13.response import BatchIndexAndErrorMessage
+from typing import NamedTuple
 
 from headrace.broker.broker import Broker
 from headrace.broker.limits import RECEIVE_BUFFER_BYTES
@@ -45,16 +38,12 @@ from headrace.log.validation import (
     single_batch,
     starts_with_batch,
 )
-from headrace.protocol.authorized_operations import Operation
+from headrace.net.api import Api
+from headrace.net.call import Call, CloseConnection
+from headrace.net.rules import TOPIC, TRANSACTIONAL_ID, WRITE, inside
+from headrace.protocol.api import ProduceRequest, ProduceResponse
 from headrace.protocol.checksum import crc32c_steps
 from headrace.protocol.limits import LARGE_BATCH_BYTES
-from headrace.protocol.produce import (
-    PartitionProduceData,
-    PartitionProduceResponse,
-    ProduceRequest,
-    ProduceResponse,
-    TopicProduceResponse,
-)
 from headrace.protocol.record_batch import (
     ATTRIBUTES_LOW_BYTE,
     CRC_START,
@@ -64,15 +53,19 @@ from headrace.protocol.record_batch import (
     BatchHeader,
     Opening,
 )
-from headrace.protocol.time_slices import SLICE_MS
-from headrace.security.acls import ResourceType
 from headrace.transactions.producer import NO_PRODUCER_ID, NotYetDurable, Producer
 
-from .context import CloseConnection, RequestContext
 from .internal_records import check_coordinator_records, coordinator_records_check
-from .topic_names import allows_topic
 
-_SLICE_S = SLICE_MS / 1000
+API = Api(
+    0,
+    inside(WRITE, TRANSACTIONAL_ID, "with transactional records: refused as a whole"),
+    inside(WRITE, TOPIC, "TOPIC_AUTHORIZATION_FAILED for its partitions"),
+    is_quick=True,
+)
+
+Answer = ProduceResponse.PartitionProduceResponse
+
 _ACKS = (-1, 0, 1)
 _WITHOUT_LOG_START = frozenset(
     (
@@ -88,121 +81,152 @@ _ADMIN_CLIENT_ID = "__admin_client"
 """The client id that may write to internal topics."""
 _FIRST_WITH_TRANSACTION_ABORTABLE = 11
 _FIRST_THAT_ADDS_PARTITION = 12
-
-Header = BatchHeader | Refusal | None
-"""The header of a partition's batch, or the error of a corrupt one; None for null records."""
+_FIRST_WITH_TOPIC_IDS = 13
 
 
 class _Batch(NamedTuple):
-    topic_id: UUID
-    data: PartitionProduceData
-    header: Header
-    is_allowed: bool = True
+    """What a request has for a partition.
+
+    :ivar is_allowed: whether the client may write to the topic
+    :ivar header: the header of the batch, or the error of a corrupt one; None for null records
+    """
+
+    topic: ProduceRequest.TopicProduceData
+    is_allowed: bool
+    partition: int
+    records: memoryview | None
+    header: BatchHeader | Refusal | None
+
+    @property
+    def is_large(self) -> bool:
+        """True if it is checked and written in pieces."""
+        return self.records is not None and len(self.records) > LARGE_BATCH_BYTES
+
+    def log(self, call: Call) -> PartitionLog | ErrorCode:
+        """Return the partition's log, or the error of a partition without one. Others may delete
+        its topic while the request waits.
+        """
+        return log_of(call, self.topic, self.partition)
+
+    def kept(self) -> _Batch:
+        """Return a batch whose records stay while the request waits: small frames share a
+        buffer.
+        """
+        records = self.records
+        if records is None or memoryview(records.obj).nbytes > RECEIVE_BUFFER_BYTES:
+            return self
+        return self._replace(records=memoryview(bytes(records)))
 
 
-def handle(broker: Broker, request: ProduceRequest, context: RequestContext) -> Any:
+def log_of(
+    call: Call, topic: ProduceRequest.TopicProduceData, partition: int
+) -> PartitionLog | ErrorCode:
+    """Return a partition's log, or the error of a partition without one."""
+    if call.version < _FIRST_WITH_TOPIC_IDS:
+        return call.broker.partition_by_name(topic.name, partition)
+    return call.broker.partition(topic.topic_id, partition)
+
+
+async def handle(call: Call, request: ProduceRequest) -> ProduceResponse | None:
     """Append the batch of each partition, and answer when all are durable."""
     batches = [
-        _Batch(topic.topic_id, data, _header_of(data), is_allowed)
+        _Batch(topic, is_allowed, data.index, data.records, _header_of(data))
         for topic in request.topic_data
-        for is_allowed in (allows_topic(broker, Operation.WRITE, topic.topic_id, context),)
+        for is_allowed in (call.may_use_topic(WRITE, topic.topic_id, topic.name),)
         for data in topic.partition_data
     ]
-    refusal = _check_producers(broker, request, batches, context)
+    refusal = _check_producers(call, request, batches)
     if refusal is not None:
-        refused = [_refused(one.data.index, refusal) for one in batches]
-        return _answer(broker, request, refused)
-    answers: list[PartitionProduceResponse] = []
-    end_s = perf_counter() + _SLICE_S
-    try:
-        for one in batches:
-            if answers and perf_counter() >= end_s:
-                break
-            if _must_wait(broker, one):
-                break
-            answers.append(_append(broker, request, one, context, OPEN_ON_LOOP))
-    except (OpenElsewhere, NotYetDurable):
-        pass
-    if len(answers) < len(batches):
-        left = [_kept(one) for one in batches[len(answers) :]]
-        return _append_later(broker, request, left, context, answers)
-    return _answer(broker, request, answers)
+        refused = [_refused(batch.partition, refusal) for batch in batches]
+        return await _answered(call, request, refused)
+    if request.transactional_id is not None:
+        batches = [batch.kept() for batch in batches]
+        await _join_transaction(call, request, batches)
+    answers: list[Answer] = []
+    for number, batch in enumerate(batches):
+        log = batch.log(call)
+        must_wait = batch.is_large or (isinstance(log, PartitionLog) and log.is_staging)
+        if not must_wait and not (number and call.is_over):
+            with suppress(OpenElsewhere):
+                answers.append(_append(call, request, batch, log, OPEN_ON_LOOP))
+                continue
+        batches[number:] = [batch.kept() for batch in batches[number:]]
+        await call.pause()
+        answers.append(await _append_in_turn(call, request, batches[number]))
+    return await _answered(call, request, answers)
 
 
-async def _append_later(
-    broker: Broker,
-    request: ProduceRequest,
-    batches: Sequence[_Batch],
-    context: RequestContext,
-    answers: list[PartitionProduceResponse],
-) -> Any:
-    """Append batches, some of which must wait: for the next slice, for their partitions to be in
-    the transaction durably, or to be opened, because they are too large for the event loop.
+def _header_of(data: ProduceRequest.PartitionProduceData) -> BatchHeader | Refusal | None:
+    return None if data.records is None else single_batch(data.records)
 
-    :param answers: those for the partitions before ``batches``
+
+async def _answered(
+    call: Call, request: ProduceRequest, answers: Sequence[Answer]
+) -> ProduceResponse | None:
+    """Return the response with the answers for all partitions, in the order of the request, when
+    they are durable; None if the client waits for none.
+
+    :raises CloseConnection: when a batch was refused, and there is no response to say so
     """
-    version = context.api_version
-    end_s = perf_counter() + _SLICE_S
-    for one in batches:  # all before the first append, as in Kafka, so that they wait once
-        end_s = await _next_slice(broker, end_s)
-        with suppress(NotYetDurable):
-            if one.is_allowed:
-                _check_transaction(broker, request, one, version, waited=False)
-    await broker.durable()
-    for one in batches:
-        end_s = await _next_slice(broker, end_s)
-        append = partial(_append, broker, request, one, context, waited=True)
-        try:
-            answer = await _in_turn(broker, one, append, OPEN_ON_LOOP)
-        except OpenElsewhere:
-            refusal = await broker.opener.run(partial(_check_of, broker, one))
-            log = broker.partition(one.topic_id, one.data.index)
-            if refusal is None or isinstance(log, ErrorCode):
-                answer = await _in_turn(broker, one, append, None)
-            else:
-                broker.topic_logs.refused(log, refusal)
-                answer = _refused_by(log, one.data.index, refusal)
-        answers.append(answer)
-    response = _answer(broker, request, answers)
-    return await response if isawaitable(response) else response
+    if request.acks == 0:
+        for answer in answers:
+            if answer.error_code:
+                code = ErrorCode(answer.error_code).name
+                raise CloseConnection(f"partition {answer.index} with acks=0: {code}")
+        return None
+    left = iter(answers)
+    topics = [
+        ProduceResponse.TopicProduceResponse(
+            topic.name, topic.topic_id, list(islice(left, len(topic.partition_data)))
+        )
+        for topic in request.topic_data
+        if topic.partition_data
+    ]
+    await call.durable()
+    return ProduceResponse(topics)
 
 
-def _must_wait(broker: Broker, batch: _Batch) -> bool:
-    """Return whether a batch is written in pieces, or waits for one that is."""
-    if batch.data.records is None:
-        return False
-    if len(batch.data.records) > LARGE_BATCH_BYTES:
-        return True
-    log = broker.partition(batch.topic_id, batch.data.index)
-    return not isinstance(log, ErrorCode) and log.is_staging
+# What may take time -------------------------------------------------------------------------------
+
+
+async def _append_in_turn(call: Call, request: ProduceRequest, batch: _Batch) -> Answer:
+    """Append a batch that may have to wait: because it is large, because another one is written to
+    its partition in pieces, or because its records are checked in a thread.
+    """
+    try:
+        return await _in_turn(call, request, batch, OPEN_ON_LOOP)
+    except OpenElsewhere:
+        refusal = await call.broker.opener.run(partial(_check_of, call, batch))
+    log = batch.log(call)
+    if refusal is None or isinstance(log, ErrorCode):
+        return await _in_turn(call, request, batch, None)
+    call.broker.topic_logs.refused(log, refusal)
+    return _refused_by(log, batch.partition, refusal)
 
 
 async def _in_turn(
-    broker: Broker,
-    batch: _Batch,
-    append: Callable[[Opening | None], PartitionProduceResponse],
-    opening: Opening | None,
-) -> PartitionProduceResponse:
+    call: Call, request: ProduceRequest, batch: _Batch, opening: Opening | None
+) -> Answer:
     """Append a batch. A large one is checked and written in pieces before; one at a time, and
     others for the same partition wait for it.
 
     :param opening: the limits on opening the batch; None if its records have been checked
     :raises OpenElsewhere: a batch exceeds these limits. Nothing of a large one was written
     """
-    header, records = batch.header, batch.data.records
-    if records is None or len(records) <= LARGE_BATCH_BYTES:
-        while _must_wait(broker, batch):
+    broker, header, records = call.broker, batch.header, batch.records
+    if records is None or not batch.is_large:
+        while isinstance(log := batch.log(call), PartitionLog) and log.is_staging:
             await broker.slices.next()
-        return append(opening)
+        return _append(call, request, batch, log, opening)
     async with broker.staging:
-        log = broker.partition(batch.topic_id, batch.data.index)
+        log = batch.log(call)
         if (
             isinstance(log, ErrorCode)
             or not isinstance(header, BatchHeader)
             or not batch.is_allowed
             or header.size_bytes > log.config.max_message_bytes
         ):
-            return append(opening)
+            return _append(call, request, batch, log, opening)
         slices = broker.slices
         checksum = await slices.run(crc32c_steps(records[CRC_START : header.size_bytes]))
         if opening is not None and checksum == header.crc:
@@ -211,42 +235,20 @@ async def _in_turn(
             steps = log.stage(records, broker.clock.wall_ms(), header, checksum)
             refusal = await slices.run(steps)
             if refusal is None:
-                return append(opening)
+                return _append(call, request, batch, batch.log(call), opening)
         finally:
             log.unstage()
         broker.topic_logs.refused(log, refusal)
-        return _refused_by(log, batch.data.index, refusal)
+        return _refused_by(log, batch.partition, refusal)
 
 
-async def _next_slice(broker: Broker, end_s: float) -> float:
-    """Wait for the next slice if the running one is over; return the end of the slice."""
-    if perf_counter() < end_s:
-        return end_s
-    await broker.slices.next()
-    return perf_counter() + _SLICE_S
-
-
-def _kept(batch: _Batch) -> _Batch:
-    """Return a batch whose records stay while the request waits: small frames share a buffer."""
-    records = batch.data.records
-    if records is None or _frame_bytes(records) > RECEIVE_BUFFER_BYTES:
-        return batch
-    return batch._replace(data=replace(batch.data, records=memoryview(bytes(records))))
-
-
-def _frame_bytes(records: memoryview | bytes) -> int:
-    """Return the size of the memory that records are in."""
-    return memoryview(memoryview(records).obj).nbytes
-
-
-def _check_of(broker: Broker, batch: _Batch) -> Callable[[Opening], Refusal | None] | None:
+def _check_of(call: Call, batch: _Batch) -> Callable[[Opening], Refusal | None] | None:
     """Return the check of a batch's records for the thread; None if its log is gone."""
-    log = broker.partition(batch.topic_id, batch.data.index)
-    header, records = batch.header, batch.data.records
+    log, header, records = batch.log(call), batch.header, batch.records
     if isinstance(log, ErrorCode) or not isinstance(header, BatchHeader) or records is None:
         return None
-    config, now_ms = log.config, broker.clock.wall_ms()
-    check_readable = coordinator_records_check(broker, log)
+    config, now_ms = log.config, call.broker.clock.wall_ms()
+    check_readable = coordinator_records_check(call.broker, log)
 
     def check(opening: Opening) -> Refusal | None:
         refusal = check_records(records, header, config, now_ms, opening)
@@ -255,61 +257,59 @@ def _check_of(broker: Broker, batch: _Batch) -> Callable[[Opening], Refusal | No
     return check
 
 
-def _answer(
-    broker: Broker, request: ProduceRequest, answers: Sequence[PartitionProduceResponse]
-) -> Any:
-    """Return the response with the answers for all partitions, in the order of the request."""
-    left = iter(answers)
-    topics = [
-        TopicProduceResponse(topic.topic_id, tuple(islice(left, len(topic.partition_data))))
-        for topic in request.topic_data
-        if topic.partition_data
-    ]
-    response = ProduceResponse(tuple(topics))
-    if request.acks == 0:
-        return _unacknowledged(response)
-    return broker.when_durable(response)
+async def _join_transaction(call: Call, request: ProduceRequest, batches: Sequence[_Batch]) -> None:
+    """Add the partitions to the transaction durably, all before the first append, as in Kafka, so
+    that they wait once.
+    """
+    is_durable = True
+    for batch in batches:
+        await call.pause()
+        try:
+            if batch.is_allowed:
+                _check_transaction(call, request, batch, waited=False)
+        except NotYetDurable:
+            is_durable = False
+    if not is_durable:
+        await call.broker.durable()
 
 
-def _header_of(data: PartitionProduceData) -> Header:
-    return None if data.records is None else single_batch(data.records)
+# Checks -------------------------------------------------------------------------------------------
 
 
 def _check_producers(
-    broker: Broker, request: ProduceRequest, batches: list[_Batch], context: RequestContext
+    call: Call, request: ProduceRequest, batches: Sequence[_Batch]
 ) -> Refusal | None:
     """Reject a request whose transactional batches come from more than one producer, or whose
     transactional id is not allowed.
 
     Also reject it when a batch before the first transactional one has an invalid length or magic.
     """
-    for _, data, header, _ in batches:
-        if header is None or data.records is None:
+    for batch in batches:
+        header, records = batch.header, batch.records
+        if header is None or records is None:
             continue
         if isinstance(header, BatchHeader):
             if header.attributes & TRANSACTIONAL_BIT:
                 break
             continue
-        is_batch = starts_with_batch(data.records)
+        is_batch = starts_with_batch(records)
         if isinstance(is_batch, Refusal):
             return is_batch
-        if is_batch and _is_transactional(data.records):
+        if is_batch and _is_transactional(records):
             break
     else:
         return None
     transactional_id = request.transactional_id
-    if transactional_id is None or not context.access.allows(
-        Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id
-    ):
+    if transactional_id is None or not call.may(WRITE, TRANSACTIONAL_ID, transactional_id):
         return Refusal(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     producers = {
-        (header.producer_id, header.producer_epoch)
-        for topic_id, data, header, is_allowed in batches
-        if isinstance(header, BatchHeader)
-        and header.is_transactional
-        and header.producer_id != NO_PRODUCER_ID
-        and not isinstance(broker.partition(topic_id, data.index), ErrorCode)
-        and is_allowed
+        (batch.header.producer_id, batch.header.producer_epoch)
+        for batch in batches
+        if isinstance(batch.header, BatchHeader)
+        and batch.header.is_transactional
+        and batch.header.producer_id != NO_PRODUCER_ID
+        and not isinstance(batch.log(call), ErrorCode)
+        and batch.is_allowed
     }
     if len(producers) > 1:
         return Refusal(
@@ -326,57 +326,39 @@ def _is_transactional(records: memoryview) -> bool:
     return bool(records[ATTRIBUTES_LOW_BYTE] & TRANSACTIONAL_BIT)
 
 
-def _unacknowledged(response: ProduceResponse) -> None:
-    """Send no response.
-
-    :raises CloseConnection: when a batch was refused
-    """
-    for topic in response.responses:
-        for partition in topic.partition_responses:
-            if partition.error_code:
-                code = partition.error_code.name
-                raise CloseConnection(f"partition {partition.index} with acks=0: {code}")
-
-
 def _append(
-    broker: Broker,
+    call: Call,
     request: ProduceRequest,
     batch: _Batch,
-    context: RequestContext,
+    log: PartitionLog | ErrorCode,
     opening: Opening | None,
-    *,
-    waited: bool = False,
-) -> PartitionProduceResponse:
+) -> Answer:
     """Check and append a batch.
 
     :param opening: the limits on opening it; None if its records were checked
-    :param waited: see :meth:`~headrace.coordinators.transactions.Transactions.may_write`
-    :raises NotYetDurable: when the partition may not be in the transaction durably
     :raises OpenElsewhere: when it must be opened and exceeds these limits
     """
-    topic_id, data, header, is_allowed = batch
-    index, records = data.index, data.records
-    if not is_allowed:
+    broker, index, records, header = call.broker, batch.partition, batch.records, batch.header
+    if not batch.is_allowed:
         return _refused(index, Refusal(ErrorCode.TOPIC_AUTHORIZATION_FAILED))
-    log = broker.partition(topic_id, index)
     if isinstance(log, ErrorCode):
         return _refused(index, Refusal(log))
     if not records or header is None:
         return _refused(index, Refusal(ErrorCode.INVALID_RECORD))
     if isinstance(header, Refusal):
         return _refused(index, header)
-    version, is_transactional = context.api_version, header.attributes & TRANSACTIONAL_BIT
+    is_transactional = header.attributes & TRANSACTIONAL_BIT
     if is_transactional:
-        refusal = _check_transaction(broker, request, batch, version, waited=waited)
+        refusal = _check_transaction(call, request, batch, waited=True)
         if refusal is not None:
             return _refused(index, refusal)
     if request.acks not in _ACKS:
         return _refused(index, Refusal(ErrorCode.INVALID_REQUIRED_ACKS))
-    if log.config.internal and context.client_id != _ADMIN_CLIENT_ID:
+    if log.config.internal and call.client_id != _ADMIN_CLIENT_ID:
         message = f"Cannot append to internal topic {log.topic}"
         return _refused(index, Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, message))
     refusal = None
-    if is_transactional and version >= _FIRST_THAT_ADDS_PARTITION:
+    if is_transactional and call.version >= _FIRST_THAT_ADDS_PARTITION:
         refusal = _check_first_sequence(broker, log, records, header, opening)
     appended = (
         refusal
@@ -385,7 +367,7 @@ def _append(
     )
     if isinstance(appended, Refusal):
         return _refused_by(log, index, appended)
-    return PartitionProduceResponse(
+    return Answer(
         index,
         ErrorCode.NONE,
         appended.base_offset,
@@ -394,21 +376,20 @@ def _append(
     )
 
 
-def _refused_by(log: PartitionLog, index: int, refusal: Refusal) -> PartitionProduceResponse:
+def _refused_by(log: PartitionLog, index: int, refusal: Refusal) -> Answer:
     has_start = refusal.code not in _WITHOUT_LOG_START
     return _refused(index, refusal, log.log_start_offset if has_start else -1)
 
 
 def _check_transaction(
-    broker: Broker, request: ProduceRequest, batch: _Batch, version: int, *, waited: bool
+    call: Call, request: ProduceRequest, batch: _Batch, *, waited: bool
 ) -> Refusal | None:
-    """Return the error for a transactional batch in this request version, or None.
+    """Return the error for a transactional batch in the version of the request, or None.
 
     :param waited: see :meth:`~headrace.coordinators.transactions.Transactions.may_write`
     :raises NotYetDurable: when the partition may not be in the transaction durably
     """
-    topic_id, data, header, _ = batch
-    log = broker.partition(topic_id, data.index)
+    log, header, version = batch.log(call), batch.header, call.version
     if (
         isinstance(log, ErrorCode)
         or not isinstance(header, BatchHeader)
@@ -416,7 +397,7 @@ def _check_transaction(
         or header.producer_id == NO_PRODUCER_ID
     ):
         return None
-    refusal = broker.transactions.may_write(
+    refusal = call.broker.transactions.may_write(
         request.transactional_id or "",
         Producer(header.producer_id, header.producer_epoch),
         log,
@@ -459,13 +440,13 @@ def _check_first_sequence(
     )
 
 
-def _refused(index: int, refusal: Refusal, log_start_offset: int = -1) -> PartitionProduceResponse:
-    response = PartitionProduceResponse(
-        index, refusal.code, -1, -1, log_start_offset, refusal.message
+def _refused(index: int, refusal: Refusal, log_start_offset: int = -1) -> Answer:
+    answer = Answer(
+        index, refusal.code, -1, log_start_offset=log_start_offset, error_message=refusal.message
     )
     if isinstance(refusal, RefusedRecords):
-        response.record_errors = tuple(
-            BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=message)
-            for index, message in refusal.records
-        )
-    return response
+        answer.record_errors = [
+            ProduceResponse.BatchIndexAndErrorMessage(position, message)
+            for position, message in refusal.records
+        ]
+    return answer

@@ -9,19 +9,19 @@ transactional records, records that the log refuses, and large ones.
 from __future__ import annotations
 
 from struct import Struct
-from types import SimpleNamespace
 
 from headrace.broker.broker import Broker
 from headrace.errors import ErrorCode, Refusal
 from headrace.log.partition_log import PartitionLog
 from headrace.log.validation import OpenElsewhere
-from headrace.protocol import produce
-from headrace.protocol.authorized_operations import Operation
+from headrace.net.call import Call
+from headrace.net.rules import WRITE
+from headrace.net.wire import write_response
+from headrace.protocol.api import ProduceRequest, ProduceResponse
 from headrace.protocol.file_range import joined
 from headrace.protocol.frames import RequestHeader
 from headrace.protocol.limits import LARGE_BATCH_BYTES
-from headrace.protocol.messages import NO_THROTTLE, codec
-from headrace.protocol.produce import PartitionProduceResponse, ProduceRequest, records_at
+from headrace.protocol.primitives import INT32, compact_length, i32, read_compact_length
 from headrace.protocol.record_batch import (
     ATTRIBUTES_LOW_BYTE,
     HEADER_BYTES,
@@ -29,15 +29,15 @@ from headrace.protocol.record_batch import (
     TRANSACTIONAL_BIT,
 )
 from headrace.protocol.request_templates import split_response
-from headrace.security.acls import ResourceType
 
-from .context import RequestContext
-from .topic_names import topic_name
+from .api_00_produce import API, log_of
 
 _FIRST_WITH_LOG_START = 5
 """The first version with all of :data:`_OFFSETS` in its response."""
 _OFFSETS = Struct(">qqq")
 """In a response: base offset, append time, log start offset."""
+_EMPTY_TAGS = b"\0\0\0"
+"""The empty tagged fields of partition, topic and request, after the records."""
 _SAMPLE_OFFSETS = (0x1234567890ABCDEF, 1_234_567_890_123, 0x23456789ABCDEF01)
 """Values to find the offsets in a sample response."""
 
@@ -59,13 +59,20 @@ class ProduceTemplate:
         "prefix_bytes",
     )
 
-    def __init__(self, broker: Broker, version: int, log: PartitionLog, prefix_bytes: int) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        header: RequestHeader,
+        topic: ProduceRequest.TopicProduceData,
+        log: PartitionLog,
+        prefix_bytes: int,
+    ) -> None:
         self.prefix_bytes = prefix_bytes
         self._broker = broker
         self._log = log
         self._config = log.config
-        self._is_flexible = version >= produce.FIRST_FLEXIBLE
-        self._size, rest = split_response(_sample_response(version, log))
+        self._is_flexible = API.request.is_flexible(header.api_version)
+        self._size, rest = split_response(_sample_response(header, topic, log))
         self._before_offsets, self._after_offsets = rest.split(_OFFSETS.pack(*_SAMPLE_OFFSETS))
 
     def try_serve(self, frame: memoryview, correlation_id: bytes) -> bytes | None:
@@ -74,7 +81,7 @@ class ProduceTemplate:
         :returns: the response's frame; None if the handler must serve the request
         """
         log = self._log
-        records = records_at(frame, self.prefix_bytes, self._is_flexible)
+        records = _records_at(frame, self.prefix_bytes, self._is_flexible)
         if records is None or log.config is not self._config or len(records) < HEADER_BYTES:
             return None
         if records[ATTRIBUTES_LOW_BYTE] & TRANSACTIONAL_BIT:
@@ -96,10 +103,10 @@ class ProduceTemplate:
 
 
 def make_template(
-    broker: Broker, frame: memoryview, header: RequestHeader, request: ProduceRequest
+    broker: Broker, frame: memoryview, header: RequestHeader, call: Call
 ) -> ProduceTemplate | None:
-    """Return a template of a served request; None if it cannot have one."""
-    version = header.api_version
+    """Return a template of a request that was served; None if it cannot have one."""
+    version, request = header.api_version, call.request
     if version < _FIRST_WITH_LOG_START or not request.acks or len(request.topic_data) != 1:
         return None
     (topic,) = request.topic_data
@@ -108,30 +115,60 @@ def make_template(
     (partition,) = topic.partition_data
     if not partition.records or len(partition.records) > LARGE_BATCH_BYTES:
         return None
-    log = broker.partition(topic.topic_id, partition.index)
+    log = log_of(call, topic, partition.index)
     if isinstance(log, ErrorCode) or log.config.is_flushed or log.config.internal:
         return None
-    prefix_bytes = produce.prefix_of_one_partition(frame, version, partition.records)
+    prefix_bytes = _prefix_bytes(frame, version, partition.records)
     if prefix_bytes is None:
         return None
-    return ProduceTemplate(broker, version, log, prefix_bytes)
+    return ProduceTemplate(broker, header, topic, log, prefix_bytes)
 
 
-def is_allowed(broker: Broker, request: ProduceRequest, context: RequestContext) -> bool:
+def is_allowed(call: Call) -> bool:
     """Return whether a client may write to the topics of a request. Templates do not serve
     transactional records.
     """
-    names = [topic_name(broker, topic.topic_id, context) for topic in request.topic_data]
-    return None not in names and context.access.allows_all(
-        Operation.WRITE, ResourceType.TOPIC, filter(None, names)
+    return all(
+        call.may_use_topic(WRITE, topic.topic_id, topic.name) for topic in call.request.topic_data
     )
 
 
-def _sample_response(version: int, log: PartitionLog) -> bytes:
+def _prefix_bytes(frame: memoryview, version: int, records: bytes | memoryview) -> int | None:
+    """Return the number of bytes before the length of the records in a request for one partition;
+    None unless only empty tagged fields follow them.
+    """
+    is_flexible = API.request.is_flexible(version)
+    length_bytes, tags_bytes = INT32.size, 0
+    if is_flexible:
+        length_bytes, tags_bytes = len(compact_length(len(records))), len(_EMPTY_TAGS)
+    position = len(frame) - tags_bytes - len(records) - length_bytes
+    at = _records_at(frame, position, is_flexible)
+    # As bytes: Python compares views item by item.
+    return position if at is not None and bytes(at) == bytes(records) else None
+
+
+def _records_at(frame: memoryview, position: int, is_flexible: bool) -> memoryview | None:
+    """Return the records with their length at ``position``, as a view of ``frame``; None if they
+    are null, or if more than empty tagged fields follows.
+    """
+    if not is_flexible:
+        start = position + INT32.size
+        return frame[start:] if frame[position:start] == i32(len(frame) - start) else None
+    try:
+        length, start = read_compact_length(frame, position)
+    except (IndexError, ValueError):
+        return None
+    end = start + length
+    return frame[start:end] if length >= 0 and frame[end:] == _EMPTY_TAGS else None
+
+
+def _sample_response(
+    header: RequestHeader, topic: ProduceRequest.TopicProduceData, log: PartitionLog
+) -> bytes:
     base_offset, log_append_time_ms, log_start_offset = _SAMPLE_OFFSETS
-    partition = PartitionProduceResponse(
+    partition = ProduceResponse.PartitionProduceResponse(
         log.partition, ErrorCode.NONE, base_offset, log_append_time_ms, log_start_offset
     )
-    topic = SimpleNamespace(name=log.topic, topic_id=log.topic_id, partition_responses=(partition,))
-    response = SimpleNamespace(responses=(topic,), throttle_time=NO_THROTTLE, node_endpoints=())
-    return joined(codec(produce.API_KEY, version).write_response(0, response))
+    answer = ProduceResponse.TopicProduceResponse(topic.name, topic.topic_id, [partition])
+    response = ProduceResponse([answer])
+    return joined(write_response(API, header._replace(correlation_id=0), response))

@@ -33,6 +33,7 @@ T = TypeVar("T")
 
 log = LimitedLog(get_logger("headrace.server"))
 
+SLICE_S = SLICE_MS / 1000
 SLICED_REQUEST_BYTES = 32 * 1024
 """The size above which a request is read in slices of time."""
 
@@ -78,9 +79,19 @@ class Call:
     :ivar version: of the API that the client has sent
     :ivar client_id: of the header of the request
     :ivar client: who has sent it
+    :ivar request: the message, when it has been read
     """
 
-    __slots__ = ("_slice_end_s", "api", "broker", "client", "client_id", "has_paused", "version")
+    __slots__ = (
+        "_slice_end_s",
+        "api",
+        "broker",
+        "client",
+        "client_id",
+        "has_paused",
+        "request",
+        "version",
+    )
 
     def __init__(
         self, broker: Broker, api: Api, client: Client, version: int, client_id: str | None
@@ -90,21 +101,29 @@ class Call:
         self.client = client
         self.version = version
         self.client_id = client_id
+        self.request: Any = None
         self.has_paused = False
         self._slice_end_s = 0.0
 
     # Time -----------------------------------------------------------------------------------------
 
+    @property
+    def is_over(self) -> bool:
+        """True if the slice of time of this call has been used up. It begins with the first
+        look.
+        """
+        if not self._slice_end_s:
+            self._slice_end_s = perf_counter() + SLICE_S
+        return perf_counter() >= self._slice_end_s
+
     async def pause(self) -> None:
         """Serve others if the slice of time of this call is over. Await it in each loop that may be
         long, where nobody may see half a change.
         """
-        if not self._slice_end_s:
-            self._slice_end_s = perf_counter() + SLICE_MS / 1000
-        elif perf_counter() >= self._slice_end_s:
+        if self.is_over:
             self.has_paused = True
             await self.broker.slices.next()
-            self._slice_end_s = perf_counter() + SLICE_MS / 1000
+            self._slice_end_s = perf_counter() + SLICE_S
 
     async def in_slices(self, steps: Generator[None, None, T]) -> T:
         """Run a generator that yields between its steps, and return its value."""
@@ -245,7 +264,7 @@ async def serve(
     :raises CloseConnection: the protocol has no response
     """
     try:
-        request = await read(call, frame, header)
+        request = call.request = await read(call, frame, header)
     except NullArray as error:
         return _null_refused(call, error, frame, header)
     try:
@@ -339,7 +358,7 @@ def _null_refused(
     response = None
     if getattr(request, "acks", None) != 0:  # else Produce without an answer
         response = api.refused(request, ErrorCode.INVALID_REQUEST)
-    if response is None or not has_error(response):
+    if response is None or not has_error(response, api.response, header.api_version):
         raise BadFrame(message)
     log.warning(host, "refusing a request from %s: %s", host, message)
     return wire.write_response(api, header, response), response

@@ -46,14 +46,23 @@ def refuse_items(request: Any, response: Schema, name: str, items: Any, code: Er
     return [_refused(_as_part(item, structure), response, structure, code) for item in items]
 
 
-def has_error(message: Any) -> bool:
-    """Return whether a response has an error anywhere."""
-    for name in message.FIELDS:
-        value = getattr(message, name)
-        if name in _ERROR_CODES and value:
+def has_error(message: Any, response: Schema, version: int) -> bool:
+    """Return whether a version of a response has an error anywhere."""
+    return _has_error(message, response, response.structures[response.name], version)
+
+
+def _has_error(message: Any, response: Schema, structure: Structure, version: int) -> bool:
+    for field in structure.fields:
+        if version not in field.versions:
+            continue
+        value = getattr(message, field.name)
+        if field.name in _ERROR_CODES and value:
             return True
-        if isinstance(value, (list, tuple)) and any(
-            isinstance(item, Message) and has_error(item) for item in value
+        nested = response.structures.get(field.type)
+        if (
+            field.is_array
+            and nested is not None
+            and any(_has_error(item, response, nested, version) for item in value or ())
         ):
             return True
     return False

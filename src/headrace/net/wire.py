@@ -8,6 +8,7 @@ from typing import Any
 from headrace.protocol.file_range import FileRange, Piece, joined
 from headrace.protocol.frames import SIZE, BadFrame, RequestHeader
 from headrace.protocol.primitives import NullArray, skip_tagged_fields
+from headrace.protocol.schema import Read, Write
 
 from .api import Api
 
@@ -21,6 +22,37 @@ _PARTS_TO_JOIN = 4096
 """The parts of a response written in slices that are joined at a time."""
 
 
+class _Version:
+    """What is needed to read and write one version of an API.
+
+    :ivar read: reads its request
+    :ivar write: writes its response
+    :ivar has_tags: whether tagged fields end the header of a request
+    :ivar head: what follows the correlation id in the header of a response. That of ApiVersions has
+        no tagged fields: its client does not know yet what the broker speaks (KIP-511)
+    """
+
+    __slots__ = ("has_tags", "head", "read", "write")
+
+    def __init__(self, api: Api, version: int) -> None:
+        self.read: Read = api.request.reader(version)
+        self.write: Write = api.response.writer(version)
+        self.has_tags = api.request.is_flexible(version)
+        is_flexible = api.key != _API_VERSIONS and api.response.is_flexible(version)
+        self.head = b"\0" if is_flexible else b""
+
+
+_VERSIONS: dict[tuple[Api, int], _Version] = {}
+
+
+def _version(api: Api, header: RequestHeader) -> _Version:
+    key = api, header.api_version
+    version = _VERSIONS.get(key)
+    if version is None:
+        version = _VERSIONS[key] = _Version(*key)
+    return version
+
+
 def read_request(
     api: Api, frame: bytes | memoryview, header: RequestHeader, *, allow_nulls: bool = False
 ) -> Any:
@@ -30,9 +62,15 @@ def read_request(
     :raises NullArray: an array is null that must not be
     :raises BadFrame: the bytes are not a valid request
     """
-    read = api.request.reader(header.api_version, allow_nulls=allow_nulls)
+    version = _version(api, header)
+    read = version.read
+    if allow_nulls:
+        read = api.request.reader(header.api_version, allow_nulls=True)
+    offset = header.body_offset
     try:
-        request, _ = read(frame, _body(api, frame, header), len(frame))
+        if version.has_tags:
+            offset = skip_tagged_fields(frame, offset)
+        request, _ = read(frame, offset, len(frame))
     except NullArray:
         raise
     except Exception as error:
@@ -48,7 +86,10 @@ def read_request_sliced(
     """
     read = api.request.sliced_reader(header.api_version)
     try:
-        request, _ = yield from read(frame, _body(api, frame, header), len(frame))
+        offset = header.body_offset
+        if _version(api, header).has_tags:
+            offset = skip_tagged_fields(frame, offset)
+        request, _ = yield from read(frame, offset, len(frame))
     except NullArray:
         raise
     except Exception as error:
@@ -58,8 +99,9 @@ def read_request_sliced(
 
 def write_response(api: Api, header: RequestHeader, response: Any) -> list[Piece]:
     """Return the frame of a response, as pieces to send."""
-    parts = _header(api, header)
-    api.response.writer(header.api_version)(parts.append, response)
+    version = _version(api, header)
+    parts: list[Any] = [SIZE.pack(header.correlation_id) + version.head]
+    version.write(parts.append, response)
     return _frame(parts)
 
 
@@ -69,7 +111,7 @@ def write_response_sliced(
     """Return a generator that writes a response as :func:`write_response` does, and yields between
     the items of its arrays.
     """
-    parts = _header(api, header)
+    parts: list[Any] = [SIZE.pack(header.correlation_id) + _version(api, header).head]
     chunks: list[Any] = []
     for _ in api.response.sliced_writer(header.api_version)(parts.append, response):
         if len(parts) >= _PARTS_TO_JOIN:
@@ -79,25 +121,8 @@ def write_response_sliced(
     return _frame(chunks + parts)
 
 
-def _body(api: Api, frame: bytes | memoryview, header: RequestHeader) -> int:
-    """Return where the body of a request begins."""
-    if api.request.is_flexible(header.api_version):
-        return skip_tagged_fields(frame, header.body_offset)
-    return header.body_offset
-
-
 def _unreadable(api: Api, header: RequestHeader, error: Exception) -> BadFrame:
     return BadFrame(f"{api.request.name} v{header.api_version} cannot be read: {error}")
-
-
-def _header(api: Api, header: RequestHeader) -> list[Any]:
-    """Return the header of a response. That of ApiVersions has no tagged fields: its client does
-    not know yet what the broker speaks (KIP-511).
-    """
-    parts: list[Any] = [SIZE.pack(header.correlation_id)]
-    if api.key != _API_VERSIONS and api.response.is_flexible(header.api_version):
-        parts.append(b"\0")
-    return parts
 
 
 def _frame(parts: list[Any]) -> list[Piece]:

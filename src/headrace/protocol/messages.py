@@ -1,7 +1,7 @@
 """Codecs of requests and responses by api key and version.
 
 Messages are kio's classes. kio reads requests after :mod:`.skimmer` has checked their arrays, and
-:mod:`.writer` writes responses. Produce, Fetch and OffsetCommit have their own modules. The classes
+:mod:`.writer` writes responses. OffsetCommit has its own module. The classes
 of a version are imported when it is first used, so that a broker loads only the versions in use.
 """
 
@@ -35,15 +35,12 @@ bytes are not a valid message.
 """
 
 _BY_HAND = {
-    (0, 13): ".produce",
-    **{(1, version): ".fetch" for version in range(13, 19)},
     **{(8, version): ".offset_commit" for version in range(8, 11)},
 }
 """Modules of versions that are not read by kio: ``reader(version)`` of requests,
 ``writer(version)`` of responses, and ``REFUSAL_TYPE``, a class of responses.
 """
 
-_PRODUCE, _FIRST_WITH_BATCHES = 0, 3
 
 # Frames up to this size are sent as one piece. In larger frames, values of a page or more are
 # separate pieces and are not copied.
@@ -130,7 +127,7 @@ class Codec:
         """Return a generator that reads the request as :meth:`read_request` does, and yields
         between the items of its arrays.
         """
-        if self.by_hand or self.api_key == _PRODUCE:
+        if self.by_hand:
             return self.read_request(frame, offset)
         try:
             if self._flexible_request:
@@ -199,9 +196,6 @@ def _reader(api_key: int, version: int, module: Any, request: Any) -> Read:
     if module is not None:
         read: Read = module.reader(version)
         return read
-    if api_key == _PRODUCE and version >= _FIRST_WITH_BATCHES:
-        by_name: Read = import_module(".produce", __package__).named_reader(version)
-        return by_name
     return _skimmed(request)
 
 

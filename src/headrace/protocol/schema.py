@@ -585,16 +585,17 @@ class _Writer(_Generator):
         if not tagged:
             self._lines.append("put(b'\\0')")
             return
-        self._lines.append("tags = []")
+        self._lines.append("tags = None")
         for item in tagged:
             lines, self._lines = self._lines, ["pieces = []", "put_aside, put = put, pieces.append"]
             self._value(item, "value")
-            self._lines += ["put = put_aside", f"tags.append(({item.tag}, pieces))"]
+            self._lines += ["put = put_aside", "if tags is None: tags = []"]
+            self._lines.append(f"tags.append(({item.tag}, pieces))")
             inner, self._lines = self._lines, lines
             self._lines.append(f"value = message.{item.name}")
             self._lines.append(f"if {self._differs(item)}:")
             self._lines += [f"    {line}" for line in inner]
-        self._lines.append("put_tags(put, tags)")
+        self._lines += ["if tags is None: put(b'\\0')", "else: put_tags(put, tags)"]
 
     def _differs(self, item: Field) -> str:
         if item.is_array and item.default != "None":
@@ -751,6 +752,7 @@ def schema_of(kind: str, key: int) -> Schema:
     return schema(_names_by_key()[kind, key])
 
 
+@cache
 def versions_of(kind: str, key: int) -> Versions:
     """Return the versions of a message, whose parameters are those of :func:`schema_of`."""
     _, _, _, versions, _ = _blocks()[_names_by_key()[kind, key]].partition("\n")[0].split(" ")

@@ -343,25 +343,6 @@ def _named_topics(request_lists: tuple[str, ...], response_list: str) -> Callabl
     return adapt_names
 
 
-def _produce(request: Any, old: Codec, latest: Codec, catalog: TopicNames) -> Adapted:
-    from .produce import ProduceRequest, TopicProduceData  # a start needs no Produce
-
-    ids = TopicIds(catalog)
-    topics = tuple(
-        TopicProduceData(ids.id_of(topic.name), topic.partition_data)
-        for topic in request.topic_data
-    )
-    old_type = _topic_type(old.response_type, "responses")
-
-    def to_response(response: Any) -> Any:
-        named = ids.downgrade(response.responses, old_type, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        return _Replaced(response, responses=named)
-
-    timeout_ms = request.timeout // timedelta(milliseconds=1)
-    upgraded = ProduceRequest(request.transactional_id, request.acks, timeout_ms, topics)
-    return Adapted(upgraded, _NOTHING, to_response, ids)
-
-
 # --------------------------------------------------------------------------------------------------
 # One group, coordinator or member instead of several
 
@@ -568,8 +549,6 @@ class _Special(NamedTuple):
 
 
 _SPECIAL: Mapping[int, _Special] = {
-    0: _Special(13, _produce),
-    1: _Special(13, _named_topics(("topics", "forgotten_topics_data"), "responses")),
     3: _Special(11, _metadata),
     8: _Special(8, _offset_commit),
     9: _Special(10, _offset_fetch),
