@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from asyncio import CancelledError
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from headrace.broker.config.group_protocols import REBALANCE_PROTOCOLS
+from headrace.broker.limits import SLICED_ABOVE
 from headrace.errors import ErrorCode, StorageError
 from headrace.log_lines import LimitedLog, get_logger
 from headrace.protocol.file_range import Piece
 from headrace.protocol.frames import BadFrame, RequestHeader
+from headrace.protocol.large_responses import LazyArray
 from headrace.protocol.primitives import NullArray
 from headrace.protocol.time_slices import SLICE_MS
 from headrace.security.access import UNLIMITED, Access, AnyAccess
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from headrace.broker.request_charge import RequestCharge
 
 T = TypeVar("T")
+R = TypeVar("R")
 
 log = LimitedLog(get_logger("headrace.server"))
 
@@ -80,6 +83,7 @@ class Call:
     :ivar client_id: of the header of the request
     :ivar client: who has sent it
     :ivar request: the message, when it has been read
+    :ivar is_long: True if its response is written in slices
     """
 
     __slots__ = (
@@ -88,7 +92,7 @@ class Call:
         "broker",
         "client",
         "client_id",
-        "has_paused",
+        "is_long",
         "request",
         "version",
     )
@@ -102,7 +106,7 @@ class Call:
         self.version = version
         self.client_id = client_id
         self.request: Any = None
-        self.has_paused = False
+        self.is_long = False
         self._slice_end_s = 0.0
 
     # Time -----------------------------------------------------------------------------------------
@@ -121,7 +125,7 @@ class Call:
         long, where nobody may see half a change.
         """
         if self.is_over:
-            self.has_paused = True
+            self.is_long = True
             await self.broker.slices.next()
             self._slice_end_s = perf_counter() + SLICE_S
 
@@ -134,6 +138,15 @@ class Call:
                 value: T = end.value
                 return value
             await self.pause()
+
+    def lazily(self, make: Callable[[T], R], items: Sequence[T]) -> Collection[R]:
+        """Return an array of the response: made now if it is short, else item by item while the
+        response is written, in slices.
+        """
+        if len(items) <= SLICED_ABOVE:
+            return [make(item) for item in items]
+        self.is_long = True
+        return LazyArray(len(items), map(make, items))
 
     async def durable(self) -> None:
         """Wait until everything that was appended is as durable as the flush settings require.
@@ -317,10 +330,10 @@ async def _response(call: Call, handle: Callable[[Call, Any], Any], request: Any
 
 
 async def written(call: Call, header: RequestHeader, response: Any) -> list[Piece]:
-    """Return the frame of a response, as pieces to send. If the call has paused, its response is
-    long: it is written in slices.
+    """Return the frame of a response, as pieces to send: written in slices if the call has paused,
+    or makes items of its response while it is written.
     """
-    if not call.has_paused:
+    if not call.is_long:
         return wire.write_response(call.api, header, response)
     return await call.in_slices(wire.write_response_sliced(call.api, header, response))
 

@@ -4,7 +4,7 @@ that is written in slices.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -14,7 +14,7 @@ Write = Callable[[Callable[[Any], object], Any], None]
 """See :mod:`headrace.protocol.writer`."""
 
 
-class LazyArray(Generic[T]):
+class LazyArray(Collection[T]):
     """An array of a response, whose items are made when they are written. It can be iterated over
     once.
 
@@ -32,6 +32,9 @@ class LazyArray(Generic[T]):
 
     def __iter__(self) -> Iterator[T]:
         return iter(self._items)
+
+    def __contains__(self, item: object) -> bool:
+        raise TypeError("the items of a lazy array are made once, when they are written")
 
 
 def lazy_map(function: Callable[[Any], T], items: Any) -> LazyArray[T] | tuple[T, ...]:
