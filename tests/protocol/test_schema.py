@@ -145,3 +145,28 @@ def test_null_is_refused_where_the_schema_has_none_and_can_be_let_pass() -> None
         fetch.message_type.read(13, null)
     read = fetch.reader(13, allow_nulls=True)
     assert read(null, 0, len(null))[0].topics is None
+
+
+@pytest.mark.parametrize("version", [1, 4])
+def test_an_array_that_is_shared_is_written_once(version: int) -> None:
+    response = schema("DescribeConfigsResponse")
+    result, config = (
+        response.structures[name].type
+        for name in ("DescribeConfigsResult", "DescribeConfigsResourceResult")
+    )
+    configs = [config(name="retention.ms", value="5"), config(name="flush.ms")]
+    shared = response.encode(version, configs)
+    assert len(shared) == 2
+
+    def written(array: Any) -> bytes:
+        results = [result(resource_name=name, configs=array) for name in ("t", "u")]
+        message = response.message_type(results=results)
+        pieces: list[Any] = []
+        for _ in response.sliced_writer(version)(pieces.append, message):
+            pass
+        data: bytes = message.encoded(version)
+        assert b"".join(pieces) == data
+        return data
+
+    assert written(shared) == written(configs)
+    assert written(response.encode(version, [])) == written([])

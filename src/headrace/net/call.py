@@ -17,6 +17,7 @@ from headrace.protocol.file_range import Piece
 from headrace.protocol.frames import BadFrame, RequestHeader
 from headrace.protocol.large_responses import LazyArray
 from headrace.protocol.primitives import NullArray
+from headrace.protocol.schema import Encoded
 from headrace.protocol.time_slices import SLICE_MS
 from headrace.security.access import UNLIMITED, Access, AnyAccess
 from headrace.security.acls import ResourceType
@@ -147,6 +148,10 @@ class Call:
             return [make(item) for item in items]
         self.is_long = True
         return LazyArray(len(items), map(make, items))
+
+    def encode(self, items: Sequence[Any]) -> Encoded:
+        """Return an array of structures of the response as bytes, which it may have many times."""
+        return self.api.response.encode(self.version, items)
 
     async def durable(self) -> None:
         """Wait until everything that was appended is as durable as the flush settings require.

@@ -16,11 +16,11 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Callable, Generator, Iterator, Sized
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence, Sized
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, NoReturn
 from uuid import UUID
 
 from .primitives import (
@@ -215,13 +215,24 @@ class Schema:
         """Return the function that writes a version as a generator: it yields between items."""
         return self._function(_Writer, version, sliced=True)
 
-    def _function(self, kind: type[_Generator], version: int, **options: bool) -> Any:
-        key = kind, version, *options.items()
+    def encode(self, version: int, items: Sequence[Any]) -> Encoded:
+        """Return the items of an array as bytes: for an array that many messages share."""
+        pieces: list[Any] = []
+        if items:
+            write = self._function(_Writer, version, type(items[0]).__name__)
+            for item in items:
+                write(pieces.append, item)
+        return Encoded(len(items), b"".join(pieces))
+
+    def _function(
+        self, kind: type[_Generator], version: int, structure: str = "", **options: bool
+    ) -> Any:
+        key = kind, version, structure, *options.items()
         function = self._functions.get(key)
         if function is None:
             if version not in self.versions:
                 raise KeyError(f"{self.name} has no version {version}")
-            made = kind(self, version, **options).function(self.structures[self.name])
+            made = kind(self, version, **options).function(self.structures[structure or self.name])
             function = self._functions[key] = made
         return function
 
@@ -273,6 +284,27 @@ class Message:
     def __repr__(self) -> str:
         values = ", ".join(f"{name}={getattr(self, name)!r}" for name in self.FIELDS)
         return f"{type(self).__name__}({values})"
+
+
+class Encoded(Collection[Any]):
+    """An array of a response whose items are written already.
+
+    :ivar data: their bytes, in the version of the response
+    """
+
+    __slots__ = ("_count", "data")
+
+    def __init__(self, count: int, data: bytes) -> None:
+        self._count, self.data = count, data
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> NoReturn:
+        raise TypeError("the items are bytes")
+
+    def __contains__(self, item: object) -> NoReturn:
+        raise TypeError("the items are bytes")
 
 
 def _field(words: list[str]) -> Field:
@@ -561,6 +593,7 @@ class _Writer(_Generator):
             "put_tags": _put_tags,
             "null": _refuse_null,
             "pack": struct.pack,
+            "Encoded": Encoded,
         }
 
     def _structure(self, structure: Structure) -> None:
@@ -653,6 +686,12 @@ class _Writer(_Generator):
             code = _FIXED[item.type]
             self._lines.append(f"    put(pack(f'>{{len(items)}}{code}', *items))")
             return
+        if nested is not None and self._schema.kind == "response":
+            self._lines += [
+                "    if items.__class__ is Encoded:",
+                "        put(items.data)",
+                "        items = ()",
+            ]
         self._lines.append(
             "    for number, item in enumerate(items):"
             if self._is_sliced
