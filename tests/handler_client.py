@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 from typing import Any
 
@@ -9,7 +10,7 @@ from headrace import handlers
 from headrace.broker.broker import Broker
 from headrace.handlers import APIS, handler
 from headrace.handlers.context import RequestContext
-from headrace.net.call import Call, Client
+from headrace.net.call import Call, Client, respond
 from headrace.protocol.messages import codec
 from tests.wire_client import message
 
@@ -37,7 +38,7 @@ def call(
         client = Client("127.0.0.1", 0, connection_id, "PLAINTEXT", HOST, PORT)
         of_version = api.highest if version is None else version
         request = message_of(api.request.message_type, **fields)
-        return handle(Call(broker, api, client, of_version, "client"), request)
+        return respond(Call(broker, api, client, of_version, "client"), handle, request)
     latest = APIS[api_key].highest
     context = RequestContext(
         latest if version is None else version, "client", "/127.0.0.1", connection_id, HOST, PORT
@@ -59,6 +60,17 @@ def message_of(message_type: Any, **fields: Any) -> Any:
         return value
 
     return value_of(schema.structures[schema.name], fields)
+
+
+def answer(broker: Broker, api_key: int, version: int | None = None, /, **options: Any) -> Any:
+    """Return the response of a handler as its client reads it. Its parameters are those of
+    :func:`call`.
+    """
+    response = asyncio.run(ask(broker, api_key, version, **options))
+    if handlers.served(api_key) is None:
+        return response
+    of_version = APIS[api_key].highest if version is None else version
+    return type(response).read(of_version, response.encoded(of_version))
 
 
 async def ask(broker: Broker, api_key: int, version: int | None = None, /, **options: Any) -> Any:

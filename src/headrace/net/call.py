@@ -286,7 +286,7 @@ async def serve(
     except NullArray as error:
         return _null_refused(call, error, frame, header)
     try:
-        response = await _response(call, handle, request)
+        response = await respond(call, handle, request)
     except (BadFrame, CloseConnection):
         raise
     except Exception as error:
@@ -314,7 +314,7 @@ async def read(call: Call, frame: memoryview, header: RequestHeader) -> Any:
         await call.pause()
 
 
-async def _response(call: Call, handle: Callable[[Call, Any], Any], request: Any) -> Any:
+async def respond(call: Call, handle: Callable[[Call, Any], Any], request: Any) -> Any:
     """Have a request handled, if its client may send it."""
     api = call.api
     if api.key in call.broker.features.refused_apis:

@@ -525,7 +525,7 @@ class _Reader(_Generator):
     def _text_or_data(self, item: Field, name: str) -> list[str]:
         is_text = item.type == "string"
         length = "short_length_of" if is_text else "length_of"
-        null = "None" if self._is_nullable(item) else f"null({item.name!r})"
+        null = "None" if self._is_nullable(item) else f"refuse({item.name!r}, size, end - offset)"
         value = (
             "str(data[offset:offset + size], 'utf-8')" if is_text else "data[offset:offset + size]"
         )
