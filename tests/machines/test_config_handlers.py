@@ -11,7 +11,7 @@ import pytest
 from headrace.broker.broker import Broker
 from headrace.broker.config.broker_config import Config
 from headrace.errors import ErrorCode
-from tests.handler_client import HOST, PORT, call
+from tests.handler_client import HOST, PORT, answer
 
 TOPIC, BROKER, LOGGER, GROUP = 2, 4, 8, 32
 SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
@@ -34,10 +34,9 @@ def described(
     broker: Broker, kind: int, name: str, keys: Sequence[str] | None = None, **flags: bool
 ) -> Any:
     asked = {"resource_type": kind, "resource_name": name, "configuration_keys": keys}
-    (result,) = call(
+    (result,) = answer(
         broker,
         32,
-        1,
         resources=[asked],
         include_synonyms=flags.get("synonyms", True),
         include_documentation=flags.get("documentation", False),
@@ -62,7 +61,7 @@ def change(
         for key, operation, value in changes
     ]
     asked = {"resource_type": kind, "resource_name": name, "configs": configs}
-    (result,) = call(broker, 44, resources=[asked], validate_only=validate_only).responses
+    (result,) = answer(broker, 44, resources=[asked], validate_only=validate_only).responses
     assert (result.resource_type, result.resource_name) == (kind, name)
     return result.error_code, result.error_message
 
@@ -72,7 +71,7 @@ def replace(
 ) -> tuple[ErrorCode, str | None]:
     given = [{"name": key.replace("_", "."), "value": value} for key, value in configs.items()]
     asked = {"resource_type": kind, "resource_name": name, "configs": given}
-    (result,) = call(broker, 33, 1, resources=[asked]).responses
+    (result,) = answer(broker, 33, resources=[asked]).responses
     return result.error_code, result.error_message
 
 
@@ -107,7 +106,7 @@ def test_a_topic_config_set_in_hours_has_its_source_in_the_response_to_its_creat
 ) -> None:
     broker = Broker(Config({"log.retention.hours": "2"}), tmp_path)
     topic = {"name": "t", "num_partitions": 1, "replication_factor": 1, "assignments": []}
-    (created,) = call(broker, 19, 7, topics=[topic], validate_only=False).topics
+    (created,) = answer(broker, 19, 7, topics=[topic], validate_only=False).topics
     sources = {one.name: (one.value, one.config_source) for one in created.configs}
     assert sources["retention.ms"] == ("7200000", 4)
     assert values(broker, TOPIC, "t", "retention.ms") == [("7200000", 5)]
@@ -118,7 +117,7 @@ def test_documentation_and_synonyms_come_when_asked_for(broker: Broker) -> None:
     (config,) = described(
         broker, TOPIC, "t", ["retention.ms"], synonyms=False, documentation=True
     ).configs
-    assert config.synonyms == ()
+    assert config.synonyms == []
     assert "kept" in config.documentation
     (config,) = described(broker, TOPIC, "t", ["retention.ms"]).configs
     assert config.documentation is None
@@ -165,7 +164,7 @@ def test_what_cannot_be_described(
     broker: Broker, kind: int, name: str, code: ErrorCode, message: str
 ) -> None:
     result = described(broker, kind, name)
-    assert (result.error_code, result.error_message, result.configs) == (code, message, ())
+    assert (result.error_code, result.error_message, result.configs) == (code, message, [])
 
 
 @pytest.mark.parametrize(
@@ -322,8 +321,8 @@ def test_a_resource_named_twice_is_refused(broker: Broker) -> None:
     resource = {"resource_type": TOPIC, "resource_name": "t"}
     assert [
         (result.error_code, result.error_message)
-        for result in call(
-            broker, 33, 1, resources=[resource, resource], validate_only=True
+        for result in answer(
+            broker, 33, resources=[resource, resource], validate_only=True
         ).responses
     ] == [(INVALID, "Each resource must appear at most once.")] * 2
 
@@ -367,7 +366,7 @@ def test_what_has_configs_is_listed(broker: Broker) -> None:
     change(broker, GROUP, "g", ("share.isolation.level", SET, "read_committed"))
 
     def listed(*kinds: int, version: int = 1) -> tuple[ErrorCode, set[tuple[int, str]]]:
-        response = call(broker, 74, version, resource_types=kinds)
+        response = answer(broker, 74, version, resource_types=kinds)
         return response.error_code, {
             (one.resource_type, one.resource_name) for one in response.config_resources
         }

@@ -61,11 +61,12 @@ if TYPE_CHECKING:
     from headrace.coordinators.share_partitions import SharePartitions
     from headrace.coordinators.transactions import Transactions
     from headrace.groups.coordinator import GroupCoordinator
+    from headrace.protocol.schema import Encoded
     from headrace.share.share_state import ShareCoordinator
 
     from .regex_matcher import RegexMatcher
     from .scram_users import NewUser
-    from .topic_descriptions import TopicDescriptions
+
 
 log = get_logger("headrace.broker")
 limited = LimitedLog(log)
@@ -160,7 +161,10 @@ class Broker:
         self.staging = asyncio.Lock()
         """Held while a large batch of a client is written, one at a time."""
         self.loop_watch = LoopWatch(self.metrics.loop)
-        self.topic_descriptions: TopicDescriptions | None = None
+        self.topic_descriptions: dict[int, tuple[int, Encoded]] = {}
+        """The descriptions of all topics for Metadata, with the version of the catalog that they
+        describe, by the version of the response.
+        """
         self.topic_deletions = TopicDeletions(
             self.catalog, topic_logs, self.coordinators, self.slices
         )

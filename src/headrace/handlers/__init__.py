@@ -34,7 +34,6 @@ from headrace.net.rules import (
     WRITE,
     Rules,
     each,
-    each_config,
     inside,
     on,
     on_cluster,
@@ -95,25 +94,11 @@ _COORDINATOR_WRITES = frozenset(
 
 _LEFT_OUT = "left out of the answer"
 _PARTITIONS = "TOPIC_AUTHORIZATION_FAILED for its partitions"
-_OPERATIONS = "authorized operations are 0"
 _HIDDEN = "TOPIC_AUTHORIZATION_FAILED for a group whose members use the topic"
 
 _OLD: Mapping[int, Api] = {
     api.key: api
     for api in (
-        Api(2, "list_offsets", 1, 11, (each(DESCRIBE, TOPIC, "topics", "name"),)),
-        Api(
-            3,
-            "metadata",
-            0,
-            13,
-            (
-                inside(DESCRIBE, TOPIC, "refused if it is named, else left out of the answer"),
-                inside(CREATE, CLUSTER, "CREATE on the topic is needed to create it"),
-                inside(CREATE, TOPIC, "refused if it would be created"),
-                inside(DESCRIBE, CLUSTER, _OPERATIONS),
-            ),
-        ),
         Api(
             8,
             "offset_commit",
@@ -157,28 +142,6 @@ _OLD: Mapping[int, Api] = {
             ),
         ),
         Api(
-            19,
-            "create_topics",
-            2,
-            7,
-            (
-                each(CREATE, TOPIC, "topics", "name", unless=CREATE, once=True),
-                inside(DESCRIBE_CONFIGS, TOPIC, "partitions and configs are left out"),
-            ),
-        ),
-        Api(
-            20,
-            "delete_topics",
-            1,
-            6,
-            (
-                inside(DELETE, CLUSTER, "DELETE on each topic is needed"),
-                inside(DELETE, TOPIC, "refused"),
-                inside(DESCRIBE, TOPIC, "the name of a topic that was named by its id is hidden"),
-            ),
-        ),
-        Api(21, "delete_records", 0, 2, (each(DELETE, TOPIC, "topics", "name"),)),
-        Api(
             22,
             "init_producer_id",
             0,
@@ -192,13 +155,6 @@ _OLD: Mapping[int, Api] = {
                 ),
             ),
             unstable=True,
-        ),
-        Api(
-            23,
-            "offset_for_leader_epoch",
-            2,
-            4,
-            (each(DESCRIBE, TOPIC, "topics", "topic", unless=CLUSTER_ACTION),),
         ),
         Api(
             24,
@@ -234,14 +190,10 @@ _OLD: Mapping[int, Api] = {
         Api(29, "describe_acls", 1, 3, (on_cluster(DESCRIBE),)),
         Api(30, "create_acls", 1, 3, (on_cluster(ALTER),)),
         Api(31, "delete_acls", 1, 3, (on_cluster(ALTER),)),
-        Api(32, "describe_configs", 1, 4, (each_config(DESCRIBE_CONFIGS),)),
-        Api(33, "alter_configs", 0, 2, (each_config(ALTER_CONFIGS, once=True, loggers=False),)),
         Api(34, "alter_replica_log_dirs", 1, 2, (on_cluster(ALTER),)),
         Api(35, "describe_log_dirs", 1, 5, (on_cluster(DESCRIBE),)),
-        Api(37, "create_partitions", 0, 3, (each(ALTER, TOPIC, "topics", "name", once=True),)),
         Api(42, "delete_groups", 0, 3, (each(DELETE, GROUP, "groups_names"),)),
         Api(43, "elect_leaders", 0, 2, (on_cluster(ALTER),)),
-        Api(44, "incremental_alter_configs", 0, 1, (each_config(ALTER_CONFIGS, once=True),)),
         Api(45, "alter_partition_reassignments", 0, 1, (on_cluster(ALTER),)),
         Api(46, "list_partition_reassignments", 0, 0, (on_cluster(DESCRIBE),)),
         Api(48, "describe_client_quotas", 0, 1, (on_cluster(DESCRIBE_CONFIGS),)),
@@ -250,8 +202,6 @@ _OLD: Mapping[int, Api] = {
         Api(51, "alter_user_scram_credentials", 0, 0, (on_cluster(ALTER),)),
         Api(55, "describe_quorum", 0, 2, (on_cluster(DESCRIBE),)),
         Api(57, "update_features", 0, 2, (on_cluster(ALTER),)),
-        Api(60, "describe_cluster", 0, 2, (inside(DESCRIBE, CLUSTER, _OPERATIONS),)),
-        Api(61, "describe_producers", 0, 0, (inside(READ, TOPIC, _PARTITIONS),)),
         Api(
             65,
             "describe_transactions",
@@ -282,14 +232,6 @@ _OLD: Mapping[int, Api] = {
             1,
             (each(DESCRIBE, GROUP, "group_ids"), inside(DESCRIBE, TOPIC, _HIDDEN)),
             protocol="consumer",
-        ),
-        Api(74, "list_config_resources", 0, 1, (on_cluster(DESCRIBE_CONFIGS),)),
-        Api(
-            75,
-            "describe_topic_partitions",
-            0,
-            0,
-            (inside(DESCRIBE, TOPIC, "refused if it is named, else left out of the answer"),),
         ),
         Api(
             76,
@@ -414,7 +356,7 @@ def request_templates(api_key: int, broker: Any) -> RequestTemplates:
     return RequestTemplates(partial(make_template, broker), max_templates)
 
 
-ADMINISTRATIVE = frozenset((19, 20, 21, 30, 31, 33, 37, 42, 44, 47, 49, 51, 91, 92))
+ADMINISTRATIVE = frozenset((30, 31, 42, 47, 49, 51, 91, 92))
 """APIs whose changes are logged, see :mod:`.audit`."""
 
 

@@ -20,28 +20,19 @@ Version notes:
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Collection, Sequence
-from dataclasses import replace
-from typing import NamedTuple
+from collections import Counter
 
-from kio.schema.list_offsets.v11.request import (
-    ListOffsetsPartition,
-    ListOffsetsRequest,
-    ListOffsetsTopic,
-)
-from kio.schema.list_offsets.v11.response import (
-    ListOffsetsPartitionResponse,
-    ListOffsetsResponse,
-    ListOffsetsTopicResponse,
-)
-
-from headrace.broker.broker import Broker
 from headrace.errors import ErrorCode
-from headrace.log.partition_log import PartitionLog
 from headrace.log_lines import LimitedLog, get_logger
-from headrace.protocol.messages import NO_THROTTLE
+from headrace.net.api import Api
+from headrace.net.call import Call
+from headrace.net.rules import DESCRIBE, TOPIC, each
+from headrace.protocol.api import ListOffsetsRequest, ListOffsetsResponse
 
-from .context import RequestContext
+Topic = ListOffsetsResponse.ListOffsetsTopicResponse
+Partition = ListOffsetsResponse.ListOffsetsPartitionResponse
+
+API = Api(2, each(DESCRIBE, TOPIC, "topics", "name"))
 
 limited = LimitedLog(get_logger("headrace.broker"))
 
@@ -64,148 +55,69 @@ _FIRST_VERSION = {
 _READ_COMMITTED = 1
 
 
-def handle(
-    broker: Broker, request: ListOffsetsRequest, context: RequestContext
-) -> ListOffsetsResponse | Awaitable[ListOffsetsResponse]:
-    """Look up an offset for each partition of a request. Searches by timestamp let other requests
-    go on meanwhile.
-    """
-    request, repeated = _each_once(request)
-    look_ups = [
-        [
-            _refused(asked, ErrorCode.INVALID_REQUEST)
-            if (topic.name, asked.partition_index) in repeated
-            else _look_up(broker, topic.name, asked, request, context)
-            for asked in topic.partitions
-        ]
-        for topic in request.topics
-    ]
-    if any(isinstance(one, _Search) for topic in look_ups for one in topic):
-        return _searched(broker, request, look_ups)
-    return _response(request, look_ups)
-
-
-def _each_once(
-    request: ListOffsetsRequest,
-) -> tuple[ListOffsetsRequest, Collection[tuple[str, int]]]:
-    """Return the request with each partition once, and the partitions that it repeats, which are
-    refused.
-    """
-    topics: dict[str, dict[int, ListOffsetsPartition]] = {}
-    repeated = set()
-    for topic in request.topics:
+async def handle(call: Call, request: ListOffsetsRequest) -> ListOffsetsResponse:
+    """Look up an offset for each partition of a request; one that is repeated is refused."""
+    allowed, refused = call.allowed(request.topics)
+    times = Counter(
+        (topic.name, partition.partition_index)
+        for topic in allowed
+        for partition in topic.partitions
+    )
+    topics: dict[str, dict[int, Partition]] = {}
+    for topic in allowed:
         partitions = topics.setdefault(topic.name, {})
-        for asked in topic.partitions:
-            if partitions.setdefault(asked.partition_index, asked) is not asked:
-                repeated.add((topic.name, asked.partition_index))
-    if not repeated and len(topics) == len(request.topics):
-        return request, ()
-    once = tuple(
-        ListOffsetsTopic(name=name, partitions=tuple(partitions.values()))
+        for query in topic.partitions:
+            index = query.partition_index
+            if times[topic.name, index] == 1:
+                partitions[index] = await _look_up(call, topic.name, query, request.isolation_level)
+            else:
+                partitions[index] = _refused(index, ErrorCode.INVALID_REQUEST)
+            await call.pause()
+        await call.pause()
+    answers = [
+        Topic(name=name, partitions=list(partitions.values()))
         for name, partitions in topics.items()
-    )
-    return replace(request, topics=once), repeated
-
-
-class _Search(NamedTuple):
-    """A search by timestamp that is to be made for a partition."""
-
-    log: PartitionLog
-    asked: ListOffsetsPartition
-
-
-async def _searched(
-    broker: Broker,
-    request: ListOffsetsRequest,
-    look_ups: Sequence[Sequence[ListOffsetsPartitionResponse | _Search]],
-) -> ListOffsetsResponse:
-    read_committed = request.isolation_level == _READ_COMMITTED
-    found = [
-        [
-            await _search(broker, one, read_committed) if isinstance(one, _Search) else one
-            for one in topic
-        ]
-        for topic in look_ups
     ]
-    return _response(request, found)
+    for topic, code in refused:
+        refusals = [_refused(query.partition_index, code) for query in topic.partitions]
+        answers.append(Topic(name=topic.name, partitions=refusals))
+    return ListOffsetsResponse(topics=answers)
 
 
-def _response(
-    request: ListOffsetsRequest, found: Sequence[Sequence[ListOffsetsPartitionResponse]]
-) -> ListOffsetsResponse:
-    return ListOffsetsResponse(
-        throttle_time=NO_THROTTLE,
-        topics=tuple(
-            ListOffsetsTopicResponse(name=topic.name, partitions=tuple(partitions))
-            for topic, partitions in zip(request.topics, found, strict=True)
-        ),
-    )
-
-
-def _look_up(
-    broker: Broker,
-    name: str,
-    asked: ListOffsetsPartition,
-    request: ListOffsetsRequest,
-    context: RequestContext,
-) -> ListOffsetsPartitionResponse | _Search:
-    """Return the answer for a partition, or the search that it takes."""
-    version, timestamp = context.api_version, asked.timestamp
-    if timestamp < 0 and version < _FIRST_VERSION.get(timestamp, version + 1):
-        return _refused(asked, ErrorCode.UNSUPPORTED_VERSION)
-    log = broker.partition_by_name(name, asked.partition_index)
+async def _look_up(
+    call: Call, name: str, query: ListOffsetsRequest.ListOffsetsPartition, isolation_level: int
+) -> Partition:
+    broker = call.broker
+    index, timestamp = query.partition_index, query.timestamp
+    if timestamp < 0 and call.version < _FIRST_VERSION.get(timestamp, call.version + 1):
+        return _refused(index, ErrorCode.UNSUPPORTED_VERSION)
+    log = broker.partition_by_name(name, index)
     if isinstance(log, ErrorCode):
-        return _refused(asked, log)
-    if asked.current_leader_epoch > 0:
-        return _refused(asked, ErrorCode.UNKNOWN_LEADER_EPOCH)
-    if timestamp >= 0 or timestamp == MAX_TIMESTAMP:
-        return _Search(log, asked)
-    if timestamp == LATEST:
-        return _found(asked, _end_offset(log, request.isolation_level == _READ_COMMITTED), -1)
+        return _refused(index, log)
+    if query.current_leader_epoch > 0:
+        return _refused(index, ErrorCode.UNKNOWN_LEADER_EPOCH)
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
-        return _found(asked, log.log_start_offset, -1)
-    return _nothing(asked)
-
-
-async def _search(
-    broker: Broker, wanted: _Search, read_committed: bool
-) -> ListOffsetsPartitionResponse:
-    log, asked = wanted
-    searches = broker.timestamp_searches
+        return _found(index, log.log_start_offset, -1)
+    record = None
     try:
-        if asked.timestamp == MAX_TIMESTAMP:
-            found = await searches.max_timestamp(log)
-        else:
-            found = await searches.offset_for_timestamp(log, asked.timestamp)
+        if timestamp >= 0:
+            record = await broker.timestamp_searches.offset_for_timestamp(log, timestamp)
+        elif timestamp == MAX_TIMESTAMP:
+            record = await broker.timestamp_searches.max_timestamp(log)
     except OSError as error:
         limited.error(log.path, "cannot search %s: %s", log.path, error)
-        return _refused(asked, ErrorCode.KAFKA_STORAGE_ERROR)
-    if found is None or found[0] >= _end_offset(log, read_committed):
-        return _nothing(asked)
-    return _found(asked, *found)
+        return _refused(index, ErrorCode.KAFKA_STORAGE_ERROR)
+    end_offset = log.last_stable_offset if isolation_level == _READ_COMMITTED else log.end_offset
+    if timestamp == LATEST:
+        return _found(index, end_offset, -1)
+    if record is None or record[0] >= end_offset:  # records of open transactions are hidden
+        return Partition(partition_index=index)
+    return _found(index, *record)
 
 
-def _end_offset(log: PartitionLog, read_committed: bool) -> int:
-    return log.last_stable_offset if read_committed else log.end_offset
+def _found(index: int, offset: int, timestamp: int) -> Partition:
+    return Partition(partition_index=index, offset=offset, timestamp=timestamp, leader_epoch=0)
 
 
-def _found(
-    asked: ListOffsetsPartition, offset: int, timestamp: int
-) -> ListOffsetsPartitionResponse:
-    return ListOffsetsPartitionResponse(
-        partition_index=asked.partition_index,
-        error_code=ErrorCode.NONE,
-        timestamp=timestamp,
-        offset=offset,
-        leader_epoch=0,
-    )
-
-
-def _nothing(asked: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
-    return ListOffsetsPartitionResponse(
-        partition_index=asked.partition_index, error_code=ErrorCode.NONE
-    )
-
-
-def _refused(asked: ListOffsetsPartition, code: ErrorCode) -> ListOffsetsPartitionResponse:
-    return ListOffsetsPartitionResponse(partition_index=asked.partition_index, error_code=code)
+def _refused(index: int, code: ErrorCode) -> Partition:
+    return Partition(partition_index=index, error_code=code)

@@ -23,241 +23,197 @@ Version notes:
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Collection, Generator, Mapping, Sequence
-from dataclasses import replace
-from functools import lru_cache, partial
-from typing import Any
+from collections.abc import Collection, Mapping, Sequence
+from functools import lru_cache
 
-from kio.schema.metadata.v13.request import MetadataRequest, MetadataRequestTopic
-from kio.schema.metadata.v13.response import (
-    MetadataResponse,
-    MetadataResponseBroker,
-    MetadataResponsePartition,
-    MetadataResponseTopic,
-)
-
-from headrace.broker.broker import Broker
-from headrace.broker.catalog import CatalogError, NewTopic, Topic, fold
+from headrace.broker.catalog import CatalogError, NewTopic, fold
+from headrace.broker.catalog import Topic as CatalogTopic
 from headrace.broker.config.topic_rules import check_new_topic_name, check_topic_name
-from headrace.broker.limits import MAX_TOPICS_PER_TRANSACTION, SLICED_ABOVE
-from headrace.broker.topic_descriptions import TopicDescriptions
+from headrace.broker.limits import MAX_METADATA_VERSIONS, MAX_TOPICS_PER_TRANSACTION
 from headrace.errors import ErrorCode
 from headrace.internal_topics import INTERNAL_TOPICS
 from headrace.log_lines import LimitedLog, get_logger
+from headrace.net.api import Api
 from headrace.net.audit import Change, log_changes
-from headrace.protocol.authorized_operations import Operation
-from headrace.protocol.large_responses import LazyArray, Sliced
-from headrace.protocol.messages import NO_THROTTLE
-from headrace.security.access import AnyAccess
-from headrace.security.acls import ResourceType
+from headrace.net.call import Call
+from headrace.net.rules import CLUSTER, CREATE, DESCRIBE, TOPIC, inside
+from headrace.protocol.api import MetadataRequest, MetadataResponse
+from headrace.protocol.schema import Encoded
+from headrace.protocol.time_slices import chunks
 
-from .context import RequestContext
-from .slicing import chunks, run_sliced, sliced
+from .api_60_describe_cluster import cluster_operations
+
+RequestTopic = MetadataRequest.MetadataRequestTopic
+Topic = MetadataResponse.MetadataResponseTopic
+Partition = MetadataResponse.MetadataResponsePartition
+
+API = Api(
+    3,
+    inside(DESCRIBE, TOPIC, "refused if it is named, else left out of the answer"),
+    inside(CREATE, CLUSTER, "CREATE on the topic is needed to create it"),
+    inside(CREATE, TOPIC, "refused if it would be created"),
+    inside(DESCRIBE, CLUSTER, "authorized operations are 0"),
+)
 
 log = LimitedLog(get_logger("headrace.metadata"))
 
 _FIRST_WITH_TOPIC_IDS = 12
 """Versions 10 and 11 have a field for topic ids, which Apache Kafka refuses."""
+_TOPICS_AT_ONCE = 64
+"""The topics that are written at once where all are described."""
 
 LEADER_EPOCH = 0
 """The leader epoch of every partition: its leader never changes."""
 
 
-def handle(
-    broker: Broker, request: MetadataRequest, context: RequestContext
-) -> MetadataResponse | Sliced | Awaitable[MetadataResponse | Sliced]:
+async def handle(call: Call, request: MetadataRequest) -> MetadataResponse:
     """Describe this broker and the topics of a request."""
-    if context.api_version < _FIRST_WITH_TOPIC_IDS and any(
-        asked.name is None or asked.topic_id is not None for asked in request.topics or ()
+    broker = call.broker
+    topics = request.topics
+    if call.version == 0 and not topics:
+        topics = None
+    if call.version < _FIRST_WITH_TOPIC_IDS and any(
+        topic.name is None or topic.topic_id is not None for topic in topics or ()
     ):
-        return _refused(request)
-    access = context.access
-    cluster_operations = context.legacy.get("cluster_operations")
-    if cluster_operations is not None:
-        is_allowed = access.allows_cluster(Operation.DESCRIBE)
-        cluster_operations.value = access.operations(ResourceType.CLUSTER) if is_allowed else 0
-    if request.topics is None and access.is_limited:
-        steps = _describe_allowed(broker, request, context)
-        return run_sliced(broker, steps, len(broker.catalog.topics))
-    if request.topics is None:
-        if request.include_topic_authorized_operations:
-            known = list(broker.catalog.topics.values())
-            described = LazyArray(
-                len(known), (_authorized(_described(broker.node_id, one), access) for one in known)
+        code = ErrorCode.INVALID_REQUEST
+        refused = [_unknown(topic, code) for topic in topics or ()]
+        return MetadataResponse(topics=refused, error_code=code)
+    response = MetadataResponse(
+        brokers=[
+            MetadataResponse.MetadataResponseBroker(
+                node_id=broker.node_id,
+                host=call.client.listener_host,
+                port=call.client.listener_port,
+                rack=broker.config.get_str("broker.rack"),
             )
-            return Sliced(_response(broker, described, context))
-        if _is_long(broker.catalog.topics.values()):
-            return Sliced(_response(broker, _descriptions(broker).all(), context))
-        topics = tuple(_described(broker.node_id, one) for one in broker.catalog.topics.values())
-        return _response(broker, topics, context)
-    return run_sliced(broker, _describe_asked(broker, request, context), len(request.topics))
-
-
-def _is_long(topics: Collection[Topic]) -> bool:
-    """Return whether the description of topics is written in slices."""
-    return len(topics) > SLICED_ABOVE or sum(one.partitions for one in topics) > SLICED_ABOVE
-
-
-def _response(broker: Broker, topics: Any, context: RequestContext) -> MetadataResponse:
-    me = MetadataResponseBroker(
-        node_id=broker.node_id,
-        host=context.listener_host,
-        port=context.listener_port,
-        rack=broker.config.get_str("broker.rack"),
-    )
-    return MetadataResponse(
-        throttle_time=NO_THROTTLE,
-        brokers=(me,),
+        ],
         cluster_id=broker.catalog.cluster_id,
         controller_id=broker.node_id,
-        topics=topics,
-        error_code=ErrorCode.NONE,
     )
+    if request.include_cluster_authorized_operations:
+        response.cluster_authorized_operations = cluster_operations(call)
+    with_operations = request.include_topic_authorized_operations
+    if topics is not None:
+        response.topics = await _named_topics(call, request, topics)
+    elif call.access.is_limited or with_operations:
+        response.topics = await _visible_topics(call, with_operations=with_operations)
+    else:
+        response.topics = await _all_topics(call)
+    return response
 
 
-def _refused(request: MetadataRequest) -> MetadataResponse:
-    """Refuse topic ids in a version that cannot describe topics without a name."""
-    return MetadataResponse(
-        throttle_time=NO_THROTTLE,
-        brokers=(),
-        cluster_id=None,
-        controller_id=-1,
-        topics=tuple(_unknown(asked, ErrorCode.INVALID_REQUEST) for asked in request.topics),
-        error_code=ErrorCode.INVALID_REQUEST,
-    )
+async def _all_topics(call: Call) -> Encoded:
+    """Describe all topics. The bytes are kept until topics change: every client asks for them."""
+    catalog, known = call.broker.catalog, call.broker.topic_descriptions
+    described = known.pop(call.version, None)
+    if described is None or described[0] != catalog.version:
+        version, topics = catalog.version, list(catalog.topics.values())
+        pieces = []
+        for some in chunks(topics, _TOPICS_AT_ONCE):
+            pieces.append(call.encode([_described(call, topic) for topic in some]).data)
+            await call.pause()
+        described = version, Encoded(len(topics), b"".join(pieces))
+    known[call.version] = described  # the last one is the one used last
+    if len(known) > MAX_METADATA_VERSIONS:
+        del known[next(iter(known))]
+    return described[1]
 
 
-def _descriptions(broker: Broker) -> TopicDescriptions:
-    """Return the descriptions of all topics, created with the first request for them."""
-    if broker.topic_descriptions is None:
-        describe = partial(_described, broker.node_id)
-        broker.topic_descriptions = TopicDescriptions(broker.catalog, describe)
-    return broker.topic_descriptions
-
-
-def _describe_allowed(
-    broker: Broker, request: MetadataRequest, context: RequestContext
-) -> Generator[None, None, MetadataResponse | Sliced]:
+async def _visible_topics(call: Call, *, with_operations: bool) -> list[Topic]:
     """Describe all topics that the client may see."""
-    access, topics = context.access, []
-    for topic in list(broker.catalog.topics.values()):
-        if access.allows(Operation.DESCRIBE, ResourceType.TOPIC, topic.name, is_audited=False):
-            described = _described(broker.node_id, topic)
-            if request.include_topic_authorized_operations:
-                described = _authorized(described, access)
+    sees, topics = call.sees_topic(), []
+    for topic in list(call.broker.catalog.topics.values()):
+        if sees is None or sees(topic.name):
+            described = _described(call, topic)
+            if with_operations:
+                _add_operations(call, described)
             topics.append(described)
-        yield
-    count = sum(1 + len(topic.partitions) for topic in topics)
-    return sliced(_response(broker, tuple(topics), context), count)
+        await call.pause()
+    return topics
 
 
-def _describe_asked(
-    broker: Broker, request: MetadataRequest, context: RequestContext
-) -> Generator[None, None, MetadataResponse | Sliced]:
-    access = context.access
-    create = request.allow_auto_topic_creation and broker.config.get_bool(
+async def _named_topics(
+    call: Call, request: MetadataRequest, topics: Sequence[RequestTopic]
+) -> list[Topic]:
+    """Describe the topics that a request names, and create those that do not exist."""
+    visible, hidden = topics, []
+    if call.access.is_limited:
+        visible = []
+        for topic in topics:
+            if _may_see(call, topic):
+                visible.append(topic)
+            else:
+                hidden.append(topic)
+            await call.pause()
+    refusals: Mapping[str, ErrorCode] = {}
+    if request.allow_auto_topic_creation and call.broker.config.get_bool(
         "auto.create.topics.enable"
-    )
-    refusals: dict[str, ErrorCode] = {}
-    hidden: list[MetadataRequestTopic] = []
-    visible: Sequence[MetadataRequestTopic] = request.topics
-    if access.is_limited:
-        visible, hidden = [], []
-        for asked in request.topics:
-            (visible if _may_see(broker, asked, access) else hidden).append(asked)
-            yield
-    if create:
-        unknown = [
-            asked.name
-            for asked in visible
-            if asked.topic_id is None
-            and asked.name is not None
-            and asked.name not in broker.catalog.topics
-        ]
-        if access.is_limited and not access.allows_cluster(Operation.CREATE, is_audited=False):
-            refusals = {
-                name: ErrorCode.TOPIC_AUTHORIZATION_FAILED
-                for name in unknown
-                if not access.allows(Operation.CREATE, ResourceType.TOPIC, name)
-            }
-            unknown = [name for name in unknown if name not in refusals]
-        for names in chunks(list(dict.fromkeys(unknown)), MAX_TOPICS_PER_TRANSACTION):
-            refusals |= _create(broker, names, context)
-            yield
-    topics: list[MetadataResponseTopic] = []
-    for asked in visible:
-        described = _asked(broker, asked, refusals)
+    ):
+        refusals = await _create_unknown(call, visible)
+    answers: list[Topic] = []
+    for topic in visible:
+        described = _describe(call, topic, refusals)
         if (
             request.include_topic_authorized_operations
             and described.error_code != ErrorCode.TOPIC_AUTHORIZATION_FAILED
         ):
-            described = _authorized(described, access)
-        topics.append(described)
-        yield
-    topics += map(_hidden, hidden)
-    count = sum(1 + len(topic.partitions) for topic in topics)
-    return sliced(_response(broker, tuple(topics), context), count)
+            _add_operations(call, described)
+        answers.append(described)
+        await call.pause()
+    return answers + [_hidden(topic) for topic in hidden]
 
 
-def _asked(
-    broker: Broker, asked: MetadataRequestTopic, refusals: Mapping[str, ErrorCode]
-) -> MetadataResponseTopic:
-    """Describe a requested topic.
-
-    :param refusals: the errors of topics that could not be created, by name
-    """
-    if asked.topic_id is not None:
-        topic = broker.catalog.topics_by_id.get(asked.topic_id)
-        return (
-            _unknown(asked, ErrorCode.UNKNOWN_TOPIC_ID)
-            if topic is None
-            else _described(broker.node_id, topic)
-        )
-    if asked.name is None:
-        return _unknown(asked, ErrorCode.INVALID_REQUEST)
-    topic = broker.catalog.topics.get(asked.name)
-    if topic is not None:
-        return _described(broker.node_id, topic)
-    if refusals.get(asked.name) == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
-        return _unknown(asked, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-    if check_topic_name(asked.name) is not None:
-        return _unknown(asked, ErrorCode.INVALID_TOPIC_EXCEPTION)
-    return _unknown(asked, refusals.get(asked.name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
-
-
-def _may_see(broker: Broker, asked: MetadataRequestTopic, access: AnyAccess) -> bool:
+def _may_see(call: Call, topic: RequestTopic) -> bool:
     """Return whether a client may describe a requested topic; True for an unknown id."""
-    name = asked.name
-    if asked.topic_id is not None:
-        topic = broker.catalog.topics_by_id.get(asked.topic_id)
-        name = None if topic is None else topic.name
-    return name is None or access.allows(Operation.DESCRIBE, ResourceType.TOPIC, name)
+    name = topic.name
+    if topic.topic_id is not None:
+        present = call.broker.catalog.topics_by_id.get(topic.topic_id)
+        name = None if present is None else present.name
+    return name is None or call.may(DESCRIBE, TOPIC, name)
 
 
-def _hidden(asked: MetadataRequestTopic) -> MetadataResponseTopic:
+def _hidden(topic: RequestTopic) -> Topic:
     """Refuse a requested topic, and do not tell whether it exists."""
-    return MetadataResponseTopic(
+    return Topic(
         error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-        name=None if asked.topic_id is not None else asked.name,
-        topic_id=asked.topic_id,
-        is_internal=False,
-        partitions=(),
+        name=None if topic.topic_id is not None else topic.name,
+        topic_id=topic.topic_id,
     )
 
 
-def _create(
-    broker: Broker, names: Sequence[str], context: RequestContext
-) -> Mapping[str, ErrorCode]:
+async def _create_unknown(call: Call, topics: Sequence[RequestTopic]) -> Mapping[str, ErrorCode]:
+    """Create the topics that do not exist; return the errors of those that cannot be created."""
+    broker = call.broker
+    unknown = dict.fromkeys(
+        topic.name
+        for topic in topics
+        if topic.topic_id is None
+        and topic.name is not None
+        and topic.name not in broker.catalog.topics
+    )
+    refusals: dict[str, ErrorCode] = {}
+    if call.access.is_limited and not call.access.allows_cluster(CREATE, is_audited=False):
+        for name in list(unknown):
+            if not call.may(CREATE, TOPIC, name):
+                refusals[name] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+                del unknown[name]
+    for names in chunks(list(unknown), MAX_TOPICS_PER_TRANSACTION):
+        refusals |= _create(call, names)
+        await call.pause()
+    return refusals
+
+
+def _create(call: Call, names: Collection[str]) -> Mapping[str, ErrorCode]:
     """Create topics in one transaction; return the errors of those that cannot be created. Topics
     beyond the client's quota of mutations are unknown for now.
     """
+    broker, charge = call.broker, call.client.charge
     refusals: dict[str, ErrorCode] = {}
     new: dict[str, NewTopic] = {}
     for name in names:
         same = new.get(fold(name))
-        refusal = check_new_topic_name(
-            name, broker.catalog.twin(name) or (None if same is None else same.name)
-        )
+        twin = broker.catalog.twin(name) or (None if same is None else same.name)
+        refusal = check_new_topic_name(name, twin)
         try:
             if refusal is not None:
                 refusals[name] = refusal.code
@@ -265,7 +221,6 @@ def _create(
                 broker.topic_logs.internal_topic(name)
             else:
                 partitions = broker.config.get_int("num.partitions")
-                charge = context.charge
                 if charge is None or charge.admit_auto_creation(partitions):
                     new[fold(name)] = NewTopic(name, partitions)
         except CatalogError as error:
@@ -276,60 +231,75 @@ def _create(
             broker.create_topics(list(new.values()))
         except CatalogError as error:
             log.error("clients", "cannot create topics: %s", error)
-            refusals |= {one.name: ErrorCode.KAFKA_STORAGE_ERROR for one in new.values()}
+            refusals |= {topic.name: ErrorCode.KAFKA_STORAGE_ERROR for topic in new.values()}
         else:
-            log_changes(
-                "metadata",
-                context,
-                (Change(Operation.CREATE, "TOPIC", topic.name) for topic in new.values()),
-            )
+            created = (Change(CREATE, "TOPIC", topic.name) for topic in new.values())
+            log_changes("metadata", call.client, created)
     return refusals
 
 
-def _unknown(asked: MetadataRequestTopic, code: ErrorCode) -> MetadataResponseTopic:
-    name = asked.name
-    if code == ErrorCode.UNKNOWN_TOPIC_ID:
-        name = None
-    elif name is None:
-        name = ""  # a topic in the response has a name or an id
-    return MetadataResponseTopic(
+def _describe(call: Call, topic: RequestTopic, refusals: Mapping[str, ErrorCode]) -> Topic:
+    """Describe a requested topic.
+
+    :param refusals: the errors of topics that could not be created, by name
+    """
+    catalog = call.broker.catalog
+    if topic.topic_id is not None:
+        present = catalog.topics_by_id.get(topic.topic_id)
+        if present is None:
+            return _unknown(topic, ErrorCode.UNKNOWN_TOPIC_ID)
+        return _described(call, present)
+    if topic.name is None:
+        return _unknown(topic, ErrorCode.INVALID_REQUEST)
+    present = catalog.topics.get(topic.name)
+    if present is not None:
+        return _described(call, present)
+    code = refusals.get(topic.name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    if code != ErrorCode.TOPIC_AUTHORIZATION_FAILED and check_topic_name(topic.name) is not None:
+        code = ErrorCode.INVALID_TOPIC_EXCEPTION
+    return _unknown(topic, code)
+
+
+def _unknown(topic: RequestTopic, code: ErrorCode) -> Topic:
+    # A topic in the response has a name or an id.
+    name = None if code == ErrorCode.UNKNOWN_TOPIC_ID else topic.name or ""
+    return Topic(
         error_code=code,
         name=name,
-        topic_id=asked.topic_id,
+        topic_id=topic.topic_id,
         is_internal=name in INTERNAL_TOPICS,
-        partitions=(),
     )
 
 
-def _authorized(description: MetadataResponseTopic, access: AnyAccess) -> MetadataResponseTopic:
+def _add_operations(call: Call, described: Topic) -> None:
     """Add the authorized operations to the description of a topic that has a name."""
-    if description.name is None:
-        return description
-    operations = access.operations(ResourceType.TOPIC, description.name)
-    return replace(description, topic_authorized_operations=operations)
+    if described.name is not None:
+        operations = call.access.operations(TOPIC, described.name)
+        described.topic_authorized_operations = operations
 
 
-def _described(node_id: int, topic: Topic) -> MetadataResponseTopic:
-    return MetadataResponseTopic(
-        error_code=ErrorCode.NONE,
+def _described(call: Call, topic: CatalogTopic) -> Topic:
+    return Topic(
         name=topic.name,
         topic_id=topic.topic_id,
         is_internal=topic.internal,
-        partitions=_partitions(node_id, topic.partitions),
+        partitions=_partitions(call.version, call.broker.node_id, topic.partitions),
     )
 
 
 @lru_cache(maxsize=256)
-def _partitions(node_id: int, count: int) -> tuple[MetadataResponsePartition, ...]:
-    """Describe partitions. Cached: the description depends on the node and the number alone."""
-    return tuple(
-        MetadataResponsePartition(
-            error_code=ErrorCode.NONE,
-            partition_index=index,
-            leader_id=node_id,
-            leader_epoch=LEADER_EPOCH,
-            replica_nodes=(node_id,),
-            isr_nodes=(node_id,),
-        )
-        for index in range(count)
+def _partitions(version: int, node_id: int, count: int) -> Encoded:
+    """Describe partitions. Kept: the description depends on the node and the number alone."""
+    return API.response.encode(
+        version,
+        [
+            Partition(
+                partition_index=index,
+                leader_id=node_id,
+                leader_epoch=LEADER_EPOCH,
+                replica_nodes=(node_id,),
+                isr_nodes=(node_id,),
+            )
+            for index in range(count)
+        ],
     )

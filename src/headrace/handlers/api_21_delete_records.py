@@ -10,62 +10,77 @@ Version notes:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from kio.schema.delete_records.v2.request import DeleteRecordsPartition, DeleteRecordsRequest
-from kio.schema.delete_records.v2.response import (
-    DeleteRecordsPartitionResult,
-    DeleteRecordsResponse,
-    DeleteRecordsTopicResult,
-)
+from collections.abc import Iterator, Sequence
 
 from headrace.broker.broker import Broker
 from headrace.broker.limits import DELETIONS_AT_ONCE
 from headrace.errors import ErrorCode, Refusal
 from headrace.log.partition_log import PartitionLog
-from headrace.protocol.large_responses import Sliced
-from headrace.protocol.messages import NO_THROTTLE
+from headrace.net.api import Api
+from headrace.net.audit import Change
+from headrace.net.call import Call
+from headrace.net.rules import DELETE, TOPIC, each
+from headrace.protocol.api import DeleteRecordsRequest, DeleteRecordsResponse
+from headrace.protocol.time_slices import chunks
 
-from .context import RequestContext
-from .slicing import chunks, sliced
+Topic = DeleteRecordsResponse.DeleteRecordsTopicResult
+Partition = DeleteRecordsResponse.DeleteRecordsPartitionResult
 
 
-async def handle(
-    broker: Broker, request: DeleteRecordsRequest, context: RequestContext
-) -> DeleteRecordsResponse | Sliced:
+def changes(request: DeleteRecordsRequest, response: DeleteRecordsResponse) -> Iterator[Change]:
+    """Yield the partitions of which records were deleted, for the log."""
+    for topic in response.topics:
+        for partition in topic.partitions:
+            if not partition.error_code:
+                index, end = partition.partition_index, partition.low_watermark
+                detail = f"records of partition {index} before {end}"
+                yield Change(DELETE, "TOPIC", topic.name, detail)
+
+
+API = Api(21, each(DELETE, TOPIC, "topics", "name"), changes=changes)
+
+
+async def handle(call: Call, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
     """Delete the records before an offset in each partition of a request, a few at a time."""
-    slices = broker.slices
-    await slices.next()
-    topics: list[DeleteRecordsTopicResult] = []
-    for topic in request.topics:
-        partitions: list[DeleteRecordsPartitionResult] = []
+    broker = call.broker
+    allowed, refused = call.allowed(request.topics)
+    topics = []
+    for topic in allowed:
+        partitions: list[Partition] = []
         for some in chunks(topic.partitions, DELETIONS_AT_ONCE):
             partitions += await _delete(broker, topic.name, some)
-            if slices.is_over:
-                await slices.next()
-        topics.append(DeleteRecordsTopicResult(name=topic.name, partitions=tuple(partitions)))
-    response = DeleteRecordsResponse(throttle_time=NO_THROTTLE, topics=tuple(topics))
-    return sliced(response, sum(len(topic.partitions) for topic in request.topics))
+            await call.pause()
+        topics.append(Topic(name=topic.name, partitions=partitions))
+        await call.pause()
+    for topic, code in refused:
+        partitions = [_refused(partition.partition_index, code) for partition in topic.partitions]
+        topics.append(Topic(name=topic.name, partitions=partitions))
+    return DeleteRecordsResponse(topics=topics)
 
 
 async def _delete(
-    broker: Broker, name: str, asked: Sequence[DeleteRecordsPartition]
-) -> list[DeleteRecordsPartitionResult]:
-    found = [_log_of(broker, name, one.partition_index) for one in asked]
-    logs = [
-        (log, one.offset)
-        for log, one in zip(found, asked, strict=True)
-        if isinstance(log, PartitionLog)
-    ]
-    deleted = iter(await broker.topic_logs.delete_records(logs))
-    results = []
-    for one, log in zip(asked, found, strict=True):
-        start_offset = next(deleted) if isinstance(log, PartitionLog) else Refusal(log)
-        if isinstance(start_offset, Refusal):
-            results.append(_result(one, -1, start_offset.code))
-        else:
-            results.append(_result(one, start_offset, ErrorCode.NONE))
-    return results
+    broker: Broker, name: str, targets: Sequence[DeleteRecordsRequest.DeleteRecordsPartition]
+) -> list[Partition]:
+    logs = [_log_of(broker, name, target.partition_index) for target in targets]
+    start_offsets = iter(
+        await broker.topic_logs.delete_records(
+            [
+                (log, target.offset)
+                for log, target in zip(logs, targets, strict=True)
+                if isinstance(log, PartitionLog)
+            ]
+        )
+    )
+    partitions = []
+    for log, target in zip(logs, targets, strict=True):
+        index = target.partition_index
+        start_offset = next(start_offsets) if isinstance(log, PartitionLog) else Refusal(log)
+        partitions.append(
+            _refused(index, start_offset.code)
+            if isinstance(start_offset, Refusal)
+            else Partition(partition_index=index, low_watermark=start_offset)
+        )
+    return partitions
 
 
 def _log_of(broker: Broker, name: str, partition: int) -> PartitionLog | ErrorCode:
@@ -81,9 +96,5 @@ def _log_of(broker: Broker, name: str, partition: int) -> PartitionLog | ErrorCo
     return log
 
 
-def _result(
-    asked: DeleteRecordsPartition, low_watermark: int, code: ErrorCode
-) -> DeleteRecordsPartitionResult:
-    return DeleteRecordsPartitionResult(
-        partition_index=asked.partition_index, low_watermark=low_watermark, error_code=code
-    )
+def _refused(index: int, code: ErrorCode) -> Partition:
+    return Partition(partition_index=index, low_watermark=-1, error_code=code)

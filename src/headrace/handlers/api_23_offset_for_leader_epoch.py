@@ -11,52 +11,42 @@ Version notes:
 
 from __future__ import annotations
 
-from functools import partial
-
-from kio.schema.offset_for_leader_epoch.v4.request import (
-    OffsetForLeaderEpochRequest,
-    OffsetForLeaderPartition,
-    OffsetForLeaderTopic,
-)
-from kio.schema.offset_for_leader_epoch.v4.response import (
-    EpochEndOffset,
-    OffsetForLeaderEpochResponse,
-    OffsetForLeaderTopicResult,
-)
-
-from headrace.broker.broker import Broker
 from headrace.errors import ErrorCode
-from headrace.protocol.large_responses import Sliced
-from headrace.protocol.messages import NO_THROTTLE
+from headrace.net.api import Api
+from headrace.net.call import Call
+from headrace.net.rules import CLUSTER_ACTION, DESCRIBE, TOPIC, each
+from headrace.protocol.api import OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse
 
-from .context import RequestContext
-from .slicing import lazily, sliced
+Topic = OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult
+Partition = OffsetForLeaderEpochResponse.EpochEndOffset
+
+API = Api(23, each(DESCRIBE, TOPIC, "topics", "topic", unless=CLUSTER_ACTION))
 
 
-def handle(
-    broker: Broker, request: OffsetForLeaderEpochRequest, context: RequestContext
-) -> OffsetForLeaderEpochResponse | Sliced:
+async def handle(call: Call, request: OffsetForLeaderEpochRequest) -> OffsetForLeaderEpochResponse:
     """Return the end offset of an epoch for each partition of a request."""
-    topics = lazily(partial(_topic, broker), request.topics)
-    response = OffsetForLeaderEpochResponse(throttle_time=NO_THROTTLE, topics=topics)
-    return sliced(response, sum(1 + len(topic.partitions) for topic in request.topics))
-
-
-def _topic(broker: Broker, asked: OffsetForLeaderTopic) -> OffsetForLeaderTopicResult:
-    ends = lazily(partial(_end, broker, asked.topic), asked.partitions)
-    return OffsetForLeaderTopicResult(topic=asked.topic, partitions=ends)
-
-
-def _end(broker: Broker, name: str, asked: OffsetForLeaderPartition) -> EpochEndOffset:
-    log = broker.partition_by_name(name, asked.partition)
-    if isinstance(log, ErrorCode):
-        return EpochEndOffset(error_code=log, partition=asked.partition)
-    if asked.current_leader_epoch > 0:
-        return EpochEndOffset(error_code=ErrorCode.UNKNOWN_LEADER_EPOCH, partition=asked.partition)
-    epoch, end_offset = log.end_offset_for_epoch(asked.leader_epoch)
-    return EpochEndOffset(
-        error_code=ErrorCode.NONE,
-        partition=asked.partition,
-        leader_epoch=epoch,
-        end_offset=end_offset,
-    )
+    broker = call.broker
+    allowed, refused = call.allowed(request.topics)
+    topics = []
+    for topic in allowed:
+        partitions = []
+        for query in topic.partitions:
+            partition = Partition(partition=query.partition)
+            log = broker.partition_by_name(topic.topic, query.partition)
+            if isinstance(log, ErrorCode):
+                partition.error_code = log
+            elif query.current_leader_epoch > 0:
+                partition.error_code = ErrorCode.UNKNOWN_LEADER_EPOCH
+            else:
+                epoch, end_offset = log.end_offset_for_epoch(query.leader_epoch)
+                partition.leader_epoch, partition.end_offset = epoch, end_offset
+            partitions.append(partition)
+            await call.pause()
+        topics.append(Topic(topic=topic.topic, partitions=partitions))
+        await call.pause()
+    for topic, code in refused:
+        partitions = [
+            Partition(partition=query.partition, error_code=code) for query in topic.partitions
+        ]
+        topics.append(Topic(topic=topic.topic, partitions=partitions))
+    return OffsetForLeaderEpochResponse(topics=topics)

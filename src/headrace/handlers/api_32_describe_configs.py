@@ -10,19 +10,15 @@ Version notes:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from kio.schema.describe_configs.v4.request import DescribeConfigsRequest, DescribeConfigsResource
-from kio.schema.describe_configs.v4.response import (
-    DescribeConfigsResourceResult,
-    DescribeConfigsResponse,
-    DescribeConfigsResult,
-    DescribeConfigsSynonym,
-)
-
-from headrace.broker.broker import Broker
 from headrace.broker.config import client_metrics
-from headrace.broker.config.changes import BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, TOPIC
+from headrace.broker.config.changes import (
+    BROKER,
+    BROKER_LOGGER,
+    CLIENT_METRICS,
+    GROUP,
+    TOPIC,
+    owner_of_configs,
+)
 from headrace.broker.config.described import (
     TYPES,
     UNKNOWN_TYPE,
@@ -36,76 +32,82 @@ from headrace.broker.config.described import (
 )
 from headrace.broker.config.keys import ConfigKey, broker_id
 from headrace.broker.config.topic_rules import check_topic_name
-from headrace.broker.limits import SLICED_ABOVE
+from headrace.broker.limits import MAX_SHARED_DESCRIPTIONS
 from headrace.errors import ErrorCode, Refusal
-from headrace.protocol.large_responses import LazyArray, Sliced
-from headrace.protocol.messages import NO_THROTTLE
+from headrace.net.api import Api
+from headrace.net.call import Call
+from headrace.net.rules import DESCRIBE_CONFIGS, MESSAGES, Owner, each_config
+from headrace.protocol.api import DescribeConfigsRequest, DescribeConfigsResponse
+from headrace.protocol.schema import Encoded
 
-from .context import RequestContext
-from .slicing import SharedDescriptions, sliced
+Resource = DescribeConfigsRequest.DescribeConfigsResource
+Result = DescribeConfigsResponse.DescribeConfigsResult
+Config = DescribeConfigsResponse.DescribeConfigsResourceResult
+Synonym = DescribeConfigsResponse.DescribeConfigsSynonym
 
 
-def handle(
-    broker: Broker, request: DescribeConfigsRequest, context: RequestContext
-) -> DescribeConfigsResponse | Sliced:
+def _owner(resource: Resource) -> Owner:
+    return owner_of_configs(resource.resource_type, resource.resource_name)
+
+
+API = Api(32, each_config(DESCRIBE_CONFIGS, _owner))
+
+
+async def handle(call: Call, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
     """Describe the configs of each resource of a request."""
-    descriptions = SharedDescriptions()
-    count = len(request.resources)
-    results = (
-        _describe(broker, asked, request, context, descriptions) for asked in request.resources
-    )
-    response = DescribeConfigsResponse(
-        throttle_time=NO_THROTTLE,
-        results=tuple(results) if count <= SLICED_ABOVE else LazyArray(count, results),
-    )
-    return sliced(response, count)
+    allowed, refused = call.allowed(request.resources)
+    shared: dict[object, Encoded] = {}
+    results = []
+    for resource in allowed:
+        results.append(_describe(call, request, resource, shared))
+        await call.pause()
+    results += [
+        Result(code, MESSAGES[code], resource.resource_type, resource.resource_name)
+        for resource, code in refused
+    ]
+    return DescribeConfigsResponse(results=results)
 
 
 def _describe(
-    broker: Broker,
-    asked: DescribeConfigsResource,
-    request: DescribeConfigsRequest,
-    context: RequestContext,
-    descriptions: SharedDescriptions,
-) -> DescribeConfigsResult:
-    topic = broker.catalog.topics.get(asked.resource_name)
-    if asked.resource_type == TOPIC and topic is not None and not topic.internal:
-        config_names = None if asked.configuration_keys is None else (*asked.configuration_keys,)
-        key = tuple(sorted(topic.configs.items())), config_names
-        return DescribeConfigsResult(
-            error_code=ErrorCode.NONE,
-            error_message="",
-            resource_type=TOPIC,
-            resource_name=topic.name,
-            configs=descriptions.get(
-                key, lambda: _wanted(describe_topic(broker.config, topic), asked, request)
-            ),
+    call: Call, request: DescribeConfigsRequest, resource: Resource, shared: dict[object, Encoded]
+) -> Result:
+    """Describe a resource. Its configs are bytes, so that many resources take little memory.
+
+    :param shared: the configs of other topics: many topics have equal ones
+    """
+    result = Result(resource_type=resource.resource_type, resource_name=resource.resource_name)
+    key = _shared_key(call, resource)
+    configs = shared.get(key)
+    if configs is None:
+        described = _configs(call, resource.resource_type, resource.resource_name)
+        if isinstance(described, Refusal):
+            result.error_code, result.error_message = described.code, described.message or ""
+            return result
+        names = resource.configuration_keys
+        configs = call.encode(
+            [
+                _config(config, request)
+                for config in described
+                if not names or config.key.name in names
+            ]
         )
-    found = _configs(broker, asked.resource_type, asked.resource_name, context)
-    refusal = found if isinstance(found, Refusal) else Refusal(ErrorCode.NONE)
-    return DescribeConfigsResult(
-        error_code=refusal.code,
-        error_message=refusal.message or "",
-        resource_type=asked.resource_type,
-        resource_name=asked.resource_name,
-        configs=() if isinstance(found, Refusal) else _wanted(found, asked, request),
-    )
+        if key is not None and len(shared) < MAX_SHARED_DESCRIPTIONS:
+            shared[key] = configs
+    result.configs = configs
+    return result
 
 
-def _wanted(
-    found: Sequence[DescribedConfig],
-    asked: DescribeConfigsResource,
-    request: DescribeConfigsRequest,
-) -> tuple[DescribeConfigsResourceResult, ...]:
-    wanted = asked.configuration_keys
-    return tuple(
-        _packed(config, request) for config in found if not wanted or config.key.name in wanted
-    )
+def _shared_key(call: Call, resource: Resource) -> object:
+    """Return what is equal for topics whose configs are equal; None for other resources."""
+    topic = call.broker.catalog.topics.get(resource.resource_name)
+    if resource.resource_type != TOPIC or topic is None or topic.internal:
+        return None
+    names = resource.configuration_keys
+    return None if names is None else tuple(names), tuple(sorted(topic.configs.items()))
 
 
-def _configs(
-    broker: Broker, resource_type: int, name: str, context: RequestContext
-) -> list[DescribedConfig] | Refusal:
+def _configs(call: Call, resource_type: int, name: str) -> list[DescribedConfig] | Refusal:
+    broker = call.broker
     config, catalog = broker.config, broker.catalog
     if resource_type == TOPIC:
         refusal = check_topic_name(name)
@@ -121,8 +123,9 @@ def _configs(
         if name == "":
             return describe_all_brokers(config.cluster_configs())
         if name == str(broker.node_id):
-            asked = f"{context.listener_name}://{context.listener_host}:{context.listener_port}"
-            addresses = ",".join(one.advertised for one in broker.listeners) or asked
+            client = call.client
+            reached = f"{client.listener_name}://{client.listener_host}:{client.listener_port}"
+            addresses = ",".join(listener.advertised for listener in broker.listeners) or reached
             facts = {
                 "advertised.listeners": addresses,
                 "log.dirs": str(broker.data_dir.absolute()),
@@ -156,22 +159,16 @@ def _wrong_broker(name: str, expected: str) -> Refusal:
     return Refusal(ErrorCode.INVALID_REQUEST, message)
 
 
-def _packed(
-    config: DescribedConfig, request: DescribeConfigsRequest
-) -> DescribeConfigsResourceResult:
+def _config(config: DescribedConfig, request: DescribeConfigsRequest) -> Config:
     key = config.key
-    return DescribeConfigsResourceResult(
+    synonyms = config.synonyms if request.include_synonyms else ()
+    return Config(
         name=key.name,
         value=config.value,
         read_only=not key.dynamic,
         config_source=config.source,
         is_sensitive=config.sensitive,
-        synonyms=tuple(
-            DescribeConfigsSynonym(name=one.name, value=one.value, source=one.source)
-            for one in config.synonyms
-        )
-        if request.include_synonyms
-        else (),
+        synonyms=[Synonym(synonym.name, synonym.value, synonym.source) for synonym in synonyms],
         config_type=TYPES[key.type],
         documentation=_documentation(key, request),
     )

@@ -9,25 +9,53 @@ Version notes:
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+from headrace.broker.config.changes import (
+    BROKER_LOGGER,
+    ConfigChange,
+    ConfigOperation,
+    is_refused_early,
+    owner_of_configs,
+    replacement,
+)
+from headrace.net.api import Api
+from headrace.net.call import Call
+from headrace.net.rules import ALTER_CONFIGS, Owner, each_config
+from headrace.protocol.api import AlterConfigsRequest, AlterConfigsResponse
 
-from kio.schema.alter_configs.v2.request import AlterableConfig, AlterConfigsRequest
-from kio.schema.alter_configs.v2.response import AlterConfigsResourceResponse, AlterConfigsResponse
+from .alter_configs import alter_resources, changes
 
-from headrace.broker.broker import Broker
-from headrace.broker.config.changes import ConfigChange, ConfigOperation, Plan, replacement
-
-from .alter_configs import alter_resources
-from .context import RequestContext
+Resource = AlterConfigsRequest.AlterConfigsResource
+Result = AlterConfigsResponse.AlterConfigsResourceResponse
 
 
-def handle(broker: Broker, request: AlterConfigsRequest, context: RequestContext) -> Any:
+def _changes(resource: Resource) -> list[ConfigChange]:
+    return [
+        ConfigChange(config.name, ConfigOperation.SET, config.value) for config in resource.configs
+    ]
+
+
+def _owner(resource: Resource) -> Owner:
+    resource_type = resource.resource_type
+    if resource_type == BROKER_LOGGER or is_refused_early(resource_type, _changes(resource)):
+        return None
+    return owner_of_configs(resource_type, resource.resource_name)
+
+
+API = Api(33, each_config(ALTER_CONFIGS, _owner, once=True), changes=changes)
+
+
+async def handle(call: Call, request: AlterConfigsRequest) -> AlterConfigsResponse:
     """Replace the configs of each resource of a request."""
-    return alter_resources(
-        broker, request, _plan, AlterConfigsResponse, AlterConfigsResourceResponse
+    resources = request.resources
+    results = await alter_resources(
+        call,
+        resources,
+        lambda resource: replacement(_changes(resource)),
+        validate_only=request.validate_only,
     )
-
-
-def _plan(configs: Iterable[AlterableConfig]) -> Plan:
-    return replacement([ConfigChange(one.name, ConfigOperation.SET, one.value) for one in configs])
+    return AlterConfigsResponse(
+        responses=[
+            Result(result.code, result.message, resource.resource_type, resource.resource_name)
+            for resource, result in zip(resources, results, strict=True)
+        ]
+    )

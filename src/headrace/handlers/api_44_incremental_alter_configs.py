@@ -8,33 +8,53 @@ Version notes:
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
-
-from kio.schema.incremental_alter_configs.v1.request import (
-    AlterableConfig,
-    IncrementalAlterConfigsRequest,
+from headrace.broker.config.changes import (
+    ConfigChange,
+    increment,
+    is_refused_early,
+    owner_of_configs,
 )
-from kio.schema.incremental_alter_configs.v1.response import (
-    AlterConfigsResourceResponse,
-    IncrementalAlterConfigsResponse,
-)
+from headrace.net.api import Api
+from headrace.net.call import Call
+from headrace.net.rules import ALTER_CONFIGS, Owner, each_config
+from headrace.protocol.api import IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse
 
-from headrace.broker.broker import Broker
-from headrace.broker.config.changes import ConfigChange, Plan, increment
+from .alter_configs import alter_resources, changes
 
-from .alter_configs import alter_resources
-from .context import RequestContext
+Resource = IncrementalAlterConfigsRequest.AlterConfigsResource
+Result = IncrementalAlterConfigsResponse.AlterConfigsResourceResponse
 
 
-def handle(broker: Broker, request: IncrementalAlterConfigsRequest, context: RequestContext) -> Any:
+def _changes(resource: Resource) -> list[ConfigChange]:
+    return [
+        ConfigChange(config.name, config.config_operation, config.value)
+        for config in resource.configs
+    ]
+
+
+def _owner(resource: Resource) -> Owner:
+    if is_refused_early(resource.resource_type, _changes(resource)):
+        return None
+    return owner_of_configs(resource.resource_type, resource.resource_name)
+
+
+API = Api(44, each_config(ALTER_CONFIGS, _owner, once=True), changes=changes)
+
+
+async def handle(
+    call: Call, request: IncrementalAlterConfigsRequest
+) -> IncrementalAlterConfigsResponse:
     """Change the named configs of each resource of a request."""
-
-    def plan(configs: Iterable[AlterableConfig]) -> Plan:
-        return increment(
-            broker, [ConfigChange(one.name, one.config_operation, one.value) for one in configs]
-        )
-
-    return alter_resources(
-        broker, request, plan, IncrementalAlterConfigsResponse, AlterConfigsResourceResponse
+    broker, resources = call.broker, request.resources
+    results = await alter_resources(
+        call,
+        resources,
+        lambda resource: increment(broker, _changes(resource)),
+        validate_only=request.validate_only,
+    )
+    return IncrementalAlterConfigsResponse(
+        responses=[
+            Result(result.code, result.message, resource.resource_type, resource.resource_name)
+            for resource, result in zip(resources, results, strict=True)
+        ]
     )

@@ -8,68 +8,48 @@ Version notes:
 
 from __future__ import annotations
 
-from kio.schema.describe_cluster.v2.request import DescribeClusterRequest
-from kio.schema.describe_cluster.v2.response import DescribeClusterBroker, DescribeClusterResponse
+from headrace.errors import ErrorCode
+from headrace.net.api import Api
+from headrace.net.call import Call
+from headrace.net.rules import CLUSTER, DESCRIBE, inside
+from headrace.protocol.api import DescribeClusterRequest, DescribeClusterResponse
 
-from headrace.broker.broker import Broker
-from headrace.errors import ErrorCode, Refusal
-from headrace.protocol.authorized_operations import NOT_ASKED, Operation
-from headrace.protocol.messages import NO_THROTTLE
-from headrace.security.access import AnyAccess
-from headrace.security.acls import ResourceType
-
-from .context import RequestContext
+API = Api(60, inside(DESCRIBE, CLUSTER, "authorized operations are 0"))
 
 _BROKERS, _CONTROLLERS = 1, 2
 
 
-def handle(
-    broker: Broker, request: DescribeClusterRequest, context: RequestContext
-) -> DescribeClusterResponse:
+async def handle(call: Call, request: DescribeClusterRequest) -> DescribeClusterResponse:
     """Return this broker and the cluster id."""
-    refusal = _refusal(request.endpoint_type)
-    if refusal is not None:
+    broker = call.broker
+    if request.endpoint_type == _CONTROLLERS:
         return DescribeClusterResponse(
-            throttle_time=NO_THROTTLE,
-            error_code=refusal.code,
-            error_message=refusal.message,
-            cluster_id="",
-            brokers=(),
+            error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE,
+            error_message="The request was sent to an endpoint of type BROKER, but we wanted an "
+            "endpoint of type CONTROLLER",
         )
-    me = DescribeClusterBroker(
+    if request.endpoint_type != _BROKERS:
+        return DescribeClusterResponse(
+            error_code=ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
+            error_message=f"Unsupported endpoint type {request.endpoint_type}",
+        )
+    this_broker = DescribeClusterResponse.DescribeClusterBroker(
         broker_id=broker.node_id,
-        host=context.listener_host,
-        port=context.listener_port,
+        host=call.client.listener_host,
+        port=call.client.listener_port,
         rack=broker.config.get_str("broker.rack"),
-        is_fenced=False,
     )
-    return DescribeClusterResponse(
-        throttle_time=NO_THROTTLE,
-        error_code=ErrorCode.NONE,
+    response = DescribeClusterResponse(
         cluster_id=broker.catalog.cluster_id,
         controller_id=broker.node_id,
-        brokers=(me,),
-        cluster_authorized_operations=_operations(context.access)
-        if request.include_cluster_authorized_operations
-        else NOT_ASKED,
+        brokers=[this_broker],
     )
+    if request.include_cluster_authorized_operations:
+        response.cluster_authorized_operations = cluster_operations(call)
+    return response
 
 
-def _operations(access: AnyAccess) -> int:
-    """Return the authorized operations on the cluster: none without DESCRIBE."""
-    is_allowed = access.allows_cluster(Operation.DESCRIBE)
-    return access.operations(ResourceType.CLUSTER) if is_allowed else 0
-
-
-def _refusal(endpoint_type: int) -> Refusal | None:
-    if endpoint_type == _BROKERS:
-        return None
-    if endpoint_type == _CONTROLLERS:
-        message = (
-            "The request was sent to an endpoint of type BROKER, but we wanted an endpoint of "
-            "type CONTROLLER"
-        )
-        return Refusal(ErrorCode.MISMATCHED_ENDPOINT_TYPE, message)
-    return Refusal(
-        ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"Unsupported endpoint type {endpoint_type}"
-    )
+def cluster_operations(call: Call) -> int:
+    """Return the operations that the client may do on the cluster: none without DESCRIBE."""
+    is_allowed = call.access.allows_cluster(DESCRIBE)
+    return call.access.operations(CLUSTER) if is_allowed else 0

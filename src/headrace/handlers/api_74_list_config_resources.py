@@ -9,30 +9,20 @@ Version notes:
 
 from __future__ import annotations
 
-from kio.schema.list_config_resources.v1.request import ListConfigResourcesRequest
-from kio.schema.list_config_resources.v1.response import ConfigResource, ListConfigResourcesResponse
-
-from headrace.broker.broker import Broker
 from headrace.broker.config import client_metrics
 from headrace.broker.config.changes import BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, TOPIC
 from headrace.errors import ErrorCode
-from headrace.protocol.large_responses import Sliced
-from headrace.protocol.messages import NO_THROTTLE
+from headrace.net.api import Api
+from headrace.net.call import Call
+from headrace.net.rules import DESCRIBE_CONFIGS, on_cluster
+from headrace.protocol.api import ListConfigResourcesRequest, ListConfigResourcesResponse
 
-from .context import RequestContext
-from .slicing import sliced
-
-_KNOWN = (GROUP, CLIENT_METRICS, BROKER_LOGGER, BROKER, TOPIC)
+API = Api(74, on_cluster(DESCRIBE_CONFIGS))
 
 
-def handle(
-    broker: Broker, request: ListConfigResourcesRequest, context: RequestContext
-) -> ListConfigResourcesResponse | Sliced:
+async def handle(call: Call, request: ListConfigResourcesRequest) -> ListConfigResourcesResponse:
     """List the resources of the requested types."""
-    wanted = request.resource_types or _KNOWN
-    if context.api_version == 0:
-        wanted = (CLIENT_METRICS,)
-    known = all(resource_type in _KNOWN for resource_type in wanted)
+    broker = call.broker
     names = {
         GROUP: broker.catalog.configured("group"),
         CLIENT_METRICS: broker.catalog.configured(client_metrics.KIND),
@@ -40,14 +30,18 @@ def handle(
         BROKER: [str(broker.node_id)],
         TOPIC: list(broker.catalog.topics),
     }
-    response = ListConfigResourcesResponse(
-        throttle_time=NO_THROTTLE,
-        error_code=ErrorCode.NONE if known else ErrorCode.UNSUPPORTED_VERSION,
-        config_resources=tuple(
-            ConfigResource(resource_name=name, resource_type=resource_type)
-            for resource_type in (_KNOWN if known else ())
-            if resource_type in wanted
-            for name in names.get(resource_type, ())
-        ),
-    )
-    return sliced(response, len(response.config_resources))
+    types = set(request.resource_types) or names.keys()
+    if call.version == 0:
+        types = {CLIENT_METRICS}
+    if not types <= names.keys():
+        return ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
+    resources = []
+    for resource_type in names:
+        for name in names[resource_type] if resource_type in types else ():
+            resources.append(
+                ListConfigResourcesResponse.ConfigResource(
+                    resource_name=name, resource_type=resource_type
+                )
+            )
+            await call.pause()
+    return ListConfigResourcesResponse(config_resources=resources)

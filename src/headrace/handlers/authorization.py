@@ -8,7 +8,6 @@ the place that the response has for them.
 from __future__ import annotations
 
 import dataclasses
-import functools
 import typing
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping
@@ -16,15 +15,6 @@ from itertools import chain
 from typing import Any
 
 from headrace.broker.broker import Broker
-from headrace.broker.config.changes import (
-    BROKER,
-    BROKER_LOGGER,
-    CLIENT_METRICS,
-    ConfigChange,
-    is_refused_early,
-)
-from headrace.broker.config.changes import GROUP as GROUP_CONFIGS
-from headrace.broker.config.changes import TOPIC as TOPIC_CONFIGS
 from headrace.broker.config.group_protocols import REBALANCE_PROTOCOLS
 from headrace.coordinators.runtime import Deferred
 from headrace.errors import ErrorCode
@@ -34,24 +24,11 @@ from headrace.protocol.messages import codec
 from headrace.protocol.refusals import refuse_all
 from headrace.protocol.writer import nested_type
 from headrace.security.access import Access
-from headrace.security.acls import CLUSTER_NAME, ResourceType
+from headrace.security.acls import ResourceType
 
 from . import Api, Handle, handler
 from .context import RequestContext
 from .topic_names import topic_name
-
-_SET = 0
-"""The operation of all changes of AlterConfigs."""
-
-Arrange = Callable[[Any], Any]
-"""Takes a response; returns it with its items in another order."""
-_OWNERS_OF_CONFIGS = {
-    TOPIC_CONFIGS: ResourceType.TOPIC,
-    GROUP_CONFIGS: ResourceType.GROUP,
-    BROKER: ResourceType.CLUSTER,
-    BROKER_LOGGER: ResourceType.CLUSTER,
-    CLIENT_METRICS: ResourceType.CLUSTER,
-}
 
 
 def step(api: Api) -> Handle:
@@ -81,10 +58,7 @@ def step(api: Api) -> Handle:
             return handle(broker, request, context)
         refused = _refused_items(api, one_each, broker, request, codes)
         answer = handle(broker, _without(one_each, request, codes), context)
-        arrange = None
-        if one_each.field == "resource_type" and one_each.once:
-            arrange = functools.partial(_in_order_of_request, request)
-        return _merged(answer, refused, arrange)
+        return _merged(answer, refused)
 
     return authorize
 
@@ -123,8 +97,6 @@ def _check_each(
 
 
 def _identity(rule: Each, item: Any) -> Any:
-    if rule.field == "resource_type":
-        return item.resource_type, item.resource_name
     return getattr(item, rule.field) if rule.field else item
 
 
@@ -132,15 +104,6 @@ def _owner(
     rule: Each, broker: Broker, item: Any, context: RequestContext
 ) -> tuple[ResourceType, str] | None:
     """Return the resource of an item; None if the handler refuses the item."""
-    if rule.field == "resource_type":
-        if rule.once and _is_refused_early(item):
-            return None
-        if item.resource_type == BROKER_LOGGER and not rule.loggers:
-            return None
-        owner = _OWNERS_OF_CONFIGS.get(item.resource_type)
-        if owner is None:
-            return None
-        return owner, CLUSTER_NAME if owner == ResourceType.CLUSTER else item.resource_name
     resource_type = rule.needs[0][1]
     if rule.field == "topic_id":
         name = getattr(item, "name", None)
@@ -149,32 +112,6 @@ def _owner(
         return None if name is None else (resource_type, name)
     name = getattr(item, rule.field) if rule.field else item
     return resource_type, name
-
-
-def _is_refused_early(item: Any) -> bool:
-    """Return whether the changes of configs of a resource are refused before permissions are
-    checked.
-    """
-    changes = [
-        ConfigChange(one.name, getattr(one, "config_operation", _SET), one.value)
-        for one in item.configs
-    ]
-    return is_refused_early(item.resource_type, changes)
-
-
-def _in_order_of_request(request: Any, answer: Any) -> Any:
-    """Return the answer to changes of configs with its results in the order of the request, as in
-    Kafka.
-    """
-    positions: dict[Any, list[int]] = {}
-    for position, asked in enumerate(request.resources):
-        key = (asked.resource_type, asked.resource_name)
-        positions.setdefault(key, []).append(position)
-    ordered = sorted(
-        answer.responses,
-        key=lambda one: positions[one.resource_type, one.resource_name].pop(0),
-    )
-    return dataclasses.replace(answer, responses=tuple(ordered))
 
 
 def refuse(api: Api, request: Any, code: ErrorCode) -> Any:
@@ -220,30 +157,22 @@ def array_names(response_type: Any) -> Iterator[str]:
             yield field.name
 
 
-def _merged(
-    answer: Any, refused: dict[str, tuple[Any, ...]], arrange: Arrange | None = None
-) -> Any:
-    """Return the answer of a handler with the refused items at the end of its arrays.
-
-    :param arrange: brings the items of the whole answer into another order
-    """
+def _merged(answer: Any, refused: dict[str, tuple[Any, ...]]) -> Any:
+    """Return the answer of a handler with the refused items at the end of its arrays."""
     if isinstance(answer, Deferred):
-        return _merge_later(answer.future(), refused, arrange)
+        return _merge_later(answer.future(), refused)
     if isinstance(answer, Awaitable):
-        return _merge_later(answer, refused, arrange)
+        return _merge_later(answer, refused)
     if isinstance(answer, Sliced):
-        return Sliced(_merged(answer.response, refused, arrange))
+        return Sliced(_merged(answer.response, refused))
     if getattr(answer, "error_code", ErrorCode.NONE):
         return answer
     added = {name: _extended(getattr(answer, name), items) for name, items in refused.items()}
-    whole = dataclasses.replace(answer, **added)
-    return whole if arrange is None else arrange(whole)
+    return dataclasses.replace(answer, **added)
 
 
-async def _merge_later(
-    answer: Awaitable[Any], refused: dict[str, tuple[Any, ...]], arrange: Arrange | None
-) -> Any:
-    return _merged(await answer, refused, arrange)
+async def _merge_later(answer: Awaitable[Any], refused: dict[str, tuple[Any, ...]]) -> Any:
+    return _merged(await answer, refused)
 
 
 def _extended(array: Any, items: tuple[Any, ...]) -> Any:
@@ -362,13 +291,6 @@ def _named_error(item: Any, broker: Broker) -> Any:
     return dataclasses.replace(item, error_message=MESSAGES[ErrorCode(item.error_code)])
 
 
-def _altered_configs(item: Any, broker: Broker) -> Any:
-    """Return the result of a resource, with a message if a controller of Kafka changes it."""
-    if item.resource_type in (BROKER, BROKER_LOGGER):
-        return dataclasses.replace(item, error_message=None)
-    return _named_error(item, broker)
-
-
 def _with_topic_id(item: Any, broker: Broker) -> Any:
     """Return the result of a topic with its id, and with messages."""
     topic = broker.catalog.topics.get(item.topic_name)
@@ -377,19 +299,7 @@ def _with_topic_id(item: Any, broker: Broker) -> Any:
     return dataclasses.replace(add_message(item), topic_id=topic_id)
 
 
-def _creation(item: Any, broker: Broker) -> Any:
-    """Return the result of a topic with Kafka's message, which is another one here."""
-    return dataclasses.replace(item, error_message="Authorization failed.")
-
-
 _ITEMS: Mapping[int, Callable[[Any, Broker], Any]] = {
-    2: _each_partition(timestamp=-1),
-    19: _creation,
-    21: _each_partition(low_watermark=-1),
-    23: _each_partition(leader_epoch=-1),
-    32: _named_error,
-    33: _altered_configs,
-    44: _altered_configs,
     91: _with_topic_id,
     92: _named_error,
 }

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Generator, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from typing import Any, TypeVar
 
 from headrace.broker.broker import Broker
-from headrace.broker.limits import MAX_SHARED_DESCRIPTIONS, SLICED_ABOVE
-from headrace.protocol.large_responses import LazyArray, SharedArray, Sliced
+from headrace.broker.limits import SLICED_ABOVE
+from headrace.protocol.large_responses import LazyArray, Sliced
 from headrace.protocol.time_slices import run_now
 
 R = TypeVar("R")
@@ -21,13 +21,6 @@ def run_sliced(broker: Broker, steps: Generator[None, None, R], count: int) -> R
     :param count: the number of resources
     """
     return run_now(steps) if count <= SLICED_ABOVE else broker.slices.run(steps)
-
-
-def run_sliced_to_end(
-    broker: Broker, steps: Generator[None, None, R], count: int
-) -> R | Awaitable[R]:
-    """Run the work for a request as :func:`run_sliced` does, to its end even if the client goes."""
-    return run_now(steps) if count <= SLICED_ABOVE else broker.slices.run_to_end(steps)
 
 
 def run_sliced_durably(
@@ -58,25 +51,3 @@ def sliced(response: R, count: int) -> R | Sliced:
     :param count: the number of resources
     """
     return response if count <= SLICED_ABOVE else Sliced(response)
-
-
-def chunks(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
-    """Yield the items in runs of ``size``; the last may be shorter."""
-    for start in range(0, len(items), size):
-        yield items[start : start + size]
-
-
-class SharedDescriptions:
-    """The descriptions of configs in one response: resources with equal configs share them."""
-
-    def __init__(self) -> None:
-        self._known: dict[Any, SharedArray[Any]] = {}
-
-    def get(self, key: Any, describe: Callable[[], tuple[Any, ...]]) -> SharedArray[Any]:
-        """Return the description for a key, made with the first call."""
-        found = self._known.get(key)
-        if found is None:
-            found = SharedArray(describe())
-            if len(self._known) < MAX_SHARED_DESCRIPTIONS:
-                self._known[key] = found
-        return found

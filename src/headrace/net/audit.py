@@ -142,32 +142,6 @@ def _done(results: Any) -> Iterator[Any]:
 # Changes by API -----------------------------------------------------------------------------------
 
 
-def _created_topics(request: Any, response: Any) -> Iterator[Change]:
-    if not request.validate_only:
-        for one in _done(response.topics):
-            detail = f"{one.num_partitions} partitions" if one.num_partitions > 0 else ""
-            yield Change(Operation.CREATE, "TOPIC", one.name, detail)
-
-
-def _deleted_topics(request: Any, response: Any) -> Iterator[Change]:
-    for one in _done(response.responses):
-        yield Change(Operation.DELETE, "TOPIC", one.name or str(one.topic_id))
-
-
-def _created_partitions(request: Any, response: Any) -> Iterator[Change]:
-    if not request.validate_only:
-        counts = {one.name: one.count for one in request.topics}
-        for one in _done(response.results):
-            yield Change(Operation.ALTER, "TOPIC", one.name, f"{counts[one.name]} partitions")
-
-
-def _deleted_records(request: Any, response: Any) -> Iterator[Change]:
-    for topic in response.topics:
-        for one in _done(topic.partitions):
-            detail = f"records of partition {one.partition_index} before {one.low_watermark}"
-            yield Change(Operation.DELETE, "TOPIC", topic.name, detail)
-
-
 def _created_acls(request: Any, response: Any) -> Iterator[Change]:
     for acl, one in zip(request.creations, response.results, strict=True):
         if one.error_code == ErrorCode.NONE:
@@ -188,21 +162,6 @@ def _acl(verb: str, acl: Any, pattern_type: int) -> Change:
         f"{acl.resource_name}"
     )
     return Change(Operation.ALTER, "CLUSTER", "kafka-cluster", detail)
-
-
-_CONFIG_OWNERS = {2: "TOPIC", 4: "BROKER", 8: "BROKER_LOGGER", 16: "CLIENT_METRICS", 32: "GROUP"}
-
-
-def _altered_configs(request: Any, response: Any) -> Iterator[Change]:
-    if not request.validate_only:
-        names = {
-            (one.resource_type, one.resource_name): ", ".join(config.name for config in one.configs)
-            for one in request.resources
-        }
-        for one in _done(response.responses):
-            owner = _CONFIG_OWNERS.get(one.resource_type, str(one.resource_type))
-            detail = names[one.resource_type, one.resource_name]
-            yield Change(Operation.ALTER_CONFIGS, owner, one.resource_name, detail)
 
 
 def _deleted_groups(request: Any, response: Any) -> Iterator[Change]:
@@ -287,15 +246,9 @@ def _altered_users(request: Any, response: Any) -> Iterator[Change]:
 
 
 CHANGES: Mapping[int, Callable[[Any, Any], Iterator[Change]]] = {
-    19: _created_topics,
-    20: _deleted_topics,
-    21: _deleted_records,
     30: _created_acls,
     31: _deleted_acls,
-    33: _altered_configs,
-    37: _created_partitions,
     42: _deleted_groups,
-    44: _altered_configs,
     47: _deleted_offsets,
     49: _altered_quotas,
     51: _altered_users,

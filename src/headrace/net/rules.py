@@ -64,7 +64,6 @@ class Each(NamedTuple):
         ``topic_id`` and ``resource_type`` are understood
     :ivar unless: a permission on the cluster that is enough for all items
     :ivar once: leave items that are named twice to the handler, which refuses them
-    :ivar loggers: False to leave the loggers of a broker to the handler, which refuses them
     :ivar owner: returns the resource of an item, where its type depends on the item
     """
 
@@ -73,7 +72,6 @@ class Each(NamedTuple):
     field: str
     unless: Operation | None = None
     once: bool = False
-    loggers: bool = True
     owner: Callable[[Any], Owner] | None = None
 
     def name_of(self, item: Any) -> str:
@@ -150,18 +148,12 @@ def each(
     return Each(((operation, resource_type),), array, field, unless, once)
 
 
-def each_config(
-    operation: Operation,
-    *,
-    once: bool = False,
-    loggers: bool = True,
-    owner: Callable[[Any], Owner] | None = None,
-) -> Each:
+def each_config(operation: Operation, owner: Callable[[Any], Owner], *, once: bool = False) -> Each:
     """Require an operation on the owner of the configs of each resource of a request: a topic, a
     group, or the cluster.
     """
     needs = ((operation, TOPIC), (operation, GROUP), (operation, CLUSTER))
-    return Each(needs, "resources", "resource_type", once=once, loggers=loggers, owner=owner)
+    return Each(needs, "resources", "resource_type", once=once, owner=owner)
 
 
 def inside(operation: Operation, resource_type: ResourceType, effect: str) -> Inside:

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Generator
+from collections.abc import Awaitable, Generator, Iterator, Sequence
 from time import perf_counter
 from typing import Any, TypeVar
 
 R = TypeVar("R")
+T = TypeVar("T")
 
 SLICE_MS = 5
 """The length of a slice. One item of work that takes longer makes its slice longer."""
@@ -93,3 +94,9 @@ def run_now(steps: Generator[None, None, R]) -> R:
         except StopIteration as finished:
             result: R = finished.value
             return result
+
+
+def chunks(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+    """Yield the items in runs of ``size``; the last may be shorter."""
+    for start in range(0, len(items), size):
+        yield items[start : start + size]

@@ -21,7 +21,6 @@ from headrace.errors import ErrorCode
 from headrace.protocol.time_slices import run_now
 
 from . import offset_commit
-from .authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED
 from .large_responses import LazyArray, lazy_map
 from .messages import Codec, codec
 from .writer import nested_type
@@ -300,15 +299,6 @@ def _topic_type(message_type: Any, *path: str) -> Any:
     return message_type
 
 
-@dataclasses.dataclass(slots=True)
-class ClusterOperations:
-    """The authorized operations of the cluster in a response to Metadata 8-10. The latest version
-    has no field for them; a handler with an authorizer sets the value.
-    """
-
-    value: int
-
-
 class _Replaced:
     """A response with some fields replaced. Writers read its fields by name."""
 
@@ -455,28 +445,6 @@ def _leave_group(request: Any, old: Codec, latest: Codec, catalog: TopicNames) -
     return Adapted(reshape(request, latest.request_type, members=members), _NOTHING, to_response)
 
 
-def _delete_topics(request: Any, old: Codec, latest: Codec, catalog: TopicNames) -> Adapted:
-    """Upgrade versions 1-5, which have topic names only."""
-    topic_type = _topic_type(latest.request_type, "topics")
-    topics = tuple(topic_type(name=name, topic_id=None) for name in request.topic_names)
-    return Adapted(reshape(request, latest.request_type, topics=topics), _NOTHING, _unchanged)
-
-
-def _metadata(request: Any, old: Codec, latest: Codec, catalog: TopicNames) -> Adapted:
-    """Upgrade version 0, which requests all topics with an empty list, later ones with null.
-    Versions 8-10 may request the authorized operations of the cluster.
-    """
-    asks = getattr(request, "include_cluster_authorized_operations", False)
-    given = {"topics": None} if old.version == 0 and not request.topics else {}
-    operations = ClusterOperations(CLUSTER_OPERATIONS if asks else NOT_ASKED)
-    legacy = {"cluster_operations": operations} if asks else _NOTHING
-
-    def to_response(response: Any) -> Any:
-        return _Replaced(response, cluster_authorized_operations=operations.value)
-
-    return Adapted(reshape(request, latest.request_type, **given), legacy, to_response)
-
-
 def _join_group(request: Any, old: Codec, latest: Codec, catalog: TopicNames) -> Adapted:
     """Upgrade version 0, whose session timeout is also the rebalance timeout. Before version 7 a
     protocol name cannot be null.
@@ -549,13 +517,11 @@ class _Special(NamedTuple):
 
 
 _SPECIAL: Mapping[int, _Special] = {
-    3: _Special(11, _metadata),
     8: _Special(8, _offset_commit),
     9: _Special(10, _offset_fetch),
     10: _Special(4, _find_coordinator),
     11: _Special(7, _join_group),
     13: _Special(3, _leave_group),
-    20: _Special(6, _delete_topics),
     24: _Special(4, _add_partitions_to_txn),
     28: _Special(6, _named_topics(("topics",), "topics")),
     57: _Special(2, _update_features),

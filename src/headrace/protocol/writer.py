@@ -81,8 +81,7 @@ def writer(message_type: Any) -> Write:
 def sliced_writer(message_type: Any) -> SlicedWrite:
     """Return the function that writes instances of ``message_type`` in slices.
 
-    An array may be a :class:`~headrace.protocol.large_responses.LazyArray` or an
-    :class:`~headrace.protocol.large_responses.EncodedArray`.
+    An array may be a :class:`~headrace.protocol.large_responses.LazyArray`.
     """
     return typing.cast(SlicedWrite, _Generator(message_type, sliced=True).function())
 
@@ -231,23 +230,18 @@ class _Generator:
 
     def _sliced_array(self, nested: Any) -> None:
         write = self._name(writer(nested))
-        self._lines += [
-            "if hasattr(items, 'is_encoded'):",
-            f"    yield from items.put(put, {write})",
-            "else:",
-        ]
         if _has_messages(nested):
             self._lines += [
-                "    for item in items or ():",
-                f"        yield from {self._name(sliced_writer(nested))}(put, item)",
-                "        yield",
+                "for item in items or ():",
+                f"    yield from {self._name(sliced_writer(nested))}(put, item)",
+                "    yield",
             ]
         else:
             self._lines += [
-                "    for number, item in enumerate(items or ()):",
-                f"        {write}(put, item)",
-                f"        if not number % {ITEMS_PER_STEP}:",
-                "            yield",
+                "for number, item in enumerate(items or ()):",
+                f"    {write}(put, item)",
+                f"    if not number % {ITEMS_PER_STEP}:",
+                "        yield",
             ]
 
     def _struct(self, nested: Any, nullable: bool, value: str) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from headrace.broker.catalog import CatalogError
 from headrace.broker.limits import MAX_TOPICS_PER_TRANSACTION
 from headrace.errors import ErrorCode, Refusal
+from headrace.security.acls import CLUSTER_NAME, ResourceType
 
 from . import broker_loggers, client_metrics, rules
 from .cluster_rules import check_min_insync_replicas
@@ -29,6 +30,19 @@ _KINDS = {
     CLIENT_METRICS: client_metrics.KIND,
     GROUP: "group",
 }
+_OWNERS = {TOPIC: ResourceType.TOPIC, GROUP: ResourceType.GROUP} | dict.fromkeys(
+    (BROKER, BROKER_LOGGER, CLIENT_METRICS), ResourceType.CLUSTER
+)
+
+
+def owner_of_configs(resource_type: int, name: str) -> tuple[ResourceType, str] | None:
+    """Return the resource on which a client needs permissions for configs; None if there are no
+    configs of this type.
+    """
+    owner = _OWNERS.get(resource_type)
+    if owner is None:
+        return None
+    return owner, CLUSTER_NAME if owner == ResourceType.CLUSTER else name
 
 
 class ConfigOperation(IntEnum):
