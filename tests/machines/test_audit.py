@@ -18,7 +18,7 @@ from headrace.handlers import ADMINISTRATIVE, APIS
 from headrace.handlers.context import RequestContext
 from headrace.net import audit
 from headrace.security.principal import ANONYMOUS
-from tests.handler_client import ask, call
+from tests.handler_client import ask
 
 ACL = {"principal": "User:bob", "host": "*", "operation": 3, "permission_type": 3}
 ON_ORDERS = {"resource_type": 2, "resource_name": "orders", "resource_pattern_type": 3}
@@ -219,7 +219,8 @@ def test_an_answer_stays_when_its_line_fails(caplog: pytest.LogCaptureFixture) -
 def test_names_are_escaped_and_no_value_is_logged(
     broker: Broker, lines: Callable[[], list[str]]
 ) -> None:
-    call(broker, 51, deletions=(), upsertions=[{**SCRAM, "name": "a\nPrincipal User:root\x1b]0;"}])
+    name = "a\nPrincipal User:root\x1b]0;"
+    asyncio.run(ask(broker, 51, upsertions=[{**SCRAM, "name": name}]))
     (line,) = lines()
     assert "a\\nPrincipal User:root\\x1b]0;" in line
     assert "s3cret" not in line
@@ -229,7 +230,7 @@ def test_a_request_about_many_resources_has_few_lines(
     broker: Broker, lines: Callable[[], list[str]]
 ) -> None:
     creations = [{**ACL, **ON_ORDERS, "principal": f"User:{n}"} for n in range(audit.MAX_LINES + 5)]
-    call(broker, 30, creations=creations)
+    asyncio.run(ask(broker, 30, creations=creations))
     found = lines()
     assert len(found) == audit.MAX_LINES + 1
     more = "Principal User:ANONYMOUS has made 5 more changes from host 127.0.0.1 for create_acls"

@@ -474,7 +474,7 @@ def test_log_directories_tell_sizes_and_room(broker: Broker, tmp_path: Path) -> 
     log.append(data, broker.clock.wall_ms())
 
     def sizes(topics: list | None) -> dict[str, dict[int, int]]:
-        (result,) = answer(broker, 35, 0, topics=topics).results
+        (result,) = answer(broker, 35, topics=topics).results
         assert result.log_dir == str(tmp_path)
         assert result.total_bytes >= result.usable_bytes > 0
         return {

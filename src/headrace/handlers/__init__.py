@@ -18,16 +18,12 @@ from headrace.broker.config.broker_config import Config
 from headrace.broker.limits import MAX_COMMIT_TEMPLATES, MAX_PRODUCE_TEMPLATES
 from headrace.errors import ErrorCode
 from headrace.net.rules import (
-    ALTER,
-    ALTER_CONFIGS,
     CLUSTER,
     CLUSTER_ACTION,
     CREATE,
     DELETE,
     DESCRIBE,
-    DESCRIBE_CONFIGS,
     GROUP,
-    IDEMPOTENT_WRITE,
     READ,
     TOPIC,
     TRANSACTIONAL_ID,
@@ -86,9 +82,7 @@ class Api(NamedTuple):
         return ErrorCode.KAFKA_STORAGE_ERROR
 
 
-_COORDINATOR_WRITES = frozenset(
-    (8, 11, 12, 13, 14, 22, 24, 25, 26, 28, 42, 47, 68, 76, 83, 84, 85, 86, 88, 91, 92)
-)
+_COORDINATOR_WRITES = frozenset((8, 11, 12, 13, 14, 28, 42, 47, 68, 76, 83, 84, 85, 86, 88, 91, 92))
 """APIs that write to the internal topic of a coordinator."""
 
 
@@ -142,41 +136,6 @@ _OLD: Mapping[int, Api] = {
             ),
         ),
         Api(
-            22,
-            "init_producer_id",
-            0,
-            6,
-            (
-                on(WRITE, TRANSACTIONAL_ID, "transactional_id"),
-                inside(
-                    IDEMPOTENT_WRITE,
-                    CLUSTER,
-                    "without a transactional id: refused, unless WRITE on any topic is allowed",
-                ),
-            ),
-            unstable=True,
-        ),
-        Api(
-            24,
-            "add_partitions_to_txn",
-            0,
-            5,
-            (
-                inside(CLUSTER_ACTION, CLUSTER, "from version 4 on: refused as a whole"),
-                inside(WRITE, TRANSACTIONAL_ID, "before version 4: refused as a whole"),
-                inside(WRITE, TOPIC, f"before version 4: {_PARTITIONS}; others are not added"),
-            ),
-        ),
-        Api(
-            25,
-            "add_offsets_to_txn",
-            0,
-            4,
-            (on(WRITE, TRANSACTIONAL_ID, "transactional_id"), on(READ, GROUP, "group_id")),
-        ),
-        Api(26, "end_txn", 0, 5, (on(WRITE, TRANSACTIONAL_ID, "transactional_id"),)),
-        Api(27, "write_txn_markers", 1, 2, (on_cluster(ALTER, CLUSTER_ACTION),)),
-        Api(
             28,
             "txn_offset_commit",
             0,
@@ -187,32 +146,7 @@ _OLD: Mapping[int, Api] = {
                 each(READ, TOPIC, "topics", "topic_id"),
             ),
         ),
-        Api(29, "describe_acls", 1, 3, (on_cluster(DESCRIBE),)),
-        Api(30, "create_acls", 1, 3, (on_cluster(ALTER),)),
-        Api(31, "delete_acls", 1, 3, (on_cluster(ALTER),)),
-        Api(34, "alter_replica_log_dirs", 1, 2, (on_cluster(ALTER),)),
-        Api(35, "describe_log_dirs", 1, 5, (on_cluster(DESCRIBE),)),
         Api(42, "delete_groups", 0, 3, (each(DELETE, GROUP, "groups_names"),)),
-        Api(43, "elect_leaders", 0, 2, (on_cluster(ALTER),)),
-        Api(45, "alter_partition_reassignments", 0, 1, (on_cluster(ALTER),)),
-        Api(46, "list_partition_reassignments", 0, 0, (on_cluster(DESCRIBE),)),
-        Api(48, "describe_client_quotas", 0, 1, (on_cluster(DESCRIBE_CONFIGS),)),
-        Api(49, "alter_client_quotas", 0, 1, (on_cluster(ALTER_CONFIGS),)),
-        Api(50, "describe_user_scram_credentials", 0, 0, (on_cluster(DESCRIBE),)),
-        Api(51, "alter_user_scram_credentials", 0, 0, (on_cluster(ALTER),)),
-        Api(55, "describe_quorum", 0, 2, (on_cluster(DESCRIBE),)),
-        Api(57, "update_features", 0, 2, (on_cluster(ALTER),)),
-        Api(
-            65,
-            "describe_transactions",
-            0,
-            0,
-            (
-                each(DESCRIBE, TRANSACTIONAL_ID, "transactional_ids"),
-                inside(DESCRIBE, TOPIC, _LEFT_OUT),
-            ),
-        ),
-        Api(66, "list_transactions", 0, 2, (inside(DESCRIBE, TRANSACTIONAL_ID, _LEFT_OUT),)),
         Api(
             68,
             "consumer_group_heartbeat",
@@ -326,7 +260,6 @@ _OLD: Mapping[int, Api] = {
             (on(READ, GROUP, "group_id"),),
             protocol="streams",
         ),
-        Api(94, "unregister_controller", 0, 0, (on_cluster(ALTER),)),
     )
 }
 
@@ -356,7 +289,7 @@ def request_templates(api_key: int, broker: Any) -> RequestTemplates:
     return RequestTemplates(partial(make_template, broker), max_templates)
 
 
-ADMINISTRATIVE = frozenset((30, 31, 42, 47, 49, 51, 91, 92))
+ADMINISTRATIVE = frozenset((42, 91, 92))
 """APIs whose changes are logged, see :mod:`.audit`."""
 
 

@@ -2,36 +2,34 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from headrace.errors import ErrorCode, Refusal
+from headrace.net.call import CloseConnection
+from headrace.protocol.api import DeleteAclsRequest, DescribeAclsRequest
 from headrace.security.acls import AclFilter, is_known
-
-from .context import CloseConnection
 
 NO_AUTHORIZER = Refusal(ErrorCode.SECURITY_DISABLED, "No Authorizer is configured.")
 """The error of all three without an authorizer."""
 
 
-def filter_of(asked: Any) -> AclFilter:
+def filter_of(condition: DescribeAclsRequest | DeleteAclsRequest.DeleteAclsFilter) -> AclFilter:
     """Return the condition in a DescribeAcls request, or in a filter of DeleteAcls.
 
     :raises CloseConnection: when it has numbers without a meaning, as from Kafka
     """
     check_known(
-        asked.resource_type_filter,
-        asked.pattern_type_filter,
-        asked.operation,
-        asked.permission_type,
+        condition.resource_type_filter,
+        condition.pattern_type_filter,
+        condition.operation,
+        condition.permission_type,
     )
     return AclFilter(
-        asked.resource_type_filter,
-        asked.resource_name_filter,
-        asked.pattern_type_filter,
-        asked.principal_filter,
-        asked.host_filter,
-        asked.operation,
-        asked.permission_type,
+        condition.resource_type_filter,
+        condition.resource_name_filter,
+        condition.pattern_type_filter,
+        condition.principal_filter,
+        condition.host_filter,
+        condition.operation,
+        condition.permission_type,
     )
 
 

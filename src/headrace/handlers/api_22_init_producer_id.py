@@ -15,55 +15,61 @@ Version notes:
 
 from __future__ import annotations
 
-from typing import Any
-
-from kio.schema.init_producer_id.v6.request import InitProducerIdRequest
-from kio.schema.init_producer_id.v6.response import InitProducerIdResponse
-
-from headrace.broker.broker import Broker
 from headrace.errors import ErrorCode, Refusal
-from headrace.protocol.authorized_operations import Operation
-from headrace.protocol.messages import NO_THROTTLE
-from headrace.security.acls import ResourceType
-from headrace.transactions.producer import NO_PRODUCER, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, Producer
+from headrace.net.api import Api
+from headrace.net.call import Call
+from headrace.net.rules import CLUSTER, IDEMPOTENT_WRITE, TOPIC, TRANSACTIONAL_ID, WRITE, inside, on
+from headrace.protocol.api import InitProducerIdRequest, InitProducerIdResponse
+from headrace.transactions.producer import (
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    Producer,
+    error_code,
+)
 
-from .context import RequestContext
-from .durations import to_ms
-from .transaction_errors import error_for_version
+API = Api(
+    22,
+    on(WRITE, TRANSACTIONAL_ID, "transactional_id"),
+    inside(
+        IDEMPOTENT_WRITE,
+        CLUSTER,
+        "without a transactional id: refused, unless WRITE on any topic is allowed",
+    ),
+    storage_error=ErrorCode.NOT_COORDINATOR,
+)
 
 _FIRST_WITH_FENCED = 4
 
 
-def handle(broker: Broker, request: InitProducerIdRequest, context: RequestContext) -> Any:
+async def handle(call: Call, request: InitProducerIdRequest) -> InitProducerIdResponse:
     """Return an id and an epoch for a producer."""
-    transactional_id, access = request.transactional_id, context.access
+    broker, access = call.broker, call.access
+    transactional_id = request.transactional_id
     if transactional_id is None and not (
-        access.allows_cluster(Operation.IDEMPOTENT_WRITE)
-        or access.allows_any(Operation.WRITE, ResourceType.TOPIC)
+        access.allows_cluster(IDEMPOTENT_WRITE) or access.allows_any(WRITE, TOPIC)
     ):
-        return _response(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+        return _refused(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     expected = Producer(request.producer_id, request.producer_epoch)
     if (expected.producer_id == NO_PRODUCER_ID) != (expected.producer_epoch == NO_PRODUCER_EPOCH):
-        return _response(ErrorCode.INVALID_REQUEST)
+        return _refused(ErrorCode.INVALID_REQUEST)
     if transactional_id is None:
-        return _response(ErrorCode.NONE, Producer(broker.catalog.allocate_producer_id(), 0))
+        return InitProducerIdResponse(producer_id=broker.catalog.allocate_producer_id())
     if not transactional_id:
-        return _response(ErrorCode.INVALID_REQUEST)
+        return _refused(ErrorCode.INVALID_REQUEST)
     if request.enable2_pc:  # the error of Apache Kafka while two-phase commit is off
-        return _response(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        return _refused(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     if request.keep_prepared_txn:
-        return _response(ErrorCode.UNSUPPORTED_VERSION)
-    timeout_ms = to_ms(request.transaction_timeout)
-    producer = broker.transactions.init_producer_id(transactional_id, timeout_ms, expected)
-    if isinstance(producer, Refusal):
-        return _response(error_for_version(producer, context.api_version, _FIRST_WITH_FENCED))
-    return broker.when_durable(_response(ErrorCode.NONE, producer))
-
-
-def _response(code: ErrorCode, producer: Producer = NO_PRODUCER) -> InitProducerIdResponse:
-    return InitProducerIdResponse(
-        throttle_time=NO_THROTTLE,
-        error_code=code,
-        producer_id=producer.producer_id,
-        producer_epoch=producer.producer_epoch,
+        return _refused(ErrorCode.UNSUPPORTED_VERSION)
+    producer = broker.transactions.init_producer_id(
+        transactional_id, request.transaction_timeout_ms, expected
     )
+    if isinstance(producer, Refusal):
+        return _refused(error_code(producer, call.version, _FIRST_WITH_FENCED))
+    await call.durable()
+    return InitProducerIdResponse(
+        producer_id=producer.producer_id, producer_epoch=producer.producer_epoch
+    )
+
+
+def _refused(code: ErrorCode) -> InitProducerIdResponse:
+    return InitProducerIdResponse(error_code=code, producer_epoch=NO_PRODUCER_EPOCH)

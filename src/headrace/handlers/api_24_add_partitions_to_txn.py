@@ -14,119 +14,117 @@ Version notes:
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from typing import Any
-
-from kio.schema.add_partitions_to_txn.v5.request import (
-    AddPartitionsToTxnRequest,
-    AddPartitionsToTxnTransaction,
-)
-from kio.schema.add_partitions_to_txn.v5.response import (
-    AddPartitionsToTxnPartitionResult,
-    AddPartitionsToTxnResponse,
-    AddPartitionsToTxnResult,
-    AddPartitionsToTxnTopicResult,
-)
-
 from headrace.broker.broker import Broker
 from headrace.errors import ErrorCode, Refusal
 from headrace.internal_topics import INTERNAL_TOPICS
-from headrace.protocol.authorized_operations import Operation
-from headrace.protocol.messages import NO_THROTTLE
+from headrace.net.api import Api
+from headrace.net.call import Call
+from headrace.net.refusals import refuse_all, refuse_items
+from headrace.net.rules import CLUSTER, CLUSTER_ACTION, TOPIC, TRANSACTIONAL_ID, WRITE, inside
+from headrace.protocol.api import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
+from headrace.protocol.partitions import TopicPartition
 from headrace.security.access import AnyAccess
-from headrace.security.acls import ResourceType
-from headrace.transactions.producer import Producer
+from headrace.transactions.producer import Producer, error_code
 
-from .context import RequestContext
-from .slicing import run_sliced_durably
-from .transaction_errors import error_for_version
+Transaction = AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction
+TransactionResult = AddPartitionsToTxnResponse.AddPartitionsToTxnResult
+TopicResult = AddPartitionsToTxnResponse.AddPartitionsToTxnTopicResult
+PartitionResult = AddPartitionsToTxnResponse.AddPartitionsToTxnPartitionResult
+
+
+def refuse(request: AddPartitionsToTxnRequest, code: ErrorCode) -> AddPartitionsToTxnResponse:
+    """Refuse all transactions, or the topics of the only one before version 4."""
+    response: AddPartitionsToTxnResponse = refuse_all(request, API.response, code)
+    response.results_by_topic_v3_and_below = refuse_items(
+        None, API.response, TopicResult.__name__, request.v3_and_below_topics, code
+    )
+    return response
+
+
+API = Api(
+    24,
+    inside(CLUSTER_ACTION, CLUSTER, "from version 4 on: refused as a whole"),
+    inside(WRITE, TRANSACTIONAL_ID, "before version 4: refused as a whole"),
+    inside(
+        WRITE,
+        TOPIC,
+        "before version 4: TOPIC_AUTHORIZATION_FAILED for its partitions; others are not added",
+    ),
+    storage_error=ErrorCode.NOT_COORDINATOR,
+    refuse=refuse,
+)
 
 _FIRST_WITH_FENCED = 2
 _FIRST_FOR_BROKERS = 4
 
-Codes = dict[tuple[str, int], ErrorCode]
 
-
-def handle(broker: Broker, request: AddPartitionsToTxnRequest, context: RequestContext) -> Any:
-    """Add partitions to each transaction of a request."""
-    if context.api_version >= _FIRST_FOR_BROKERS and not context.access.allows_cluster(
-        Operation.CLUSTER_ACTION
-    ):
-        return AddPartitionsToTxnResponse(
-            throttle_time=NO_THROTTLE,
-            error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
-            results_by_transaction=(),
+async def handle(call: Call, request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnResponse:
+    """Add partitions to each transaction of a request, or to the only one before version 4."""
+    if call.version < _FIRST_FOR_BROKERS:
+        transaction = Transaction(
+            transactional_id=request.v3_and_below_transactional_id,
+            producer_id=request.v3_and_below_producer_id,
+            producer_epoch=request.v3_and_below_producer_epoch,
+            topics=request.v3_and_below_topics,
         )
-    count = sum(len(topic.partitions) for one in request.transactions for topic in one.topics)
-    return run_sliced_durably(broker, _add_all(broker, request, context), count)
-
-
-def _add_all(
-    broker: Broker, request: AddPartitionsToTxnRequest, context: RequestContext
-) -> Generator[None, None, AddPartitionsToTxnResponse]:
-    results = []
-    for asked in request.transactions:
-        results.append((yield from _transaction(broker, asked, context)))
-        yield
-    return AddPartitionsToTxnResponse(
-        throttle_time=NO_THROTTLE, error_code=ErrorCode.NONE, results_by_transaction=tuple(results)
-    )
-
-
-def _transaction(
-    broker: Broker, asked: AddPartitionsToTxnTransaction, context: RequestContext
-) -> Generator[None, None, AddPartitionsToTxnResult]:
-    codes = yield from _codes(broker, asked, context)
-    return AddPartitionsToTxnResult(
-        transactional_id=asked.transactional_id,
-        topic_results=tuple(
-            AddPartitionsToTxnTopicResult(
-                name=topic.name,
-                results_by_partition=tuple(
-                    AddPartitionsToTxnPartitionResult(
-                        partition_index=partition, partition_error_code=codes[topic.name, partition]
-                    )
-                    for partition in topic.partitions
-                ),
-            )
-            for topic in asked.topics
-        ),
-    )
-
-
-def _codes(
-    broker: Broker, asked: AddPartitionsToTxnTransaction, context: RequestContext
-) -> Generator[None, None, Codes]:
-    version = context.api_version
-    partitions = [
-        (topic.name, partition) for topic in asked.topics for partition in topic.partitions
+        topics = await _add(call, transaction)
+        await call.durable()
+        return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=topics)
+    if not call.access.allows_cluster(CLUSTER_ACTION):
+        return AddPartitionsToTxnResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    results = [
+        TransactionResult(transaction.transactional_id, await _add(call, transaction))
+        for transaction in request.transactions
     ]
-    client = version < _FIRST_FOR_BROKERS
-    if client and not context.access.allows(
-        Operation.WRITE, ResourceType.TRANSACTIONAL_ID, asked.transactional_id
-    ):
+    await call.durable()
+    return AddPartitionsToTxnResponse(results_by_transaction=results)
+
+
+async def _add(call: Call, transaction: Transaction) -> list[TopicResult]:
+    codes = await _codes(call, transaction)
+    results = []
+    for topic in transaction.topics:
+        partitions = []
+        for partition in topic.partitions:
+            partitions.append(PartitionResult(partition, codes[topic.name, partition]))
+            await call.pause()
+        results.append(TopicResult(topic.name, partitions))
+    return results
+
+
+async def _codes(call: Call, transaction: Transaction) -> dict[TopicPartition, ErrorCode]:
+    """Add the partitions of a transaction, or verify that they are in it; return their errors."""
+    broker, transactional_id = call.broker, transaction.transactional_id
+    partitions = [
+        (topic.name, partition) for topic in transaction.topics for partition in topic.partitions
+    ]
+    is_client = call.version < _FIRST_FOR_BROKERS
+    if is_client and not call.may(WRITE, TRANSACTIONAL_ID, transactional_id):
         return dict.fromkeys(partitions, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-    if not asked.transactional_id:
+    if not transactional_id:
         return dict.fromkeys(partitions, ErrorCode.INVALID_REQUEST)
-    producer = Producer(asked.producer_id, asked.producer_epoch)
-    refused: Codes = {}
-    for one in partitions:
-        code = _refusal(broker, *one, context.access if client else None)
+    refused: dict[TopicPartition, ErrorCode] = {}
+    for partition in partitions:
+        code = _refusal(broker, partition, call.access if is_client else None)
         if code is not None:
-            refused[one] = code
-        yield
+            refused[partition] = code
+        await call.pause()
     if refused:
         return dict.fromkeys(partitions, ErrorCode.OPERATION_NOT_ATTEMPTED) | refused
-    if asked.verify_only:
-        return {one: _verified(broker, asked.transactional_id, producer, one) for one in partitions}
-    reply = broker.transactions.add_partitions(asked.transactional_id, producer, partitions)
-    if isinstance(reply, Refusal):
-        return dict.fromkeys(partitions, error_for_version(reply, version, _FIRST_WITH_FENCED))
+    producer = Producer(transaction.producer_id, transaction.producer_epoch)
+    if transaction.verify_only:
+        return {
+            partition: _verified(broker, transactional_id, producer, partition)
+            for partition in partitions
+        }
+    added = broker.transactions.add_partitions(transactional_id, producer, partitions)
+    if isinstance(added, Refusal):
+        return dict.fromkeys(partitions, error_code(added, call.version, _FIRST_WITH_FENCED))
     return dict.fromkeys(partitions, ErrorCode.NONE)
 
 
 def _refusal(
-    broker: Broker, name: str, partition: int, access: AnyAccess | None
+    broker: Broker, partition: TopicPartition, access: AnyAccess | None
 ) -> ErrorCode | None:
     """Return the error for a partition that does not exist or that the client may not write to.
 
@@ -134,24 +132,18 @@ def _refusal(
 
     :param access: the access of a client; None for a broker
     """
-    if access is not None and (
-        name in INTERNAL_TOPICS or not access.allows(Operation.WRITE, ResourceType.TOPIC, name)
-    ):
+    name, index = partition
+    if access is not None and (name in INTERNAL_TOPICS or not access.allows(WRITE, TOPIC, name)):
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    found = broker.partition_by_name(name, partition)
-    if not isinstance(found, ErrorCode) or found == ErrorCode.KAFKA_STORAGE_ERROR:
-        return None
-    return found
+    log = broker.partition_by_name(name, index)
+    return log if isinstance(log, ErrorCode) and log != ErrorCode.KAFKA_STORAGE_ERROR else None
 
 
 def _verified(
-    broker: Broker, transactional_id: str, producer: Producer, partition: tuple[str, int]
+    broker: Broker, transactional_id: str, producer: Producer, partition: TopicPartition
 ) -> ErrorCode:
     refusal = broker.transactions.coordinator.takes_part(transactional_id, producer, partition)
     if refusal is None:
         return ErrorCode.NONE
-    return (
-        ErrorCode.TRANSACTION_ABORTABLE
-        if refusal.code == ErrorCode.INVALID_TXN_STATE
-        else refusal.code
-    )
+    is_abortable = refusal.code == ErrorCode.INVALID_TXN_STATE
+    return ErrorCode.TRANSACTION_ABORTABLE if is_abortable else refusal.code

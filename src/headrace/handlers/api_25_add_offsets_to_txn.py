@@ -9,32 +9,31 @@ Version notes:
 
 from __future__ import annotations
 
-from typing import Any
-
-from kio.schema.add_offsets_to_txn.v4.request import AddOffsetsToTxnRequest
-from kio.schema.add_offsets_to_txn.v4.response import AddOffsetsToTxnResponse
-
-from headrace.broker.broker import Broker
 from headrace.errors import ErrorCode, Refusal
-from headrace.protocol.messages import NO_THROTTLE
-from headrace.transactions.producer import Producer
+from headrace.net.api import Api
+from headrace.net.call import Call
+from headrace.net.rules import GROUP, READ, TRANSACTIONAL_ID, WRITE, on
+from headrace.protocol.api import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
+from headrace.transactions.producer import Producer, error_code
 
-from .context import RequestContext
-from .transaction_errors import error_for_version
+API = Api(
+    25,
+    on(WRITE, TRANSACTIONAL_ID, "transactional_id"),
+    on(READ, GROUP, "group_id"),
+    storage_error=ErrorCode.NOT_COORDINATOR,
+)
 
 _FIRST_WITH_FENCED = 2
 
 
-def handle(broker: Broker, request: AddOffsetsToTxnRequest, context: RequestContext) -> Any:
+async def handle(call: Call, request: AddOffsetsToTxnRequest) -> AddOffsetsToTxnResponse:
     """Add the group's partition of ``__consumer_offsets`` to a transaction."""
     if not request.transactional_id:
-        return _response(ErrorCode.INVALID_REQUEST)
+        return AddOffsetsToTxnResponse(error_code=ErrorCode.INVALID_REQUEST)
     producer = Producer(request.producer_id, request.producer_epoch)
-    added = broker.transactions.add_group(request.transactional_id, producer, request.group_id)
+    added = call.broker.transactions.add_group(request.transactional_id, producer, request.group_id)
     if isinstance(added, Refusal):
-        return _response(error_for_version(added, context.api_version, _FIRST_WITH_FENCED))
-    return broker.when_durable(_response(ErrorCode.NONE))
-
-
-def _response(code: ErrorCode) -> AddOffsetsToTxnResponse:
-    return AddOffsetsToTxnResponse(throttle_time=NO_THROTTLE, error_code=code)
+        code = error_code(added, call.version, _FIRST_WITH_FENCED)
+        return AddOffsetsToTxnResponse(error_code=code)
+    await call.durable()
+    return AddOffsetsToTxnResponse()

@@ -11,42 +11,34 @@ Version notes:
 
 from __future__ import annotations
 
-from typing import Any
-
-from kio.schema.end_txn.v5.request import EndTxnRequest
-from kio.schema.end_txn.v5.response import EndTxnResponse
-
-from headrace.broker.broker import Broker
 from headrace.errors import ErrorCode, Refusal
-from headrace.protocol.messages import NO_THROTTLE
-from headrace.transactions.producer import EPOCH_PER_TRANSACTION, NO_PRODUCER, Producer
+from headrace.net.api import Api
+from headrace.net.call import Call
+from headrace.net.rules import TRANSACTIONAL_ID, WRITE, on
+from headrace.protocol.api import EndTxnRequest, EndTxnResponse
+from headrace.transactions.producer import EPOCH_PER_TRANSACTION, Producer, error_code
 
-from .context import RequestContext
-from .transaction_errors import error_for_version
+API = Api(
+    26,
+    on(WRITE, TRANSACTIONAL_ID, "transactional_id"),
+    storage_error=ErrorCode.NOT_COORDINATOR,
+)
 
 _FIRST_WITH_FENCED = 2
 _FIRST_WITH_NEW_EPOCH = 5
 
 
-def handle(broker: Broker, request: EndTxnRequest, context: RequestContext) -> Any:
+async def handle(call: Call, request: EndTxnRequest) -> EndTxnResponse:
     """End a transaction, and respond after its markers are written."""
     if not request.transactional_id:
-        return _response(ErrorCode.INVALID_REQUEST)
-    producer = broker.transactions.end(
+        return EndTxnResponse(error_code=ErrorCode.INVALID_REQUEST)
+    producer = call.broker.transactions.end(
         request.transactional_id,
         Producer(request.producer_id, request.producer_epoch),
         commit=request.committed,
-        client_version=EPOCH_PER_TRANSACTION if context.api_version >= _FIRST_WITH_NEW_EPOCH else 0,
+        client_version=EPOCH_PER_TRANSACTION if call.version >= _FIRST_WITH_NEW_EPOCH else 0,
     )
     if isinstance(producer, Refusal):
-        return _response(error_for_version(producer, context.api_version, _FIRST_WITH_FENCED))
-    return broker.when_durable(_response(ErrorCode.NONE, producer))
-
-
-def _response(code: ErrorCode, producer: Producer = NO_PRODUCER) -> EndTxnResponse:
-    return EndTxnResponse(
-        throttle_time=NO_THROTTLE,
-        error_code=code,
-        producer_id=producer.producer_id,
-        producer_epoch=producer.producer_epoch,
-    )
+        return EndTxnResponse(error_code=error_code(producer, call.version, _FIRST_WITH_FENCED))
+    await call.durable()
+    return EndTxnResponse(producer_id=producer.producer_id, producer_epoch=producer.producer_epoch)

@@ -9,73 +9,32 @@ Version notes:
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Generator
-from typing import Any
-
-from kio.schema.describe_acls.v3.request import DescribeAclsRequest
-from kio.schema.describe_acls.v3.response import (
-    AclDescription,
-    DescribeAclsResource,
-    DescribeAclsResponse,
-)
-
-from headrace.broker.broker import Broker
-from headrace.errors import ErrorCode, Refusal
-from headrace.protocol.large_responses import Sliced
-from headrace.protocol.messages import NO_THROTTLE
-from headrace.security.acls import Acl, AclFilter
-from headrace.security.authorizer import Authorizer
+from headrace.net.api import Api
+from headrace.net.call import Call
+from headrace.net.rules import DESCRIBE, on_cluster
+from headrace.protocol.api import DescribeAclsRequest, DescribeAclsResponse
 
 from .acl_requests import NO_AUTHORIZER, filter_of
-from .context import RequestContext
-from .slicing import run_sliced, sliced
+
+Resource = DescribeAclsResponse.DescribeAclsResource
+AclDescription = DescribeAclsResponse.AclDescription
+
+API = Api(29, on_cluster(DESCRIBE))
 
 
-def handle(
-    broker: Broker, request: DescribeAclsRequest, context: RequestContext
-) -> DescribeAclsResponse | Sliced | Awaitable[DescribeAclsResponse | Sliced]:
+async def handle(call: Call, request: DescribeAclsRequest) -> DescribeAclsResponse:
     """Return the ACLs that match the filter."""
     condition = filter_of(request)
-    control = broker.access_control
+    control = call.broker.access_control
     if control is None:
-        return _response(NO_AUTHORIZER, ())
-    return run_sliced(broker, _find(control.authorizer, condition), len(control.authorizer))
-
-
-def _find(
-    authorizer: Authorizer, condition: AclFilter
-) -> Generator[None, None, DescribeAclsResponse | Sliced]:
-    found = yield from authorizer.find_sliced(condition)
-    by_pattern: dict[tuple[int, str, int], list[Acl]] = {}
-    for acl in found:
-        by_pattern.setdefault((acl.resource_type, acl.name, acl.pattern_type), []).append(acl)
-    resources = []
-    for (resource_type, name, pattern_type), acls in by_pattern.items():
-        resources.append(
-            DescribeAclsResource(
-                resource_type=resource_type,
-                resource_name=name,
-                pattern_type=pattern_type,
-                acls=tuple(map(_described, acls)),
-            )
+        return DescribeAclsResponse(
+            error_code=NO_AUTHORIZER.code, error_message=NO_AUTHORIZER.message
         )
-        yield
-    return sliced(_response(Refusal(ErrorCode.NONE), tuple(resources)), len(found))
-
-
-def _described(acl: Acl) -> AclDescription:
-    return AclDescription(
-        principal=acl.principal,
-        host=acl.host,
-        operation=acl.operation,
-        permission_type=acl.permission,
-    )
-
-
-def _response(result: Refusal, resources: Any) -> DescribeAclsResponse:
-    return DescribeAclsResponse(
-        throttle_time=NO_THROTTLE,
-        error_code=result.code,
-        error_message=result.message,
-        resources=resources,
-    )
+    by_pattern: dict[tuple[int, str, int], list[AclDescription]] = {}
+    for acl in await call.in_slices(control.authorizer.find_sliced(condition)):
+        pattern = (acl.resource_type, acl.name, acl.pattern_type)
+        description = AclDescription(acl.principal, acl.host, acl.operation, acl.permission)
+        by_pattern.setdefault(pattern, []).append(description)
+        await call.pause()
+    resources = [Resource(*pattern, acls) for pattern, acls in by_pattern.items()]
+    return DescribeAclsResponse(error_message=None, resources=resources)

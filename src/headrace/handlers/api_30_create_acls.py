@@ -9,60 +9,69 @@ Version notes:
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator
 
-from kio.schema.create_acls.v3.request import AclCreation, CreateAclsRequest
-from kio.schema.create_acls.v3.response import AclCreationResult, CreateAclsResponse
-
-from headrace.broker.broker import Broker
 from headrace.broker.catalog import CatalogError
-from headrace.errors import ErrorCode, Refusal
-from headrace.protocol.messages import NO_THROTTLE
+from headrace.errors import ErrorCode
+from headrace.net.api import Api
+from headrace.net.audit import Change, acl_change
+from headrace.net.call import Call
+from headrace.net.rules import ALTER, on_cluster
+from headrace.protocol.api import CreateAclsRequest, CreateAclsResponse
 from headrace.security.acls import Acl, check_new
 
 from .acl_requests import NO_AUTHORIZER, check_known
-from .context import RequestContext
-from .slicing import sliced
+
+Creation = CreateAclsRequest.AclCreation
+Result = CreateAclsResponse.AclCreationResult
 
 
-def handle(broker: Broker, request: CreateAclsRequest, context: RequestContext) -> Any:
+def changes(request: CreateAclsRequest, response: CreateAclsResponse) -> Iterator[Change]:
+    """Yield the ACLs that were created, for the log."""
+    for creation, result in zip(request.creations, response.results, strict=True):
+        if not result.error_code:
+            yield acl_change("added", _acl(creation))
+
+
+API = Api(30, on_cluster(ALTER), changes=changes)
+
+
+async def handle(call: Call, request: CreateAclsRequest) -> CreateAclsResponse:
     """Create the valid ACLs of a request, all of them or none."""
-    acls = list(map(_acl, request.creations))
-    control = broker.access_control
-    if control is None:
-        return _response([NO_AUTHORIZER] * len(acls))
-    results: list[Refusal] = []
-    for acl in acls:
+    acls, results = [], []
+    for creation in request.creations:
+        acl = _acl(creation)
         message = check_new(acl)
-        code = ErrorCode.NONE if message is None else ErrorCode.INVALID_REQUEST
-        results.append(Refusal(code, message))
+        acls.append(acl)
+        results.append(Result(ErrorCode.INVALID_REQUEST if message else ErrorCode.NONE, message))
+        await call.pause()
+    control = call.broker.access_control
+    if control is None:
+        refusal = Result(NO_AUTHORIZER.code, NO_AUTHORIZER.message)
+        return CreateAclsResponse(results=[refusal] * len(acls))
     try:
-        control.create([acl for acl, one in zip(acls, results, strict=True) if not one.code])
+        control.create(
+            [acl for acl, result in zip(acls, results, strict=True) if not result.error_code]
+        )
     except CatalogError as error:
-        failed = Refusal(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
-        results = [one if one.code else failed for one in results]
-    return sliced(_response(results), len(results))
+        failure = Result(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
+        results = [result if result.error_code else failure for result in results]
+    return CreateAclsResponse(results=results)
 
 
-def _acl(asked: AclCreation) -> Acl:
+def _acl(creation: Creation) -> Acl:
     check_known(
-        asked.resource_type, asked.resource_pattern_type, asked.operation, asked.permission_type
+        creation.resource_type,
+        creation.resource_pattern_type,
+        creation.operation,
+        creation.permission_type,
     )
     return Acl(
-        asked.resource_type,
-        asked.resource_name,
-        asked.resource_pattern_type,
-        asked.principal,
-        asked.host,
-        asked.operation,
-        asked.permission_type,
-    )
-
-
-def _response(results: list[Refusal]) -> CreateAclsResponse:
-    return CreateAclsResponse(
-        throttle_time=NO_THROTTLE,
-        results=tuple(
-            AclCreationResult(error_code=one.code, error_message=one.message) for one in results
-        ),
+        creation.resource_type,
+        creation.resource_name,
+        creation.resource_pattern_type,
+        creation.principal,
+        creation.host,
+        creation.operation,
+        creation.permission_type,
     )

@@ -10,72 +10,72 @@ Version notes:
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Generator
+from collections.abc import Iterator
 from itertools import chain
 
-from kio.schema.delete_acls.v3.request import DeleteAclsRequest
-from kio.schema.delete_acls.v3.response import (
-    DeleteAclsFilterResult,
-    DeleteAclsMatchingAcl,
-    DeleteAclsResponse,
-)
-
-from headrace.broker.access_control import AccessControl
-from headrace.broker.broker import Broker
 from headrace.broker.catalog import CatalogError
-from headrace.errors import ErrorCode, Refusal
-from headrace.protocol.large_responses import Sliced
-from headrace.protocol.messages import NO_THROTTLE
-from headrace.security.acls import Acl, AclFilter
+from headrace.errors import ErrorCode
+from headrace.net.api import Api
+from headrace.net.audit import Change, acl_change
+from headrace.net.call import Call
+from headrace.net.rules import ALTER, on_cluster
+from headrace.protocol.api import DeleteAclsRequest, DeleteAclsResponse
+from headrace.security.acls import Acl
 
 from .acl_requests import NO_AUTHORIZER, filter_of
-from .context import RequestContext
-from .slicing import run_sliced, sliced
 
-_DONE = Refusal(ErrorCode.NONE)
+Result = DeleteAclsResponse.DeleteAclsFilterResult
+MatchingAcl = DeleteAclsResponse.DeleteAclsMatchingAcl
 
 
-def handle(
-    broker: Broker, request: DeleteAclsRequest, context: RequestContext
-) -> DeleteAclsResponse | Sliced | Awaitable[DeleteAclsResponse | Sliced]:
+def changes(request: DeleteAclsRequest, response: DeleteAclsResponse) -> Iterator[Change]:
+    """Yield the ACLs that were deleted, for the log."""
+    for result in response.filter_results:
+        for deleted in result.matching_acls:
+            acl = Acl(
+                deleted.resource_type,
+                deleted.resource_name,
+                deleted.pattern_type,
+                deleted.principal,
+                deleted.host,
+                deleted.operation,
+                deleted.permission_type,
+            )
+            yield acl_change("removed", acl)
+
+
+API = Api(31, on_cluster(ALTER), changes=changes)
+
+
+async def handle(call: Call, request: DeleteAclsRequest) -> DeleteAclsResponse:
     """Delete the ACLs that match any of the filters, all of them or none."""
     conditions = list(map(filter_of, request.filters))
-    control = broker.access_control
+    control = call.broker.access_control
     if control is None:
-        return _response([_result(NO_AUTHORIZER, ()) for _ in conditions])
-    count = len(control.authorizer) * len(conditions)
-    return run_sliced(broker, _delete(control, conditions), count)
-
-
-def _delete(
-    control: AccessControl, conditions: list[AclFilter]
-) -> Generator[None, None, DeleteAclsResponse | Sliced]:
-    found = []
-    for condition in conditions:
-        found.append((yield from control.authorizer.find_sliced(condition)))
+        refusal = Result(NO_AUTHORIZER.code, NO_AUTHORIZER.message)
+        return DeleteAclsResponse(filter_results=[refusal] * len(conditions))
+    found = [
+        await call.in_slices(control.authorizer.find_sliced(condition)) for condition in conditions
+    ]
     # Another request may have deleted some of them since they were found.
-    named = dict.fromkeys(chain.from_iterable(found))
-    acls = [acl for acl in named if acl in control.authorizer]
+    acls = [acl for acl in dict.fromkeys(chain.from_iterable(found)) if acl in control.authorizer]
     try:
         control.delete(acls)
     except CatalogError as error:
-        failed = Refusal(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
-        return _response([_result(failed, ()) for _ in conditions])
-    results = [_result(_DONE, of_filter) for of_filter in found]
-    return sliced(_response(results), sum(map(len, found)))
+        failure = Result(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
+        return DeleteAclsResponse(filter_results=[failure] * len(conditions))
+    results = []
+    for matching in found:
+        deleted = []
+        for acl in matching:
+            deleted.append(_deleted(acl))
+            await call.pause()
+        results.append(Result(ErrorCode.NONE, None, deleted))
+    return DeleteAclsResponse(filter_results=results)
 
 
-def _result(result: Refusal, acls: list[Acl] | tuple[()]) -> DeleteAclsFilterResult:
-    return DeleteAclsFilterResult(
-        error_code=result.code,
-        error_message=result.message,
-        matching_acls=tuple(map(_deleted, acls)),
-    )
-
-
-def _deleted(acl: Acl) -> DeleteAclsMatchingAcl:
-    return DeleteAclsMatchingAcl(
-        error_code=ErrorCode.NONE,
+def _deleted(acl: Acl) -> MatchingAcl:
+    return MatchingAcl(
         error_message=None,
         resource_type=acl.resource_type,
         resource_name=acl.name,
@@ -85,7 +85,3 @@ def _deleted(acl: Acl) -> DeleteAclsMatchingAcl:
         operation=acl.operation,
         permission_type=acl.permission,
     )
-
-
-def _response(results: list[DeleteAclsFilterResult]) -> DeleteAclsResponse:
-    return DeleteAclsResponse(throttle_time=NO_THROTTLE, filter_results=tuple(results))

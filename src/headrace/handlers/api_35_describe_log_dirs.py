@@ -15,84 +15,67 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from kio.schema.describe_log_dirs.v5.request import DescribeLogDirsRequest
-from kio.schema.describe_log_dirs.v5.response import (
-    DescribeLogDirsPartition,
-    DescribeLogDirsResponse,
-    DescribeLogDirsResult,
-    DescribeLogDirsTopic,
-)
-
 from headrace.broker.broker import Broker
 from headrace.broker.catalog import Topic
-from headrace.broker.limits import SLICED_ABOVE
 from headrace.errors import ErrorCode
-from headrace.protocol.large_responses import LazyArray, Sliced, lazy_map
-from headrace.protocol.messages import NO_THROTTLE
+from headrace.net.api import Api
+from headrace.net.call import Call
+from headrace.net.rules import DESCRIBE, on_cluster
+from headrace.protocol.api import DescribeLogDirsRequest, DescribeLogDirsResponse
 
-from .context import RequestContext
-from .slicing import sliced
+LogDir = DescribeLogDirsResponse.DescribeLogDirsResult
+TopicDescription = DescribeLogDirsResponse.DescribeLogDirsTopic
+PartitionDescription = DescribeLogDirsResponse.DescribeLogDirsPartition
+
+API = Api(
+    35,
+    on_cluster(DESCRIBE),
+    refuse=lambda request, code: DescribeLogDirsResponse(error_code=code),
+)
 
 _UNKNOWN_SIZE = -1
 
 
-def handle(
-    broker: Broker, request: DescribeLogDirsRequest, context: RequestContext
-) -> DescribeLogDirsResponse | Sliced:
+async def handle(call: Call, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
     """Describe the data directory and the partitions of a request in it."""
-    topics = broker.catalog.topics
-    wanted: list[tuple[Topic, Sequence[int]]]
-    if request.topics is None:
-        wanted = [(topic, range(topic.partitions)) for topic in topics.values()]
-    else:  # a partition that is named twice is described once
-        asked: dict[str, dict[int, None]] = {}
-        for one in request.topics:
-            asked.setdefault(one.topic, {}).update(dict.fromkeys(one.partitions))
-        wanted = [
-            (topics[name], known)
-            for name, partitions in asked.items()
-            if name in topics
-            and (known := [one for one in partitions if 0 <= one < topics[name].partitions])
-        ]
-    count = sum(len(partitions) for _, partitions in wanted)
-    described = lazy_map(lambda one: _described(broker, *one), LazyArray(len(wanted), wanted))
+    broker = call.broker
     log_dir = str(broker.data_dir.absolute())
     try:
         room = os.statvfs(log_dir)
     except OSError:
-        result = DescribeLogDirsResult(
-            error_code=ErrorCode.KAFKA_STORAGE_ERROR, log_dir=log_dir, topics=()
-        )
-    else:
-        result = DescribeLogDirsResult(
-            error_code=ErrorCode.NONE,
-            log_dir=log_dir,
-            topics=tuple(described) if count <= SLICED_ABOVE else described,
-            total_bytes=room.f_blocks * room.f_frsize,
-            usable_bytes=room.f_bavail * room.f_frsize,
-        )
-    response = DescribeLogDirsResponse(
-        throttle_time=NO_THROTTLE, error_code=ErrorCode.NONE, results=(result,)
+        return DescribeLogDirsResponse(results=[LogDir(ErrorCode.KAFKA_STORAGE_ERROR, log_dir)])
+    topics = []
+    for topic, indexes in _partitions_to_describe(broker, request):
+        partitions = []
+        for index in indexes:
+            partitions.append(PartitionDescription(index, _size_bytes(broker, topic, index)))
+            await call.pause()
+        topics.append(TopicDescription(topic.name, partitions))
+    described = LogDir(
+        log_dir=log_dir,
+        topics=topics,
+        total_bytes=room.f_blocks * room.f_frsize,
+        usable_bytes=room.f_bavail * room.f_frsize,
     )
-    return sliced(response, count)
+    return DescribeLogDirsResponse(results=[described])
 
 
-def _described(broker: Broker, topic: Topic, partitions: Sequence[int]) -> DescribeLogDirsTopic:
-    described = (
-        DescribeLogDirsPartition(
-            partition_index=partition,
-            partition_size=_size_bytes(broker, topic, partition),
-            offset_lag=0,
-            is_future_key=False,
-        )
-        for partition in partitions
-    )
-    return DescribeLogDirsTopic(
-        name=topic.name,
-        partitions=tuple(described)
-        if len(partitions) <= SLICED_ABOVE
-        else LazyArray(len(partitions), described),
-    )
+def _partitions_to_describe(
+    broker: Broker, request: DescribeLogDirsRequest
+) -> list[tuple[Topic, Sequence[int]]]:
+    """Return the partitions of a request that exist, by topic."""
+    topics = broker.catalog.topics
+    if request.topics is None:
+        return [(topic, range(topic.partitions)) for topic in topics.values()]
+    named: dict[str, dict[int, None]] = {}
+    for item in request.topics:  # a partition that is named twice is described once
+        named.setdefault(item.topic, {}).update(dict.fromkeys(item.partitions))
+    existing = [
+        (topics[name], [index for index in indexes if 0 <= index < topics[name].partitions])
+        for name, indexes in named.items()
+        if name in topics
+    ]
+    return [(topic, indexes) for topic, indexes in existing if indexes]
 
 
 def _size_bytes(broker: Broker, topic: Topic, partition: int) -> int:

@@ -11,21 +11,16 @@ Version notes:
 
 from __future__ import annotations
 
-from typing import Any
-
-from kio.schema.elect_leaders.v2.request import ElectLeadersRequest
-from kio.schema.elect_leaders.v2.response import (
-    ElectLeadersResponse,
-    PartitionResult,
-    ReplicaElectionResult,
-)
-
-from headrace.broker.broker import Broker
 from headrace.errors import ErrorCode, Refusal
-from headrace.protocol.messages import NO_THROTTLE
+from headrace.net.api import Api
+from headrace.net.call import Call
+from headrace.net.rules import ALTER, on_cluster
+from headrace.protocol.api import ElectLeadersRequest, ElectLeadersResponse
 
-from .context import RequestContext
-from .slicing import sliced
+TopicResult = ElectLeadersResponse.ReplicaElectionResult
+PartitionResult = ElectLeadersResponse.PartitionResult
+
+API = Api(43, on_cluster(ALTER))
 
 _PREFERRED, _UNCLEAN = 0, 1
 _NOT_NEEDED = Refusal(
@@ -33,51 +28,37 @@ _NOT_NEEDED = Refusal(
 )
 
 
-def handle(broker: Broker, request: ElectLeadersRequest, context: RequestContext) -> Any:
+async def handle(call: Call, request: ElectLeadersRequest) -> ElectLeadersResponse:
     """Answer each partition of a request. Without partitions, list all topics: partitions that
     need no election are omitted.
     """
-    code, refusal = ErrorCode.NONE, None
+    topics = call.broker.catalog.topics
+    unknown_type = None
     if request.election_type not in (_PREFERRED, _UNCLEAN):
-        code = ErrorCode.INVALID_REQUEST
-        refusal = Refusal(code, f"Unknown election type {request.election_type}")
+        message = f"Unknown election type {request.election_type}"
+        unknown_type = Refusal(ErrorCode.INVALID_REQUEST, message)
+    code = ErrorCode.NONE if unknown_type is None else unknown_type.code
+
+    def check(name: str, partition: int) -> Refusal:
+        topic = topics.get(name)
+        if topic is None:
+            return Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such topic as {name}")
+        if not 0 <= partition < topic.partitions:
+            message = f"No such partition as {name}-{partition}"
+            return Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
+        return _NOT_NEEDED
+
     if request.topic_partitions is None:
-        if refusal is not None:
-            return _response(code, ())
-        names = broker.catalog.topics
-        results = tuple(ReplicaElectionResult(topic=name, partition_result=()) for name in names)
-        return sliced(_response(code, results), len(results))
-    results = tuple(
-        ReplicaElectionResult(
-            topic=asked.topic,
-            partition_result=tuple(
-                _result(partition, refusal or _check(broker, asked.topic, partition))
-                for partition in asked.partitions
-            ),
+        names = [] if unknown_type else list(topics)
+        return ElectLeadersResponse(
+            error_code=code, replica_election_results=call.lazily(TopicResult, names)
         )
-        for asked in request.topic_partitions
-    )
-    count = sum(len(asked.partitions) for asked in request.topic_partitions)
-    return sliced(_response(code, results), count)
-
-
-def _response(code: ErrorCode, results: tuple[ReplicaElectionResult, ...]) -> ElectLeadersResponse:
-    return ElectLeadersResponse(
-        throttle_time=NO_THROTTLE, error_code=code, replica_election_results=results
-    )
-
-
-def _check(broker: Broker, name: str, partition: int) -> Refusal:
-    topic = broker.catalog.topics.get(name)
-    if topic is None:
-        return Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such topic as {name}")
-    if not 0 <= partition < topic.partitions:
-        message = f"No such partition as {name}-{partition}"
-        return Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
-    return _NOT_NEEDED
-
-
-def _result(partition: int, refusal: Refusal) -> PartitionResult:
-    return PartitionResult(
-        partition_id=partition, error_code=refusal.code, error_message=refusal.message
-    )
+    results = []
+    for named in request.topic_partitions:
+        partitions = []
+        for partition in named.partitions:
+            refusal = unknown_type or check(named.topic, partition)
+            partitions.append(PartitionResult(partition, refusal.code, refusal.message))
+            await call.pause()
+        results.append(TopicResult(named.topic, partitions))
+    return ElectLeadersResponse(error_code=code, replica_election_results=results)

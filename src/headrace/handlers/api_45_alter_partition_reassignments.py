@@ -10,69 +10,57 @@ Version notes:
 
 from __future__ import annotations
 
-from typing import Any
-
-from kio.schema.alter_partition_reassignments.v1.request import (
-    AlterPartitionReassignmentsRequest,
-    ReassignablePartition,
-)
-from kio.schema.alter_partition_reassignments.v1.response import (
-    AlterPartitionReassignmentsResponse,
-    ReassignablePartitionResponse,
-    ReassignableTopicResponse,
-)
+from collections.abc import Sequence
 
 from headrace.broker.broker import Broker
 from headrace.broker.config.topic_rules import check_assignment
 from headrace.errors import ErrorCode, Refusal
-from headrace.protocol.messages import NO_THROTTLE
+from headrace.net.api import Api
+from headrace.net.call import Call
+from headrace.net.rules import ALTER, on_cluster
+from headrace.protocol.api import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+)
 
-from .context import RequestContext
-from .slicing import sliced
+TopicResult = AlterPartitionReassignmentsResponse.ReassignableTopicResponse
+PartitionResult = AlterPartitionReassignmentsResponse.ReassignablePartitionResponse
+
+API = Api(45, on_cluster(ALTER))
 
 _DONE = Refusal(ErrorCode.NONE)
 
 
-def handle(
-    broker: Broker, request: AlterPartitionReassignmentsRequest, context: RequestContext
-) -> Any:
+async def handle(
+    call: Call, request: AlterPartitionReassignmentsRequest
+) -> AlterPartitionReassignmentsResponse:
     """Answer each partition of a request."""
-    response = AlterPartitionReassignmentsResponse(
-        throttle_time=NO_THROTTLE,
-        allow_replication_factor_change=request.allow_replication_factor_change,
-        error_code=ErrorCode.NONE,
-        error_message=None if request.topics else "",
-        responses=tuple(
-            ReassignableTopicResponse(
-                name=topic.name,
-                partitions=tuple(
-                    _answered(asked, _check(broker, topic.name, asked))
-                    for asked in topic.partitions
-                ),
+    results = []
+    for topic in request.topics:
+        partitions = []
+        for partition in topic.partitions:
+            result = _check(call.broker, topic.name, partition.partition_index, partition.replicas)
+            partitions.append(
+                PartitionResult(partition.partition_index, result.code, result.message)
             )
-            for topic in request.topics
-        ),
-    )
-    return sliced(response, sum(len(topic.partitions) for topic in request.topics))
-
-
-def _answered(asked: ReassignablePartition, result: Refusal) -> ReassignablePartitionResponse:
-    return ReassignablePartitionResponse(
-        partition_index=asked.partition_index,
-        error_code=result.code,
-        error_message=result.message,
+            await call.pause()
+        results.append(TopicResult(topic.name, partitions))
+    return AlterPartitionReassignmentsResponse(
+        allow_replication_factor_change=request.allow_replication_factor_change,
+        error_message=None if request.topics else "",
+        responses=results,
     )
 
 
-def _check(broker: Broker, name: str, asked: ReassignablePartition) -> Refusal:
+def _check(broker: Broker, name: str, index: int, replicas: Sequence[int] | None) -> Refusal:
     """Return the result for a partition, with code NONE for success."""
     topic = broker.catalog.topics.get(name)
     if topic is None:
         message = f"Unable to find a topic named {name}."
         return Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
-    if not 0 <= asked.partition_index < topic.partitions:
-        message = f"Unable to find partition {name}:{asked.partition_index}."
+    if not 0 <= index < topic.partitions:
+        message = f"Unable to find partition {name}:{index}."
         return Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
-    if asked.replicas is None:
+    if replicas is None:
         return Refusal(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
-    return check_assignment(asked.replicas, broker.node_id) or _DONE
+    return check_assignment(replicas, broker.node_id) or _DONE

@@ -5,20 +5,19 @@ There is one node, so no replica ever moves: the list is empty.
 
 from __future__ import annotations
 
-from kio.schema.list_partition_reassignments.v0.request import ListPartitionReassignmentsRequest
-from kio.schema.list_partition_reassignments.v0.response import ListPartitionReassignmentsResponse
+from headrace.net.api import Api
+from headrace.net.call import Call
+from headrace.net.rules import DESCRIBE, on_cluster
+from headrace.protocol.api import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+)
 
-from headrace.broker.broker import Broker
-from headrace.errors import ErrorCode
-from headrace.protocol.messages import NO_THROTTLE
-
-from .context import RequestContext
+API = Api(46, on_cluster(DESCRIBE))
 
 
-def handle(
-    broker: Broker, request: ListPartitionReassignmentsRequest, context: RequestContext
+async def handle(
+    call: Call, request: ListPartitionReassignmentsRequest
 ) -> ListPartitionReassignmentsResponse:
     """Return no reassignments."""
-    return ListPartitionReassignmentsResponse(
-        throttle_time=NO_THROTTLE, error_code=ErrorCode.NONE, error_message=None, topics=()
-    )
+    return ListPartitionReassignmentsResponse(error_message=None)

@@ -7,52 +7,49 @@ Version notes:
 
 from __future__ import annotations
 
-from kio.schema.describe_client_quotas.v1.request import DescribeClientQuotasRequest
-from kio.schema.describe_client_quotas.v1.response import (
-    DescribeClientQuotasResponse,
-    EntityData,
-    EntryData,
-    ValueData,
-)
-
-from headrace.broker.broker import Broker
-from headrace.errors import ErrorCode
-from headrace.protocol.large_responses import Sliced
-from headrace.protocol.messages import NO_THROTTLE
+from headrace.net.api import Api
+from headrace.net.call import Call
+from headrace.net.rules import DESCRIBE_CONFIGS, on_cluster
+from headrace.protocol.api import DescribeClientQuotasRequest, DescribeClientQuotasResponse
 from headrace.security.quota_entities import Entity, Part, check_filter, matches
 
-from .context import RequestContext
-from .slicing import lazily, sliced
+EntryData = DescribeClientQuotasResponse.EntryData
+EntityData = DescribeClientQuotasResponse.EntityData
+ValueData = DescribeClientQuotasResponse.ValueData
+
+API = Api(
+    48,
+    on_cluster(DESCRIBE_CONFIGS),
+    refuse=lambda request, code: DescribeClientQuotasResponse(
+        error_code=code, error_message=None, entries=None
+    ),
+)
 
 
-def handle(
-    broker: Broker, request: DescribeClientQuotasRequest, context: RequestContext
-) -> DescribeClientQuotasResponse | Sliced:
+async def handle(call: Call, request: DescribeClientQuotasRequest) -> DescribeClientQuotasResponse:
     """Describe the entities that match a filter."""
-    parts = [Part(one.entity_type, one.match_type, one.match) for one in request.components]
+    parts = [
+        Part(component.entity_type, component.match_type, component.match)
+        for component in request.components
+    ]
     refusal = check_filter(parts)
     if refusal is not None:
         return DescribeClientQuotasResponse(
-            throttle_time=NO_THROTTLE,
-            error_code=refusal.code,
-            error_message=refusal.message,
-            entries=None,
+            error_code=refusal.code, error_message=refusal.message, entries=None
         )
-    entities = broker.quotas.machine.entities
-    found = [entity for entity in entities if matches(entity, parts, strict=request.strict)]
+    quotas = call.broker.quotas.machine.entities
+    matching = []
+    for entity in list(quotas):
+        if matches(entity, parts, strict=request.strict):
+            matching.append(entity)
+        await call.pause()
 
     def describe(entity: Entity) -> EntryData:
+        values = quotas.get(entity, {})
         return EntryData(
-            entity=tuple(EntityData(entity_type=kind, entity_name=name) for kind, name in entity),
-            values=tuple(
-                ValueData(key=key, value=value) for key, value in entities.get(entity, {}).items()
-            ),
+            entity=[EntityData(kind, name) for kind, name in entity],
+            values=[ValueData(key, value) for key, value in values.items()],
         )
 
-    response = DescribeClientQuotasResponse(
-        throttle_time=NO_THROTTLE,
-        error_code=ErrorCode.NONE,
-        error_message="",  # as Apache Kafka's
-        entries=lazily(describe, found),
-    )
-    return sliced(response, len(found))
+    # without an error the message is empty, as Apache Kafka's
+    return DescribeClientQuotasResponse(error_message="", entries=call.lazily(describe, matching))

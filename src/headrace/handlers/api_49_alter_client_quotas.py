@@ -11,72 +11,111 @@ Version notes:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
-from kio.schema.alter_client_quotas.v1.request import AlterClientQuotasRequest, EntryData
-from kio.schema.alter_client_quotas.v1.response import AlterClientQuotasResponse, EntityData
-from kio.schema.alter_client_quotas.v1.response import EntryData as Result
-
-from headrace.broker.broker import Broker
 from headrace.broker.catalog import CatalogError
 from headrace.broker.client_quotas import addresses_of
 from headrace.errors import ErrorCode, Refusal
-from headrace.protocol.messages import NO_THROTTLE
+from headrace.net.api import Api
+from headrace.net.audit import Change
+from headrace.net.call import Call
+from headrace.net.rules import ALTER_CONFIGS, MESSAGES, on_cluster
+from headrace.protocol.api import AlterClientQuotasRequest, AlterClientQuotasResponse
+from headrace.protocol.authorized_operations import Operation
 from headrace.security.quota_entities import Entity, entity_of, host_of, plan, text_of
 
-from .context import RequestContext
+Entry = AlterClientQuotasRequest.EntryData
+Result = AlterClientQuotasResponse.EntryData
+EntityData = AlterClientQuotasResponse.EntityData
+
+
+def refuse(request: AlterClientQuotasRequest, code: ErrorCode) -> AlterClientQuotasResponse:
+    """Refuse each entity of a request."""
+    return AlterClientQuotasResponse(
+        entries=[
+            Result(
+                code,
+                MESSAGES.get(code),
+                [EntityData(part.entity_type, part.entity_name) for part in entry.entity],
+            )
+            for entry in request.entries
+        ]
+    )
+
+
+def changes(
+    request: AlterClientQuotasRequest, response: AlterClientQuotasResponse
+) -> Iterator[Change]:
+    """Yield the quotas that were changed, for the log."""
+    if request.validate_only:
+        return
+    details: dict[Entity, str] = {}
+    repeated: set[Entity] = set()
+    for entry in request.entries:
+        entity = _entity(entry)
+        if entity in details:
+            repeated.add(entity)
+            continue
+        details[entity] = ", ".join(
+            f"{op.key} removed" if op.remove else f"{op.key}={op.value:g}" for op in entry.ops
+        )
+    for result in response.entries:
+        entity = _entity(result)
+        # Of an entity that is named twice the first changes are made, and the answer is an error.
+        if not result.error_code or entity in repeated:
+            doubt = " (named twice: unless it was refused)" if entity in repeated else ""
+            names = ", ".join(f"{kind} {name or '<default>'}" for kind, name in entity)
+            detail = f"{names}: {details[entity]}{doubt}"
+            yield Change(Operation.ALTER_CONFIGS, "CLUSTER", "kafka-cluster", detail)
+
+
+API = Api(49, on_cluster(ALTER_CONFIGS), refuse=refuse, changes=changes)
 
 _DONE = Refusal(ErrorCode.NONE)
 
 
-async def handle(
-    broker: Broker, request: AlterClientQuotasRequest, context: RequestContext
-) -> AlterClientQuotasResponse:
+async def handle(call: Call, request: AlterClientQuotasRequest) -> AlterClientQuotasResponse:
     """Change the valid entities of a request, or check them."""
+    quotas = call.broker.quotas
     hosts: dict[str, list[str]] = {}
-    for asked in request.entries:
-        host = host_of(_entity(asked))
+    for entry in request.entries:
+        host = host_of(_entity(entry))
         if host and host not in hosts:
             hosts[host] = await addresses_of(host)
-    changes: dict[Entity, Mapping[str, float | None]] = {}
+    new_quotas: dict[Entity, Mapping[str, float | None]] = {}
     results: dict[Entity, Refusal] = {}
-    current = broker.quotas.machine.entities
-    for asked in request.entries:
-        entity = _entity(asked)
+    for entry in request.entries:
+        entity = _entity(entry)
         if entity in results:
             message = f"Ignoring duplicate entity {text_of(entity)}"
             results[entity] = Refusal(ErrorCode.INVALID_REQUEST, message)
             continue
         planned = plan(
             entity,
-            [(op.key, None if op.remove else op.value) for op in asked.ops],
-            current.get(entity, ()),
+            [(op.key, None if op.remove else op.value) for op in entry.ops],
+            quotas.machine.entities.get(entity, ()),
             lambda host: bool(hosts[host]),
         )
         if isinstance(planned, Refusal):
             results[entity] = planned
         else:
             results[entity] = _DONE
-            changes[entity] = planned
+            new_quotas[entity] = planned
     if not request.validate_only:
         try:
-            broker.quotas.alter(changes, hosts)
+            quotas.alter(new_quotas, hosts)
         except CatalogError as error:
             failed = Refusal(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
-            results = {entity: one if one.code else failed for entity, one in results.items()}
+            results = {
+                entity: result if result.code else failed for entity, result in results.items()
+            }
     return AlterClientQuotasResponse(
-        throttle_time=NO_THROTTLE,
-        entries=tuple(_result(entity, refusal) for entity, refusal in results.items()),
+        entries=[
+            Result(result.code, result.message, [EntityData(kind, name) for kind, name in entity])
+            for entity, result in results.items()
+        ]
     )
 
 
-def _entity(asked: EntryData) -> Entity:
-    return entity_of({one.entity_type: one.entity_name for one in asked.entity})
-
-
-def _result(entity: Entity, refusal: Refusal) -> Result:
-    return Result(
-        error_code=refusal.code,
-        error_message=refusal.message,
-        entity=tuple(EntityData(entity_type=kind, entity_name=name) for kind, name in entity),
-    )
+def _entity(entry: Entry | Result) -> Entity:
+    return entity_of({part.entity_type: part.entity_name for part in entry.entity})

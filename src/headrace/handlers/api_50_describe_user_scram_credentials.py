@@ -6,65 +6,45 @@ from __future__ import annotations
 
 from collections import Counter
 
-from kio.schema.describe_user_scram_credentials.v0.request import (
-    DescribeUserScramCredentialsRequest,
-)
-from kio.schema.describe_user_scram_credentials.v0.response import (
-    CredentialInfo,
-    DescribeUserScramCredentialsResponse,
-    DescribeUserScramCredentialsResult,
-)
-
-from headrace.broker.broker import Broker
 from headrace.broker.scram_users import credentials_of, user_names
-from headrace.errors import ErrorCode, Refusal
-from headrace.protocol.large_responses import Sliced
-from headrace.protocol.messages import NO_THROTTLE
+from headrace.errors import ErrorCode
+from headrace.net.api import Api
+from headrace.net.call import Call
+from headrace.net.rules import DESCRIBE, on_cluster
+from headrace.protocol.api import (
+    DescribeUserScramCredentialsRequest,
+    DescribeUserScramCredentialsResponse,
+)
 
-from .context import RequestContext
-from .slicing import lazily, sliced
+Result = DescribeUserScramCredentialsResponse.DescribeUserScramCredentialsResult
+CredentialInfo = DescribeUserScramCredentialsResponse.CredentialInfo
+
+API = Api(50, on_cluster(DESCRIBE))
 
 
-def handle(
-    broker: Broker, request: DescribeUserScramCredentialsRequest, context: RequestContext
-) -> DescribeUserScramCredentialsResponse | Sliced:
+async def handle(
+    call: Call, request: DescribeUserScramCredentialsRequest
+) -> DescribeUserScramCredentialsResponse:
     """Describe the named users, or all."""
-    if request.users:
-        times = Counter(user.name for user in request.users)
-    else:
-        times = Counter(user_names(broker.catalog))
+    catalog = call.broker.catalog
+    times = Counter([user.name for user in request.users or ()] or user_names(catalog))
 
-    def describe(name: str) -> DescribeUserScramCredentialsResult:
-        return _describe(broker, name, is_named_twice=times[name] > 1)
+    def describe(name: str) -> Result:
+        if times[name] > 1:
+            message = (
+                "Cannot describe SCRAM credentials for the same user twice in a single request: "
+                f"{name}"
+            )
+            return Result(name, ErrorCode.DUPLICATE_RESOURCE, message)
+        credentials = credentials_of(catalog, name)
+        if not credentials:
+            message = f"Attempt to describe a user credential that does not exist: {name}"
+            return Result(name, ErrorCode.RESOURCE_NOT_FOUND, message)
+        infos = [
+            CredentialInfo(mechanism.number, credential.iterations)
+            for mechanism, credential in credentials.items()
+        ]
+        return Result(name, ErrorCode.NONE, None, infos)
 
-    response = DescribeUserScramCredentialsResponse(
-        throttle_time=NO_THROTTLE,
-        error_code=ErrorCode.NONE,
-        error_message=None,
-        results=lazily(describe, list(times)),
-    )
-    return sliced(response, len(times))
-
-
-def _describe(
-    broker: Broker, name: str, *, is_named_twice: bool
-) -> DescribeUserScramCredentialsResult:
-    found = {} if is_named_twice else credentials_of(broker.catalog, name)
-    result = Refusal(ErrorCode.NONE)
-    if is_named_twice:
-        message = (
-            f"Cannot describe SCRAM credentials for the same user twice in a single request: {name}"
-        )
-        result = Refusal(ErrorCode.DUPLICATE_RESOURCE, message)
-    elif not found:
-        message = f"Attempt to describe a user credential that does not exist: {name}"
-        result = Refusal(ErrorCode.RESOURCE_NOT_FOUND, message)
-    return DescribeUserScramCredentialsResult(
-        user=name,
-        error_code=result.code,
-        error_message=result.message,
-        credential_infos=tuple(
-            CredentialInfo(mechanism=mechanism.number, iterations=credential.iterations)
-            for mechanism, credential in found.items()
-        ),
-    )
+    results = call.lazily(describe, list(times))
+    return DescribeUserScramCredentialsResponse(error_message=None, results=results)

@@ -6,62 +6,85 @@ request.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator
 
-from kio.schema.alter_user_scram_credentials.v0.request import AlterUserScramCredentialsRequest
-from kio.schema.alter_user_scram_credentials.v0.response import (
-    AlterUserScramCredentialsResponse,
-    AlterUserScramCredentialsResult,
-)
-
-from headrace.broker.broker import Broker
 from headrace.broker.catalog import CatalogError
 from headrace.broker.scram_users import find_credential, store
 from headrace.errors import ErrorCode, Refusal
-from headrace.protocol.messages import NO_THROTTLE
-from headrace.security.scram_users import Change, Deletion, Upsertion, plan
+from headrace.net import audit
+from headrace.net.api import Api
+from headrace.net.call import Call
+from headrace.net.rules import ALTER, on_cluster
+from headrace.protocol.api import (
+    AlterUserScramCredentialsRequest,
+    AlterUserScramCredentialsResponse,
+)
+from headrace.protocol.authorized_operations import Operation
+from headrace.security.scram_users import (
+    MECHANISM_NUMBERS,
+    Change,
+    Deletion,
+    Upsertion,
+    plan,
+)
 
-from .context import RequestContext
+Result = AlterUserScramCredentialsResponse.AlterUserScramCredentialsResult
 
 
-def handle(
-    broker: Broker, request: AlterUserScramCredentialsRequest, context: RequestContext
+def refuse(
+    request: AlterUserScramCredentialsRequest, code: ErrorCode
+) -> AlterUserScramCredentialsResponse:
+    """Refuse each user of a request."""
+    names = [deletion.name for deletion in request.deletions]
+    names += [upsertion.name for upsertion in request.upsertions]
+    results = [Result(name, code, None) for name in dict.fromkeys(names)]
+    return AlterUserScramCredentialsResponse(results=results)
+
+
+def changes(
+    request: AlterUserScramCredentialsRequest, response: AlterUserScramCredentialsResponse
+) -> Iterator[audit.Change]:
+    """Yield the users that were changed, for the log."""
+    verbs = {deletion.name: ("deleted", deletion.mechanism) for deletion in request.deletions}
+    verbs |= {upsertion.name: ("set", upsertion.mechanism) for upsertion in request.upsertions}
+    for result in response.results:
+        if not result.error_code:
+            verb, mechanism = verbs[result.user]
+            detail = f"{MECHANISM_NUMBERS[mechanism].name} {verb}"
+            yield audit.Change(Operation.ALTER, "USER", result.user, detail)
+
+
+API = Api(51, on_cluster(ALTER), refuse=refuse, changes=changes)
+
+
+async def handle(
+    call: Call, request: AlterUserScramCredentialsRequest
 ) -> AlterUserScramCredentialsResponse:
     """Change users in one transaction."""
-    changes: list[Change] = [Deletion(one.name, one.mechanism) for one in request.deletions]
-    changes += [
-        Upsertion(
-            one.name,
-            one.mechanism,
-            one.iterations,
-            bytes(one.salt),
-            bytes(one.salted_password),
-        )
-        for one in request.upsertions
+    catalog = call.broker.catalog
+    requested: list[Change] = [
+        Deletion(deletion.name, deletion.mechanism) for deletion in request.deletions
     ]
-    catalog = broker.catalog
+    requested += [
+        Upsertion(
+            upsertion.name,
+            upsertion.mechanism,
+            upsertion.iterations,
+            bytes(upsertion.salt),
+            bytes(upsertion.salted_password),
+        )
+        for upsertion in request.upsertions
+    ]
     planned = plan(
-        changes, lambda name, mechanism: find_credential(catalog, mechanism, name) is not None
+        requested, lambda name, mechanism: find_credential(catalog, mechanism, name) is not None
     )
-    try:
-        store(catalog, (one for one in planned.values() if not isinstance(one, Refusal)))
-    except CatalogError as error:
-        failed = Refusal(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
-        planned = {
-            name: one if isinstance(one, Refusal) else failed for name, one in planned.items()
-        }
-    return _response(planned)
-
-
-def _response(planned: Mapping[str, Change | Refusal]) -> AlterUserScramCredentialsResponse:
     done = Refusal(ErrorCode.NONE)
-    results = {name: one if isinstance(one, Refusal) else done for name, one in planned.items()}
-    return AlterUserScramCredentialsResponse(
-        throttle_time=NO_THROTTLE,
-        results=tuple(
-            AlterUserScramCredentialsResult(
-                user=name, error_code=result.code, error_message=result.message
-            )
-            for name, result in results.items()
-        ),
-    )
+    try:
+        store(catalog, (change for change in planned.values() if not isinstance(change, Refusal)))
+    except CatalogError as error:
+        done = Refusal(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
+    results = []
+    for name, change in planned.items():
+        result = change if isinstance(change, Refusal) else done
+        results.append(Result(name, result.code, result.message))
+    return AlterUserScramCredentialsResponse(results=results)

@@ -12,81 +12,56 @@ Version notes:
 
 from __future__ import annotations
 
-from kio.schema.describe_quorum.v2.request import DescribeQuorumRequest
-from kio.schema.describe_quorum.v2.response import (
-    DescribeQuorumResponse,
-    Node,
-    PartitionData,
-    ReplicaState,
-    TopicData,
-)
-
-from headrace.broker.broker import Broker
 from headrace.errors import ErrorCode
+from headrace.log.partition_log import LEADER_EPOCH
+from headrace.net.api import Api
+from headrace.net.call import Call
+from headrace.net.rules import DESCRIBE, on_cluster
+from headrace.protocol.api import DescribeQuorumRequest, DescribeQuorumResponse
 
-from .api_03_metadata import LEADER_EPOCH
-from .context import RequestContext
+Node = DescribeQuorumResponse.Node
+TopicData = DescribeQuorumResponse.TopicData
+PartitionData = DescribeQuorumResponse.PartitionData
+ReplicaState = DescribeQuorumResponse.ReplicaState
+
+API = Api(
+    55,
+    on_cluster(DESCRIBE),
+    refuse=lambda request, code: DescribeQuorumResponse(error_code=code),
+)
 
 _METADATA_TOPIC = "__cluster_metadata"
 _UNKNOWN = "This server does not host this topic-partition."
 
 
-def handle(
-    broker: Broker, request: DescribeQuorumRequest, context: RequestContext
-) -> DescribeQuorumResponse:
+async def handle(call: Call, request: DescribeQuorumRequest) -> DescribeQuorumResponse:
     """Describe this node as a quorum of its own."""
-    asked = [
-        (one.topic_name, [part.partition_index for part in one.partitions])
-        for one in request.topics
+    broker = call.broker
+    topics = [
+        (topic.topic_name, [partition.partition_index for partition in topic.partitions])
+        for topic in request.topics
     ]
-    if asked == [(_METADATA_TOPIC, [0])]:
-        nodes: tuple[Node, ...] = (Node(node_id=broker.node_id, listeners=()),)
-        topics: tuple[TopicData, ...] = (
-            TopicData(topic_name=_METADATA_TOPIC, partitions=(_quorum(broker),)),
+    if topics != [(_METADATA_TOPIC, [0])]:
+        code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return DescribeQuorumResponse(
+            topics=[
+                TopicData(name, [PartitionData(index, code, _UNKNOWN) for index in indexes])
+                for name, indexes in topics
+            ]
         )
-    else:
-        nodes = ()
-        topics = tuple(
-            TopicData(topic_name=name, partitions=tuple(map(_unknown, partitions)))
-            for name, partitions in asked
-        )
-    return DescribeQuorumResponse(
-        error_code=ErrorCode.NONE,
-        error_message="",
-        topics=topics,
-        nodes=nodes,
-    )
-
-
-def _quorum(broker: Broker) -> PartitionData:
     now_ms, end_offset = broker.clock.wall_ms(), broker.catalog.version
     voter = ReplicaState(
         replica_id=broker.node_id,
-        replica_directory_id=None,
         log_end_offset=end_offset,
         last_fetch_timestamp=now_ms,
         last_caught_up_timestamp=now_ms,
     )
-    return PartitionData(
-        partition_index=0,
-        error_code=ErrorCode.NONE,
-        error_message="",
+    quorum = PartitionData(
         leader_id=broker.node_id,
         leader_epoch=LEADER_EPOCH,
         high_watermark=end_offset,
-        current_voters=(voter,),
-        observers=(),
+        current_voters=[voter],
     )
-
-
-def _unknown(partition: int) -> PartitionData:
-    return PartitionData(
-        partition_index=partition,
-        error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        error_message=_UNKNOWN,
-        leader_id=0,
-        leader_epoch=0,
-        high_watermark=0,
-        current_voters=(),
-        observers=(),
+    return DescribeQuorumResponse(
+        topics=[TopicData(_METADATA_TOPIC, [quorum])], nodes=[Node(broker.node_id)]
     )

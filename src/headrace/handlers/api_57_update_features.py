@@ -4,47 +4,51 @@ The updates of a request are carried out together, or not at all.
 
 Version notes:
 
-* Version 0 can only raise levels.
+* Version 0 can only raise levels. Its flag for downgrades is ignored, as in Kafka.
 * Version 1 adds the upgrade type, which allows downgrades, and ``validate_only``.
 * Version 2 omits the results of features from the response, which earlier ones have for success.
 """
 
 from __future__ import annotations
 
-from kio.schema.update_features.v2.request import UpdateFeaturesRequest
-from kio.schema.update_features.v2.response import UpdateFeaturesResponse
-
-from headrace.broker.broker import Broker
 from headrace.broker.catalog import CatalogError
 from headrace.broker.features import FeatureUpdate
-from headrace.errors import ErrorCode, Refusal
-from headrace.protocol.messages import NO_THROTTLE
+from headrace.errors import ErrorCode
+from headrace.net.api import Api
+from headrace.net.call import Call
+from headrace.net.rules import ALTER, on_cluster
+from headrace.protocol.api import UpdateFeaturesRequest, UpdateFeaturesResponse
 
-from .context import RequestContext
+API = Api(
+    57,
+    on_cluster(ALTER),
+    refuse=lambda request, code: UpdateFeaturesResponse(error_code=code),
+)
 
 _FAILED = "The update failed for all features since the following feature had an error: "
 
 
-def handle(
-    broker: Broker, request: UpdateFeaturesRequest, context: RequestContext
-) -> UpdateFeaturesResponse:
+async def handle(call: Call, request: UpdateFeaturesRequest) -> UpdateFeaturesResponse:
     """Change the levels of features, or validate the changes."""
+    features = call.broker.features
     updates = [
-        FeatureUpdate(one.feature, one.max_version_level, one.upgrade_type)
-        for one in request.feature_updates
+        FeatureUpdate(update.feature, update.max_version_level, update.upgrade_type)
+        for update in request.feature_updates
     ]
-    refusal = broker.features.check(updates)
+    refusal = features.check(updates)
     if refusal is not None:
-        return _response(Refusal(refusal.code, f"{_FAILED}{refusal.message}"))
+        return UpdateFeaturesResponse(
+            error_code=refusal.code, error_message=f"{_FAILED}{refusal.message}"
+        )
     if not request.validate_only:
         try:
-            broker.features.apply(updates)
+            features.apply(updates)
         except CatalogError as error:
-            return _response(Refusal(ErrorCode.KAFKA_STORAGE_ERROR, str(error)))
-    return _response(Refusal(ErrorCode.NONE))
-
-
-def _response(result: Refusal) -> UpdateFeaturesResponse:
-    return UpdateFeaturesResponse(
-        throttle_time=NO_THROTTLE, error_code=result.code, error_message=result.message
-    )
+            return UpdateFeaturesResponse(
+                error_code=ErrorCode.KAFKA_STORAGE_ERROR, error_message=str(error)
+            )
+    results = [  # of the versions that have them
+        UpdateFeaturesResponse.UpdatableFeatureResult(update.feature, ErrorCode.NONE, "NONE")
+        for update in request.feature_updates
+    ]
+    return UpdateFeaturesResponse(error_message=None, results=results)

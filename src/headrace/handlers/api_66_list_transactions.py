@@ -13,101 +13,58 @@ Version notes:
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Collection, Generator, Sequence
-
-from kio.schema.list_transactions.v2.request import ListTransactionsRequest
-from kio.schema.list_transactions.v2.response import ListTransactionsResponse, TransactionState
-
-from headrace.broker.broker import Broker
 from headrace.errors import ErrorCode
 from headrace.groups.consumer.regex import InvalidRegex
-from headrace.protocol.authorized_operations import Operation
-from headrace.protocol.large_responses import Sliced
-from headrace.protocol.messages import NO_THROTTLE
-from headrace.security.access import AnyAccess
-from headrace.security.acls import ResourceType
+from headrace.net.api import Api
+from headrace.net.call import Call
+from headrace.net.rules import DESCRIBE, TRANSACTIONAL_ID, inside
+from headrace.protocol.api import ListTransactionsRequest, ListTransactionsResponse
 from headrace.transactions.records import State, Transaction
 
-from .api_65_describe_transactions import state_name
-from .context import RequestContext
-from .slicing import run_sliced, sliced
+TransactionState = ListTransactionsResponse.TransactionState
 
-_STATES = {state_name(state): state for state in State}
+API = Api(66, inside(DESCRIBE, TRANSACTIONAL_ID, "left out of the answer"))
+
+_STATES = {state.label: state for state in State}
 
 
-def handle(
-    broker: Broker, request: ListTransactionsRequest, context: RequestContext
-) -> ListTransactionsResponse | Sliced | Awaitable[ListTransactionsResponse | Sliced]:
+async def handle(call: Call, request: ListTransactionsRequest) -> ListTransactionsResponse:
     """List the transactional ids that match the filters."""
+    broker = call.broker
     transactions = broker.transactions.coordinator.transactions
-    if request.transactional_id_pattern:
-        return _match_and_list(broker, request, context.access, list(transactions))
-    return run_sliced(broker, _list(broker, request, context.access, None), len(transactions))
-
-
-async def _match_and_list(
-    broker: Broker,
-    request: ListTransactionsRequest,
-    access: AnyAccess,
-    transactional_ids: Sequence[str],
-) -> ListTransactionsResponse | Sliced:
-    """Match the ids with the pattern of the request first, off the event loop."""
-    pattern = request.transactional_id_pattern or ""
-    try:
-        matching = await broker.regex_matcher.matching(pattern, transactional_ids)
-    except InvalidRegex:
-        return _response(ErrorCode.INVALID_REGULAR_EXPRESSION, ())
-    return await broker.slices.run(_list(broker, request, access, matching))
-
-
-def _list(
-    broker: Broker,
-    request: ListTransactionsRequest,
-    access: AnyAccess,
-    matching: Collection[str] | None,
-) -> Generator[None, None, ListTransactionsResponse | Sliced]:
-    """List transactional ids.
-
-    :param matching: the ids that match the pattern of the request; None without a pattern
-    """
-    unknown = tuple(name for name in request.state_filters if name not in _STATES)
+    matching = None
+    if request.transactional_id_pattern:  # matched off the event loop
+        try:
+            matching = await broker.regex_matcher.matching(
+                request.transactional_id_pattern, list(transactions)
+            )
+        except InvalidRegex:
+            return ListTransactionsResponse(error_code=ErrorCode.INVALID_REGULAR_EXPRESSION)
+    unknown = [name for name in request.state_filters if name not in _STATES]
     states = {_STATES[name] for name in request.state_filters if name in _STATES}
     if unknown and not states:
-        return _response(ErrorCode.NONE, unknown)
+        return ListTransactionsResponse(unknown_state_filters=unknown)
     wall_ms = broker.clock.wall_ms()
 
-    def asked_for(transactional_id: str, known: Transaction) -> bool:
-        age_ms = wall_ms - known.start_ms
+    def is_listed(transactional_id: str, transaction: Transaction) -> bool:
         return (
-            (not states or known.state in states)
+            (not states or transaction.state in states)
             and (
-                not request.producer_id_filters or known.producer_id in request.producer_id_filters
+                not request.producer_id_filters
+                or transaction.producer_id in request.producer_id_filters
             )
-            and (request.duration_filter < 0 or age_ms > request.duration_filter)
+            and (
+                request.duration_filter < 0
+                or wall_ms - transaction.start_ms > request.duration_filter
+            )
             and (matching is None or transactional_id in matching)
-            and access.allows(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, transactional_id)
+            and call.may(DESCRIBE, TRANSACTIONAL_ID, transactional_id)
         )
 
-    found = []
-    for transactional_id, known in list(broker.transactions.coordinator.transactions.items()):
-        if asked_for(transactional_id, known):
-            found.append(
-                TransactionState(
-                    transactional_id=transactional_id,
-                    producer_id=known.producer_id,
-                    transaction_state=state_name(known.state),
-                )
-            )
-        yield
-    return sliced(_response(ErrorCode.NONE, unknown, tuple(found)), len(found))
-
-
-def _response(
-    code: ErrorCode, unknown: tuple[str, ...], found: tuple[TransactionState, ...] = ()
-) -> ListTransactionsResponse:
-    return ListTransactionsResponse(
-        throttle_time=NO_THROTTLE,
-        error_code=code,
-        unknown_state_filters=unknown,
-        transaction_states=found,
-    )
+    listed = []
+    for transactional_id, transaction in list(transactions.items()):
+        if is_listed(transactional_id, transaction):
+            state = transaction.state.label
+            listed.append(TransactionState(transactional_id, transaction.producer_id, state))
+        await call.pause()
+    return ListTransactionsResponse(unknown_state_filters=unknown, transaction_states=listed)

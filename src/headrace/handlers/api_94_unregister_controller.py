@@ -5,26 +5,24 @@ This node is the only controller, and active, so that every request is refused.
 
 from __future__ import annotations
 
-from headrace.broker.broker import Broker
 from headrace.errors import ErrorCode
-from headrace.protocol.messages import NO_THROTTLE
-from headrace.protocol.newer_messages import (
-    UnregisterControllerRequest,
-    UnregisterControllerResponse,
+from headrace.net.api import Api
+from headrace.net.call import Call
+from headrace.net.rules import ALTER, on_cluster
+from headrace.protocol.api import UnregisterControllerRequest, UnregisterControllerResponse
+
+API = Api(
+    94,
+    on_cluster(ALTER),
+    refuse=lambda request, code: UnregisterControllerResponse(error_code=code, error_message=None),
 )
 
-from .context import RequestContext
 
-
-def handle(
-    broker: Broker, request: UnregisterControllerRequest, context: RequestContext
-) -> UnregisterControllerResponse:
+async def handle(call: Call, request: UnregisterControllerRequest) -> UnregisterControllerResponse:
     """Refuse the request."""
     code = ErrorCode.INVALID_REQUEST
     message = "Controller cannot unregister itself while it is active."
-    if request.controller_id != broker.node_id:
+    if request.controller_id != call.broker.node_id:
         code = ErrorCode.CONTROLLER_ID_NOT_REGISTERED
         message = f"Controller ID {request.controller_id} is not currently registered."
-    return UnregisterControllerResponse(
-        throttle_time=NO_THROTTLE, error_code=code, error_message=message
-    )
+    return UnregisterControllerResponse(error_code=code, error_message=message)

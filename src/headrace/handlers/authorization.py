@@ -203,65 +203,10 @@ def _with_message_for_each(response: Any, request: Any, code: ErrorCode) -> Any:
     return dataclasses.replace(response, results=tuple(map(add_message, response.results)))
 
 
-def _moved_replicas(response: Any, request: Any, code: ErrorCode) -> Any:
-    """Return the response with a result for each topic of the directories that are named."""
-    result_type = _item_type(type(response), "results")
-    partition_type = _item_type(result_type, "partitions")
-    results: dict[str, dict[int, Any]] = {}
-    for directory in request.dirs:
-        for topic in directory.topics:
-            for partition in topic.partitions:
-                of_topic = results.setdefault(topic.name, {})
-                of_topic[partition] = partition_type(partition_index=partition, error_code=code)
-    return dataclasses.replace(
-        response,
-        results=tuple(
-            result_type(topic_name=name, partitions=tuple(partitions.values()))
-            for name, partitions in results.items()
-        ),
-    )
-
-
-def _altered_users(response: Any, request: Any, code: ErrorCode) -> Any:
-    """Return the response with a result for each user of the request."""
-    result_type = _item_type(type(response), "results")
-    users = dict.fromkeys(one.name for one in (*request.deletions, *request.upsertions))
-    results = tuple(result_type(user=name, error_code=code, error_message=None) for name in users)
-    return dataclasses.replace(response, results=results)
-
-
-def _altered_quotas(response: Any, request: Any, code: ErrorCode) -> Any:
-    """Return the response with each entity of the request."""
-    result_type = _item_type(type(response), "entries")
-    entity_type = _item_type(result_type, "entity")
-    entries = tuple(
-        result_type(
-            error_code=code,
-            error_message=MESSAGES[code],
-            entity=tuple(
-                entity_type(entity_type=one.entity_type, entity_name=one.entity_name)
-                for one in asked.entity
-            ),
-        )
-        for asked in request.entries
-    )
-    return dataclasses.replace(response, entries=entries)
-
-
-def _item_type(message_type: Any, array: str) -> Any:
-    return nested_type(typing.get_type_hints(message_type)[array])[0]
-
-
 _WHOLE: Mapping[int, Fix] = {
     11: _with(protocol_type=None, protocol_name=None),
     13: _with(members=()),
-    34: _moved_replicas,
-    35: _with(results=()),
     47: _with(topics=()),
-    48: _with(error_message=None, entries=None),
-    49: _altered_quotas,
-    51: _altered_users,
-    55: _with(topics=()),
     78: _with(responses=()),
     79: _with(responses=()),
     88: _with(

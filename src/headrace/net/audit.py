@@ -20,10 +20,8 @@ from headrace.coordinators.runtime import Deferred
 from headrace.errors import ErrorCode
 from headrace.protocol.authorized_operations import Operation
 from headrace.protocol.large_responses import Sliced
-from headrace.security.acls import PatternType, Permission, ResourceType
+from headrace.security.acls import Acl, PatternType, Permission, ResourceType
 from headrace.security.principal import Principal
-from headrace.security.quota_entities import Entity, entity_of
-from headrace.security.scram_users import MECHANISM_NUMBERS
 
 MAX_LINES = 100
 """The lines of one request."""
@@ -142,24 +140,12 @@ def _done(results: Any) -> Iterator[Any]:
 # Changes by API -----------------------------------------------------------------------------------
 
 
-def _created_acls(request: Any, response: Any) -> Iterator[Change]:
-    for acl, one in zip(request.creations, response.results, strict=True):
-        if one.error_code == ErrorCode.NONE:
-            yield _acl("added", acl, acl.resource_pattern_type)
-
-
-def _deleted_acls(request: Any, response: Any) -> Iterator[Change]:
-    for filtered in response.filter_results:
-        for acl in _done(filtered.matching_acls):
-            yield _acl("removed", acl, acl.pattern_type)
-
-
-def _acl(verb: str, acl: Any, pattern_type: int) -> Change:
+def acl_change(verb: str, acl: Acl) -> Change:
+    """Return the change of an ACL that was ``added`` or ``removed``."""
     detail = (
-        f"{verb} {Permission(acl.permission_type).name} "
-        f"{Operation(acl.operation).name} for {acl.principal} from {acl.host} on "
-        f"{PatternType(pattern_type).name} {ResourceType(acl.resource_type).name} "
-        f"{acl.resource_name}"
+        f"{verb} {Permission(acl.permission).name} {Operation(acl.operation).name} for "
+        f"{acl.principal} from {acl.host} on {PatternType(acl.pattern_type).name} "
+        f"{ResourceType(acl.resource_type).name} {acl.name}"
     )
     return Change(Operation.ALTER, "CLUSTER", "kafka-cluster", detail)
 
@@ -167,14 +153,6 @@ def _acl(verb: str, acl: Any, pattern_type: int) -> Change:
 def _deleted_groups(request: Any, response: Any) -> Iterator[Change]:
     for one in _done(response.results):
         yield Change(Operation.DELETE, "GROUP", one.group_id)
-
-
-def _deleted_offsets(request: Any, response: Any) -> Iterator[Change]:
-    if response.error_code == ErrorCode.NONE:
-        for topic in response.topics:
-            for one in _done(topic.partitions):
-                detail = f"offset of {topic.name}-{one.partition_index}"
-                yield Change(Operation.DELETE, "GROUP", request.group_id, detail)
 
 
 def _altered_share_offsets(request: Any, response: Any) -> Iterator[Change]:
@@ -209,49 +187,8 @@ def _deleted_share_offsets(request: Any, response: Any) -> Iterator[Change]:
             )
 
 
-def _altered_quotas(request: Any, response: Any) -> Iterator[Change]:
-    if request.validate_only:
-        return
-    details: dict[Entity, str] = {}
-    repeated: set[Entity] = set()
-    for entry in request.entries:
-        entity = _entity(entry)
-        if entity in details:
-            repeated.add(entity)
-            continue
-        details[entity] = ", ".join(
-            f"{op.key} removed" if op.remove else f"{op.key}={op.value:g}" for op in entry.ops
-        )
-    for one in response.entries:
-        entity = _entity(one)
-        # Of an entity that is named twice the first changes are made, and the answer is an error.
-        if one.error_code == ErrorCode.NONE or entity in repeated:
-            doubt = " (named twice: unless it was refused)" if entity in repeated else ""
-            names = ", ".join(f"{kind} {name or '<default>'}" for kind, name in entity)
-            detail = f"{names}: {details[entity]}{doubt}"
-            yield Change(Operation.ALTER_CONFIGS, "CLUSTER", "kafka-cluster", detail)
-
-
-def _entity(entry: Any) -> Entity:
-    return entity_of({part.entity_type: part.entity_name for part in entry.entity})
-
-
-def _altered_users(request: Any, response: Any) -> Iterator[Change]:
-    verbs = {one.name: ("deleted", one.mechanism) for one in request.deletions}
-    verbs |= {one.name: ("set", one.mechanism) for one in request.upsertions}
-    for one in _done(response.results):
-        verb, mechanism = verbs[one.user]
-        detail = f"{MECHANISM_NUMBERS[mechanism].name} {verb}"
-        yield Change(Operation.ALTER, "USER", one.user, detail)
-
-
 CHANGES: Mapping[int, Callable[[Any, Any], Iterator[Change]]] = {
-    30: _created_acls,
-    31: _deleted_acls,
     42: _deleted_groups,
-    47: _deleted_offsets,
-    49: _altered_quotas,
-    51: _altered_users,
     91: _altered_share_offsets,
     92: _deleted_share_offsets,
 }

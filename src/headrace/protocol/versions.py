@@ -457,43 +457,6 @@ def _join_group(request: Any, old: Codec, latest: Codec, catalog: TopicNames) ->
     return Adapted(reshape(request, latest.request_type, **given), _NOTHING, to_response)
 
 
-def _add_partitions_to_txn(request: Any, old: Codec, latest: Codec, catalog: TopicNames) -> Adapted:
-    """Upgrade versions 0-3, for one transaction."""
-    transaction_type = _topic_type(latest.request_type, "transactions")
-    topic_type = _topic_type(latest.request_type, "transactions", "topics")
-    only = transaction_type(
-        transactional_id=request.v3_and_below_transactional_id,
-        producer_id=request.v3_and_below_producer_id,
-        producer_epoch=request.v3_and_below_producer_epoch,
-        verify_only=False,
-        topics=tuple(reshape(topic, topic_type) for topic in request.v3_and_below_topics),
-    )
-
-    def to_response(response: Any) -> Any:
-        return _Replaced(
-            response, results_by_topic_v3_and_below=response.results_by_transaction[0].topic_results
-        )
-
-    return Adapted(latest.request_type(transactions=(only,)), _NOTHING, to_response)
-
-
-def _update_features(request: Any, old: Codec, latest: Codec, catalog: TopicNames) -> Adapted:
-    """Upgrade versions 0 and 1, whose responses have a result for each feature after success.
-    Version 0 has a flag for downgrades, which is ignored, as in Kafka.
-    """
-    result_type = _topic_type(old.response_type, "results")
-
-    def to_response(response: Any) -> Any:
-        updated = () if response.error_code else request.feature_updates
-        results = tuple(
-            result_type(feature=one.feature, error_code=ErrorCode.NONE, error_message="NONE")
-            for one in updated
-        )
-        return _Replaced(response, results=results)
-
-    return Adapted(reshape(request, latest.request_type), _NOTHING, to_response)
-
-
 def _streams_group_heartbeat(
     request: Any, old: Codec, latest: Codec, catalog: TopicNames
 ) -> Adapted:
@@ -522,8 +485,6 @@ _SPECIAL: Mapping[int, _Special] = {
     10: _Special(4, _find_coordinator),
     11: _Special(7, _join_group),
     13: _Special(3, _leave_group),
-    24: _Special(4, _add_partitions_to_txn),
     28: _Special(6, _named_topics(("topics",), "topics")),
-    57: _Special(2, _update_features),
     88: _Special(1, _streams_group_heartbeat),
 }

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from headrace.errors import ErrorCode, Refusal
+
 NO_PRODUCER_ID = -1
 NO_PRODUCER_EPOCH = -1
 
@@ -19,6 +21,17 @@ class Producer(NamedTuple):
 
 
 NO_PRODUCER = Producer(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
+
+
+def error_code(refusal: Refusal, version: int, first_with_fenced: int) -> ErrorCode:
+    """Return the error code of a refusal in a version of an API.
+
+    :param first_with_fenced: its first version with PRODUCER_FENCED; earlier versions have
+        INVALID_PRODUCER_EPOCH (KIP-588)
+    """
+    if refusal.code == ErrorCode.PRODUCER_FENCED and version < first_with_fenced:
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+    return refusal.code
 
 
 class NotYetDurable(Exception):

@@ -46,6 +46,11 @@ class State(IntEnum):
     DEAD = 6
     PREPARE_EPOCH_FENCE = 7
 
+    @property
+    def label(self) -> str:
+        """Its name in Kafka's tools, for example ``PrepareCommit`` for PREPARE_COMMIT."""
+        return self.name.title().replace("_", "")
+
 
 _OPEN = frozenset((State.ONGOING, State.PREPARE_COMMIT, State.PREPARE_ABORT))
 
