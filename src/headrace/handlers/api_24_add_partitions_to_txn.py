@@ -72,10 +72,11 @@ async def handle(call: Call, request: AddPartitionsToTxnRequest) -> AddPartition
         return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=topics)
     if not call.access.allows_cluster(CLUSTER_ACTION):
         return AddPartitionsToTxnResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-    results = [
-        TransactionResult(transaction.transactional_id, await _add(call, transaction))
-        for transaction in request.transactions
-    ]
+    results = []
+    for transaction in request.transactions:
+        topics = await _add(call, transaction)
+        results.append(TransactionResult(transaction.transactional_id, topics))
+        await call.pause()
     await call.durable()
     return AddPartitionsToTxnResponse(results_by_transaction=results)
 

@@ -10,6 +10,7 @@ Version notes:
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterator
 
 from headrace.errors import ErrorCode
 from headrace.net.api import Api
@@ -21,32 +22,16 @@ TopicResult = AlterReplicaLogDirsResponse.AlterReplicaLogDirTopicResult
 PartitionResult = AlterReplicaLogDirsResponse.AlterReplicaLogDirPartitionResult
 
 
-class Results:
-    """The results by topic. A partition that is named twice has one."""
-
-    def __init__(self) -> None:
-        self._topics: defaultdict[str, dict[int, PartitionResult]] = defaultdict(dict)
-
-    def add(self, topic: str, partition: int, code: ErrorCode) -> None:
-        """Add the result of a partition."""
-        self._topics[topic][partition] = PartitionResult(partition, code)
-
-    def response(self) -> AlterReplicaLogDirsResponse:
-        """Return the response with these results."""
-        topics = self._topics.items()
-        return AlterReplicaLogDirsResponse(
-            results=[TopicResult(name, partitions.values()) for name, partitions in topics]
-        )
+Results = defaultdict[str, dict[int, PartitionResult]]
+"""By topic and partition: a partition that is named twice has one result."""
 
 
 def refuse(request: AlterReplicaLogDirsRequest, code: ErrorCode) -> AlterReplicaLogDirsResponse:
     """Refuse each partition of a request."""
-    results = Results()
-    for directory in request.dirs:
-        for topic in directory.topics:
-            for partition in topic.partitions:
-                results.add(topic.name, partition, code)
-    return results.response()
+    results: Results = defaultdict(dict)
+    for _, topic, partition in _partitions(request):
+        results[topic][partition] = PartitionResult(partition, code)
+    return _response(results)
 
 
 API = Api(34, on_cluster(ALTER), refuse=refuse)
@@ -69,10 +54,23 @@ async def handle(call: Call, request: AlterReplicaLogDirsRequest) -> AlterReplic
         log = broker.partition_by_name(topic, partition)
         return log if isinstance(log, ErrorCode) else ErrorCode.NONE
 
-    results = Results()
+    results: Results = defaultdict(dict)
+    for path, topic, partition in _partitions(request):
+        code = check(path, topic, partition)
+        results[topic][partition] = PartitionResult(partition, code)
+        await call.pause()
+    return _response(results)
+
+
+def _partitions(request: AlterReplicaLogDirsRequest) -> Iterator[tuple[str, str, int]]:
+    """Yield the path, the topic and the number of each partition of a request."""
     for directory in request.dirs:
         for topic in directory.topics:
             for partition in topic.partitions:
-                results.add(topic.name, partition, check(directory.path, topic.name, partition))
-                await call.pause()
-    return results.response()
+                yield directory.path, topic.name, partition
+
+
+def _response(results: Results) -> AlterReplicaLogDirsResponse:
+    return AlterReplicaLogDirsResponse(
+        results=[TopicResult(topic, partitions.values()) for topic, partitions in results.items()]
+    )
