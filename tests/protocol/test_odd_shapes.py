@@ -85,6 +85,7 @@ NULL_IS_ANSWERED = {
     ("alter_client_quotas", "entries.ops"),
     ("list_transactions", "producer_id_filters"),
     ("list_transactions", "state_filters"),
+    ("alter_user_scram_credentials", "deletions"),
     ("alter_user_scram_credentials", "upsertions"),
     ("consumer_group_heartbeat", "topic_partitions.partitions"),
     ("list_config_resources", "resource_types"),

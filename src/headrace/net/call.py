@@ -25,7 +25,7 @@ from headrace.security.principal import ANONYMOUS, Principal
 
 from . import audit, wire
 from .api import Api
-from .refusals import has_error, refuse_items
+from .refusals import has_error, refuse_all, refuse_items
 from .rules import DESCRIBE, ERROR_OF, Each, Owner, Whole
 
 if TYPE_CHECKING:
@@ -375,7 +375,7 @@ def _null_refused(
     message = f"{api.request.name} v{header.api_version}: {error}"
     response = None
     if getattr(request, "acks", None) != 0:  # else Produce without an answer
-        response = api.refused(request, ErrorCode.INVALID_REQUEST)
+        response = refuse_all(request, api.response, ErrorCode.INVALID_REQUEST)
     if response is None or not has_error(response, api.response, header.api_version):
         raise BadFrame(message)
     log.warning(host, "refusing a request from %s: %s", host, message)
