@@ -5,7 +5,7 @@ from __future__ import annotations
 from headrace.errors import ErrorCode, Refusal
 from headrace.net.call import CloseConnection
 from headrace.protocol.api import DeleteAclsRequest, DescribeAclsRequest
-from headrace.security.acls import AclFilter, is_known
+from headrace.security.acls import Acl, AclFilter, is_known
 
 NO_AUTHORIZER = Refusal(ErrorCode.SECURITY_DISABLED, "No Authorizer is configured.")
 """The error of all three without an authorizer."""
@@ -16,13 +16,7 @@ def filter_of(condition: DescribeAclsRequest | DeleteAclsRequest.DeleteAclsFilte
 
     :raises CloseConnection: when it has numbers without a meaning, as from Kafka
     """
-    check_known(
-        condition.resource_type_filter,
-        condition.pattern_type_filter,
-        condition.operation,
-        condition.permission_type,
-    )
-    return AclFilter(
+    acl_filter = AclFilter(
         condition.resource_type_filter,
         condition.resource_name_filter,
         condition.pattern_type_filter,
@@ -31,12 +25,14 @@ def filter_of(condition: DescribeAclsRequest | DeleteAclsRequest.DeleteAclsFilte
         condition.operation,
         condition.permission_type,
     )
+    check_known(acl_filter)
+    return acl_filter
 
 
-def check_known(resource_type: int, pattern_type: int, operation: int, permission: int) -> None:
+def check_known(acl: Acl | AclFilter) -> None:
     """Check the numbers of an ACL or a filter.
 
     :raises CloseConnection: when one has no meaning, as from Kafka
     """
-    if not is_known(resource_type, pattern_type, operation, permission):
+    if not is_known(acl.resource_type, acl.pattern_type, acl.operation, acl.permission):
         raise CloseConnection("the request has unknown elements of ACLs")

@@ -41,6 +41,7 @@ async def handle(call: Call, request: CreateAclsRequest) -> CreateAclsResponse:
     acls, results = [], []
     for creation in request.creations:
         acl = _acl(creation)
+        check_known(acl)
         message = check_new(acl)
         acls.append(acl)
         results.append(Result(ErrorCode.INVALID_REQUEST if message else ErrorCode.NONE, message))
@@ -60,12 +61,6 @@ async def handle(call: Call, request: CreateAclsRequest) -> CreateAclsResponse:
 
 
 def _acl(creation: Creation) -> Acl:
-    check_known(
-        creation.resource_type,
-        creation.resource_pattern_type,
-        creation.operation,
-        creation.permission_type,
-    )
     return Acl(
         creation.resource_type,
         creation.resource_name,

@@ -54,34 +54,25 @@ async def handle(call: Call, request: DeleteAclsRequest) -> DeleteAclsResponse:
     if control is None:
         refusal = Result(NO_AUTHORIZER.code, NO_AUTHORIZER.message)
         return DeleteAclsResponse(filter_results=[refusal] * len(conditions))
-    found = [
+    acls_by_filter = [
         await call.in_slices(control.authorizer.find_sliced(condition)) for condition in conditions
     ]
-    # Another request may have deleted some of them since they were found.
-    acls = [acl for acl in dict.fromkeys(chain.from_iterable(found)) if acl in control.authorizer]
+    # another request may have deleted some of them since they were found
+    acls = [
+        acl
+        for acl in dict.fromkeys(chain.from_iterable(acls_by_filter))
+        if acl in control.authorizer
+    ]
     try:
         control.delete(acls)
     except CatalogError as error:
         failure = Result(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
         return DeleteAclsResponse(filter_results=[failure] * len(conditions))
     results = []
-    for matching in found:
+    for matching in acls_by_filter:
         deleted = []
         for acl in matching:
-            deleted.append(_deleted(acl))
+            deleted.append(MatchingAcl(ErrorCode.NONE, None, *acl))
             await call.pause()
         results.append(Result(ErrorCode.NONE, None, deleted))
     return DeleteAclsResponse(filter_results=results)
-
-
-def _deleted(acl: Acl) -> MatchingAcl:
-    return MatchingAcl(
-        error_message=None,
-        resource_type=acl.resource_type,
-        resource_name=acl.name,
-        pattern_type=acl.pattern_type,
-        principal=acl.principal,
-        host=acl.host,
-        operation=acl.operation,
-        permission_type=acl.permission,
-    )
