@@ -13,6 +13,7 @@ import pytest
 
 from headrace.broker.broker import Broker
 from headrace.broker.config.broker_config import Config
+from headrace.broker.limits import MAX_METADATA_VERSIONS
 from headrace.errors import ErrorCode
 from headrace.internal_topics import INTERNAL_TOPICS
 from headrace.protocol import record_batch
@@ -370,6 +371,26 @@ def test_metadata_describes_topics_by_name_by_id_and_all(broker: Broker) -> None
         ] == [(0, 1, 0, (1,), (1,)), (1, 1, 0, (1,), (1,))]
         assert found.topic_authorized_operations == -(2**31)
     assert metadata(broker) == []
+
+
+def test_the_metadata_of_all_topics_follows_changes_in_every_version(broker: Broker) -> None:
+    def described(version: int) -> dict[str, int]:
+        topics = answer(broker, 3, version, topics=None).topics
+        return {topic.name: len(topic.partitions) for topic in topics}
+
+    def in_all_versions(expected: dict[str, int]) -> None:
+        for version in (*range(1, 14), *range(13, 0, -1)):
+            assert described(version) == expected
+            assert len(broker.topic_descriptions) <= MAX_METADATA_VERSIONS
+
+    in_all_versions({})
+    create(broker, new("a", 2), new("b"))
+    in_all_versions({"a": 2, "b": 1})
+    grow(broker, "a", 300)
+    in_all_versions({"a": 300, "b": 1})
+    delete(broker, ("b", None))
+    create(broker, new("c"))
+    in_all_versions({"a": 300, "c": 1})
 
 
 def test_metadata_tells_where_the_broker_is_and_who_it_is(broker: Broker) -> None:

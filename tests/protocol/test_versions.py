@@ -19,7 +19,8 @@ from kio.serial import entity_reader
 
 from headrace.client.messages import encode_request
 from headrace.errors import ErrorCode
-from headrace.handlers import APIS
+from headrace.handlers import APIS, served
+from headrace.net import wire as call_wire
 from headrace.protocol import sliced_reader
 from headrace.protocol.frames import BadFrame, NullInRequest, request_header
 from headrace.protocol.messages import Codec, codec, frame_of
@@ -33,6 +34,8 @@ from tests.protocol.kio_bytes import written
 EVERY_VERSION = [
     (api.key, version) for api in APIS.values() for version in range(api.lowest, api.highest + 1)
 ]
+OF_CALLS = [one for one in EVERY_VERSION if served(one[0]) is not None]
+ADAPTED = [one for one in EVERY_VERSION if one not in OF_CALLS]
 KNOWN_ID = uuid.uuid4()
 CATALOG = SimpleNamespace(
     topics={"known": SimpleNamespace(topic_id=KNOWN_ID, name="known")},
@@ -165,7 +168,7 @@ def assert_has_shape(message: Any, message_type: Any, key: int) -> None:
             assert_has_shape(one, nested, key)
 
 
-@pytest.mark.parametrize(("key", "version"), EVERY_VERSION)
+@pytest.mark.parametrize(("key", "version"), ADAPTED)
 def test_request_arrives_in_the_latest_shape(key: int, version: int) -> None:
     wire = codec(key, version)
     sent = filled(wire.request_type)
@@ -188,7 +191,7 @@ def test_request_arrives_in_the_latest_shape(key: int, version: int) -> None:
             assert value == getattr(sent, field.name) or dataclasses.is_dataclass(value)
 
 
-@pytest.mark.parametrize(("key", "version"), EVERY_VERSION)
+@pytest.mark.parametrize(("key", "version"), ADAPTED)
 def test_a_failure_is_told_where_the_client_looks(key: int, version: int) -> None:
     wire = codec(key, version)
     adapted = adapt(filled(wire.request_type), wire, APIS[key].highest, CATALOG)
@@ -196,43 +199,19 @@ def test_a_failure_is_told_where_the_client_looks(key: int, version: int) -> Non
         adapted.request, codec(key, APIS[key].highest).refusal_type, ErrorCode.KAFKA_STORAGE_ERROR
     )
     response = answered(key, version, wire.write_response(77, adapted.to_response(refused)))
-    # Metadata says errors with topics only; below version 13 it has no place for a general one
-    if key != 3:
-        assert set(errors_in(response)) == {ErrorCode.KAFKA_STORAGE_ERROR}
+    assert set(errors_in(response)) == {ErrorCode.KAFKA_STORAGE_ERROR}
 
 
-@pytest.mark.parametrize("version", range(3, 13))
-def test_topics_by_name_get_their_name_back(version: int) -> None:
-    wire = codec(0, version)
-    request = filled(wire.request_type)
-    adapted = adapt(request, wire, 13, CATALOG)
-    assert adapted.request.topic_data[0].topic_id == KNOWN_ID
-    refused = refuse_all(adapted.request, codec(0, 13).refusal_type, ErrorCode.NONE)
-    response = answered(0, version, wire.write_response(77, adapted.to_response(refused)))
-    assert response.responses[0].name == "known"
-    assert response.responses[0].partition_responses[0].index == 3
-
-
-@pytest.mark.parametrize(("key", "version"), [(0, 9), (1, 12)])
-def test_unknown_name_is_not_told_about_topic_ids(key: int, version: int) -> None:
-    wire = codec(key, version)
-    field = {0: "topic_data", 1: "topics"}[key]
-    request = filled(wire.request_type)
-    topic = getattr(request, field)[0]
-    name_field = dataclasses.fields(topic)[0].name
-    request = dataclasses.replace(
-        request, **{field: (dataclasses.replace(topic, **{name_field: "nope"}),)}
-    )
-    adapted = adapt(request, wire, APIS[key].highest, CATALOG)
-    assert getattr(adapted.request, field)[0].topic_id not in CATALOG.topics_by_id
-    refused = refuse_all(
-        adapted.request, codec(key, APIS[key].highest).refusal_type, ErrorCode.UNKNOWN_TOPIC_ID
-    )
-    if key == 1:
-        refused = dataclasses.replace(refused, error_code=ErrorCode.NONE)
-    response = answered(key, version, wire.write_response(77, adapted.to_response(refused)))
-    assert ErrorCode.UNKNOWN_TOPIC_OR_PARTITION in errors_in(response)
-    assert ErrorCode.UNKNOWN_TOPIC_ID not in errors_in(response)
+@pytest.mark.parametrize(("key", "version"), OF_CALLS)
+def test_a_call_that_fails_tells_it_where_the_client_looks(key: int, version: int) -> None:
+    api = APIS[key]
+    frame = request_frame(key, version, filled(codec(key, version).request_type))
+    header = request_header(frame)
+    request = call_wire.read_request(api, frame, header)
+    refused = api.refused(request, ErrorCode.KAFKA_STORAGE_ERROR)
+    response = answered(key, version, call_wire.write_response(api, header, refused))
+    has_place = key != 35 or version >= 3  # DescribeLogDirs: of the request, from version 3 on
+    assert set(errors_in(response)) == ({ErrorCode.KAFKA_STORAGE_ERROR} if has_place else set())
 
 
 def test_explicit_retention_survives_as_legacy() -> None:
@@ -317,7 +296,7 @@ def test_noise_is_refused_or_read_and_never_ends_the_process(key: int, version: 
 
 
 @pytest.mark.parametrize("whole_item_bytes", [0, 4096])
-@pytest.mark.parametrize(("key", "version"), EVERY_VERSION)
+@pytest.mark.parametrize(("key", "version"), ADAPTED)
 def test_slices_read_and_upgrade_what_one_piece_does(
     key: int, version: int, whole_item_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

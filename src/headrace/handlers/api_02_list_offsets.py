@@ -97,7 +97,7 @@ async def _look_up(
     if query.current_leader_epoch > 0:
         return _refused(index, ErrorCode.UNKNOWN_LEADER_EPOCH)
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
-        return _found(index, log.log_start_offset, -1)
+        return _at(index, log.log_start_offset, -1)
     record = None
     try:
         if timestamp >= 0:
@@ -109,13 +109,13 @@ async def _look_up(
         return _refused(index, ErrorCode.KAFKA_STORAGE_ERROR)
     end_offset = log.last_stable_offset if isolation_level == _READ_COMMITTED else log.end_offset
     if timestamp == LATEST:
-        return _found(index, end_offset, -1)
+        return _at(index, end_offset, -1)
     if record is None or record[0] >= end_offset:  # records of open transactions are hidden
         return Partition(partition_index=index)
-    return _found(index, *record)
+    return _at(index, *record)
 
 
-def _found(index: int, offset: int, timestamp: int) -> Partition:
+def _at(index: int, offset: int, timestamp: int) -> Partition:
     return Partition(partition_index=index, offset=offset, timestamp=timestamp, leader_epoch=0)
 
 

@@ -32,6 +32,7 @@ from headrace.broker.config.topic_rules import check_new_topic_name, check_topic
 from headrace.broker.limits import MAX_METADATA_VERSIONS, MAX_TOPICS_PER_TRANSACTION
 from headrace.errors import ErrorCode
 from headrace.internal_topics import INTERNAL_TOPICS
+from headrace.log.partition_log import LEADER_EPOCH
 from headrace.log_lines import LimitedLog, get_logger
 from headrace.net.api import Api
 from headrace.net.audit import Change, log_changes
@@ -61,9 +62,6 @@ _FIRST_WITH_TOPIC_IDS = 12
 """Versions 10 and 11 have a field for topic ids, which Apache Kafka refuses."""
 _TOPICS_AT_ONCE = 64
 """The topics that are written at once where all are described."""
-
-LEADER_EPOCH = 0
-"""The leader epoch of every partition: its leader never changes."""
 
 
 async def handle(call: Call, request: MetadataRequest) -> MetadataResponse:
@@ -104,8 +102,8 @@ async def handle(call: Call, request: MetadataRequest) -> MetadataResponse:
 
 async def _all_topics(call: Call) -> Encoded:
     """Describe all topics. The bytes are kept until topics change: every client asks for them."""
-    catalog, known = call.broker.catalog, call.broker.topic_descriptions
-    described = known.pop(call.version, None)
+    catalog, cache = call.broker.catalog, call.broker.topic_descriptions
+    described = cache.pop(call.version, None)
     if described is None or described[0] != catalog.version:
         version, topics = catalog.version, list(catalog.topics.values())
         pieces = []
@@ -113,9 +111,9 @@ async def _all_topics(call: Call) -> Encoded:
             pieces.append(call.encode([_described(call, topic) for topic in some]).data)
             await call.pause()
         described = version, Encoded(len(topics), b"".join(pieces))
-    known[call.version] = described  # the last one is the one used last
-    if len(known) > MAX_METADATA_VERSIONS:
-        del known[next(iter(known))]
+    cache[call.version] = described  # the last one is the one used last
+    if len(cache) > MAX_METADATA_VERSIONS:
+        del cache[next(iter(cache))]
     return described[1]
 
 
