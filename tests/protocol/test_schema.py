@@ -170,3 +170,12 @@ def test_an_array_that_is_shared_is_written_once(version: int) -> None:
 
     assert written(shared) == written(configs)
     assert written(response.encode(version, [])) == written([])
+
+
+@pytest.mark.parametrize("version", [1, 4])
+def test_messages_for_people_are_cut_off_at_the_longest_string(version: int) -> None:
+    response = schema("DescribeConfigsResponse")
+    result = response.structures["DescribeConfigsResult"].type
+    message = response.message_type(results=[result(error_message="€" * 20_000)])
+    (read,) = response.message_type.read(version, message.encoded(version)).results
+    assert read.error_message == "€" * (0x7FFF // 3)

@@ -576,7 +576,7 @@ class Connection(asyncio.BufferedProtocol):
         except StopIteration as end:
             self._end_call(header, started, end.value)
             self.shared.turns.served()
-            if header.api_key in TEMPLATED:
+            if header.api_key in TEMPLATED and call.request is not None:
                 self._remember(frame, header, call)
         except Exception as error:
             self._fail_call(error)

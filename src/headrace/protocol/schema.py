@@ -31,6 +31,7 @@ from .primitives import (
     read_compact_length,
     read_tag_count,
     read_unsigned_varint,
+    shortened,
     tagged_fields,
     topic_id_from,
 )
@@ -594,6 +595,7 @@ class _Writer(_Generator):
             "null": _refuse_null,
             "pack": struct.pack,
             "Encoded": Encoded,
+            "shortened": shortened,
         }
 
     def _structure(self, structure: Structure) -> None:
@@ -667,6 +669,8 @@ class _Writer(_Generator):
         if not is_text:
             put = [f"    put({length}(len({value})))", f"    put({value})"]
         else:
+            if item.name.endswith("error_message"):
+                value = f"shortened({value})"
             put = [
                 f"    text = {value}.encode('utf-8', 'surrogatepass')",
                 f"    put({length}(len(text)) + text)",
