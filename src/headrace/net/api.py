@@ -31,8 +31,8 @@ class Api:
     :param key: its API key
     :param rules: the permissions that it requires, in the order in which they are checked
     :param is_quick: its requests take little time and never wait in line
-    :param protocol: the protocol of groups without which the handler refuses the API; it refuses
-        before permissions are checked
+    :param protocol: the protocol of groups without which the API is refused, before permissions are
+        checked
     :param storage_error: the error after a failed write. Coordinators return NOT_COORDINATOR, as
         Kafka's do: clients find the coordinator again and retry
     :param refuse: makes the response to a request that is refused as a whole; None for one with the

@@ -164,6 +164,15 @@ class Call:
     # Permissions ----------------------------------------------------------------------------------
 
     @property
+    def is_disabled(self) -> bool:
+        """True if a finalized feature or a config disables the API for everybody."""
+        api, broker = self.api, self.broker
+        return api.key in broker.features.refused_apis or (
+            api.protocol is not None
+            and api.protocol not in broker.config.get_list(REBALANCE_PROTOCOLS)
+        )
+
+    @property
     def access(self) -> AnyAccess:
         """The permissions of the client."""
         return self.client.access
@@ -245,10 +254,6 @@ class Call:
         api, access = self.api, self.client.access
         assert isinstance(access, Access)
         access.request = api.name
-        if api.protocol is not None and api.protocol not in self.broker.config.get_list(
-            REBALANCE_PROTOCOLS
-        ):
-            return ErrorCode.NONE
         for rule in api.wholes:
             code = _check(rule, access, request)
             if code:
@@ -317,7 +322,7 @@ async def read(call: Call, frame: memoryview, header: RequestHeader) -> Any:
 async def respond(call: Call, handle: Callable[[Call, Any], Any], request: Any) -> Any:
     """Have a request handled, if its client may send it."""
     api = call.api
-    if api.key in call.broker.features.refused_apis:
+    if call.is_disabled:
         return api.refused(request, ErrorCode.UNSUPPORTED_VERSION)
     if call.client.access.is_limited:
         code = call.whole_refusal(request)

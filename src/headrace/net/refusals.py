@@ -6,6 +6,7 @@ response mirrors the request, so that clients find the error.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 from headrace.errors import ErrorCode
@@ -75,7 +76,7 @@ def _refused(request: Any, response: Schema, structure: Structure, code: ErrorCo
         if field.name in _ERROR_CODES:
             setattr(refusal, field.name, code)
         elif field.is_array:
-            if nested is not None and field.default != "None" and _has_place(response, nested):
+            if nested is not None and field.default != "None" and _has_place(response, nested.name):
                 parts = _items_of(request, field.name)
                 items = [_refused(_as_part(part, nested), response, nested, code) for part in parts]
                 setattr(refusal, field.name, items)
@@ -86,15 +87,13 @@ def _refused(request: Any, response: Schema, structure: Structure, code: ErrorCo
     return refusal
 
 
-def _has_place(response: Schema, structure: Structure) -> bool:
+@cache
+def _has_place(response: Schema, name: str) -> bool:
     """Return whether a structure has a place for an error."""
     return any(
         field.name in _ERROR_CODES
-        or (
-            (field.type in response.structures)
-            and _has_place(response, response.structures[field.type])
-        )
-        for field in structure.fields
+        or (field.type in response.structures and _has_place(response, field.type))
+        for field in response.structures[name].fields
     )
 
 
