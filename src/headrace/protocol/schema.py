@@ -60,6 +60,10 @@ _FIXED = {
     "uuid": "16s",
 }
 _ZEROS = {"bool": "False", "float64": "0.0", "uuid": "None", "string": "''", "bytes": "b''"}
+_MESSAGES = ("error_message", "status_detail")
+"""Ends of the names of texts for people. They may quote a string of a client, and are cut off where
+they are longer than a string may be.
+"""
 _LAST_VERSION = 0x7FFF
 
 
@@ -590,6 +594,7 @@ class _Writer(_Generator):
         self._scope |= {
             "length": compact_length if self._is_flexible else _length,
             "short_length": compact_length if self._is_flexible else _short_length,
+            "shortened": shortened,
             "uuid_bytes": _uuid_bytes,
             "put_tags": _put_tags,
             "null": _refuse_null,
@@ -669,10 +674,9 @@ class _Writer(_Generator):
         if not is_text:
             put = [f"    put({length}(len({value})))", f"    put({value})"]
         else:
-            if item.name.endswith("error_message"):
-                value = f"shortened({value})"
+            text = f"shortened({value})" if item.name.endswith(_MESSAGES) else value
             put = [
-                f"    text = {value}.encode('utf-8', 'surrogatepass')",
+                f"    text = {text}.encode('utf-8', 'surrogatepass')",
                 f"    put({length}(len(text)) + text)",
             ]
         return [f"if {value} is None: {null}", "else:", *put]
