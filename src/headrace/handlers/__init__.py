@@ -20,7 +20,6 @@ from headrace.errors import ErrorCode
 from headrace.net.rules import (
     CLUSTER,
     CLUSTER_ACTION,
-    CREATE,
     DELETE,
     DESCRIBE,
     GROUP,
@@ -82,13 +81,12 @@ class Api(NamedTuple):
         return ErrorCode.KAFKA_STORAGE_ERROR
 
 
-_COORDINATOR_WRITES = frozenset((8, 11, 12, 13, 14, 28, 42, 47, 68, 76, 83, 84, 85, 86, 88, 91, 92))
+_COORDINATOR_WRITES = frozenset((8, 11, 12, 13, 14, 28, 42, 47, 83, 84, 85, 86, 91, 92))
 """APIs that write to the internal topic of a coordinator."""
 
 
 _LEFT_OUT = "left out of the answer"
 _PARTITIONS = "TOPIC_AUTHORIZATION_FAILED for its partitions"
-_HIDDEN = "TOPIC_AUTHORIZATION_FAILED for a group whose members use the topic"
 
 _OLD: Mapping[int, Api] = {
     api.key: api
@@ -148,40 +146,6 @@ _OLD: Mapping[int, Api] = {
         ),
         Api(42, "delete_groups", 0, 3, (each(DELETE, GROUP, "groups_names"),)),
         Api(
-            68,
-            "consumer_group_heartbeat",
-            0,
-            1,
-            (
-                on(READ, GROUP, "group_id"),
-                on(DESCRIBE, TOPIC, "subscribed_topic_names"),
-                inside(DESCRIBE, TOPIC, "not matched by a regular expression"),
-            ),
-            protocol="consumer",
-        ),
-        Api(
-            69,
-            "consumer_group_describe",
-            0,
-            1,
-            (each(DESCRIBE, GROUP, "group_ids"), inside(DESCRIBE, TOPIC, _HIDDEN)),
-            protocol="consumer",
-        ),
-        Api(
-            76,
-            "share_group_heartbeat",
-            1,
-            1,
-            (on(READ, GROUP, "group_id"), on(DESCRIBE, TOPIC, "subscribed_topic_names")),
-        ),
-        Api(
-            77,
-            "share_group_describe",
-            1,
-            1,
-            (each(DESCRIBE, GROUP, "group_ids"), inside(DESCRIBE, TOPIC, _HIDDEN)),
-        ),
-        Api(
             78,
             "share_fetch",
             1,
@@ -200,34 +164,6 @@ _OLD: Mapping[int, Api] = {
         Api(85, "write_share_group_state", 0, 1, (on_cluster(CLUSTER_ACTION),)),
         Api(86, "delete_share_group_state", 0, 0, (on_cluster(CLUSTER_ACTION),)),
         Api(87, "read_share_group_state_summary", 0, 1, (on_cluster(CLUSTER_ACTION),)),
-        Api(
-            88,
-            "streams_group_heartbeat",
-            0,
-            1,
-            (
-                on(READ, GROUP, "group_id"),
-                inside(DESCRIBE, TOPIC, "TOPIC_AUTHORIZATION_FAILED for the request"),
-                inside(CREATE, CLUSTER, "CREATE on each internal topic is needed"),
-                inside(CREATE, TOPIC, "internal topics are not created, and the status says so"),
-            ),
-            protocol="streams",
-        ),
-        Api(
-            89,
-            "streams_group_describe",
-            0,
-            1,
-            (
-                each(DESCRIBE, GROUP, "group_ids"),
-                inside(
-                    DESCRIBE,
-                    TOPIC,
-                    "TOPIC_AUTHORIZATION_FAILED for a group whose topology uses the topic",
-                ),
-            ),
-            protocol="streams",
-        ),
         Api(
             90,
             "describe_share_group_offsets",
@@ -251,14 +187,6 @@ _OLD: Mapping[int, Api] = {
             0,
             0,
             (on(DELETE, GROUP, "group_id"), each(READ, TOPIC, "topics", "topic_name")),
-        ),
-        Api(
-            93,
-            "streams_group_topology_description_update",
-            0,
-            0,
-            (on(READ, GROUP, "group_id"),),
-            protocol="streams",
         ),
     )
 }

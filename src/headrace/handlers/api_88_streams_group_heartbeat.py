@@ -2,7 +2,7 @@
 
 Refused if ``group.coordinator.rebalance.protocols`` does not have ``streams``.
 
-The internal topics that the answer reports as missing are created with the heartbeat; the next one
+The internal topics that the answer reports as missing are created after the heartbeat; the next one
 finds them. Source topics by regular expression are refused, as by Apache Kafka 4.4, which does not
 assign warm-up tasks either.
 
@@ -12,32 +12,27 @@ assign warm-up tasks either.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from functools import partial
-
-from kio.schema.streams_group_heartbeat.v0 import request as schema
-from kio.schema.streams_group_heartbeat.v0.response import (
-    Endpoint,
-    EndpointToPartitions,
-    Status,
-    TaskIds,
-    TopicPartition,
-)
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from headrace.broker.broker import Broker
-from headrace.broker.config.group_protocols import REBALANCE_PROTOCOLS, STREAMS
-from headrace.broker.config.topic_rules import check_topic_name
-from headrace.coordinators.runtime import Deferred
+from headrace.broker.catalog import CatalogError, NewTopic, fold
+from headrace.broker.config.group_protocols import STREAMS
+from headrace.broker.config.topic_rules import (
+    check_new_topic_name,
+    check_topic_name,
+    partition_count,
+)
+from headrace.broker.limits import MAX_PARTITIONS_PER_REQUEST, MAX_TOPICS_PER_TRANSACTION
 from headrace.errors import ErrorCode, Refusal
 from headrace.groups.records import (
     CopartitionGroup,
+    Endpoint,
     GroupRecord,
     InternalTopic,
     Subtopology,
     Tasks,
     Topology,
 )
-from headrace.groups.records import Endpoint as UserEndpoint
 from headrace.groups.streams.member import (
     EndpointPartitions,
     StatusCode,
@@ -46,72 +41,76 @@ from headrace.groups.streams.member import (
     TaskOffset,
 )
 from headrace.internal_topics import INTERNAL_TOPICS
+from headrace.net.api import Api
+from headrace.net.call import Call
+from headrace.net.rules import CLUSTER, CREATE, DESCRIBE, GROUP, READ, TOPIC, inside, on
 from headrace.outcome import Outcome
-from headrace.protocol.authorized_operations import Operation
-from headrace.protocol.messages import NO_THROTTLE
-from headrace.protocol.newer_messages import (
-    StreamsGroupHeartbeatRequest,
-    StreamsGroupHeartbeatResponse,
+from headrace.protocol.api import StreamsGroupHeartbeatRequest, StreamsGroupHeartbeatResponse
+
+Status = StreamsGroupHeartbeatResponse.Status
+TaskIds = StreamsGroupHeartbeatResponse.TaskIds
+TopicPartition = StreamsGroupHeartbeatResponse.TopicPartition
+EndpointToPartitions = StreamsGroupHeartbeatResponse.EndpointToPartitions
+
+API = Api(
+    88,
+    on(READ, GROUP, "group_id"),
+    inside(DESCRIBE, TOPIC, "TOPIC_AUTHORIZATION_FAILED for the request"),
+    inside(CREATE, CLUSTER, "CREATE on each internal topic is needed"),
+    inside(CREATE, TOPIC, "internal topics are not created, and the status says so"),
+    protocol=STREAMS,
+    storage_error=ErrorCode.NOT_COORDINATOR,
+    refuse=lambda request, code: StreamsGroupHeartbeatResponse(error_code=code),
 )
-from headrace.protocol.primitives import shortened
-from headrace.security.access import AnyAccess
-from headrace.security.acls import ResourceType
 
-from .context import RequestContext
-from .durations import to_ms, to_timedelta
-from .streams_topics import create_internal_topics, creation_failures
+_FIRST_WITH_MISSING_CLIENT_TAGS = 1
+_FAILURES_TOLD = 3
+_DEFAULT_REPLICATION = -1
+_THROTTLED = Refusal(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "The throttling quota has been exceeded.")
 
 
-def handle(
-    broker: Broker, request: StreamsGroupHeartbeatRequest, context: RequestContext
-) -> Deferred[StreamsGroupHeartbeatResponse] | StreamsGroupHeartbeatResponse:
+async def handle(
+    call: Call, request: StreamsGroupHeartbeatRequest
+) -> StreamsGroupHeartbeatResponse:
     """Let a member join, stay in or leave its group, and return its tasks."""
-    if STREAMS not in broker.config.get_list(REBALANCE_PROTOCOLS):
-        return _refused(Refusal(ErrorCode.UNSUPPORTED_VERSION))
-    refusal = _check_topic_names(request.topology)
-    if refusal is not None:
-        return _refused(refusal)
-    access = context.access
-    if request.topology is not None and not access.allows_all(
-        Operation.DESCRIBE, ResourceType.TOPIC, dict.fromkeys(_topic_names(request.topology))
-    ):
-        return _refused(Refusal(ErrorCode.TOPIC_AUTHORIZATION_FAILED))
-    endpoint, tags = request.user_endpoint, request.client_tags
-    heartbeat = StreamsHeartbeat(
-        member_id=request.member_id,
-        member_epoch=request.member_epoch,
-        group_instance_id=request.instance_id,
-        rack_id=request.rack_id,
-        rebalance_timeout_ms=to_ms(request.rebalance_timeout),
-        topology=None if request.topology is None else _topology(request.topology),
-        active=_tasks(request.active_tasks),
-        standby=_tasks(request.standby_tasks),
-        warmup=_tasks(request.warmup_tasks),
-        process_id=request.process_id,
-        user_endpoint=None if endpoint is None else UserEndpoint(endpoint.host, endpoint.port),
-        client_tags=None if tags is None else tuple({one.key: one.value for one in tags}.items()),
-        client_id=context.client_id or "",
-        client_host=context.client_host,
-        task_offsets=_offsets(request.task_offsets),
-        task_end_offsets=_offsets(request.task_end_offsets),
-        shutdown_application=request.shutdown_application,
-        endpoint_epoch=request.endpoint_information_epoch,
-    )
+    broker, group_id = call.broker, request.group_id
+    if request.topology is not None:
+        names = list(dict.fromkeys(_topic_names(request.topology)))
+        refusal = _check_topic_names(names)
+        if refusal is not None:
+            return _refused(refusal)
+        if not call.access.allows_all(DESCRIBE, TOPIC, names):
+            return _refused(Refusal(ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+    heartbeat = _heartbeat(call, request)
 
     def decide(now_ms: int, wall_ms: int) -> Outcome[GroupRecord, StreamsHeartbeatReply | Refusal]:
-        return broker.groups.streams.heartbeat(request.group_id, heartbeat, now_ms, wall_ms)
+        return broker.groups.streams.heartbeat(group_id, heartbeat, now_ms, wall_ms)
 
-    return broker.group_runtime.write(request.group_id, decide, partial(_response, broker, context))
+    reply = await broker.group_runtime.write(group_id, decide)
+    if isinstance(reply, Refusal):
+        return _refused(reply)
+    failures = _create_internal_topics(call, reply.missing_topics)
+    assigned, endpoints = reply.assigned, reply.endpoints
+    return StreamsGroupHeartbeatResponse(
+        member_id=reply.member_id,
+        member_epoch=reply.member_epoch,
+        heartbeat_interval_ms=reply.heartbeat_interval_ms,
+        task_offset_interval_ms=reply.task_offset_interval_ms,
+        acceptable_recovery_lag=reply.acceptable_recovery_lag,
+        status=_statuses(call.version, reply, failures),
+        active_tasks=None if assigned is None else _task_ids(assigned.active),
+        standby_tasks=None if assigned is None else _task_ids(assigned.standby),
+        warmup_tasks=None if assigned is None else _task_ids(assigned.warmup),
+        endpoint_information_epoch=reply.endpoint_epoch,
+        partitions_by_user_endpoint=None if endpoints is None else list(map(_endpoint, endpoints)),
+    )
 
 
 # Request ------------------------------------------------------------------------------------------
 
 
-def _check_topic_names(topology: schema.Topology | None) -> Refusal | None:
+def _check_topic_names(names: Iterable[str]) -> Refusal | None:
     """Return the error of a topology with names that no topic of an application may have."""
-    if topology is None:
-        return None
-    names = list(dict.fromkeys(_topic_names(topology)))
     internal = [name for name in names if name in INTERNAL_TOPICS]
     if internal:
         message = (
@@ -126,146 +125,189 @@ def _check_topic_names(topology: schema.Topology | None) -> Refusal | None:
     return None
 
 
-def _topic_names(topology: schema.Topology) -> Iterable[str]:
-    for one in topology.subtopologies:
-        yield from one.source_topics
-        yield from one.repartition_sink_topics
-        yield from (topic.name for topic in one.repartition_source_topics)
-        yield from (topic.name for topic in one.state_changelog_topics)
+def _topic_names(topology: StreamsGroupHeartbeatRequest.Topology) -> Iterator[str]:
+    for subtopology in topology.subtopologies:
+        yield from subtopology.source_topics
+        yield from subtopology.repartition_sink_topics
+        yield from (topic.name for topic in subtopology.repartition_source_topics)
+        yield from (topic.name for topic in subtopology.state_changelog_topics)
 
 
-def _topology(topology: schema.Topology) -> Topology:
-    return Topology(topology.epoch, tuple(map(_subtopology, topology.subtopologies)))
+def _heartbeat(call: Call, request: StreamsGroupHeartbeatRequest) -> StreamsHeartbeat:
+    topology, endpoint, tags = request.topology, request.user_endpoint, request.client_tags
+    return StreamsHeartbeat(
+        member_id=request.member_id,
+        member_epoch=request.member_epoch,
+        group_instance_id=request.instance_id,
+        rack_id=request.rack_id,
+        rebalance_timeout_ms=request.rebalance_timeout_ms,
+        topology=None
+        if topology is None
+        else Topology(topology.epoch, tuple(map(_subtopology, topology.subtopologies))),
+        active=_tasks(request.active_tasks),
+        standby=_tasks(request.standby_tasks),
+        warmup=_tasks(request.warmup_tasks),
+        process_id=request.process_id,
+        user_endpoint=None if endpoint is None else Endpoint(endpoint.host, endpoint.port),
+        client_tags=None if tags is None else tuple({tag.key: tag.value for tag in tags}.items()),
+        client_id=call.client_id or "",
+        client_host=call.client.address,
+        task_offsets=_offsets(request.task_offsets),
+        task_end_offsets=_offsets(request.task_end_offsets),
+        shutdown_application=request.shutdown_application,
+        endpoint_epoch=request.endpoint_information_epoch,
+    )
 
 
-def _subtopology(one: schema.Subtopology) -> Subtopology:
+def _subtopology(subtopology: StreamsGroupHeartbeatRequest.Subtopology) -> Subtopology:
     return Subtopology(
-        one.subtopology_id,
-        tuple(one.source_topics),
-        tuple(one.source_topic_regex),
-        tuple(map(_internal_topic, one.state_changelog_topics)),
-        tuple(one.repartition_sink_topics),
-        tuple(map(_internal_topic, one.repartition_source_topics)),
+        subtopology.subtopology_id,
+        tuple(subtopology.source_topics),
+        tuple(subtopology.source_topic_regex),
+        tuple(map(_internal_topic, subtopology.state_changelog_topics)),
+        tuple(subtopology.repartition_sink_topics),
+        tuple(map(_internal_topic, subtopology.repartition_source_topics)),
         tuple(
             CopartitionGroup(
                 tuple(group.source_topics),
                 tuple(group.source_topic_regex),
                 tuple(group.repartition_source_topics),
             )
-            for group in one.copartition_groups
+            for group in subtopology.copartition_groups
         ),
     )
 
 
-def _internal_topic(topic: schema.TopicInfo) -> InternalTopic:
+def _internal_topic(topic: StreamsGroupHeartbeatRequest.TopicInfo) -> InternalTopic:
     configs = tuple((config.key, config.value) for config in topic.topic_configs)
     return InternalTopic(topic.name, topic.partitions, topic.replication_factor, configs)
 
 
-def _tasks(listed: tuple[schema.TaskIds, ...] | None) -> Tasks | None:
-    if listed is None:
+def _tasks(
+    tasks_of: Sequence[StreamsGroupHeartbeatRequest.TaskIds] | None,
+) -> Tasks | None:
+    if tasks_of is None:
         return None
     tasks: dict[str, tuple[int, ...]] = {}
-    for one in listed:
-        tasks[one.subtopology_id] = tasks.get(one.subtopology_id, ()) + tuple(one.partitions)
+    for subtopology in tasks_of:
+        key = subtopology.subtopology_id
+        tasks[key] = tasks.get(key, ()) + tuple(subtopology.partitions)
     return tasks
 
 
-def _offsets(listed: tuple[schema.TaskOffset, ...] | None) -> tuple[TaskOffset, ...] | None:
-    if listed is None:
+def _offsets(
+    tasks: Sequence[StreamsGroupHeartbeatRequest.TaskOffset] | None,
+) -> tuple[TaskOffset, ...] | None:
+    if tasks is None:
         return None
-    return tuple((task.subtopology_id, task.partition, task.offset) for task in listed)
+    return tuple((task.subtopology_id, task.partition, task.offset) for task in tasks)
+
+
+# Internal topics ----------------------------------------------------------------------------------
+
+
+def _create_internal_topics(call: Call, topics: Sequence[InternalTopic]) -> str:
+    """Create the topics that a group misses, if its member may create all of them; return the end
+    of the status that says why some could not be created, "" if all were.
+    """
+    if not topics:
+        return ""
+    if not call.access.allows_cluster(CREATE, is_audited=False):
+        forbidden = [topic.name for topic in topics if not call.may(CREATE, TOPIC, topic.name)]
+        if forbidden:
+            return f"; Unauthorized to CREATE on topics {', '.join(forbidden)}."
+    failures = _create(call, topics)
+    if not failures:
+        return ""
+    texts = [f"{name} ({refusal.message})" for name, refusal in failures.items()]
+    more = len(texts) - _FAILURES_TOLD
+    told = ", ".join(texts[:_FAILURES_TOLD]) + (f" and {more} more" if more > 0 else "")
+    return f"; Creation failed: {told}."
+
+
+def _create(call: Call, topics: Sequence[InternalTopic]) -> dict[str, Refusal]:
+    """Create topics; return the errors by name. The client's quota of mutations may refuse a topic
+    for now, and topics beyond :data:`MAX_TOPICS_PER_TRANSACTION` are left for the next heartbeat.
+    """
+    broker, charge = call.broker, call.client.charge
+    new: list[NewTopic] = []
+    taken: dict[str, str] = {}
+    failures: dict[str, Refusal] = {}
+    partitions = 0
+    for topic in topics[:MAX_TOPICS_PER_TRANSACTION]:
+        if topic.name in broker.catalog.topics:  # another heartbeat was faster
+            continue
+        partitions += topic.partitions
+        planned = _plan(broker, topic, taken.get(fold(topic.name)), partitions)
+        if isinstance(planned, Refusal):
+            failures[topic.name] = planned
+        elif charge is not None and not charge.admit_auto_creation(planned.partitions):
+            failures[topic.name] = _THROTTLED
+        else:
+            taken[fold(topic.name)] = topic.name
+            new.append(planned)
+    if new:
+        try:
+            broker.create_topics(new)
+        except CatalogError as error:
+            failed = Refusal(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
+            failures.update((topic.name, failed) for topic in new)
+    return failures
+
+
+def _plan(
+    broker: Broker, topic: InternalTopic, planned_twin: str | None, partitions: int
+) -> NewTopic | Refusal:
+    """Return the topic to create, or its error.
+
+    :param partitions: the number of partitions of this topic and of those before it
+    """
+    if partitions > MAX_PARTITIONS_PER_REQUEST:
+        return Refusal(
+            ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request."
+        )
+    configs = dict(topic.configs)
+    twin = broker.catalog.twin(topic.name) or planned_twin
+    refusal = check_new_topic_name(topic.name, twin) or broker.config.check("topic", configs)
+    if refusal is not None:
+        return refusal
+    replication = topic.replication_factor or _DEFAULT_REPLICATION
+    count = partition_count(topic.partitions, replication, (), topic.partitions, broker.node_id)
+    return count if isinstance(count, Refusal) else NewTopic(topic.name, count, configs)
 
 
 # Response -----------------------------------------------------------------------------------------
 
 
 def _refused(refusal: Refusal) -> StreamsGroupHeartbeatResponse:
-    return StreamsGroupHeartbeatResponse(
-        throttle_time=NO_THROTTLE,
-        error_code=refusal.code,
-        error_message=refusal.message,
-        member_id="",
-        member_epoch=0,
-        heartbeat_interval=NO_THROTTLE,
-        task_offset_interval=NO_THROTTLE,
-        status=(),
-        active_tasks=None,
-        standby_tasks=None,
-        warmup_tasks=None,
-        endpoint_information_epoch=0,
-        partitions_by_user_endpoint=None,
-    )
+    return StreamsGroupHeartbeatResponse(error_code=refusal.code, error_message=refusal.message)
 
 
-def _response(
-    broker: Broker, context: RequestContext, reply: StreamsHeartbeatReply | Refusal
-) -> StreamsGroupHeartbeatResponse:
-    if isinstance(reply, Refusal):
-        return _refused(reply)
-    failures = ""
-    not_allowed = _not_allowed(reply.missing_topics, context.access)
-    if not_allowed:
-        failures = f"; Unauthorized to CREATE on topics {', '.join(not_allowed)}."
-    elif reply.missing_topics:
-        refused = create_internal_topics(broker, reply.missing_topics, context.charge)
-        failures = creation_failures(refused)
-    statuses = tuple(
-        Status(
-            status_code=status.code,
-            status_detail=shortened(
-                status.detail + failures
-                if status.code is StatusCode.MISSING_INTERNAL_TOPICS
-                else status.detail
-            ),
-        )
-        for status in reply.statuses
-    )
-    assigned, endpoints = reply.assigned, reply.endpoints
-    return StreamsGroupHeartbeatResponse(
-        throttle_time=NO_THROTTLE,
-        error_code=ErrorCode.NONE,
-        member_id=reply.member_id,
-        member_epoch=reply.member_epoch,
-        heartbeat_interval=to_timedelta(reply.heartbeat_interval_ms),
-        task_offset_interval=to_timedelta(reply.task_offset_interval_ms),
-        acceptable_recovery_lag=reply.acceptable_recovery_lag,
-        status=statuses,
-        active_tasks=None if assigned is None else _task_ids(assigned.active),
-        standby_tasks=None if assigned is None else _task_ids(assigned.standby),
-        warmup_tasks=None if assigned is None else _task_ids(assigned.warmup),
-        endpoint_information_epoch=reply.endpoint_epoch,
-        partitions_by_user_endpoint=None if endpoints is None else tuple(map(_endpoint, endpoints)),
-    )
+def _statuses(version: int, reply: StreamsHeartbeatReply, failures: str) -> list[Status]:
+    """Return what a version reports of the group.
 
-
-def _not_allowed(topics: Iterable[InternalTopic], access: AnyAccess) -> list[str]:
-    """Return the names of the internal topics that a member may not create. If there are any, none
-    is created.
+    :param failures: why internal topics could not be created
     """
-    if not access.is_limited or access.allows_cluster(Operation.CREATE, is_audited=False):
-        return []
+    statuses = []
+    for code, detail in reply.statuses:
+        if code is StatusCode.MISSING_INTERNAL_TOPICS:
+            detail += failures
+        elif code is StatusCode.MISSING_CLIENT_TAGS and version < _FIRST_WITH_MISSING_CLIENT_TAGS:
+            continue
+        statuses.append(Status(code, detail))
+    return statuses
+
+
+def _task_ids(tasks: Mapping[str, Iterable[int]]) -> list[TaskIds]:
     return [
-        topic.name
-        for topic in topics
-        if not access.allows(Operation.CREATE, ResourceType.TOPIC, topic.name)
+        TaskIds(subtopology_id, list(partitions)) for subtopology_id, partitions in tasks.items()
     ]
 
 
-def _task_ids(tasks: Mapping[str, Iterable[int]]) -> tuple[TaskIds, ...]:
-    return tuple(
-        TaskIds(subtopology_id=subtopology_id, partitions=tuple(partitions))
-        for subtopology_id, partitions in tasks.items()
-    )
-
-
-def _endpoint(one: EndpointPartitions) -> EndpointToPartitions:
+def _endpoint(partitions: EndpointPartitions) -> EndpointToPartitions:
     active, standby = (
-        tuple(TopicPartition(topic=name, partitions=numbers) for name, numbers in topics)
-        for topics in (one.active, one.standby)
+        [TopicPartition(name, numbers) for name, numbers in topics]
+        for topics in (partitions.active, partitions.standby)
     )
-    return EndpointToPartitions(
-        user_endpoint=Endpoint(host=one.endpoint.host, port=one.endpoint.port),
-        active_partitions=active,
-        standby_partitions=standby,
-    )
+    host, port = partitions.endpoint
+    return EndpointToPartitions(StreamsGroupHeartbeatResponse.Endpoint(host, port), active, standby)

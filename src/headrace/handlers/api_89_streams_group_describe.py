@@ -8,130 +8,133 @@ Refused if ``group.coordinator.rebalance.protocols`` does not have ``streams``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from functools import partial
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
 
-from kio.schema.streams_group_describe.v0 import response as schema
-
-from headrace.broker.broker import Broker
-from headrace.broker.config.group_protocols import REBALANCE_PROTOCOLS, STREAMS
-from headrace.errors import ErrorCode
+from headrace.broker.config.group_protocols import STREAMS
 from headrace.groups.records import (
+    HeldTaskAssignment,
     InternalTopic,
     StreamsAssignment,
     StreamsMember,
-    Subtopology,
     TaskAssignment,
 )
+from headrace.groups.records import Subtopology as RecordedSubtopology
 from headrace.groups.streams.group import StreamsGroup
-from headrace.protocol.newer_messages import (
-    StreamsDescribedGroup,
-    StreamsGroupDescribeRequest,
-    StreamsGroupDescribeResponse,
+from headrace.net.api import Api
+from headrace.net.call import Call
+from headrace.net.rules import DESCRIBE, GROUP, TOPIC, each, inside
+from headrace.protocol.api import StreamsGroupDescribeRequest, StreamsGroupDescribeResponse
+
+from .group_descriptions import describe_groups, refuse_each
+
+DescribedGroup = StreamsGroupDescribeResponse.DescribedGroup
+Topology = StreamsGroupDescribeResponse.Topology
+Subtopology = StreamsGroupDescribeResponse.Subtopology
+TopicInfo = StreamsGroupDescribeResponse.TopicInfo
+KeyValue = StreamsGroupDescribeResponse.KeyValue
+Member = StreamsGroupDescribeResponse.Member
+Endpoint = StreamsGroupDescribeResponse.Endpoint
+Assignment = StreamsGroupDescribeResponse.Assignment
+TaskIds = StreamsGroupDescribeResponse.TaskIds
+TaskOffset = StreamsGroupDescribeResponse.TaskOffset
+
+API = Api(
+    89,
+    each(DESCRIBE, GROUP, "group_ids"),
+    inside(DESCRIBE, TOPIC, "TOPIC_AUTHORIZATION_FAILED for a group whose topology uses the topic"),
+    protocol=STREAMS,
+    refuse=lambda request, code: StreamsGroupDescribeResponse(
+        groups=refuse_each(DescribedGroup, request, code)
+    ),
 )
 
-from .context import RequestContext
-from .group_descriptions import HiddenTopics, describe_each, group_operations, refuse_each
-from .slicing import lazily
-
+_HIDDEN = "The described group uses topics that the client is not authorized to describe."
 _NOT_STORED = 1
 """The status of a description of the topology that the broker does not have."""
 
 
-def handle(broker: Broker, request: StreamsGroupDescribeRequest, context: RequestContext) -> Any:
+async def handle(call: Call, request: StreamsGroupDescribeRequest) -> StreamsGroupDescribeResponse:
     """Describe the streams groups of a request."""
-    described, response = StreamsDescribedGroup, StreamsGroupDescribeResponse
-    if STREAMS not in broker.config.get_list(REBALANCE_PROTOCOLS):
-        return refuse_each(described, response, request.group_ids, ErrorCode.UNSUPPORTED_VERSION)
+    broker = call.broker
+
+    def describe(group: StreamsGroup) -> DescribedGroup:
+        state = group.state
+
+        def member(item: tuple[str, StreamsMember]) -> Member:
+            return _member(group, *item)
+
+        return DescribedGroup(
+            group_id=group.group_id,
+            group_state=state.state_name,
+            group_epoch=state.epoch.epoch,
+            assignment_epoch=state.target_epoch.epoch,
+            topology=_topology(group),
+            members=call.lazily(member, list(state.members.items())),
+            topology_description_status=_NOT_STORED if request.include_topology_description else 0,
+            assignor_name=broker.config.group_value(group.group_id, "streams.assignor.name"),
+        )
+
     find = broker.groups.streams.group
-    describe = partial(_describe, broker, request, context)
-    message = "The described group uses topics that the client is not authorized to describe."
-    hidden = HiddenTopics(context, _topics, message)
-    return describe_each(described, response, request.group_ids, find, describe, hidden)
-
-
-def _topics(group: StreamsGroup) -> Iterable[str]:
-    """Yield the names of the topics in a group's topology, as it is described."""
-    topology = _topology(group)
-    for one in () if topology is None else topology.subtopologies:
-        yield from one.source_topics
-        yield from one.repartition_sink_topics
-        yield from (topic.name for topic in one.repartition_source_topics)
-        yield from (topic.name for topic in one.state_changelog_topics)
-
-
-def _describe(
-    broker: Broker,
-    request: StreamsGroupDescribeRequest,
-    context: RequestContext,
-    group_id: str,
-    group: StreamsGroup,
-) -> StreamsDescribedGroup:
-    state = group.state
-    return StreamsDescribedGroup(
-        error_code=ErrorCode.NONE,
-        group_id=group_id,
-        group_state=state.state_name,
-        group_epoch=state.epoch.epoch,
-        assignment_epoch=state.target_epoch.epoch,
-        topology=_topology(group),
-        authorized_operations=group_operations(request, context, group_id),
-        members=lazily(partial(_member, group), tuple(state.members.items())),
-        topology_description_status=_NOT_STORED if request.include_topology_description else 0,
-        assignor_name=broker.config.group_value(group_id, "streams.assignor.name"),
+    return StreamsGroupDescribeResponse(
+        groups=describe_groups(call, request, DescribedGroup, find, describe, _topics, _HIDDEN)
     )
 
 
-def _topology(group: StreamsGroup) -> schema.Topology | None:
+def _topics(group: StreamsGroup) -> Iterator[str]:
+    """Yield the names of the topics in a group's topology, as it is described."""
+    topology = _topology(group)
+    for subtopology in () if topology is None else topology.subtopologies or ():
+        yield from subtopology.source_topics
+        yield from subtopology.repartition_sink_topics
+        yield from (topic.name for topic in subtopology.repartition_source_topics)
+        yield from (topic.name for topic in subtopology.state_changelog_topics)
+
+
+def _topology(group: StreamsGroup) -> Topology | None:
     """Return the topology; with all numbers of partitions if its topics exist."""
     topology, configured = group.state.topology, group.configured
     if topology is None:
         return None
     if configured is not None and configured.is_ready:
-        subtopologies = tuple(
-            _subtopology(one.subtopology, one.changelogs, one.repartitions)
-            for one in configured.subtopologies.values()
-        )
+        subtopologies = [
+            _subtopology(part.subtopology, part.changelogs, part.repartitions)
+            for part in configured.subtopologies.values()
+        ]
     else:
-        subtopologies = tuple(
-            _subtopology(one, one.state_changelog_topics, one.repartition_source_topics)
-            for one in sorted(topology.subtopologies)
-        )
-    return schema.Topology(epoch=topology.epoch, subtopologies=subtopologies)
+        subtopologies = [
+            _subtopology(part, part.state_changelog_topics, part.repartition_source_topics)
+            for part in sorted(topology.subtopologies)
+        ]
+    return Topology(topology.epoch, subtopologies)
 
 
 def _subtopology(
-    one: Subtopology, changelogs: Iterable[InternalTopic], repartitions: Iterable[InternalTopic]
-) -> schema.Subtopology:
-    return schema.Subtopology(
-        subtopology_id=one.subtopology_id,
-        source_topics=tuple(sorted(one.source_topics)),
-        repartition_sink_topics=tuple(sorted(one.repartition_sink_topics)),
-        state_changelog_topics=tuple(map(_topic, sorted(changelogs))),
-        repartition_source_topics=tuple(map(_topic, sorted(repartitions))),
+    subtopology: RecordedSubtopology,
+    changelogs: Iterable[InternalTopic],
+    repartitions: Iterable[InternalTopic],
+) -> Subtopology:
+    return Subtopology(
+        subtopology_id=subtopology.subtopology_id,
+        source_topics=sorted(subtopology.source_topics),
+        repartition_sink_topics=sorted(subtopology.repartition_sink_topics),
+        state_changelog_topics=[_topic(topic) for topic in sorted(changelogs)],
+        repartition_source_topics=[_topic(topic) for topic in sorted(repartitions)],
     )
 
 
-def _topic(topic: InternalTopic) -> schema.TopicInfo:
-    return schema.TopicInfo(
-        name=topic.name,
-        partitions=topic.partitions,
-        replication_factor=topic.replication_factor,
-        topic_configs=_key_values(topic.configs),
-    )
+def _topic(topic: InternalTopic) -> TopicInfo:
+    configs = _key_values(topic.configs)
+    return TopicInfo(topic.name, topic.partitions, topic.replication_factor, configs)
 
 
-def _key_values(pairs: Iterable[tuple[str, str]]) -> tuple[schema.KeyValue, ...]:
-    return tuple(schema.KeyValue(key=key, value=value) for key, value in pairs)
+def _key_values(pairs: Iterable[tuple[str, str]]) -> list[KeyValue]:
+    return [KeyValue(*pair) for pair in pairs]
 
 
-def _member(group: StreamsGroup, known: tuple[str, StreamsMember]) -> schema.Member:
-    member_id, member = known
+def _member(group: StreamsGroup, member_id: str, member: StreamsMember) -> Member:
     current = group.state.current.get(member_id, StreamsAssignment())
-    target = group.state.target.get(member_id, TaskAssignment())
     endpoint = member.user_endpoint
-    return schema.Member(
+    return Member(
         member_id=member_id,
         member_epoch=current.member_epoch,
         instance_id=member.group_instance_id,
@@ -140,35 +143,26 @@ def _member(group: StreamsGroup, known: tuple[str, StreamsMember]) -> schema.Mem
         client_host=member.client_host,
         topology_epoch=member.topology_epoch,
         process_id=member.process_id,
-        user_endpoint=None
-        if endpoint is None
-        else schema.Endpoint(host=endpoint.host, port=endpoint.port),
+        user_endpoint=None if endpoint is None else Endpoint(endpoint.host, endpoint.port),
         client_tags=_key_values(member.client_tags),
         task_offsets=_offsets(group.task_offsets.get(member_id, {})),
         task_end_offsets=_offsets(group.task_end_offsets.get(member_id, {})),
-        assignment=schema.Assignment(
-            active_tasks=_tasks(current.assigned.active),
-            standby_tasks=_tasks(current.assigned.standby),
-            warmup_tasks=_tasks(current.assigned.warmup),
-        ),
-        target_assignment=schema.Assignment(
-            active_tasks=_tasks(target.active),
-            standby_tasks=_tasks(target.standby),
-            warmup_tasks=_tasks(target.warmup),
-        ),
-        is_classic=False,
+        assignment=_assignment(current.assigned),
+        target_assignment=_assignment(group.state.target.get(member_id, TaskAssignment())),
     )
 
 
-def _offsets(offsets: Mapping[tuple[str, int], int]) -> tuple[schema.TaskOffset, ...]:
-    return tuple(
-        schema.TaskOffset(subtopology_id=subtopology_id, partition=partition, offset=offset)
-        for (subtopology_id, partition), offset in offsets.items()
+def _offsets(offsets: Mapping[tuple[str, int], int]) -> list[TaskOffset]:
+    return [TaskOffset(*task, offset) for task, offset in offsets.items()]
+
+
+def _assignment(assignment: HeldTaskAssignment | TaskAssignment) -> Assignment:
+    return Assignment(
+        _tasks(assignment.active), _tasks(assignment.standby), _tasks(assignment.warmup)
     )
 
 
-def _tasks(tasks: Mapping[str, Iterable[int]]) -> tuple[schema.TaskIds, ...]:
-    return tuple(
-        schema.TaskIds(subtopology_id=subtopology_id, partitions=tuple(partitions))
-        for subtopology_id, partitions in tasks.items()
-    )
+def _tasks(tasks: Mapping[str, Iterable[int]]) -> list[TaskIds]:
+    return [
+        TaskIds(subtopology_id, list(partitions)) for subtopology_id, partitions in tasks.items()
+    ]

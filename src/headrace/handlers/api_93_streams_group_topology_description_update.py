@@ -7,27 +7,34 @@ no plugins here, so that the request is refused as by a Kafka without one.
 
 from __future__ import annotations
 
-from headrace.broker.broker import Broker
-from headrace.broker.config.group_protocols import REBALANCE_PROTOCOLS, STREAMS
+from headrace.broker.config.group_protocols import STREAMS
 from headrace.errors import ErrorCode
-from headrace.protocol.messages import NO_THROTTLE
-from headrace.protocol.newer_messages import (
+from headrace.net.api import Api
+from headrace.net.call import Call
+from headrace.net.rules import GROUP, READ, on
+from headrace.protocol.api import (
     StreamsGroupTopologyDescriptionUpdateRequest,
     StreamsGroupTopologyDescriptionUpdateResponse,
 )
 
-from .context import RequestContext
+
+def refuse(
+    request: StreamsGroupTopologyDescriptionUpdateRequest, code: ErrorCode
+) -> StreamsGroupTopologyDescriptionUpdateResponse:
+    """Refuse a request; with Kafka's message if the API is disabled."""
+    is_disabled = code == ErrorCode.UNSUPPORTED_VERSION
+    message = "The version of API is not supported." if is_disabled else None
+    return StreamsGroupTopologyDescriptionUpdateResponse(error_code=code, error_message=message)
 
 
-def handle(
-    broker: Broker, request: StreamsGroupTopologyDescriptionUpdateRequest, context: RequestContext
+API = Api(93, on(READ, GROUP, "group_id"), protocol=STREAMS, refuse=refuse)
+
+
+async def handle(
+    call: Call, request: StreamsGroupTopologyDescriptionUpdateRequest
 ) -> StreamsGroupTopologyDescriptionUpdateResponse:
     """Refuse the request."""
-    message = "The broker has no streams group topology description plugin configured."
-    if STREAMS not in broker.config.get_list(REBALANCE_PROTOCOLS):
-        message = "The version of API is not supported."
     return StreamsGroupTopologyDescriptionUpdateResponse(
-        throttle_time=NO_THROTTLE,
         error_code=ErrorCode.UNSUPPORTED_VERSION,
-        error_message=message,
+        error_message="The broker has no streams group topology description plugin configured.",
     )

@@ -209,12 +209,6 @@ _WHOLE: Mapping[int, Fix] = {
     47: _with(topics=()),
     78: _with(responses=()),
     79: _with(responses=()),
-    88: _with(
-        active_tasks=None,
-        standby_tasks=None,
-        warmup_tasks=None,
-        partitions_by_user_endpoint=None,
-    ),
     **dict.fromkeys((83, 84, 85, 86, 87), _with_message_for_each),
     **dict.fromkeys((91, 92), _with_message),
 }

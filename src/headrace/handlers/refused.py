@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -14,11 +13,7 @@ from headrace.protocol.refusals import refuse_all
 from . import APIS
 from .context import RequestContext
 
-_STREAMS_GROUP_HEARTBEAT = 88
-_NO_TASKS: Mapping[str, None] = dict.fromkeys(
-    ("active_tasks", "standby_tasks", "warmup_tasks", "partitions_by_user_endpoint")
-)
-_WITH_MESSAGE = frozenset((91, 92, 93))
+_WITH_MESSAGE = frozenset((91, 92))
 """The requests whose responses have a message here."""
 
 
@@ -28,10 +23,6 @@ def handle(broker: Broker, request: Any, context: RequestContext) -> Any:
     response_type = codec(api.key, api.highest).refusal_type
     response = refuse_all(request, response_type, ErrorCode.UNSUPPORTED_VERSION)
     fields: dict[str, Any] = {"responses": ()} if hasattr(response, "responses") else {}
-    if hasattr(response, "member_id"):
-        fields["member_id"] = None
-    if api.key == _STREAMS_GROUP_HEARTBEAT:
-        fields |= {**_NO_TASKS, "member_id": ""}
     if api.key in _WITH_MESSAGE:
         fields["error_message"] = "The version of API is not supported."
     return replace(response, **fields)

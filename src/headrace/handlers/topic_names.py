@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from uuid import UUID
 
 from headrace.broker.broker import Broker
 from headrace.protocol.authorized_operations import Operation
-from headrace.security.access import AnyAccess
 from headrace.security.acls import ResourceType
 
 from .context import RequestContext
@@ -36,14 +34,3 @@ def allows_topic(
         return True
     name = topic_name(broker, topic_id, context)
     return name is None or context.access.allows(operation, ResourceType.TOPIC, name)
-
-
-def may_see(access: AnyAccess) -> Callable[[str], bool] | None:
-    """Return a function that tells whether a client may describe a topic; None if it may describe
-    all.
-    """
-    if not access.is_limited:
-        return None
-    return lambda name: access.allows(
-        Operation.DESCRIBE, ResourceType.TOPIC, name, is_audited=False
-    )

@@ -53,9 +53,6 @@ class Adapted(NamedTuple):
     topic_ids: TopicIds | None = None
 
 
-MISSING_CLIENT_TAGS = 6
-"""A status code of StreamsGroupHeartbeat."""
-
 _NOTHING: Mapping[str, Any] = types.MappingProxyType({})
 
 
@@ -457,22 +454,6 @@ def _join_group(request: Any, old: Codec, latest: Codec, catalog: TopicNames) ->
     return Adapted(reshape(request, latest.request_type, **given), _NOTHING, to_response)
 
 
-def _streams_group_heartbeat(
-    request: Any, old: Codec, latest: Codec, catalog: TopicNames
-) -> Adapted:
-    """Upgrade version 0, whose responses have another field for the acceptable lag, always 0, and
-    do not have the status MISSING_CLIENT_TAGS.
-    """
-
-    def to_response(response: Any) -> Any:
-        statuses = tuple(
-            status for status in response.status if status.status_code != MISSING_CLIENT_TAGS
-        )
-        return _Replaced(response, acceptable_recovery_lag=0, status=statuses)
-
-    return Adapted(reshape(request, latest.request_type), _NOTHING, to_response)
-
-
 class _Special(NamedTuple):
     until: int
     """The first version that needs no conversion function."""
@@ -486,5 +467,4 @@ _SPECIAL: Mapping[int, _Special] = {
     11: _Special(7, _join_group),
     13: _Special(3, _leave_group),
     28: _Special(6, _named_topics(("topics",), "topics")),
-    88: _Special(1, _streams_group_heartbeat),
 }
