@@ -610,7 +610,7 @@ class Connection(asyncio.BufferedProtocol):
             self._answers += self._settled(header, pieces)
         self.shared.metrics.requests[header.api_key].answered(started, response)
 
-    def _fail_call(self, error: Exception) -> None:
+    def _fail_call(self, error: BaseException) -> None:
         if isinstance(error, BadFrame | CloseConnection):
             self._close("%s", error)
         else:
@@ -621,7 +621,7 @@ class Connection(asyncio.BufferedProtocol):
         """Answer a request that had to wait, and serve the next."""
         self.task = None
         self._task_bytes = 0
-        if isinstance(answer, Exception):
+        if isinstance(answer, BaseException):
             self._fail_call(answer)
             return
         self._end_call(header, started, answer)

@@ -1,7 +1,7 @@
 """The records of a share group that are in flight, as headrace's broker reports them.
 
 Other brokers do not report them: their responses have no such fields (see
-:mod:`headrace.protocol.share_inspection`).
+:mod:`headrace.protocol.own_fields`).
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 from headrace.errors import ErrorCode
+from headrace.protocol.own_fields import SpanState
 from headrace.protocol.partitions import TopicPartition, by_topic
-from headrace.protocol.share_inspection import SpanState
 
 from .cluster import Cluster
 from .connection import Connection

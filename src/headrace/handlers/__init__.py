@@ -31,7 +31,6 @@ from headrace.net.rules import (
     each,
     inside,
     on,
-    on_cluster,
 )
 from headrace.protocol.request_templates import RequestTemplates
 
@@ -145,49 +144,6 @@ _OLD: Mapping[int, Api] = {
             ),
         ),
         Api(42, "delete_groups", 0, 3, (each(DELETE, GROUP, "groups_names"),)),
-        Api(
-            78,
-            "share_fetch",
-            1,
-            2,
-            (on(READ, GROUP, "group_id"), inside(READ, TOPIC, _PARTITIONS)),
-        ),
-        Api(
-            79,
-            "share_acknowledge",
-            1,
-            2,
-            (on(READ, GROUP, "group_id"), inside(READ, TOPIC, _PARTITIONS)),
-        ),
-        Api(83, "initialize_share_group_state", 0, 0, (on_cluster(CLUSTER_ACTION),)),
-        Api(84, "read_share_group_state", 0, 0, (on_cluster(CLUSTER_ACTION),)),
-        Api(85, "write_share_group_state", 0, 1, (on_cluster(CLUSTER_ACTION),)),
-        Api(86, "delete_share_group_state", 0, 0, (on_cluster(CLUSTER_ACTION),)),
-        Api(87, "read_share_group_state_summary", 0, 1, (on_cluster(CLUSTER_ACTION),)),
-        Api(
-            90,
-            "describe_share_group_offsets",
-            0,
-            1,
-            (
-                inside(DESCRIBE, GROUP, "refused for the group"),
-                inside(DESCRIBE, TOPIC, f"{_PARTITIONS}; {_LEFT_OUT} if it is not named"),
-            ),
-        ),
-        Api(
-            91,
-            "alter_share_group_offsets",
-            0,
-            0,
-            (on(READ, GROUP, "group_id"), each(READ, TOPIC, "topics", "topic_name")),
-        ),
-        Api(
-            92,
-            "delete_share_group_offsets",
-            0,
-            0,
-            (on(DELETE, GROUP, "group_id"), each(READ, TOPIC, "topics", "topic_name")),
-        ),
     )
 }
 
@@ -217,7 +173,7 @@ def request_templates(api_key: int, broker: Any) -> RequestTemplates:
     return RequestTemplates(partial(make_template, broker), max_templates)
 
 
-ADMINISTRATIVE = frozenset((42, 91, 92))
+ADMINISTRATIVE = frozenset((42,))
 """APIs whose changes are logged, see :mod:`.audit`."""
 
 

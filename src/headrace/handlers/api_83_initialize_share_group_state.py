@@ -7,44 +7,47 @@ memory is loaded again, and its acquisition locks are lost.
 
 from __future__ import annotations
 
-from typing import Any
-
-from kio.schema.initialize_share_group_state.v0.request import (
+from headrace.errors import ErrorCode
+from headrace.net.api import Api
+from headrace.net.call import Call
+from headrace.net.rules import CLUSTER_ACTION, on_cluster
+from headrace.protocol.api import (
     InitializeShareGroupStateRequest,
-    PartitionData,
-)
-from kio.schema.initialize_share_group_state.v0.response import (
     InitializeShareGroupStateResponse,
-    InitializeStateResult,
-    PartitionResult,
 )
-
-from headrace.broker.broker import Broker
-from headrace.errors import ErrorCode, Refusal
 from headrace.share.records import SharePartitionKey
 
-from .context import RequestContext
-from .share_state import serve_each
+from .share_state import DONE, refusing, serve_each
+
+Result = InitializeShareGroupStateResponse.InitializeStateResult
+Partition = InitializeShareGroupStateResponse.PartitionResult
+
+API = Api(
+    83,
+    on_cluster(CLUSTER_ACTION),
+    storage_error=ErrorCode.NOT_COORDINATOR,
+    refuse=refusing(83),
+)
 
 
-def handle(
-    broker: Broker, request: InitializeShareGroupStateRequest, context: RequestContext
-) -> Any:
+async def handle(
+    call: Call, request: InitializeShareGroupStateRequest
+) -> InitializeShareGroupStateResponse:
     """Initialise each share-partition of a request."""
+    broker = call.broker
 
     def initialize(
-        key: SharePartitionKey, asked: PartitionData, partitions: int | None
-    ) -> PartitionResult:
+        key: SharePartitionKey,
+        partition: InitializeShareGroupStateRequest.PartitionData,
+        count: int | None,
+    ) -> Partition:
         outcome = broker.share_state.initialize(
-            key, asked.state_epoch, asked.start_offset, broker.clock.wall_ms(), partitions
+            key, partition.state_epoch, partition.start_offset, broker.clock.wall_ms(), count
         )
-        refusal = broker.share_state_runtime.write_now(str(key), outcome) or Refusal(ErrorCode.NONE)
-        if refusal.code == ErrorCode.NONE:
+        refusal = broker.share_state_runtime.write_now(str(key), outcome) or DONE
+        if refusal is DONE:
             broker.share.fence(*key)
-        return PartitionResult(
-            partition=key.partition, error_code=refusal.code, error_message=refusal.message
-        )
+        return Partition(key.partition, refusal.code, refusal.message)
 
-    return serve_each(
-        broker, request, initialize, InitializeShareGroupStateResponse, InitializeStateResult
-    )
+    results = await serve_each(call, request, initialize)
+    return InitializeShareGroupStateResponse([Result(*result) for result in results])

@@ -5,58 +5,48 @@ A higher leader epoch is stored and fences earlier leaders.
 
 from __future__ import annotations
 
-from typing import Any
+from headrace.errors import ErrorCode, Refusal
+from headrace.net.api import Api
+from headrace.net.call import Call
+from headrace.net.rules import CLUSTER_ACTION, on_cluster
+from headrace.protocol.api import ReadShareGroupStateRequest, ReadShareGroupStateResponse
+from headrace.share.records import SharePartitionKey
 
-from kio.schema.read_share_group_state.v0.request import PartitionData, ReadShareGroupStateRequest
-from kio.schema.read_share_group_state.v0.response import (
-    PartitionResult,
-    ReadShareGroupStateResponse,
-    ReadStateResult,
-    StateBatch,
+from .share_state import refusing, serve_each
+
+Result = ReadShareGroupStateResponse.ReadStateResult
+Partition = ReadShareGroupStateResponse.PartitionResult
+StateBatch = ReadShareGroupStateResponse.StateBatch
+
+API = Api(
+    84,
+    on_cluster(CLUSTER_ACTION),
+    storage_error=ErrorCode.NOT_COORDINATOR,
+    refuse=refusing(84),
 )
 
-from headrace.broker.broker import Broker
-from headrace.errors import ErrorCode, Refusal
-from headrace.share.records import SharePartitionKey
-from headrace.share.share_state import ReadState
 
-from .context import RequestContext
-from .share_state import serve_each
-
-
-def handle(broker: Broker, request: ReadShareGroupStateRequest, context: RequestContext) -> Any:
+async def handle(call: Call, request: ReadShareGroupStateRequest) -> ReadShareGroupStateResponse:
     """Return the state of each share-partition of a request."""
+    broker = call.broker
 
     def read(
-        key: SharePartitionKey, asked: PartitionData, partitions: int | None
-    ) -> PartitionResult:
+        key: SharePartitionKey,
+        partition: ReadShareGroupStateRequest.PartitionData,
+        count: int | None,
+    ) -> Partition:
         outcome = broker.share_state.read(
-            key, asked.leader_epoch, broker.clock.wall_ms(), partitions
+            key, partition.leader_epoch, broker.clock.wall_ms(), count
         )
-        return _result(key, broker.share_state_runtime.write_now(str(key), outcome))
-
-    return serve_each(broker, request, read, ReadShareGroupStateResponse, ReadStateResult)
-
-
-def _result(key: SharePartitionKey, reply: ReadState | Refusal) -> PartitionResult:
-    if isinstance(reply, Refusal):
-        return PartitionResult(
+        state = broker.share_state_runtime.write_now(str(key), outcome)
+        if isinstance(state, Refusal):
+            return Partition(key.partition, state.code, state.message)
+        return Partition(
             partition=key.partition,
-            error_code=reply.code,
-            error_message=reply.message,
-            state_epoch=0,
-            start_offset=0,
-            state_batches=(),
+            state_epoch=state.state_epoch,
+            start_offset=state.start_offset,
+            state_batches=[StateBatch(*batch) for batch in state.state_batches],
         )
-    return PartitionResult(
-        partition=key.partition,
-        error_code=ErrorCode.NONE,
-        state_epoch=reply.state_epoch,
-        start_offset=reply.start_offset,
-        state_batches=tuple(
-            StateBatch(
-                first_offset=first, last_offset=last, delivery_state=state, delivery_count=count
-            )
-            for first, last, state, count in reply.state_batches
-        ),
-    )
+
+    results = await serve_each(call, request, read)
+    return ReadShareGroupStateResponse([Result(*result) for result in results])

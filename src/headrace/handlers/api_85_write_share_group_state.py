@@ -10,58 +10,62 @@ Version notes:
 
 from __future__ import annotations
 
-from typing import Any
-
-from kio.schema.write_share_group_state.v1.request import PartitionData, WriteShareGroupStateRequest
-from kio.schema.write_share_group_state.v1.response import (
-    PartitionResult,
-    WriteShareGroupStateResponse,
-    WriteStateResult,
-)
-
-from headrace.broker.broker import Broker
 from headrace.errors import ErrorCode, Refusal
+from headrace.net.api import Api
+from headrace.net.call import Call
+from headrace.net.rules import CLUSTER_ACTION, on_cluster
+from headrace.protocol.api import WriteShareGroupStateRequest, WriteShareGroupStateResponse
 from headrace.share.merged_state import combined
 from headrace.share.records import SharePartitionKey, StateBatch
 
-from .context import RequestContext
-from .share_state import serve_each
+from .share_state import DONE, refusing, serve_each
+
+Result = WriteShareGroupStateResponse.WriteStateResult
+Partition = WriteShareGroupStateResponse.PartitionResult
+
+API = Api(
+    85,
+    on_cluster(CLUSTER_ACTION),
+    storage_error=ErrorCode.NOT_COORDINATOR,
+    refuse=refusing(85),
+)
 
 
-def handle(broker: Broker, request: WriteShareGroupStateRequest, context: RequestContext) -> Any:
+async def handle(call: Call, request: WriteShareGroupStateRequest) -> WriteShareGroupStateResponse:
     """Store the changes of each share-partition of a request."""
+    broker = call.broker
 
     def write(
-        key: SharePartitionKey, asked: PartitionData, partitions: int | None
-    ) -> PartitionResult:
-        refusal = _write(broker, key, asked, partitions) or Refusal(ErrorCode.NONE)
-        return PartitionResult(
-            partition=key.partition, error_code=refusal.code, error_message=refusal.message
+        key: SharePartitionKey,
+        partition: WriteShareGroupStateRequest.PartitionData,
+        count: int | None,
+    ) -> Partition:
+        batches = combined(
+            [
+                StateBatch(
+                    batch.first_offset,
+                    batch.last_offset,
+                    batch.delivery_state,
+                    batch.delivery_count,
+                )
+                for batch in partition.state_batches
+            ],
+            partition.start_offset,
         )
-
-    return serve_each(broker, request, write, WriteShareGroupStateResponse, WriteStateResult)
-
-
-def _write(
-    broker: Broker, key: SharePartitionKey, asked: PartitionData, partitions: int | None
-) -> Refusal | None:
-    given = [
-        StateBatch(
-            batch.first_offset, batch.last_offset, batch.delivery_state, batch.delivery_count
+        if isinstance(batches, Refusal):
+            return Partition(key.partition, batches.code, batches.message)
+        outcome = broker.share_state.write(
+            key,
+            partition.state_epoch,
+            partition.leader_epoch,
+            partition.start_offset,
+            partition.delivery_complete_count,
+            batches,
+            broker.clock.wall_ms(),
+            count,
         )
-        for batch in asked.state_batches
-    ]
-    batches = combined(given, asked.start_offset)
-    if isinstance(batches, Refusal):
-        return batches
-    outcome = broker.share_state.write(
-        key,
-        asked.state_epoch,
-        asked.leader_epoch,
-        asked.start_offset,
-        asked.delivery_complete_count,
-        batches,
-        broker.clock.wall_ms(),
-        partitions,
-    )
-    return broker.share_state_runtime.write_now(str(key), outcome)
+        refusal = broker.share_state_runtime.write_now(str(key), outcome) or DONE
+        return Partition(key.partition, refusal.code, refusal.message)
+
+    results = await serve_each(call, request, write)
+    return WriteShareGroupStateResponse([Result(*result) for result in results])

@@ -5,38 +5,42 @@ Deleting an unknown share-partition succeeds.
 
 from __future__ import annotations
 
-from typing import Any
-
-from kio.schema.delete_share_group_state.v0.request import (
-    DeleteShareGroupStateRequest,
-    PartitionData,
-)
-from kio.schema.delete_share_group_state.v0.response import (
-    DeleteShareGroupStateResponse,
-    DeleteStateResult,
-    PartitionResult,
-)
-
-from headrace.broker.broker import Broker
-from headrace.errors import ErrorCode, Refusal
+from headrace.errors import ErrorCode
+from headrace.net.api import Api
+from headrace.net.call import Call
+from headrace.net.rules import CLUSTER_ACTION, on_cluster
+from headrace.protocol.api import DeleteShareGroupStateRequest, DeleteShareGroupStateResponse
 from headrace.share.records import SharePartitionKey
 
-from .context import RequestContext
-from .share_state import serve_each
+from .share_state import DONE, refusing, serve_each
+
+Result = DeleteShareGroupStateResponse.DeleteStateResult
+Partition = DeleteShareGroupStateResponse.PartitionResult
+
+API = Api(
+    86,
+    on_cluster(CLUSTER_ACTION),
+    storage_error=ErrorCode.NOT_COORDINATOR,
+    refuse=refusing(86),
+)
 
 
-def handle(broker: Broker, request: DeleteShareGroupStateRequest, context: RequestContext) -> Any:
+async def handle(
+    call: Call, request: DeleteShareGroupStateRequest
+) -> DeleteShareGroupStateResponse:
     """Delete the state of each share-partition of a request."""
+    broker = call.broker
 
     def delete(
-        key: SharePartitionKey, asked: PartitionData, partitions: int | None
-    ) -> PartitionResult:
-        outcome = broker.share_state.delete(key, partitions)
-        refusal = broker.share_state_runtime.write_now(str(key), outcome) or Refusal(ErrorCode.NONE)
-        if refusal.code == ErrorCode.NONE:
+        key: SharePartitionKey,
+        partition: DeleteShareGroupStateRequest.PartitionData,
+        count: int | None,
+    ) -> Partition:
+        outcome = broker.share_state.delete(key, count)
+        refusal = broker.share_state_runtime.write_now(str(key), outcome) or DONE
+        if refusal is DONE:
             broker.share.drop(*key)
-        return PartitionResult(
-            partition=key.partition, error_code=refusal.code, error_message=refusal.message
-        )
+        return Partition(key.partition, refusal.code, refusal.message)
 
-    return serve_each(broker, request, delete, DeleteShareGroupStateResponse, DeleteStateResult)
+    results = await serve_each(call, request, delete)
+    return DeleteShareGroupStateResponse([Result(*result) for result in results])

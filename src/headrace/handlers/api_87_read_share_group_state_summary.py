@@ -10,51 +10,45 @@ Version notes:
 
 from __future__ import annotations
 
-from typing import Any
-
-from kio.schema.read_share_group_state_summary.v1.request import (
-    PartitionData,
+from headrace.errors import Refusal
+from headrace.net.api import Api
+from headrace.net.call import Call
+from headrace.net.rules import CLUSTER_ACTION, on_cluster
+from headrace.protocol.api import (
     ReadShareGroupStateSummaryRequest,
-)
-from kio.schema.read_share_group_state_summary.v1.response import (
-    PartitionResult,
     ReadShareGroupStateSummaryResponse,
-    ReadStateSummaryResult,
 )
+from headrace.share.records import SharePartitionKey
 
-from headrace.broker.broker import Broker
-from headrace.errors import ErrorCode, Refusal
-from headrace.share.records import UNKNOWN, SharePartitionKey
-from headrace.share.share_state import StateSummary
+from .share_state import refusing, serve_each
 
-from .context import RequestContext
-from .share_state import serve_each
+Result = ReadShareGroupStateSummaryResponse.ReadStateSummaryResult
+Partition = ReadShareGroupStateSummaryResponse.PartitionResult
 
-_NOTHING = StateSummary(start_offset=0, delivery_complete_count=UNKNOWN)
-"""The fields of a result with an error."""
+API = Api(87, on_cluster(CLUSTER_ACTION), refuse=refusing(87))
 
 
-def handle(
-    broker: Broker, request: ReadShareGroupStateSummaryRequest, context: RequestContext
-) -> Any:
+async def handle(
+    call: Call, request: ReadShareGroupStateSummaryRequest
+) -> ReadShareGroupStateSummaryResponse:
     """Return a summary of each share-partition of a request."""
+    broker = call.broker
 
     def summarize(
-        key: SharePartitionKey, asked: PartitionData, partitions: int | None
-    ) -> PartitionResult:
-        reply = broker.share_state.summary(key, partitions)
-        refusal = reply if isinstance(reply, Refusal) else Refusal(ErrorCode.NONE)
-        summary = reply if isinstance(reply, StateSummary) else _NOTHING
-        return PartitionResult(
+        key: SharePartitionKey,
+        partition: ReadShareGroupStateSummaryRequest.PartitionData,
+        count: int | None,
+    ) -> Partition:
+        summary = broker.share_state.summary(key, count)
+        if isinstance(summary, Refusal):
+            return Partition(key.partition, summary.code, summary.message)
+        return Partition(
             partition=key.partition,
-            error_code=refusal.code,
-            error_message=refusal.message,
             state_epoch=summary.state_epoch,
             leader_epoch=summary.leader_epoch,
             start_offset=summary.start_offset,
             delivery_complete_count=summary.delivery_complete_count,
         )
 
-    return serve_each(
-        broker, request, summarize, ReadShareGroupStateSummaryResponse, ReadStateSummaryResult
-    )
+    results = await serve_each(call, request, summarize)
+    return ReadShareGroupStateSummaryResponse([Result(*result) for result in results])

@@ -5,21 +5,15 @@ fetch resolves ``share.auto.offset.reset``; after an offset past the end, fetche
 the log reaches it. Acquisition locks of the partitions are lost.
 
 A tagged field of headrace's own releases records that members hold
-(:mod:`headrace.protocol.share_inspection`). Such a request sets no offsets, and the group may have
+(:mod:`headrace.protocol.own_fields`). Such a request sets no offsets, and the group may have
 members.
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
 from uuid import UUID
-
-from kio.schema.alter_share_group_offsets.v0.response import (
-    AlterShareGroupOffsetsResponse,
-    AlterShareGroupOffsetsResponsePartition,
-    AlterShareGroupOffsetsResponseTopic,
-)
 
 from headrace.broker.broker import Broker
 from headrace.broker.catalog import Topic
@@ -27,109 +21,150 @@ from headrace.broker.limits import MAX_RELEASES_PER_REQUEST
 from headrace.coordinators import share_state_recovery
 from headrace.coordinators.dead_letters import LettersPending
 from headrace.errors import ErrorCode, Refusal
-from headrace.protocol.authorized_operations import Operation
-from headrace.protocol.messages import NO_THROTTLE
-from headrace.protocol.share_inspection import AlterShareGroupOffsetsRequest, Release
-from headrace.security.acls import ResourceType
+from headrace.net.api import Api
+from headrace.net.audit import Change
+from headrace.net.call import Call
+from headrace.net.rules import ALTER, GROUP, MESSAGES, READ, TOPIC, each, on
+from headrace.protocol.api import AlterShareGroupOffsetsRequest, AlterShareGroupOffsetsResponse
 from headrace.share.records import SharePartitionKey
 from headrace.share.share_state import NOT_HOSTED
 
-from .context import RequestContext
+RequestTopic = AlterShareGroupOffsetsRequest.AlterShareGroupOffsetsRequestTopic
+ResponseTopic = AlterShareGroupOffsetsResponse.AlterShareGroupOffsetsResponseTopic
+Partition = AlterShareGroupOffsetsResponse.AlterShareGroupOffsetsResponsePartition
 
+
+def changes(
+    request: AlterShareGroupOffsetsRequest, response: AlterShareGroupOffsetsResponse
+) -> Iterator[Change]:
+    """Yield the offsets that were set, and the ranges that were released, for the log."""
+    starts = {
+        (topic.topic_name, partition.partition_index): partition.start_offset
+        for topic in request.topics
+        for partition in topic.partitions
+    }
+    releases = iter(request.releases)
+    for topic in response.responses:
+        release = next(releases, None)  # of these there is an answer for each
+        for partition in topic.partitions:
+            if partition.error_code:
+                continue
+            name = f"{topic.topic_name}-{partition.partition_index}"
+            if release is None:
+                start = starts[topic.topic_name, partition.partition_index]
+                detail = f"start of {name} at {start}"
+            else:
+                detail = f"released {release.first_offset} to {release.last_offset} of {name}"
+            yield Change(ALTER, "GROUP", request.group_id, detail)
+
+
+API = Api(
+    91,
+    on(READ, GROUP, "group_id"),
+    each(READ, TOPIC, "topics", "topic_name"),
+    storage_error=ErrorCode.NOT_COORDINATOR,
+    refuse=lambda request, code: AlterShareGroupOffsetsResponse(
+        error_code=code, error_message=MESSAGES.get(code)
+    ),
+    changes=changes,
+)
+
+_NOT_ALLOWED = Refusal(
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED, MESSAGES[ErrorCode.TOPIC_AUTHORIZATION_FAILED]
+)
 NOTHING_HELD = Refusal(ErrorCode.INVALID_RECORD_STATE, "No member holds a record of the range.")
+_BAD_RELEASES = Refusal(
+    ErrorCode.INVALID_REQUEST,
+    f"A request releases at most {MAX_RELEASES_PER_REQUEST} ranges of records, and sets no "
+    "offsets.",
+)
+_DONE = Refusal(ErrorCode.NONE)
 
 
-def handle(broker: Broker, request: AlterShareGroupOffsetsRequest, context: RequestContext) -> Any:
-    """Set the start offsets of the partitions of a request."""
+async def handle(
+    call: Call, request: AlterShareGroupOffsetsRequest
+) -> AlterShareGroupOffsetsResponse:
+    """Set the start offsets of the partitions of a request, or release records."""
+    broker = call.broker
+    allowed, refused = call.allowed(request.topics)
     if request.releases:
-        return _released(broker, request, context)
-    group = broker.groups.share.empty_group(request.group_id, create=True)
+        topics = await _release_each(call, request, allowed)
+    else:
+        topics = _set_starts(broker, request.group_id, allowed)
+    if isinstance(topics, Refusal):
+        return AlterShareGroupOffsetsResponse(error_code=topics.code, error_message=topics.message)
+    await call.durable()
+    for topic, _ in refused:
+        partitions = [(partition.partition_index, _NOT_ALLOWED) for partition in topic.partitions]
+        topics.append(_topic(broker, topic.topic_name, partitions))
+    return AlterShareGroupOffsetsResponse(responses=topics)
+
+
+def _set_starts(
+    broker: Broker, group_id: str, topics: Sequence[RequestTopic]
+) -> list[ResponseTopic] | Refusal:
+    group = broker.groups.share.empty_group(group_id, create=True)
     if isinstance(group, Refusal):
-        return AlterShareGroupOffsetsResponse(
-            throttle_time=NO_THROTTLE,
-            error_code=group.code,
-            error_message=group.message,
-            responses=(),
-        )
-    asked: dict[str, list[tuple[int, int]]] = {}
-    for topic in request.topics:
+        return group
+    offsets: dict[str, list[tuple[int, int]]] = {}
+    for topic in topics:
         pairs = [
             (partition.partition_index, partition.start_offset) for partition in topic.partitions
         ]
-        asked.setdefault(topic.topic_name, []).extend(pairs)
-    topics = broker.catalog.topics
+        offsets.setdefault(topic.topic_name, []).extend(pairs)
     starts: dict[UUID, dict[int, int]] = {}
-    for name, pairs in asked.items():
-        if name in topics:
-            known = {
-                partition: offset
-                for partition, offset in pairs
-                if _refusal(topics[name], partition) is None
-            }
-            if known:
-                starts[topics[name].topic_id] = known
+    responses = []
+    for name, pairs in offsets.items():
+        existing = broker.catalog.topics.get(name)
+        for index, offset in pairs:
+            if existing is not None and _refusal(existing, index) is None:
+                starts.setdefault(existing.topic_id, {})[index] = offset
+        responses.append(
+            _topic(broker, name, [(index, _refusal(existing, index)) for index, _ in pairs])
+        )
     if starts:
         share_state_recovery.initialize(broker.coordinators, group, starts, group.epoch)
-    return broker.when_durable(
-        AlterShareGroupOffsetsResponse(
-            throttle_time=NO_THROTTLE,
-            error_code=ErrorCode.NONE,
-            responses=tuple(_topic(name, topics.get(name), pairs) for name, pairs in asked.items()),
-        )
-    )
+    return responses
 
 
-async def _released(
-    broker: Broker, request: AlterShareGroupOffsetsRequest, context: RequestContext
-) -> AlterShareGroupOffsetsResponse:
-    """Release records that members hold: one partition in the answer for each range."""
-    if request.topics or len(request.releases) > MAX_RELEASES_PER_REQUEST:
-        return AlterShareGroupOffsetsResponse(
-            throttle_time=NO_THROTTLE,
-            error_code=ErrorCode.INVALID_REQUEST,
-            error_message=f"A request releases at most {MAX_RELEASES_PER_REQUEST} ranges of "
-            "records, and sets no offsets.",
-            responses=(),
-        )
-    answers = []
-    for one in request.releases:
-        refusal = await _release(broker, request.group_id, one, context)
-        topic = broker.catalog.topics.get(one.topic_name)
-        answers.append(
-            AlterShareGroupOffsetsResponseTopic(
-                topic_name=one.topic_name,
-                topic_id=None if topic is None else topic.topic_id,
-                partitions=(_partition(one.partition_index, refusal),),
-            )
-        )
-    await broker.durable()
-    return AlterShareGroupOffsetsResponse(
-        throttle_time=NO_THROTTLE, error_code=ErrorCode.NONE, responses=tuple(answers)
-    )
+async def _release_each(
+    call: Call, request: AlterShareGroupOffsetsRequest, topics: Sequence[RequestTopic]
+) -> list[ResponseTopic] | Refusal:
+    """Release records that members hold: one partition in the response for each range."""
+    if topics or len(request.releases) > MAX_RELEASES_PER_REQUEST:
+        return _BAD_RELEASES
+    responses = []
+    for release in request.releases:
+        refusal = await _release(call, request.group_id, release)
+        partitions = [(release.partition_index, refusal)]
+        responses.append(_topic(call.broker, release.topic_name, partitions))
+    return responses
 
 
 async def _release(
-    broker: Broker, group_id: str, asked: Release, context: RequestContext
+    call: Call, group_id: str, release: AlterShareGroupOffsetsRequest.Release
 ) -> Refusal | None:
     """Release a range of records, with dead letters of those that were delivered too often; return
     the error, or None.
     """
-    if not context.access.allows(Operation.READ, ResourceType.TOPIC, asked.topic_name):
-        return Refusal(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Topic authorization failed.")
-    topic = broker.catalog.topics.get(asked.topic_name)
-    refusal = _refusal(topic, asked.partition_index)
+    broker = call.broker
+    if not call.may(READ, TOPIC, release.topic_name):
+        return _NOT_ALLOWED
+    topic = broker.catalog.topics.get(release.topic_name)
+    refusal = _refusal(topic, release.partition_index)
     if refusal is not None or topic is None:
         return refusal
-    key = SharePartitionKey(group_id, topic.topic_id, asked.partition_index)
+    key = SharePartitionKey(group_id, topic.topic_id, release.partition_index)
     while True:
         try:
-            released = broker.share.release_range(key, asked.first_offset, asked.last_offset)
-            break
+            count = broker.share.release_range(key, release.first_offset, release.last_offset)
         except LettersPending as pending:
             await asyncio.shield(pending.written)
-    if isinstance(released, Refusal):
-        return released
-    return None if released else NOTHING_HELD
+        else:
+            break
+    if isinstance(count, Refusal):
+        return count
+    return None if count else NOTHING_HELD
 
 
 def _refusal(topic: Topic | None, partition: int) -> Refusal | None:
@@ -137,20 +172,12 @@ def _refusal(topic: Topic | None, partition: int) -> Refusal | None:
 
 
 def _topic(
-    name: str, topic: Topic | None, pairs: list[tuple[int, int]]
-) -> AlterShareGroupOffsetsResponseTopic:
-    return AlterShareGroupOffsetsResponseTopic(
-        topic_name=name,
-        topic_id=None if topic is None else topic.topic_id,
-        partitions=tuple(
-            _partition(partition, _refusal(topic, partition)) for partition, _ in pairs
-        ),
-    )
-
-
-def _partition(partition: int, refusal: Refusal | None) -> AlterShareGroupOffsetsResponsePartition:
-    return AlterShareGroupOffsetsResponsePartition(
-        partition_index=partition,
-        error_code=ErrorCode.NONE if refusal is None else refusal.code,
-        error_message=None if refusal is None else refusal.message,
-    )
+    broker: Broker, name: str, partitions: Iterable[tuple[int, Refusal | None]]
+) -> ResponseTopic:
+    topic = broker.catalog.topics.get(name)
+    topic_id = None if topic is None else topic.topic_id
+    answers = []
+    for index, refusal in partitions:
+        refusal = refusal or _DONE
+        answers.append(Partition(index, refusal.code, refusal.message))
+    return ResponseTopic(name, topic_id, answers)

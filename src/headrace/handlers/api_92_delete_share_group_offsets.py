@@ -2,65 +2,73 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator
 from uuid import UUID
 
-from kio.schema.delete_share_group_offsets.v0.request import DeleteShareGroupOffsetsRequest
-from kio.schema.delete_share_group_offsets.v0.response import (
-    DeleteShareGroupOffsetsResponse,
-    DeleteShareGroupOffsetsResponseTopic,
-)
-
-from headrace.broker.broker import Broker
 from headrace.coordinators import share_state_recovery
 from headrace.errors import ErrorCode, Refusal
-from headrace.groups.share.group import ShareGroup
-from headrace.protocol.messages import NO_THROTTLE
+from headrace.net.api import Api
+from headrace.net.audit import Change
+from headrace.net.call import Call
+from headrace.net.rules import DELETE, GROUP, MESSAGES, READ, TOPIC, each, on
+from headrace.protocol.api import DeleteShareGroupOffsetsRequest, DeleteShareGroupOffsetsResponse
 from headrace.share.share_state import NOT_HOSTED
 
-from .context import RequestContext
+Topic = DeleteShareGroupOffsetsResponse.DeleteShareGroupOffsetsResponseTopic
+
+
+def changes(
+    request: DeleteShareGroupOffsetsRequest, response: DeleteShareGroupOffsetsResponse
+) -> Iterator[Change]:
+    """Yield the topics whose offsets were deleted, for the log."""
+    for topic in response.responses:
+        if not topic.error_code:
+            yield Change(DELETE, "GROUP", request.group_id, f"offsets of {topic.topic_name}")
+
+
+API = Api(
+    92,
+    on(DELETE, GROUP, "group_id"),
+    each(READ, TOPIC, "topics", "topic_name"),
+    storage_error=ErrorCode.NOT_COORDINATOR,
+    refuse=lambda request, code: DeleteShareGroupOffsetsResponse(
+        error_code=code, error_message=MESSAGES.get(code)
+    ),
+    changes=changes,
+)
 
 _NOTHING_TO_DELETE = Refusal(
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "There is no offset information to delete."
 )
 
 
-def handle(broker: Broker, request: DeleteShareGroupOffsetsRequest, context: RequestContext) -> Any:
+async def handle(
+    call: Call, request: DeleteShareGroupOffsetsRequest
+) -> DeleteShareGroupOffsetsResponse:
     """Delete the share state of a group in each topic of a request."""
+    broker = call.broker
+    allowed, refused = call.allowed(request.topics)
     group = broker.groups.share.empty_group(request.group_id, create=False)
     if isinstance(group, Refusal):
-        return DeleteShareGroupOffsetsResponse(
-            throttle_time=NO_THROTTLE,
-            error_code=group.code,
-            error_message=group.message,
-            responses=(),
-        )
-    names = dict.fromkeys(topic.topic_name for topic in request.topics)
-    found = {name: _found(broker, group, name) for name in names}
-    topic_ids = {topic_id for topic_id in found.values() if isinstance(topic_id, UUID)}
+        return DeleteShareGroupOffsetsResponse(error_code=group.code, error_message=group.message)
+    stateful = group.topic_ids()
+    topic_ids: set[UUID] = set()
+    topics = []
+    for name in dict.fromkeys(topic.topic_name for topic in allowed):
+        topic = broker.catalog.topics.get(name)
+        if topic is None:
+            topics.append(_refused(name, NOT_HOSTED))
+        elif topic.topic_id not in stateful:
+            topics.append(_refused(name, _NOTHING_TO_DELETE))
+        else:
+            topic_ids.add(topic.topic_id)
+            topics.append(Topic(name, topic.topic_id))
     if topic_ids:
         share_state_recovery.delete(broker.coordinators, group, topic_ids)
-    return broker.when_durable(
-        DeleteShareGroupOffsetsResponse(
-            throttle_time=NO_THROTTLE,
-            error_code=ErrorCode.NONE,
-            responses=tuple(_topic(name, result) for name, result in found.items()),
-        )
-    )
+    await call.durable()
+    topics += [_refused(topic.topic_name, Refusal(code, MESSAGES[code])) for topic, code in refused]
+    return DeleteShareGroupOffsetsResponse(responses=topics)
 
 
-def _found(broker: Broker, group: ShareGroup, name: str) -> UUID | Refusal:
-    topic = broker.catalog.topics.get(name)
-    if topic is None:
-        return NOT_HOSTED
-    return topic.topic_id if topic.topic_id in group.topic_ids() else _NOTHING_TO_DELETE
-
-
-def _topic(name: str, result: UUID | Refusal) -> DeleteShareGroupOffsetsResponseTopic:
-    refusal = result if isinstance(result, Refusal) else Refusal(ErrorCode.NONE)
-    return DeleteShareGroupOffsetsResponseTopic(
-        topic_name=name,
-        topic_id=None if isinstance(result, Refusal) else result,
-        error_code=refusal.code,
-        error_message=refusal.message,
-    )
+def _refused(name: str, refusal: Refusal) -> Topic:
+    return Topic(name, error_code=refusal.code, error_message=refusal.message)

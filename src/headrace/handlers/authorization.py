@@ -18,7 +18,7 @@ from headrace.broker.broker import Broker
 from headrace.broker.config.group_protocols import REBALANCE_PROTOCOLS
 from headrace.coordinators.runtime import Deferred
 from headrace.errors import ErrorCode
-from headrace.net.rules import ERROR_OF, MESSAGES, Each, Whole
+from headrace.net.rules import ERROR_OF, Each, Whole
 from headrace.protocol.large_responses import LazyArray, Sliced
 from headrace.protocol.messages import codec
 from headrace.protocol.refusals import refuse_all
@@ -56,7 +56,7 @@ def step(api: Api) -> Handle:
         codes = _check_each(one_each, broker, request, context, access)
         if not any(codes):
             return handle(broker, request, context)
-        refused = _refused_items(api, one_each, broker, request, codes)
+        refused = _refused_items(api, one_each, request, codes)
         answer = handle(broker, _without(one_each, request, codes), context)
         return _merged(answer, refused)
 
@@ -128,7 +128,7 @@ def _without(rule: Each, request: Any, codes: list[ErrorCode]) -> Any:
 
 
 def _refused_items(
-    api: Api, rule: Each, broker: Broker, request: Any, codes: list[ErrorCode]
+    api: Api, rule: Each, request: Any, codes: list[ErrorCode]
 ) -> dict[str, tuple[Any, ...]]:
     """Return the refused items of a response, by the name of its array."""
     response_type = codec(api.key, api.highest).refusal_type
@@ -141,11 +141,7 @@ def _refused_items(
         )
         for name in array_names(response_type):
             arrays.setdefault(name, []).extend(getattr(response, name))
-    fix = _ITEMS.get(api.key)
-    return {
-        name: tuple(values if fix is None else (fix(one, broker) for one in values))
-        for name, values in arrays.items()
-    }
+    return {name: tuple(values) for name, values in arrays.items()}
 
 
 def array_names(response_type: Any) -> Iterator[str]:
@@ -192,54 +188,8 @@ def _with(**fields: Any) -> Fix:
     return lambda response, request, code: dataclasses.replace(response, **fields)
 
 
-def _with_message(response: Any, request: Any, code: ErrorCode) -> Any:
-    """Return the response, which has no items then, with a message."""
-    return dataclasses.replace(response, error_message=MESSAGES[code], responses=())
-
-
-def _with_message_for_each(response: Any, request: Any, code: ErrorCode) -> Any:
-    """Return the response with a message for each partition."""
-    add_message = _each_partition(error_message=MESSAGES[code])
-    return dataclasses.replace(response, results=tuple(map(add_message, response.results)))
-
-
 _WHOLE: Mapping[int, Fix] = {
     11: _with(protocol_type=None, protocol_name=None),
     13: _with(members=()),
-    47: _with(topics=()),
-    78: _with(responses=()),
-    79: _with(responses=()),
-    **dict.fromkeys((83, 84, 85, 86, 87), _with_message_for_each),
-    **dict.fromkeys((91, 92), _with_message),
 }
 """Responses to requests that are refused as a whole, by API key."""
-
-
-def _each_partition(**fields: Any) -> Callable[..., Any]:
-    """Return a function that sets fields of the partitions in an item of a response."""
-
-    def fix(item: Any, *_: object) -> Any:
-        partitions = tuple(dataclasses.replace(one, **fields) for one in item.partitions)
-        return dataclasses.replace(item, partitions=partitions)
-
-    return fix
-
-
-def _named_error(item: Any, broker: Broker) -> Any:
-    """Return a result with a message."""
-    return dataclasses.replace(item, error_message=MESSAGES[ErrorCode(item.error_code)])
-
-
-def _with_topic_id(item: Any, broker: Broker) -> Any:
-    """Return the result of a topic with its id, and with messages."""
-    topic = broker.catalog.topics.get(item.topic_name)
-    add_message = _each_partition(error_message=MESSAGES[ErrorCode.TOPIC_AUTHORIZATION_FAILED])
-    topic_id = None if topic is None else topic.topic_id
-    return dataclasses.replace(add_message(item), topic_id=topic_id)
-
-
-_ITEMS: Mapping[int, Callable[[Any, Broker], Any]] = {
-    91: _with_topic_id,
-    92: _named_error,
-}
-"""Items that are refused on their own, by API key."""

@@ -13,7 +13,7 @@ from headrace.protocol.refusals import refuse_all
 from . import APIS
 from .context import RequestContext
 
-_WITH_MESSAGE = frozenset((91, 92))
+_WITH_MESSAGE: frozenset[int] = frozenset()
 """The requests whose responses have a message here."""
 
 

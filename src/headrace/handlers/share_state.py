@@ -2,28 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from typing import Any, TypeVar
 from uuid import UUID
 
-from headrace.broker.broker import Broker
-from headrace.share.records import SharePartitionKey
+from headrace.errors import ErrorCode, Refusal
+from headrace.net.api import Refuse
+from headrace.net.call import Call
+from headrace.net.refusals import refuse_all
+from headrace.net.rules import MESSAGES
+from headrace.protocol.schema import schema_of
+from headrace.share.records import NO_TOPIC, SharePartitionKey
 
-from .slicing import run_sliced_durably
-
+P = TypeVar("P")
 R = TypeVar("R")
 
-_NO_TOPIC = UUID(int=0)
+DONE = Refusal(ErrorCode.NONE)
 
 
-def serve_each(
-    broker: Broker,
+async def serve_each(
+    call: Call,
     request: Any,
-    serve: Callable[[SharePartitionKey, Any, int | None], R],
-    response: Any,
-    topic_result: Any,
-) -> Any:
-    """Serve the share-partitions of a request in order, and return the response when everything
+    serve: Callable[[SharePartitionKey, P, int | None], R],
+) -> list[tuple[UUID, list[R]]]:
+    """Serve the share-partitions of a request in order; return the results by topic when everything
     that was written is durable.
 
     As in Apache Kafka, the response to a request without a group id is empty, topics without
@@ -31,33 +33,29 @@ def serve_each(
     last.
 
     :param serve: given the share-partition, its part of the request, and the number of partitions
-        of its topic (None if there is no such topic); returns kio's ``PartitionResult``
-    :param response: kio's class of the response
-    :param topic_result: kio's class of the results of a topic
+        of its topic (None if there is no such topic); returns its result
     """
-    count = sum(len(topic.partitions) for topic in request.topics)
-    steps = _serve_all(broker, request, serve, response, topic_result)
-    return run_sliced_durably(broker, steps, count)
-
-
-def _serve_all(
-    broker: Broker,
-    request: Any,
-    serve: Callable[[SharePartitionKey, Any, int | None], R],
-    response: Any,
-    topic_result: Any,
-) -> Generator[None, None, Any]:
-    results: dict[UUID | None, dict[int, R]] = {}
+    results: dict[UUID, dict[int, R]] = {}
     for topic in request.topics if request.group_id else ():
-        known = broker.catalog.topics_by_id.get(topic.topic_id)
-        partitions = None if known is None else known.partitions
-        for asked in topic.partitions:
-            key = SharePartitionKey(request.group_id, topic.topic_id or _NO_TOPIC, asked.partition)
-            results.setdefault(topic.topic_id, {})[asked.partition] = serve(key, asked, partitions)
-            yield
-    return response(
-        results=tuple(
-            topic_result(topic_id=topic_id, partitions=tuple(of_topic.values()))
-            for topic_id, of_topic in results.items()
-        )
-    )
+        topic_id = topic.topic_id or NO_TOPIC
+        existing = call.broker.catalog.topics_by_id.get(topic_id)
+        count = None if existing is None else existing.partitions
+        for partition in topic.partitions:
+            key = SharePartitionKey(request.group_id, topic_id, partition.partition)
+            results.setdefault(topic_id, {})[key.partition] = serve(key, partition, count)
+            await call.pause()
+    await call.durable()
+    return [(topic_id, list(of_topic.values())) for topic_id, of_topic in results.items()]
+
+
+def refusing(api_key: int) -> Refuse:
+    """Return a function that refuses each share-partition of a request, with a message."""
+
+    def refuse(request: Any, code: ErrorCode) -> Any:
+        response = refuse_all(request, schema_of("response", api_key), code)
+        for topic in response.results:
+            for partition in topic.partitions:
+                partition.error_message = MESSAGES.get(code)
+        return response
+
+    return refuse

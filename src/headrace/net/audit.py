@@ -155,41 +155,7 @@ def _deleted_groups(request: Any, response: Any) -> Iterator[Change]:
         yield Change(Operation.DELETE, "GROUP", one.group_id)
 
 
-def _altered_share_offsets(request: Any, response: Any) -> Iterator[Change]:
-    if response.error_code != ErrorCode.NONE:
-        return
-    if request.releases:  # instead of offsets, with an answer for each
-        for release, topic in zip(request.releases, response.responses, strict=True):
-            for one in _done(topic.partitions):
-                detail = (
-                    f"released {release.first_offset} to {release.last_offset} of "
-                    f"{topic.topic_name}-{one.partition_index}"
-                )
-                yield Change(Operation.ALTER, "GROUP", request.group_id, detail)
-    else:
-        starts = {
-            (topic.topic_name, one.partition_index): one.start_offset
-            for topic in request.topics
-            for one in topic.partitions
-        }
-        for topic in response.responses:
-            for one in _done(topic.partitions):
-                start = starts[topic.topic_name, one.partition_index]
-                detail = f"start of {topic.topic_name}-{one.partition_index} at {start}"
-                yield Change(Operation.ALTER, "GROUP", request.group_id, detail)
-
-
-def _deleted_share_offsets(request: Any, response: Any) -> Iterator[Change]:
-    if response.error_code == ErrorCode.NONE:
-        for one in _done(response.responses):
-            yield Change(
-                Operation.DELETE, "GROUP", request.group_id, f"offsets of {one.topic_name}"
-            )
-
-
 CHANGES: Mapping[int, Callable[[Any, Any], Iterator[Change]]] = {
     42: _deleted_groups,
-    91: _altered_share_offsets,
-    92: _deleted_share_offsets,
 }
 """The changes of a request and its response, by API key."""

@@ -35,8 +35,9 @@ MESSAGES = {
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: "Topic authorization failed.",
     ErrorCode.GROUP_AUTHORIZATION_FAILED: "Group authorization failed.",
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "Cluster authorization failed.",
+    ErrorCode.UNSUPPORTED_VERSION: "The version of API is not supported.",
 }
-"""Kafka's messages for these errors. Only some responses have them."""
+"""Kafka's messages for requests that are refused. Only some responses have them."""
 
 
 class Whole(NamedTuple):

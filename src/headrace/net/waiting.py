@@ -6,10 +6,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from headrace.broker.request_charge import RequestCharge
+
+T = TypeVar("T")
 
 
 class Waiting:
@@ -51,7 +53,7 @@ class Waiting:
             following = self._steps.send(None)  # a future gives its result to who awaits it
         except StopIteration as end:
             self._done(end.value)
-        except Exception as error:
+        except (Exception, asyncio.CancelledError) as error:  # or what it awaited was cancelled
             self._done(error)
         else:
             if self._charge is not None:
@@ -76,3 +78,30 @@ class Waiting:
             self._steps.close()
         if awaited is not None:
             awaited.cancel()
+
+
+def run_to_end(steps: Coroutine[Any, Any, T]) -> asyncio.Future[T]:
+    """Run a coroutine until it ends, also if who awaits its value stops waiting. It goes on in the
+    callback of what it awaits, so before those who have begun to await that later.
+    """
+    value: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+
+    def done(end: Any) -> None:
+        if value.done():  # nobody waits
+            return
+        if isinstance(end, asyncio.CancelledError):
+            value.cancel()
+        elif isinstance(end, Exception):
+            value.set_exception(end)
+        else:
+            value.set_result(end)
+
+    try:
+        awaited = steps.send(None)
+    except StopIteration as end:
+        done(end.value)
+    except Exception as error:
+        done(error)
+    else:
+        Waiting(steps, awaited, done, None)
+    return value

@@ -600,7 +600,6 @@ class _Writer(_Generator):
             "null": _refuse_null,
             "pack": struct.pack,
             "Encoded": Encoded,
-            "shortened": shortened,
         }
 
     def _structure(self, structure: Structure) -> None:

@@ -1,22 +1,7 @@
-"""Tagged fields that headrace adds to three Kafka APIs (KIP-482). They show the records of share
-groups that are in flight, and release them.
-
-A broker that does not know a tagged field skips it, and leaves out its answer. So a client may send
-these fields to any broker, and learns from the answer whether it knows them. Without them requests
-and responses are those of Apache Kafka, byte for byte.
-
-* DescribeShareGroupOffsets 1 (``in_flight_limit``): the records in flight of each partition.
-* AlterShareGroupOffsets 0 (``releases``): release records that members hold.
-* ShareAcknowledge 2 (``uncounted_release``): the released records were not processed, so this
-  delivery is not counted. Another broker counts it.
-* ShareAcknowledge 2 (``release_delay_ms``): the released records are delivered again later. Another
-  broker does so at once.
-* ShareAcknowledge 2 (``reject_reason``): the text of the dead letters of the rejected records.
-"""
+"""kio's classes of the messages with the fields of :mod:`.own_fields`."""
 
 import uuid
 from dataclasses import dataclass, field
-from enum import IntEnum
 from typing import Any, ClassVar
 
 from kio.schema.alter_share_group_offsets.v0.request import AlterShareGroupOffsetsRequestTopic
@@ -35,16 +20,6 @@ FIRST_TAG = 10_000
 _TELL, _END, _RELEASES, _RELEASED, _ARCHIVED, _UNCOUNTED, _DELAY, _REASON, _LATE = range(
     FIRST_TAG, FIRST_TAG + 9
 )
-
-
-class SpanState(IntEnum):
-    """The state of records in flight."""
-
-    AVAILABLE = 0
-    LOCKED = 1
-    FINISHED = 2
-    WAITING = 3
-    """Released, and not available until the end of a backoff."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -105,6 +105,10 @@ class StateUpdate(NamedTuple):
     not_before_ms: Mapping[int, int] = NO_BACKOFF
 
 
+NO_TOPIC = UUID(int=0)
+"""The topic id that no topic has: readers of messages leave it out."""
+
+
 class SharePartitionKey(NamedTuple):
     """The key of all share state: a group and a topic-partition. ``str()`` is the
     coordinator key.

@@ -32,7 +32,7 @@ _CLOSE_EPOCH = -1
 _SESSION_GONE = {ErrorCode.SHARE_SESSION_NOT_FOUND, ErrorCode.INVALID_SHARE_SESSION_EPOCH}
 
 Terms = tuple[tuple[str, Any], ...]
-"""headrace's fields of ShareAcknowledge (:mod:`headrace.protocol.share_inspection`)."""
+"""headrace's fields of ShareAcknowledge (:mod:`headrace.protocol.own_fields`)."""
 OnLost = Callable[[PartitionSpans, str], object]
 """Called with runs of records that are no longer held, and the reason."""
 
