@@ -4,28 +4,27 @@ from __future__ import annotations
 
 import asyncio
 
-import pytest
-
-from headrace.broker.long_polls import LongPoll, LongPolls
+from headrace.broker.long_polls import LongPolls
 from tests.support import HANG_S, story
 
 
 class Request:
-    """A request that waits for keys. Its answer is the number of its attempts, after ``enough``
-    attempts or at its deadline.
+    """A request that waits for keys, up to ``enough`` notifications or a time.
+
+    :ivar wakes: whether each wake was in time
     """
 
     def __init__(
         self, long_polls: LongPolls, keys: list[str], enough: int = 1, wait_ms: float = 10_000
     ) -> None:
-        self.looks: list[bool] = []
+        self.wakes: list[bool] = []
         self._enough = enough
-        self.poll = LongPoll(long_polls, lambda: keys, self._look, wait_ms)
-        self.answer = self.poll.future()
+        self.task = asyncio.get_running_loop().create_task(self._wait(long_polls, keys, wait_ms))
 
-    def _look(self, is_over: bool) -> int | None:
-        self.looks.append(is_over)
-        return len(self.looks) if is_over or len(self.looks) >= self._enough else None
+    async def _wait(self, long_polls: LongPolls, keys: list[str], wait_ms: float) -> None:
+        end_s = asyncio.get_running_loop().time() + wait_ms / 1000
+        while len(self.wakes) < self._enough and False not in self.wakes:
+            self.wakes.append(await long_polls.until(keys, end_s))
 
 
 async def turn() -> None:
@@ -37,61 +36,53 @@ async def turn() -> None:
 @story
 async def test_a_notification_wakes_the_waiters_of_its_key() -> None:
     long_polls = LongPolls()
-    a, b, both = (Request(long_polls, keys) for keys in (["a"], ["b"], ["a", "b"]))
+    a, b, both = (Request(long_polls, keys) for keys in (["a"], ["b"], ["a", "b", "a"]))
+    await turn()
     long_polls.notify("a")
     await turn()
-    assert (a.looks, b.looks, both.looks) == ([False], [], [False])
-    assert await a.answer == 1
+    assert (a.wakes, b.wakes, both.wakes) == ([True], [], [True])
     long_polls.notify("b")
-    assert await b.answer == 1
-    assert both.looks == [False]
+    await b.task
+    assert both.wakes == [True]
     assert len(long_polls) == 0
 
 
 @story
-async def test_two_notifications_of_one_turn_are_one_look() -> None:
+async def test_two_notifications_of_one_turn_wake_once() -> None:
     long_polls = LongPolls()
     request = Request(long_polls, ["a", "b"], enough=2)
+    await turn()
     long_polls.notify("a")
     long_polls.notify("b")
     await turn()
-    assert request.looks == [False]
+    assert request.wakes == [True]
     long_polls.notify("b")
-    assert await request.answer == 2
+    await request.task
+    assert request.wakes == [True, True]
 
 
 @story
-async def test_waiters_look_in_the_order_in_which_they_came() -> None:
+async def test_waiters_go_on_in_the_order_in_which_they_came() -> None:
     long_polls = LongPolls()
     order: list[str] = []
-    for name in ("first", "second"):
-        LongPoll(long_polls, lambda: ["a"], lambda _, name=name: order.append(name), 10_000)
-    long_polls.notify("a")
+
+    async def wait(name: str) -> None:
+        await long_polls.until(["a"], asyncio.get_running_loop().time() + HANG_S)
+        order.append(name)
+
+    waiting = [asyncio.create_task(wait(name)) for name in ("first", "second")]
     await turn()
+    long_polls.notify("a")
+    await asyncio.gather(*waiting)
     assert order == ["first", "second"]
 
 
 @story
-async def test_a_waiter_looks_a_last_time_at_its_deadline() -> None:
+async def test_a_waiter_wakes_a_last_time_at_its_deadline() -> None:
     long_polls = LongPolls()
     request = Request(long_polls, ["a", "b"], enough=5, wait_ms=1)
-    assert await request.answer == 1
-    assert request.looks == [True]
-    assert len(long_polls) == 0
-
-
-@story
-async def test_an_error_of_a_look_is_the_answer() -> None:
-    long_polls = LongPolls()
-
-    def look(is_over: bool) -> None:
-        raise OSError("no disk")
-
-    poll = LongPoll(long_polls, lambda: ["a"], look, 10_000)
-    answer = poll.future()
-    long_polls.notify("a")
-    with pytest.raises(OSError, match="no disk"):
-        await answer
+    await request.task
+    assert request.wakes == [False]
     assert len(long_polls) == 0
 
 
@@ -99,11 +90,12 @@ async def test_an_error_of_a_look_is_the_answer() -> None:
 async def test_a_cancelled_waiter_is_forgotten() -> None:
     long_polls = LongPolls()
     request, woken = Request(long_polls, ["a"]), Request(long_polls, ["a"])
-    request.poll.cancel()
-    long_polls.notify("a")
-    woken.poll.cancel()
     await turn()
-    assert (request.looks, woken.looks, len(long_polls)) == ([], [], 0)
+    request.task.cancel()
+    long_polls.notify("a")
+    woken.task.cancel()
+    await turn()
+    assert (request.wakes, woken.wakes, len(long_polls)) == ([], [], 0)
 
 
 @story
@@ -111,16 +103,15 @@ async def test_a_notification_before_the_wait_is_not_remembered() -> None:
     long_polls = LongPolls()
     long_polls.notify("a")
     request = Request(long_polls, ["a"], wait_ms=1)
-    await request.answer
-    assert request.looks == [True]
+    await request.task
+    assert request.wakes == [False]
 
 
 @story
-async def test_a_waiter_without_keys_is_answered_when_its_time_is_over() -> None:
-    long_polls = LongPolls()
-    request = Request(long_polls, [], wait_ms=1)
-    assert await asyncio.wait_for(request.answer, HANG_S) == 1
-    assert request.looks == [True]
+async def test_a_waiter_without_keys_goes_on_when_its_time_is_over() -> None:
+    request = Request(LongPolls(), [], wait_ms=1)
+    await asyncio.wait_for(request.task, HANG_S)
+    assert request.wakes == [False]
 
 
 class Told:
