@@ -138,19 +138,15 @@ class Stage:
             )
             assert self.broker.share_state_runtime.write_now(str(key), outcome) is None
 
-    def alter(self, starts: dict[int, int], group_id: str = GROUP) -> None:
+    async def alter(self, starts: dict[int, int], group_id: str = GROUP) -> None:
         """AlterShareGroupOffsets by partition."""
         partitions = [
             {"partition_index": partition, "start_offset": offset}
             for partition, offset in starts.items()
         ]
         topic = {"topic_name": "t", "partitions": partitions}
-        response = self.call(91, group_id=group_id, topics=[topic])
+        response = await self.ask(91, group_id=group_id, topics=[topic])
         assert not any(one.error_code for topic in response.responses for one in topic.partitions)
-
-    def call(self, api_key: int, version: int | None = None, /, **fields: Any) -> Any:
-        """Return what a handler returns; see :func:`tests.handler_client.call`."""
-        return handler_client.call(self.broker, api_key, version, **fields)
 
     async def ask(self, api_key: int, version: int | None = None, /, **fields: Any) -> Any:
         """Return the response of a handler; see :func:`tests.handler_client.ask`."""
@@ -247,7 +243,7 @@ class Member:
         return await self._ask(
             78,
             epoch,
-            max_wait=wait_ms,
+            max_wait_ms=wait_ms,
             min_bytes=min_bytes,
             max_bytes=max_bytes,
             max_records=max_records,

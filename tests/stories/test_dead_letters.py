@@ -748,7 +748,7 @@ async def test_letters_of_earlier_state_do_not_stand_for_those_of_later_state(
     rejecting = await begun(m.ack((0, 0, REJECT)))
     state = {"partition": 0, "state_epoch": 5, "start_offset": 0}
     topic = {"topic_id": s.topic_id, "partitions": [state]}
-    response = s.call(83, group_id=GROUP, topics=[topic])
+    response = await s.ask(83, group_id=GROUP, topics=[topic])
     assert response.results[0].partitions[0].error_code == ErrorCode.NONE
     assert letters(s) == []
     await rejecting
