@@ -60,8 +60,6 @@ log = LimitedLog(get_logger("headrace.metadata"))
 
 _FIRST_WITH_TOPIC_IDS = 12
 """Versions 10 and 11 have a field for topic ids, which Apache Kafka refuses."""
-_TOPICS_AT_ONCE = 64
-"""The topics that are written at once where all are described."""
 
 
 async def handle(call: Call, request: MetadataRequest) -> MetadataResponse:
@@ -107,8 +105,8 @@ async def _all_topics(call: Call) -> Encoded:
     if described is None or described[0] != catalog.version:
         version, topics = catalog.version, list(catalog.topics.values())
         pieces = []
-        for some in chunks(topics, _TOPICS_AT_ONCE):
-            pieces.append(call.encode([_described(call, topic) for topic in some]).data)
+        for topic in topics:
+            pieces.append(call.encode([_described(call, topic)]).data)
             await call.pause()
         described = version, Encoded(len(topics), b"".join(pieces))
     cache[call.version] = described  # the last one is the one used last
