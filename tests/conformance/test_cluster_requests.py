@@ -444,6 +444,11 @@ def test_share_groups_and_streams_groups_can_be_disabled(world: World) -> None:
     assert (beat.error_code, beat.member_id) == (UNSUPPORTED, "")
     assert beat.active_tasks is beat.standby_tasks is beat.warmup_tasks is None
     assert beat.partitions_by_user_endpoint is None
+    topology = {"subtopologies": (), "global_stores": ()}
+    stored = world.ask(93, 0, group_id=group_id, member_id="m", topology_description=topology)
+    assert (stored.error_code, stored.error_message) == (UNSUPPORTED, None)
+    left = world.ask(76, 1, group_id=group_id, member_id="m", member_epoch=-1)
+    assert (left.error_code, left.member_id, left.member_epoch) == (UNSUPPORTED, None, 0)
 
 
 @pytest.mark.usefixtures("levels_as_before")

@@ -17,17 +17,7 @@ from headrace.protocol.api import (
     StreamsGroupTopologyDescriptionUpdateResponse,
 )
 
-
-def refuse(
-    request: StreamsGroupTopologyDescriptionUpdateRequest, code: ErrorCode
-) -> StreamsGroupTopologyDescriptionUpdateResponse:
-    """Refuse a request; with Kafka's message if the API is disabled."""
-    is_disabled = code == ErrorCode.UNSUPPORTED_VERSION
-    message = "The version of API is not supported." if is_disabled else None
-    return StreamsGroupTopologyDescriptionUpdateResponse(error_code=code, error_message=message)
-
-
-API = Api(93, on(READ, GROUP, "group_id"), protocol=STREAMS, refuse=refuse)
+API = Api(93, on(READ, GROUP, "group_id"), protocol=STREAMS)
 
 
 async def handle(
