@@ -13,9 +13,12 @@ from headrace.client.connection import _SUPPORTED
 from headrace.protocol.frames import request_header
 from headrace.protocol.message_types import response_type
 from headrace.protocol.primitives import compact_length
+from headrace.protocol.schema import schema
 from tests.protocol.shapes import Shape
 
 API_VERSIONS = 18
+SUPPORTED = [(schema(name).key, *versions) for name, versions in _SUPPORTED.items()]
+"""API key, lowest and highest version of each API that the client supports."""
 TOPIC_ID = UUID(int=2**127 + 7)
 BASE: Mapping[str, Any] = {
     "host": "127.0.0.1",
@@ -61,7 +64,7 @@ class HostileBroker:
         self,
         odd_api: int | None = None,
         odd: Reply | None = None,
-        offered: Collection[tuple[int, int, int]] = _SUPPORTED.values(),
+        offered: Collection[tuple[int, int, int]] = SUPPORTED,
     ) -> None:
         self._odd_api, self._odd, self._offered = odd_api, odd, offered
         self._server: asyncio.Server | None = None

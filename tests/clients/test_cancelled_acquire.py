@@ -31,7 +31,7 @@ class Answers:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, request_name: str) -> None:
         self.arrived, self._let_through = asyncio.Event(), asyncio.Event()
-        send: Callable[..., Awaitable[Any]] = Connection.request
+        send: Callable[..., Awaitable[Any]] = Connection.ask
 
         async def request(connection: Connection, payload: Any, **more: Any) -> Any:
             answer = await send(connection, payload, **more)
@@ -40,7 +40,7 @@ class Answers:
                 await self._let_through.wait()
             return answer
 
-        monkeypatch.setattr(Connection, "request", request)
+        monkeypatch.setattr(Connection, "ask", request)
 
     def let_through(self) -> None:
         self._let_through.set()
@@ -189,14 +189,14 @@ async def test_a_close_ends_a_call_that_waits_for_records(
     servers: str, monkeypatch: pytest.MonkeyPatch
 ):
     asks = asyncio.Event()
-    send: Callable[..., Awaitable[Any]] = Connection.request
+    send: Callable[..., Awaitable[Any]] = Connection.ask
 
     async def request(connection: Connection, payload: Any, **more: Any) -> Any:
         if type(payload).__name__ == "ShareFetchRequest":
             asks.set()
         return await send(connection, payload, **more)
 
-    monkeypatch.setattr(Connection, "request", request)
+    monkeypatch.setattr(Connection, "ask", request)
     consumer = RangeConsumer(servers, "idle", [TOPIC])  # it begins at the end of the topic
     await consumer.start()
     call = asyncio.create_task(consumer.acquire(max_wait_ms=60_000))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
 from uuid import UUID, uuid4
@@ -17,6 +16,7 @@ from headrace.client.fetch import FetchLimits, FetchPosition, fetch
 from headrace.errors import ErrorCode
 from headrace.protocol import record_batch
 from headrace.protocol.partitions import TopicPartition
+from headrace.protocol.schema import Message
 from tests.clients.confluent import create_topic, produce
 from tests.support import set_quotas, story, unique
 
@@ -34,26 +34,26 @@ def topics(bootstrap_servers: str) -> list[str]:
 
 def fetched(
     bootstrap_servers: str, topics: list[str], topic_ids: Mapping[str, UUID | None] | None = None
-) -> tuple[dict[TopicPartition, Any], int]:
+) -> tuple[dict[TopicPartition, Any], int | None]:
     """Fetch both partitions of each topic.
 
     :param topic_ids: ids to use instead of those of the cluster
     :returns: the response, and the version of the request
     """
-    versions = []
+    versions: list[int | None] = []
 
     async def run() -> dict[TopicPartition, Any]:
         async with Cluster(bootstrap_servers) as cluster:
             found = await cluster.topics(topics)
             (leader,) = {one for topic in found.values() for one in topic.leaders.values()}
             connection = await cluster.connection(leader)
-            request = connection.request
+            ask = connection.ask
 
-            async def counted(payload: Any, **given: Any) -> Any:
-                versions.append(payload.__version__)
-                return await request(payload, **given)
+            async def counted(request: Message, *, version: int | None, timeout_ms: int) -> Any:
+                versions.append(version)
+                return await ask(request, version=version, timeout_ms=timeout_ms)
 
-            connection.request = counted  # type: ignore[method-assign]
+            connection.ask = counted  # type: ignore[assignment]
             ids = ids_of(found) if topic_ids is None else topic_ids
             positions = {
                 (topic, partition): FetchPosition(0, 1 << 16)
@@ -133,7 +133,7 @@ def test_a_client_that_exceeds_its_quota_waits() -> None:
 @story
 async def test_a_quota_that_outlasts_the_timeout() -> None:
     async def ask(*_: object, **__: object) -> Any:
-        return SimpleNamespace(error_code=0, throttle_time=timedelta(seconds=10), responses=())
+        return SimpleNamespace(error_code=0, throttle_time_ms=10_000, responses=())
 
     connection: Any = SimpleNamespace(address="a:1", version=lambda api: 18, ask=ask)
     with pytest.raises(ConnectionFailed, match=r"a:1 .* quota .* within 9000 ms"):

@@ -388,13 +388,13 @@ def test_many_groups_cost_few_requests(
             for group_id in group_ids:
                 await commit_offsets(cluster, group_id, {(topic, 0): 1})
         sent: list[str] = []
-        send = Connection.request
+        send = Connection.ask
 
         async def counted(self: Connection, payload: Any, **options: Any) -> Any:
             sent.append(type(payload).__name__.removesuffix("Request"))
             return await send(self, payload, **options)
 
-        monkeypatch.setattr(Connection, "request", counted)
+        monkeypatch.setattr(Connection, "ask", counted)
         async with Cluster(bootstrap_servers) as cluster:
             committed = raised(await committed_offsets(cluster, group_ids))
             assert all(

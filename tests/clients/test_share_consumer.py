@@ -295,8 +295,8 @@ async def test_a_broker_that_cannot_renew(
     caplog: pytest.LogCaptureFixture,
 ):
     """Apache Kafka 4.1."""
-    for api, key in (("share_fetch", 78), ("share_acknowledge", 79)):
-        monkeypatch.setitem(connection._SUPPORTED, api, (key, 1, 1))
+    for name in ("ShareFetchRequest", "ShareAcknowledgeRequest"):
+        monkeypatch.setitem(connection._SUPPORTED, name, (1, 1))
     async with ShareConsumer(conf, [topic], start="earliest") as queue:
         queue._delays_at_broker = False
         records = await take_all(queue, 6)

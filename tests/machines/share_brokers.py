@@ -7,9 +7,8 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
@@ -18,11 +17,11 @@ import pytest
 
 from headrace.client import connection as connections
 from headrace.client.errors import ConnectionFailed
-from headrace.client.messages import request_of
 from headrace.client.share import consumer, range_consumer
 from headrace.client.share.types import AcknowledgeType, AcquireMode
 from headrace.errors import ErrorCode
 from headrace.protocol import record_batch
+from headrace.protocol.schema import Message
 
 LOCK_MS = 3000
 DELIVERIES = 5
@@ -31,14 +30,6 @@ MAX_TURNS = 10_000
 """Turns of the event loop in which no time passes that show an endless loop."""
 MAX_READINGS = 1000
 """Readings of the clock in one turn that show an endless loop."""
-VERSIONS = {
-    "metadata": 12,
-    "find_coordinator": 6,
-    "describe_configs": 4,
-    "share_group_heartbeat": 1,
-    "share_fetch": 2,
-    "share_acknowledge": 2,
-}
 GAP, RELEASE, RENEW = AcknowledgeType.GAP, AcknowledgeType.RELEASE, AcknowledgeType.RENEW
 
 Place = tuple[UUID, int, int]
@@ -431,7 +422,7 @@ class Brokers:
             error_code=code,
             error_message=None,
             member_epoch=epoch or 0,
-            heartbeat_interval=timedelta(seconds=1),
+            heartbeat_interval_ms=1000,
             assignment=SimpleNamespace(topic_partitions=assigned),
         )
 
@@ -457,7 +448,7 @@ class Brokers:
         response = SimpleNamespace(
             error_code=0,
             error_message=None,
-            acquisition_lock_timeout=timedelta(milliseconds=LOCK_MS),
+            acquisition_lock_timeout_ms=LOCK_MS,
             responses=[],
         )
         if isinstance(session, ErrorCode):
@@ -467,7 +458,7 @@ class Brokers:
             session.partitions |= {(topic.topic_id, p.partition_index) for p in topic.partitions}
         for topic in request.forgotten_topics_data:
             session.partitions -= {(topic.topic_id, p) for p in topic.partitions}
-        until_ms = self.loop.now_ms() + request.max_wait // timedelta(milliseconds=1)
+        until_ms = self.loop.now_ms() + request.max_wait_ms
         while (
             connection.is_open
             and self.sessions.get((connection.node_id, request.member_id)) is session
@@ -627,21 +618,16 @@ class Connection:
         self._waiting: set[asyncio.Future[Any]] = set()
         self.serving: set[asyncio.Task[None]] = set()
 
-    def version(self, api: str) -> int:
-        return VERSIONS[api]
+    def version(self, request_type: type[Message]) -> int:
+        _, highest = connections._SUPPORTED[request_type.__name__]
+        return highest
 
-    def build(self, api: str, fields: Mapping[str, Any], version: int | None = None) -> Any:
-        return request_of(connections._SUPPORTED[api][0], version or VERSIONS[api], fields)
-
-    async def ask(self, api: str, fields: Mapping[str, Any], *, timeout_ms: int = 30_000) -> Any:
-        return await self.request(self.build(api, fields), timeout_ms=timeout_ms)
-
-    async def request(self, payload: Any, *, timeout_ms: int = 30_000) -> Any:
+    async def ask(self, request: Message, *, timeout_ms: int = 30_000) -> Any:
         if not self.is_open:
             raise ConnectionFailed(f"the connection to {self.address} was closed")
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._waiting.add(answer)
-        task = asyncio.create_task(self._serve(payload, answer))
+        task = asyncio.create_task(self._serve(request, answer))
         self.serving.add(task)
         task.add_done_callback(self.serving.discard)
         try:

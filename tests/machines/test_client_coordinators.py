@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 from uuid import UUID
 
 import pytest
@@ -21,6 +21,7 @@ from headrace.client.coordinators import (
 )
 from headrace.client.lag.partition_leaders import PartitionLeaders
 from headrace.errors import ErrorCode
+from headrace.protocol.api import FindCoordinatorRequest
 
 Answers = Mapping[str, Any]
 
@@ -47,9 +48,8 @@ class Brokers:
     def learn(self, node_id: int, host: str, port: int) -> None:
         self.learnt[node_id] = (host, port)
 
-    async def _find(self, api: str, fields: Mapping[str, Any], *, timeout_ms: int) -> Any:
-        assert api == "find_coordinator"
-        keys = tuple(fields["coordinator_keys"])
+    async def _find(self, request: FindCoordinatorRequest, *, timeout_ms: int) -> Any:
+        keys = tuple(request.coordinator_keys)
         self.look_ups.append(keys)
         return SimpleNamespace(coordinators=list(map(self._found, keys)))
 
@@ -196,13 +196,12 @@ def test_a_coordinator_that_another_call_finds_moved_during_a_look_up_is_looked_
 def test_a_request_about_many_keys_is_divided() -> None:
     sizes = []
 
-    async def send(api: str, fields: Mapping[str, Any], *, timeout_ms: int) -> Any:
-        sizes.append(len(fields["keys"]))
-        return SimpleNamespace(keys=fields["keys"])
+    async def send(request: Any, *, timeout_ms: int) -> Any:
+        sizes.append(len(request.keys))
+        return request
 
     request = KeyedRequest[int, str](
-        "list_offsets",
-        lambda keys: {"keys": keys},
+        lambda keys: cast("Any", SimpleNamespace(keys=keys)),
         lambda response: {key: f"answer {key}" for key in response.keys},
     )
     connection: Any = SimpleNamespace(ask=send)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
@@ -49,7 +48,7 @@ class Coordinator:
             error_code=self.code,
             error_message=None,
             member_epoch=epoch + 1,
-            heartbeat_interval=timedelta(seconds=5),
+            heartbeat_interval_ms=5000,
             assignment=None if self.assigned is None else SimpleNamespace(topic_partitions=topics),
         )
 

@@ -25,6 +25,7 @@ from headrace.protocol import sliced_reader
 from headrace.protocol.frames import BadFrame, NullInRequest, request_header
 from headrace.protocol.messages import Codec, codec, frame_of
 from headrace.protocol.refusals import refuse_all
+from headrace.protocol.schema import schema_of
 from headrace.protocol.skimmer import skimmer
 from headrace.protocol.time_slices import run_now
 from headrace.protocol.versions import adapt, adapt_sliced
@@ -260,9 +261,10 @@ def test_responses_are_written_as_kio_writes_them(key: int, version: int) -> Non
 @pytest.mark.parametrize(("key", "version"), EVERY_VERSION)
 def test_requests_of_the_client_are_written_as_kio_writes_them(key: int, version: int) -> None:
     for texts in ("given", "empty", "null"):
-        request = filled(codec(key, version).request_type, texts)
-        frame = request_frame(key, version, request)
-        assert encode_request(request, 77, "me") == struct.pack(">i", len(frame)) + frame
+        frame = request_frame(key, version, filled(codec(key, version).request_type, texts))
+        body = written(filled(codec(key, version).request_type, texts))
+        request = schema_of("request", key).message_type.read(version, body)
+        assert encode_request(request, version, 77, "me") == struct.pack(">i", len(frame)) + frame
 
 
 @pytest.mark.parametrize(("key", "version"), EVERY_VERSION)

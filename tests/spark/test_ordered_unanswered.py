@@ -16,7 +16,7 @@ from headrace.spark.ordered import source
 from tests.spark.ordered_query import Query
 from tests.spark.ordered_topics import Place, Topics
 
-ANSWER = Connection.request
+ANSWER = Connection.ask
 
 
 class Losses:
@@ -40,7 +40,7 @@ class Losses:
                 raise ConnectionFailed("the broker did not answer within 10 s")
             return await ANSWER(connection, payload, **options)
 
-        monkeypatch.setattr(Connection, "request", request)
+        monkeypatch.setattr(Connection, "ask", request)
 
 
 @pytest.fixture(autouse=True)
@@ -98,7 +98,7 @@ def test_a_run_whose_leaders_have_stopped_answering_fails(
             raise ConnectionFailed("the broker did not answer within 10 s")
         return await ANSWER(connection, payload, **options)
 
-    monkeypatch.setattr(Connection, "request", request)
+    monkeypatch.setattr(Connection, "ask", request)
     first, second = topics.names
     with pytest.raises(SourceError, match=rf"the leaders of {first}-0, {second}-0 have not answer"):
         query.until_idle()

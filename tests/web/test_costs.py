@@ -107,16 +107,16 @@ async def looking(crowd: Crowd, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
     """Serve the page in this process, and wait until it has seen the crowd."""
     options = read_config({"bootstrap.servers": crowd.bootstrap_servers})
     site = Site(options, Observer(options), Access({}), {})
-    own_thread, exchange = threading.get_ident(), Connection.request
+    own_thread, exchange = threading.get_ident(), Connection.ask
     async with browsing_site(site) as http:
         client = Client(http)
 
-        async def counted(self: Connection, payload: Any, *, timeout_ms: int = 30_000) -> Any:
+        async def counted(self: Connection, payload: Any, **options: Any) -> Any:
             if threading.get_ident() == own_thread:  # the observer has a thread of its own
                 client.asked[type(payload).__name__.removesuffix("Request")] += 1
-            return await exchange(self, payload, timeout_ms=timeout_ms)
+            return await exchange(self, payload, **options)
 
-        monkeypatch.setattr(Connection, "request", counted)
+        monkeypatch.setattr(Connection, "ask", counted)
         site.observer.start()
         try:
             seen = await asyncio.to_thread(site.observer.tried.wait, 60)

@@ -9,32 +9,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from headrace.protocol.api import (
+    CreateAclsRequest,
+    DeleteAclsRequest,
+    DescribeAclsRequest,
+)
 from headrace.security.acls import Acl, AclFilter
 
 from .cluster import Cluster
 from .errors import ClientError, InvalidResponse, check_answer, refused
 
 EVERY_ACL = AclFilter()
-_FIELDS = (
-    "resource_type",
-    "resource_name",
-    "resource_pattern_type",
-    "principal",
-    "host",
-    "operation",
-    "permission_type",
-)
-"""kio's names of the fields of an :class:`Acl`, in their order."""
-_FILTER_FIELDS = (
-    "resource_type_filter",
-    "resource_name_filter",
-    "pattern_type_filter",
-    "principal_filter",
-    "host_filter",
-    "operation",
-    "permission_type",
-)
-"""The same of an :class:`AclFilter`."""
 _NEEDS_ALTER = "ALTER on the cluster"
 
 
@@ -44,7 +29,7 @@ async def describe_acls(cluster: Cluster, acl_filter: AclFilter = EVERY_ACL) -> 
     :raises ClientError: the broker refuses or does not answer; SECURITY_DISABLED if it has no
         authorizer
     """
-    response = await cluster.ask("describe_acls", _condition(acl_filter))
+    response = await cluster.ask(DescribeAclsRequest(*acl_filter))
     check_answer("listing ACLs", response, "DESCRIBE on the cluster")
     return [_acl(resource, acl) for resource in response.resources for acl in resource.acls]
 
@@ -55,8 +40,8 @@ async def create_acls(cluster: Cluster, acls: Sequence[Acl]) -> dict[Acl, Client
     :returns: ACL → None if it exists now, or the error
     :raises ClientError: no broker answers
     """
-    creations = [dict(zip(_FIELDS, acl, strict=True)) for acl in acls]
-    response = await cluster.ask("create_acls", {"creations": creations})
+    creations = [CreateAclsRequest.AclCreation(*acl) for acl in acls]
+    response = await cluster.ask(CreateAclsRequest(creations))
     results = _as_many(response.results, acls)
     return {
         acl: refused("creating an ACL", result, _NEEDS_ALTER)
@@ -72,7 +57,8 @@ async def delete_acls(
     :returns: filter → the ACLs that were deleted, or the error
     :raises ClientError: no broker answers
     """
-    response = await cluster.ask("delete_acls", {"filters": list(map(_condition, filters))})
+    request = DeleteAclsRequest([DeleteAclsRequest.DeleteAclsFilter(*item) for item in filters])
+    response = await cluster.ask(request)
     results = _as_many(response.filter_results, filters)
     return {
         acl_filter: _deleted(result) for acl_filter, result in zip(filters, results, strict=True)
@@ -100,11 +86,6 @@ def _acl(resource: Any, acl: Any) -> Acl:
         acl.operation,
         acl.permission_type,
     )
-
-
-def _condition(acl_filter: AclFilter) -> dict[str, Any]:
-    """Return the fields of a request for a filter."""
-    return dict(zip(_FILTER_FIELDS, acl_filter, strict=True))
 
 
 def _as_many(results: Sequence[Any], keys: Sequence[Any]) -> Sequence[Any]:

@@ -11,6 +11,8 @@ from typing import Any, TypeVar
 from uuid import UUID
 
 from headrace.errors import ErrorCode
+from headrace.protocol.api import MetadataRequest
+from headrace.protocol.schema import Message
 
 from .connection import Connection
 from .errors import ClientError, ConnectionFailed, UnknownTopic, raised, refused
@@ -168,16 +170,15 @@ class Cluster:
             connection.disconnect()
         await asyncio.gather(*(connection.close() for connection in connections))
 
-    async def ask(self, api: str, fields: Mapping[str, Any], node_id: int | None = None) -> Any:
+    async def ask(self, request: Message, node_id: int | None = None) -> Any:
         """Send a request, and return the response.
 
-        :param fields: see :meth:`Connection.ask`, as for ``api``
         :param node_id: the broker to ask; None for any
         :raises ClientError: see :meth:`connection` and :meth:`Connection.ask`
         """
         deadline_s = asyncio.get_running_loop().time() + self.timeout_ms / 1000
         connection = await in_time(self.connection(node_id), deadline_s, "the cluster")
-        return await connection.ask(api, fields, timeout_ms=self.timeout_ms)
+        return await connection.ask(request, timeout_ms=self.timeout_ms)
 
     def learn(self, node_id: int, host: str, port: int) -> None:
         """Remember the address of a broker."""
@@ -204,16 +205,10 @@ class Cluster:
         :returns: name → topic or error
         :raises ClientError: no broker answers
         """
-        response = await self.ask(
-            "metadata",
-            {
-                "topics": None
-                if names is None
-                else [{"name": name, "topic_id": None} for name in names],
-                "allow_auto_topic_creation": False,
-                "include_topic_authorized_operations": False,
-            },
-        )
+        topics = None
+        if names is not None:
+            topics = [MetadataRequest.MetadataRequestTopic(name=name) for name in names]
+        response = await self.ask(MetadataRequest(topics, allow_auto_topic_creation=False))
         self.cluster_id = response.cluster_id
         self.nodes.clear()
         self.nodes |= {

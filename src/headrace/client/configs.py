@@ -7,6 +7,12 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
+from headrace.protocol.api import (
+    DescribeConfigsRequest,
+    IncrementalAlterConfigsRequest,
+    ListConfigResourcesRequest,
+)
+
 from .cluster import Cluster
 from .errors import ClientError, InvalidResponse, check_answer, raised, refused
 
@@ -86,14 +92,12 @@ async def describe_configs(
     described: dict[str, tuple[Config, ...] | ClientError] = {}
     for node_id, of_node in _by_node(resource_type, names).items():
         at = await _known_node(cluster, node_id)
-        fields = {
-            "resources": [
-                {"resource_type": resource_type, "resource_name": name, "configuration_keys": keys}
-                for name in of_node
-            ],
-            "include_synonyms": synonyms,
-        }
-        response = await cluster.ask("describe_configs", fields, at)
+        resources = [
+            DescribeConfigsRequest.DescribeConfigsResource(resource_type, name, keys)
+            for name in of_node
+        ]
+        request = DescribeConfigsRequest(resources, include_synonyms=synonyms)
+        response = await cluster.ask(request, at)
         for result in response.results:
             where = _named(resource_type, result.resource_name)
             described[result.resource_name] = refused(
@@ -179,15 +183,14 @@ async def alter_configs(
     """
     ((node_id, _),) = _by_node(resource_type, [name]).items()
     configs = [
-        {"name": key, "config_operation": _DELETE if value is None else _SET, "value": value}
+        IncrementalAlterConfigsRequest.AlterableConfig(
+            key, _DELETE if value is None else _SET, value
+        )
         for key, value in changes.items()
     ]
-    resource = {"resource_type": resource_type, "resource_name": name, "configs": configs}
-    response = await cluster.ask(
-        "incremental_alter_configs",
-        {"resources": [resource], "validate_only": validate_only},
-        await _known_node(cluster, node_id),
-    )
+    resource = IncrementalAlterConfigsRequest.AlterConfigsResource(resource_type, name, configs)
+    request = IncrementalAlterConfigsRequest([resource], validate_only)
+    response = await cluster.ask(request, await _known_node(cluster, node_id))
     if len(response.responses) != 1:
         raise InvalidResponse(
             f"the broker sent {len(response.responses)} answers to one change of configs"
@@ -202,7 +205,7 @@ async def list_config_resources(cluster: Cluster, resource_type: ConfigType) -> 
 
     :raises ClientError: the broker refuses or does not answer
     """
-    response = await cluster.ask("list_config_resources", {"resource_types": [resource_type]})
+    response = await cluster.ask(ListConfigResourcesRequest([resource_type]))
     kind = resource_type.name.lower().replace("_", " ")
     check_answer(f"listing {kind} configs", response, "DESCRIBE_CONFIGS on the cluster")
     return sorted(resource.resource_name for resource in response.config_resources)

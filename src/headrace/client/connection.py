@@ -5,11 +5,16 @@ from __future__ import annotations
 import asyncio
 import random
 import struct
-from collections.abc import Mapping
 from typing import Any
 
 from headrace.errors import ErrorCode
 from headrace.log_lines import shown
+from headrace.protocol.api import (
+    ApiVersionsRequest,
+    SaslAuthenticateRequest,
+    SaslHandshakeRequest,
+)
+from headrace.protocol.schema import Message
 
 from .diagnosis import (
     CERTIFICATE_SETTINGS,
@@ -27,79 +32,78 @@ from .errors import (
 )
 from .frames import Frames
 from .messages import (
+    API_VERSIONS,
     IllegalTopicName,
     check_topic_names,
     decode_response,
     encode_request,
-    request_of,
 )
 from .sasl import PLAINTEXT, Sasl, Security, begin, next_message
 
 _CORRELATION_ID = struct.Struct(">i")
-_BEFORE_LOGIN = frozenset({17, 18, 36})
+_BEFORE_LOGIN = frozenset({17, API_VERSIONS, 36})
 """API keys of the requests that a broker serves before the login."""
 _RENEWAL = (0.85, 0.95)
 """The range of the part of a session after which the client logs in again (KIP-368). It is chosen
 at random, as in Kafka's Java clients, so that not all connections log in at once.
 """
 
-_API_VERSIONS = 18, 3
-"""The key and version of the request for the versions of all others."""
-_NO_FIELDS: Mapping[str, Any] = {}
+_API_VERSIONS_VERSION = 3
+"""The version of the request for the versions of all others."""
 
 _APIS = """\
-    fetch                             1  12  18
-    list_offsets                      2  10  11
-    metadata                          3  12  13
-    offset_commit                     8   8   9
-    offset_fetch                      9   8   9
-    find_coordinator                 10   4   6
-    describe_groups                  15   5   6
-    list_groups                      16   5   5
-    sasl_handshake                   17   1   1
-    create_topics                    19   7   7
-    delete_topics                    20   6   6
-    delete_records                   21   2   2
-    init_producer_id                 22   4   5
-    end_txn                          26   3   4
-    describe_acls                    29   2   3
-    create_acls                      30   2   3
-    delete_acls                      31   2   3
-    describe_configs                 32   4   4
-    describe_log_dirs                35   3   5
-    sasl_authenticate                36   2   2
-    create_partitions                37   3   3
-    delete_groups                    42   2   3
-    incremental_alter_configs        44   1   1
-    offset_delete                    47   0   0
-    describe_client_quotas           48   1   1
-    alter_client_quotas              49   1   1
-    describe_user_scram_credentials  50   0   0
-    alter_user_scram_credentials     51   0   0
-    describe_cluster                 60   0   1
-    describe_transactions            65   0   0
-    list_transactions                66   0   1
-    consumer_group_describe          69   0   1
-    list_config_resources            74   1   1
-    describe_topic_partitions        75   0   0
-    share_group_heartbeat            76   1   1
-    share_group_describe             77   1   1
-    share_fetch                      78   1   2
-    share_acknowledge                79   1   2
-    streams_group_describe           89   0   0
-    describe_share_group_offsets     90   0   1
-    alter_share_group_offsets        91   0   0
-    delete_share_group_offsets       92   0   0
+    Fetch                        12  18
+    ListOffsets                  10  11
+    Metadata                     12  13
+    OffsetCommit                  8   9
+    OffsetFetch                   8   9
+    FindCoordinator               4   6
+    DescribeGroups                5   6
+    ListGroups                    5   5
+    SaslHandshake                 1   1
+    CreateTopics                  7   7
+    DeleteTopics                  6   6
+    DeleteRecords                 2   2
+    InitProducerId                4   5
+    EndTxn                        3   4
+    DescribeAcls                  2   3
+    CreateAcls                    2   3
+    DeleteAcls                    2   3
+    DescribeConfigs               4   4
+    DescribeLogDirs               3   5
+    SaslAuthenticate              2   2
+    CreatePartitions              3   3
+    DeleteGroups                  2   3
+    IncrementalAlterConfigs       1   1
+    OffsetDelete                  0   0
+    DescribeClientQuotas          1   1
+    AlterClientQuotas             1   1
+    DescribeUserScramCredentials  0   0
+    AlterUserScramCredentials     0   0
+    DescribeCluster               0   1
+    DescribeTransactions          0   0
+    ListTransactions              0   1
+    ConsumerGroupDescribe         0   1
+    ListConfigResources           1   1
+    DescribeTopicPartitions       0   0
+    ShareGroupHeartbeat           1   1
+    ShareGroupDescribe            1   1
+    ShareFetch                    1   2
+    ShareAcknowledge              1   2
+    StreamsGroupDescribe          0   0
+    DescribeShareGroupOffsets     0   1
+    AlterShareGroupOffsets        0   0
+    DeleteShareGroupOffsets       0   0
 """
-"""Each API with its key, and the lowest and the highest version that this client supports.
+"""Each API with the lowest and the highest version that this client supports.
 
 OffsetCommit and OffsetFetch stop before version 10, which has topic ids: offsets of topics that no
 longer exist have a name. EndTxn stops before version 5, which changes the epoch: a repeated request
 has the same answer.
 """
 _SUPPORTED = {
-    api: (int(key), int(lowest), int(highest))
-    for api, key, lowest, highest in map(str.split, _APIS.splitlines())
+    f"{api}Request": (int(lowest), int(highest))
+    for api, lowest, highest in map(str.split, _APIS.splitlines())
 }
 
 
@@ -122,7 +126,8 @@ class Connection:
         self._is_accepted = False
         """True once the broker has answered a request that needs a login where one is required."""
         self._correlation_id = 0
-        self._waiting: dict[int, tuple[Any, asyncio.Future[Any]]] = {}
+        self._waiting: dict[int, tuple[Message, int, asyncio.Future[Any]]] = {}
+        """Correlation id → request, its version, its response."""
         self._versions: dict[int, tuple[int, int]] = {}
         self._failure: ConnectionFailed | None = None
         self._is_ended_by_broker = False
@@ -176,14 +181,15 @@ class Connection:
         """True until either side closes the connection."""
         return self._failure is None
 
-    def version(self, api: str) -> int:
+    def version(self, request_type: type[Message]) -> int:
         """Return the highest version of an API that both sides support.
 
-        :param api: kio's name, such as ``"share_fetch"``
+        :param request_type: its request
         :raises ApiMissing: the broker does not offer the API, or only in other versions
         """
-        key, lowest, highest = _SUPPORTED[api]
-        offered = self._versions.get(key)
+        api = request_type.__name__.removesuffix("Request")
+        lowest, highest = _SUPPORTED[request_type.__name__]
+        offered = self._versions.get(request_type.SCHEMA.key)
         if offered is None:
             raise ApiMissing(
                 f"the broker at {self.address} does not offer the API {api}, which is needed"
@@ -196,47 +202,27 @@ class Connection:
             )
         return version
 
-    def build(self, api: str, fields: Mapping[str, Any], version: int | None = None) -> Any:
-        """Return one of kio's requests.
+    async def ask(
+        self, request: Message, *, timeout_ms: int = 30_000, version: int | None = None
+    ) -> Any:
+        """Send a request of :mod:`headrace.protocol.api`, and return its response. The fields that
+        a version lacks are left out of the request, and have their defaults in the response.
 
-        :param fields: kio's names of the fields → their values, mappings for nested messages
         :param version: None for the negotiated version
         :raises ApiMissing: see :meth:`version`
-        :raises StringTooLong: a name or value does not fit into a request
-        """
-        version = self.version(api) if version is None else version
-        return request_of(_SUPPORTED[api][0], version, fields)
-
-    async def ask(
-        self,
-        api: str,
-        fields: Mapping[str, Any] = _NO_FIELDS,
-        *,
-        timeout_ms: int = 30_000,
-        version: int | None = None,
-    ) -> Any:
-        """Send a request, and return its response; the parameters are those of :meth:`build`.
-
-        :raises ClientError: see :meth:`build` and :meth:`request`
-        """
-        request = self.build(api, fields, version)
-        return await self.request(request, timeout_ms=timeout_ms)
-
-    async def request(self, payload: Any, *, timeout_ms: int = 30_000) -> Any:
-        """Send one of kio's requests, and return its response.
-
         :raises ConnectionFailed: the connection broke, or no response came within ``timeout_ms``;
             then the connection is closed, and the request may have been executed
         :raises AuthenticationFailed: the broker requires a login, and the settings have none; or it
             refuses to renew the session
         :raises StringTooLong: a name or value does not fit into a request; nothing was sent
         """
+        version = self.version(type(request)) if version is None else version
         if self._log_in_at_s is not None:
             await self._renew_session(timeout_ms)
         if self._failure is not None:
             raise self._failure
         try:
-            answer = await self._exchange(payload, timeout_ms)
+            answer = await self._exchange(request, version, timeout_ms)
         except ConnectionFailed:
             if self._is_accepted or not self._is_ended_by_broker:
                 raise
@@ -247,21 +233,21 @@ class Connection:
             if mistake is None:
                 raise
             raise mistake from None
-        self._is_accepted = self._is_accepted or payload.__api_key__ not in _BEFORE_LOGIN
+        self._is_accepted = self._is_accepted or request.SCHEMA.key not in _BEFORE_LOGIN
         return answer
 
-    async def _exchange(self, payload: Any, timeout_ms: int) -> Any:
+    async def _exchange(self, request: Message, version: int, timeout_ms: int) -> Any:
         self._correlation_id += 1
         correlation_id = self._correlation_id
-        frame = encode_request(payload, correlation_id, self._client_id)
+        frame = encode_request(request, version, correlation_id, self._client_id)
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._waiting[correlation_id] = (payload, answer)
+        self._waiting[correlation_id] = (request, version, answer)
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 await self._frames.send(frame)
                 return await answer
         except TimeoutError:
-            name = type(payload).__name__.removesuffix("Request")
+            name = type(request).__name__.removesuffix("Request")
             reason = f"the broker at {self.address} did not answer {name} within {timeout_ms} ms"
             raise self._fail(reason) from None
         except OSError as error:
@@ -280,10 +266,9 @@ class Connection:
         await self._frames.wait_closed()
 
     async def _negotiate(self, timeout_ms: int) -> None:
-        fields = {"client_software_name": "headrace", "client_software_version": "0"}
-        request = request_of(*_API_VERSIONS, fields)
+        request = ApiVersionsRequest("headrace", "0")
         try:
-            response = await self.request(request, timeout_ms=timeout_ms)
+            response = await self.ask(request, timeout_ms=timeout_ms, version=_API_VERSIONS_VERSION)
         except ConnectionFailed as error:
             hint = ""
             if self._security.tls is not None:
@@ -314,8 +299,9 @@ class Connection:
 
     async def _log_in(self, sasl: Sasl, timeout_ms: int) -> None:
         name, dialogue = await begin(sasl)
-        handshake = self.build("sasl_handshake", {"mechanism": sasl.mechanism})
-        answer = await self._exchange(handshake, timeout_ms)
+        handshake = SaslHandshakeRequest(sasl.mechanism)
+        version = self.version(SaslHandshakeRequest)
+        answer = await self._exchange(handshake, version, timeout_ms)
         if answer.error_code == ErrorCode.ILLEGAL_SASL_STATE:
             right = "PLAINTEXT" if self._security.tls is None else "SSL"
             raise AuthenticationFailed(
@@ -328,14 +314,15 @@ class Connection:
                 f"to {offered}"
             )
         auth_bytes: bytes | None = next(dialogue)
+        version = self.version(SaslAuthenticateRequest)
         while auth_bytes is not None:
-            request = self.build("sasl_authenticate", {"auth_bytes": auth_bytes})
-            answer = await self._exchange(request, timeout_ms)
+            request = SaslAuthenticateRequest(auth_bytes)
+            answer = await self._exchange(request, version, timeout_ms)
             if answer.error_code:
-                reason = answer.error_message or error_name(int(answer.error_code))
+                reason = answer.error_message or error_name(answer.error_code)
                 raise refused_login(self.address, sasl.mechanism, name, reason)
-            auth_bytes = await asyncio.to_thread(next_message, dialogue, bytes(answer.auth_bytes))
-        lifetime_s = answer.session_lifetime.total_seconds()
+            auth_bytes = await asyncio.to_thread(next_message, dialogue, answer.auth_bytes)
+        lifetime_s = answer.session_lifetime_ms / 1000
         self._log_in_at_s = None
         if lifetime_s > 0:
             now_s = asyncio.get_running_loop().time()
@@ -344,10 +331,10 @@ class Connection:
     def _receive(self, frame: memoryview) -> None:
         try:
             (correlation_id,) = _CORRELATION_ID.unpack_from(frame)
-            payload, answer = self._waiting[correlation_id]
+            request, version, answer = self._waiting[correlation_id]
             if not answer.done():
-                response = decode_response(payload, frame)
-                check_topic_names(payload, response)
+                response = decode_response(request, version, frame)
+                check_topic_names(request, version, response)
                 answer.set_result(response)
             del self._waiting[correlation_id]
         except IllegalTopicName as error:
@@ -367,7 +354,7 @@ class Connection:
         if self._failure is None:
             self._failure = ConnectionFailed(reason)
             self._frames.hang_up()
-            for _, answer in self._waiting.values():
+            for *_, answer in self._waiting.values():
                 if not answer.done():
                     answer.set_exception(self._failure)
             self._waiting.clear()

@@ -14,7 +14,9 @@ from itertools import count
 from typing import Any, Generic, TypeVar
 
 from headrace.errors import ErrorCode
-from headrace.protocol.partitions import TopicPartition, by_topic
+from headrace.protocol.api import FindCoordinatorRequest
+from headrace.protocol.partitions import TopicPartition
+from headrace.protocol.schema import Message
 
 from .cluster import Cluster, TopicMetadata, in_time
 from .connection import Connection
@@ -29,9 +31,6 @@ from .errors import (
 
 K = TypeVar("K")
 V = TypeVar("V")
-
-Fields = Mapping[str, Any]
-"""The fields of a request; see :meth:`Connection.ask`."""
 
 KEYS_PER_REQUEST = 10_000
 """Bounds the work of a broker for one request, and the size of the response."""
@@ -72,12 +71,11 @@ Takes (connection, keys, timeout in ms); returns key → answer or error.
 class KeyedRequest(Generic[K, V]):
     """A request about any number of keys of one broker.
 
-    :param fields_of: returns the fields of a request about keys
+    :param request_of: returns the request about keys
     :param answers_of: returns key → answer or refusal of a response
     """
 
-    api: str
-    fields_of: Callable[[Sequence[K]], Fields]
+    request_of: Callable[[Sequence[K]], Message]
     answers_of: Callable[[Any], Mapping[K, V | ClientError]]
 
     async def __call__(
@@ -86,8 +84,8 @@ class KeyedRequest(Generic[K, V]):
         """Send as many as it takes, and return the answers."""
         answers: dict[K, V | ClientError] = {}
         for at in range(0, len(keys), KEYS_PER_REQUEST):
-            fields = self.fields_of(keys[at : at + KEYS_PER_REQUEST])
-            response = await connection.ask(self.api, fields, timeout_ms=timeout_ms)
+            request = self.request_of(keys[at : at + KEYS_PER_REQUEST])
+            response = await connection.ask(request, timeout_ms=timeout_ms)
             answers.update(self.answers_of(response))
         return answers
 
@@ -241,8 +239,8 @@ class Coordinators(Places[str]):
     async def _look_up(self, keys: Sequence[str], deadline_s: float) -> dict[str, RequestRefused]:
         """Look up coordinators; return the refusals."""
         connection = await in_time(self._cluster.connection(), deadline_s, "the cluster")
-        fields = {"key_type": self.key_type, "coordinator_keys": keys}
-        response = await connection.ask("find_coordinator", fields, timeout_ms=_left_ms(deadline_s))
+        request = FindCoordinatorRequest(key_type=self.key_type, coordinator_keys=keys)
+        response = await connection.ask(request, timeout_ms=_left_ms(deadline_s))
         refusals = {}
         for coordinator in response.coordinators:
             key = coordinator.key
@@ -274,7 +272,7 @@ class TransactionCoordinators(Coordinators):
         self._node_of = cluster.transaction_coordinators
 
 
-async def ask_coordinator(cluster: Cluster, group_id: str, api: str, fields: Fields) -> Any:
+async def ask_coordinator(cluster: Cluster, group_id: str, request: Message) -> Any:
     """Send a request about one group to its coordinator.
 
     :returns: the response, whose error code may be any but those of a coordinator that moved
@@ -285,8 +283,8 @@ async def ask_coordinator(cluster: Cluster, group_id: str, api: str, fields: Fie
         code = getattr(response, "error_code", 0)
         return {group_id: RequestRefused("asking it", code) if code in MOVED else response}
 
-    request: KeyedRequest[str, Any] = KeyedRequest(api, lambda _: fields, answers_of)
-    answer = (await ask_brokers(cluster, Coordinators(cluster), [group_id], request))[group_id]
+    send: KeyedRequest[str, Any] = KeyedRequest(lambda _: request, answers_of)
+    answer = (await ask_brokers(cluster, Coordinators(cluster), [group_id], send))[group_id]
     if isinstance(answer, ClientError):
         raise answer
     return answer
@@ -347,7 +345,7 @@ class _EveryBroker(Places[int]):
 
 
 async def ask_every_broker(
-    cluster: Cluster, api: str, fields: Fields, what: str
+    cluster: Cluster, request: Message, what: str
 ) -> dict[int, Any | ClientError]:
     """Send a request to every broker of the cluster.
 
@@ -359,7 +357,7 @@ async def ask_every_broker(
     async def send(
         connection: Connection, node_ids: Sequence[int], timeout_ms: int
     ) -> dict[int, Any | ClientError]:
-        response = await connection.ask(api, fields, timeout_ms=timeout_ms)
+        response = await connection.ask(request, timeout_ms=timeout_ms)
         refusal = refused(f"listing the {what} of {connection.address}", response)
         return dict.fromkeys(node_ids, refusal or response)
 
@@ -367,28 +365,7 @@ async def ask_every_broker(
     return await ask_brokers(cluster, _EveryBroker(), tuple(cluster.nodes), send)
 
 
-# Partitions in requests and responses -------------------------------------------------------------
-
-
-def topic_fields(
-    partitions: Iterable[TopicPartition],
-    fields_of: Callable[[TopicPartition], Fields] = lambda _: {},
-    name: str = "name",
-) -> list[Fields]:
-    """Return the topics of a request about partitions.
-
-    :param fields_of: the fields of a partition besides its index
-    :param name: of the field with the topic's name
-    """
-    return [
-        {
-            name: topic,
-            "partitions": [
-                {"partition_index": number, **fields_of((topic, number))} for number in numbers
-            ],
-        }
-        for topic, numbers in by_topic(partitions).items()
-    ]
+# Partitions in responses --------------------------------------------------------------------------
 
 
 def partition_answers(response: Any) -> Iterator[tuple[Any, Any]]:

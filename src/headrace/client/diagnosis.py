@@ -13,15 +13,15 @@ from contextlib import suppress
 from typing import Any
 
 from headrace.errors import ErrorCode
+from headrace.protocol.api import ApiVersionsRequest, SaslHandshakeRequest
+from headrace.protocol.schema import Message
 
 from .errors import AuthenticationFailed, ClientError, ConnectionFailed, error_line
-from .messages import SIZE, decode_response, encode_request, request_of
+from .messages import SIZE, decode_response, encode_request
 from .sasl import Security
 
 _PROBE_TIMEOUT_S = 5.0
 _MAX_ANSWER_BYTES = 1 << 20
-_API_VERSIONS, _SASL_HANDSHAKE = (18, 0), (17, 1)
-"""Keys and versions of the requests that show what a broker speaks."""
 _HOSTNAME_MISMATCH, _ADDRESS_MISMATCH, _EXPIRED, _NOT_YET_VALID = 62, 64, 10, 9
 _UNKNOWN_AUTHORITY = frozenset((2, 18, 19, 20, 21, 27))
 """OpenSSL's codes for a chain that ends at no trusted certificate."""
@@ -108,14 +108,16 @@ async def mismatch(address: str, security: Security) -> AuthenticationFailed | N
                 return AuthenticationFailed(
                     f"{address} speaks TLS, and security.protocol is without: set it to {right}"
                 )
-            if security.tls is not None and await _ask(host, int(port), None, *_API_VERSIONS):
+            if security.tls is not None and await _ask(
+                host, int(port), None, ApiVersionsRequest(), 0
+            ):
                 right = "SASL_PLAINTEXT or PLAINTEXT" if security.sasl else "PLAINTEXT"
                 return AuthenticationFailed(
                     f"{address} does not speak TLS, and security.protocol asks for it: set it to "
                     f"{right}"
                 )
             if security.sasl is None:
-                answer = await _ask(host, int(port), security.tls, *_SASL_HANDSHAKE, mechanism="?")
+                answer = await _ask(host, int(port), security.tls, SaslHandshakeRequest("?"), 1)
                 if answer and answer.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM:
                     right = "SASL_PLAINTEXT" if security.tls is None else "SASL_SSL"
                     return AuthenticationFailed(
@@ -143,22 +145,21 @@ async def _speaks_tls(host: str, port: int) -> bool:
 
 
 async def _ask(
-    host: str, port: int, tls: ssl.SSLContext | None, api_key: int, version: int, **fields: Any
+    host: str, port: int, tls: ssl.SSLContext | None, request: Message, version: int
 ) -> Any:
     """Send one request on a connection of its own.
 
     :returns: the response; None if the broker closed the connection instead
     """
-    request = request_of(api_key, version, fields)
     reader, writer = await asyncio.open_connection(
         host, port, ssl=tls, server_hostname=host if tls else None
     )
     try:
-        writer.write(encode_request(request, 1, ""))
+        writer.write(encode_request(request, version, 1, ""))
         with suppress(asyncio.IncompleteReadError, ConnectionError):
             (size,) = SIZE.unpack(await reader.readexactly(SIZE.size))
             if 0 < size <= _MAX_ANSWER_BYTES:
-                return decode_response(request, memoryview(await reader.readexactly(size)))
+                return decode_response(request, version, memoryview(await reader.readexactly(size)))
         return None
     finally:
         writer.transport.abort()

@@ -10,11 +10,11 @@ import asyncio
 from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import timedelta
 from operator import itemgetter
 from typing import Any, NamedTuple
 from uuid import UUID
 
+from headrace.protocol.api import FetchRequest
 from headrace.protocol.partitions import TopicPartition, by_topic
 from headrace.protocol.record_batch import BatchHeader
 
@@ -101,32 +101,32 @@ async def fetch(
     :raises ClientError: the broker refuses the request as a whole, or does not answer
     """
     numbers = by_topic(positions)
-    version = connection.version("fetch")
+    version = connection.version(FetchRequest)
     if not all(topic_ids.get(topic) for topic in numbers):
         version = min(version, _LAST_WITH_NAMES)
     has_ids = version > _LAST_WITH_NAMES
-    fields = {
-        "max_wait": timedelta(milliseconds=limits.max_wait_ms),
-        "min_bytes": limits.min_bytes,
-        "max_bytes": limits.max_bytes,
-        "isolation_level": limits.isolation_level,
-        "topics": [
-            {
-                **({"topic_id": topic_ids[topic]} if has_ids else {"topic": topic}),
-                "partitions": [
-                    {
-                        "partition": number,
-                        "fetch_offset": positions[topic, number].offset,
-                        "partition_max_bytes": positions[topic, number].max_bytes,
-                    }
+    request = FetchRequest(
+        max_wait_ms=limits.max_wait_ms,
+        min_bytes=limits.min_bytes,
+        max_bytes=limits.max_bytes,
+        isolation_level=limits.isolation_level,
+        topics=[
+            FetchRequest.FetchTopic(
+                topic,
+                topic_ids.get(topic),
+                [
+                    FetchRequest.FetchPartition(
+                        partition=number,
+                        fetch_offset=positions[topic, number].offset,
+                        partition_max_bytes=positions[topic, number].max_bytes,
+                    )
                     for number in of_topic
                 ],
-            }
+            )
             for topic, of_topic in numbers.items()
         ],
-        "forgotten_topics_data": (),
-    }
-    response = await _unthrottled(connection, fields, version, timeout_ms)
+    )
+    response = await _unthrottled(connection, request, version, timeout_ms)
     names_by_id = {topic_ids.get(topic): topic for topic in numbers}
     fetched = {
         (
@@ -140,7 +140,7 @@ async def fetch(
 
 
 async def _unthrottled(
-    connection: Connection, fields: Mapping[str, Any], version: int, timeout_ms: int
+    connection: Connection, request: FetchRequest, version: int, timeout_ms: int
 ) -> Any:
     """Send a request until its response has partitions.
 
@@ -152,10 +152,10 @@ async def _unthrottled(
     loop = asyncio.get_running_loop()
     deadline_s = loop.time() + timeout_ms / 1000
     while True:
-        response = await connection.ask("fetch", fields, timeout_ms=timeout_ms, version=version)
+        response = await connection.ask(request, timeout_ms=timeout_ms, version=version)
         check_answer(f"fetching from {connection.address}", response)
-        throttle_s = response.throttle_time.total_seconds()
-        if response.responses or not throttle_s:
+        throttle_s = response.throttle_time_ms / 1000
+        if response.responses or throttle_s <= 0:
             return response
         if loop.time() + throttle_s > deadline_s:
             raise ConnectionFailed(
@@ -167,7 +167,7 @@ async def _unthrottled(
 
 def _fetched(partition: Any) -> FetchedPartition:
     return FetchedPartition(
-        int(partition.error_code),
+        partition.error_code,
         partition.high_watermark,
         partition.last_stable_offset,
         bytes(partition.records or b""),

@@ -13,9 +13,19 @@ from functools import partial
 from typing import Any
 
 from headrace.errors import ErrorCode
+from headrace.protocol.api import (
+    ConsumerGroupDescribeRequest,
+    DeleteGroupsRequest,
+    DescribeClusterRequest,
+    DescribeGroupsRequest,
+    ListGroupsRequest,
+    ShareGroupDescribeRequest,
+    StreamsGroupDescribeRequest,
+)
 from headrace.protocol.authorized_operations import NOT_ASKED, Operation
 from headrace.protocol.consumer_protocol import read_assignment
 from headrace.protocol.partitions import TopicPartition
+from headrace.protocol.schema import Message
 
 from .cluster import BrokerNode, Cluster
 from .coordinators import Coordinators, KeyedRequest, ask_brokers, ask_every_broker
@@ -141,9 +151,9 @@ async def list_groups(
     :param states: Kafka's names of the states to list; empty for all
     :raises ClientError: the brokers of the cluster cannot be looked up
     """
-    fields = {"states_filter": sorted(states), "types_filter": sorted(types)}
+    request = ListGroupsRequest(sorted(states), sorted(types))
     answers, may_describe = await asyncio.gather(
-        ask_every_broker(cluster, "list_groups", fields, "groups"),
+        ask_every_broker(cluster, request, "groups"),
         _may_describe_cluster(cluster),
     )
     groups = {
@@ -168,7 +178,7 @@ async def _may_describe_cluster(cluster: Cluster) -> bool:
     """
     try:
         response = await cluster.ask(
-            "describe_cluster", {"include_cluster_authorized_operations": True}
+            DescribeClusterRequest(include_cluster_authorized_operations=True)
         )
     except ClientError:
         return True  # the list has its own errors
@@ -233,22 +243,19 @@ def _may_have_other_type(answer: object) -> bool:
 PartitionsOf = Callable[[Any], tuple[TopicPartition, ...]]
 """Reads an assignment of a response."""
 
-_APIS = {
-    CLASSIC: ("describe_groups", "groups"),
-    CONSUMER: ("consumer_group_describe", "group_ids"),
-    SHARE: ("share_group_describe", "group_ids"),
-    STREAMS: ("streams_group_describe", "group_ids"),
+_REQUESTS: Mapping[str, Callable[[Sequence[str], bool], Message]] = {
+    CLASSIC: DescribeGroupsRequest,
+    CONSUMER: ConsumerGroupDescribeRequest,
+    SHARE: ShareGroupDescribeRequest,
+    STREAMS: StreamsGroupDescribeRequest,
 }
-"""Type → kio's name of the API, and of its field of group ids."""
 
 
 def _describing(
     cluster: Cluster, group_type: str, authorized_operations: bool
 ) -> KeyedRequest[str, GroupDescription]:
-    api, field = _APIS[group_type]
     return KeyedRequest(
-        api,
-        lambda ids: {field: ids, "include_authorized_operations": authorized_operations},
+        lambda ids: _REQUESTS[group_type](ids, authorized_operations),
         lambda response: {
             group.group_id: _missing(group) or _description(cluster, group_type, group)
             for group in response.groups
@@ -309,7 +316,7 @@ def _member(member: Any, partitions_of: Callable[[Any], tuple[TopicPartition, ..
         if is_classic
         else getattr(member, "instance_id", None),
         rack_id=getattr(member, "rack_id", None),
-        subscribed_topics=getattr(member, "subscribed_topic_names", ()),
+        subscribed_topics=tuple(getattr(member, "subscribed_topic_names", ())),
         process_id=process_id,
         tasks=None if process_id is None else _tasks(assignment),
     )
@@ -390,8 +397,7 @@ async def delete_groups(
 
 
 _DELETE = KeyedRequest[str, None](
-    "delete_groups",
-    lambda group_ids: {"groups_names": group_ids},
+    DeleteGroupsRequest,
     lambda response: {
         result.group_id: refused(
             f"deleting group '{result.group_id}'", result, f"DELETE on group '{result.group_id}'"

@@ -5,36 +5,43 @@ An answer about many partitions has for each its value or its error.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Any, NamedTuple, TypeVar
 
 from headrace.errors import ErrorCode
 from headrace.positions import Position
+from headrace.protocol.api import (
+    AlterShareGroupOffsetsRequest,
+    DeleteShareGroupOffsetsRequest,
+    DescribeShareGroupOffsetsRequest,
+    ListOffsetsRequest,
+    OffsetCommitRequest,
+    OffsetDeleteRequest,
+    OffsetFetchRequest,
+)
 from headrace.protocol.partitions import TopicPartition, by_topic
+from headrace.protocol.schema import Message
 
 from .cluster import Cluster
 from .coordinators import (
     KEYS_PER_REQUEST,
     MOVED,
     Coordinators,
-    Fields,
     KeyedRequest,
     Leaders,
     ask_brokers,
     partition_answers,
-    topic_fields,
 )
 from .errors import ClientError, InvalidResponse, RequestRefused, has_code, raised, refused
 
 K = TypeVar("K", str, TopicPartition)
+T = TypeVar("T")
 
 LATEST, EARLIEST, MAX_TIMESTAMP = -1, -2, -3
 """Special timestamps: the end, the start, the record with the largest timestamp (KIP-734)."""
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 
-_NO_GENERATION = -1
 _UNSTABLE_TEXT = "a transaction that commits offsets there is open: wait for its end, or abort it"
 
 Partitions = Iterable[TopicPartition]
@@ -101,16 +108,23 @@ async def list_offsets(
     """
 
     request = KeyedRequest[TopicPartition, ListedOffset](
-        "list_offsets",
-        lambda partitions: {
-            "replica_id": -1,
-            "isolation_level": isolation_level,
-            "topics": topic_fields(
-                partitions,
-                lambda key: {"current_leader_epoch": -1, "timestamp": timestamps[key]},
-            ),
-            "timeout": timedelta(milliseconds=cluster.timeout_ms),
-        },
+        lambda partitions: ListOffsetsRequest(
+            replica_id=-1,
+            isolation_level=isolation_level,
+            topics=[
+                ListOffsetsRequest.ListOffsetsTopic(
+                    topic,
+                    [
+                        ListOffsetsRequest.ListOffsetsPartition(
+                            number, timestamp=timestamps[topic, number]
+                        )
+                        for number in numbers
+                    ],
+                )
+                for topic, numbers in by_topic(partitions).items()
+            ],
+            timeout_ms=cluster.timeout_ms,
+        ),
         _listed,
     )
     places = leaders or Leaders(cluster)
@@ -207,13 +221,20 @@ async def committed_offsets(
     :returns: group id → partition → offset, without partitions that have none; or the error, which
         is UNSTABLE_OFFSET_COMMIT if a transaction has not ended in time
     """
-    topics_of = _topics_of(groups, "name", "partition_indexes")
+    topics_of = _topics_of(
+        groups,
+        lambda topic, numbers: OffsetFetchRequest.OffsetFetchRequestTopics(
+            topic, partition_indexes=numbers
+        ),
+    )
     request = KeyedRequest[str, dict[TopicPartition, CommittedOffset]](
-        "offset_fetch",
-        lambda group_ids: {
-            "groups": [{"group_id": name, "topics": topics_of[name]} for name in group_ids],
-            "require_stable": require_stable,
-        },
+        lambda group_ids: OffsetFetchRequest(
+            groups=[
+                OffsetFetchRequest.OffsetFetchRequestGroup(name, topics=topics_of[name])
+                for name in group_ids
+            ],
+            require_stable=require_stable,
+        ),
         lambda response: {group.group_id: _committed(group) for group in response.groups},
     )
     retried = (ErrorCode.UNSTABLE_OFFSET_COMMIT,)
@@ -232,7 +253,7 @@ def _committed(group: Any) -> dict[TopicPartition, CommittedOffset] | RequestRef
             is_unstable = answer.error_code == ErrorCode.UNSTABLE_OFFSET_COMMIT
             return RequestRefused(
                 f"{what} in {topic}-{number}",
-                int(answer.error_code),
+                answer.error_code,
                 _UNSTABLE_TEXT if is_unstable else None,
                 needs=f"DESCRIBE on topic '{topic}'",
             )
@@ -259,15 +280,22 @@ async def commit_offsets(
     partitions = list(offsets)
     for at in range(0, len(partitions), KEYS_PER_REQUEST):
         keys = partitions[at : at + KEYS_PER_REQUEST]
-        fields = {
-            "generation_id_or_member_epoch": _NO_GENERATION,
-            "member_id": "",
-            "group_instance_id": None,
-            "topics": topic_fields(
-                keys, lambda key: {"committed_offset": offsets[key], "committed_metadata": ""}
-            ),
-        }
-        outcomes |= await _change(cluster, group_id, "offset_commit", fields, what, keys)
+        request = OffsetCommitRequest(
+            group_id,
+            topics=[
+                OffsetCommitRequest.OffsetCommitRequestTopic(
+                    topic,
+                    partitions=[
+                        OffsetCommitRequest.OffsetCommitRequestPartition(
+                            number, offsets[topic, number]
+                        )
+                        for number in numbers
+                    ],
+                )
+                for topic, numbers in by_topic(keys).items()
+            ],
+        )
+        outcomes |= await _change(cluster, group_id, request, what, keys)
     return outcomes
 
 
@@ -281,8 +309,14 @@ async def delete_offsets(
     """
     keys = list(partitions)
     what = f"deleting offsets of group '{group_id}'"
-    fields = {"topics": topic_fields(keys)}
-    return await _change(cluster, group_id, "offset_delete", fields, what, keys, "DELETE")
+    topics = [
+        OffsetDeleteRequest.OffsetDeleteRequestTopic(
+            topic, list(map(OffsetDeleteRequest.OffsetDeleteRequestPartition, numbers))
+        )
+        for topic, numbers in by_topic(keys).items()
+    ]
+    request = OffsetDeleteRequest(group_id, topics)
+    return await _change(cluster, group_id, request, what, keys, "DELETE")
 
 
 # Offsets of share groups --------------------------------------------------------------------------
@@ -296,12 +330,18 @@ async def share_offsets(
     :param groups: group ids; or group id → partitions, None for all with a state
     :returns: group id → partition → progress or error; or the group's error
     """
-    topics_of = _topics_of(groups, "topic_name", "partitions")
+    topics_of = _topics_of(
+        groups, DescribeShareGroupOffsetsRequest.DescribeShareGroupOffsetsRequestTopic
+    )
     request = KeyedRequest[str, dict[TopicPartition, ShareOffset | ClientError]](
-        "describe_share_group_offsets",
-        lambda group_ids: {
-            "groups": [{"group_id": name, "topics": topics_of[name]} for name in group_ids]
-        },
+        lambda group_ids: DescribeShareGroupOffsetsRequest(
+            [
+                DescribeShareGroupOffsetsRequest.DescribeShareGroupOffsetsRequestGroup(
+                    name, topics_of[name]
+                )
+                for name in group_ids
+            ]
+        ),
         lambda response: {group.group_id: _shared(group) for group in response.groups},
     )
     return await ask_brokers(cluster, Coordinators(cluster), topics_of, request)
@@ -350,8 +390,8 @@ def _shared(group: Any) -> dict[TopicPartition, ShareOffset | ClientError] | Cli
 def _share_offset(answer: Any) -> ShareOffset:
     if answer.start_offset < 0:
         return ShareOffset(None, None)
-    lag = getattr(answer, "lag", -1)  # version 0 has no lag
-    return ShareOffset(answer.start_offset, None if lag == -1 else lag, answer.leader_epoch)
+    lag = None if answer.lag == -1 else answer.lag
+    return ShareOffset(answer.start_offset, lag, answer.leader_epoch)
 
 
 async def alter_share_offsets(
@@ -363,11 +403,20 @@ async def alter_share_offsets(
     :returns: partition → None if it was set, or the error
     """
     what = f"setting the offsets of share group '{group_id}'"
-    topics = topic_fields(offsets, lambda key: {"start_offset": offsets[key]}, "topic_name")
-    fields = {"topics": topics}
-    return await _change(
-        cluster, group_id, "alter_share_group_offsets", fields, what, list(offsets)
-    )
+    topics = [
+        AlterShareGroupOffsetsRequest.AlterShareGroupOffsetsRequestTopic(
+            topic,
+            [
+                AlterShareGroupOffsetsRequest.AlterShareGroupOffsetsRequestPartition(
+                    number, offsets[topic, number]
+                )
+                for number in numbers
+            ],
+        )
+        for topic, numbers in by_topic(offsets).items()
+    ]
+    request = AlterShareGroupOffsetsRequest(group_id, topics)
+    return await _change(cluster, group_id, request, what, list(offsets))
 
 
 async def delete_share_offsets(
@@ -379,29 +428,30 @@ async def delete_share_offsets(
     """
     names = list(topics)
     what = f"deleting offsets of share group '{group_id}'"
-    fields = {"topics": [{"topic_name": name} for name in names]}
-    return await _change(
-        cluster, group_id, "delete_share_group_offsets", fields, what, names, "DELETE"
+    request = DeleteShareGroupOffsetsRequest(
+        group_id,
+        list(map(DeleteShareGroupOffsetsRequest.DeleteShareGroupOffsetsRequestTopic, names)),
     )
+    return await _change(cluster, group_id, request, what, names, "DELETE")
 
 
 # Common parts -------------------------------------------------------------------------------------
 
 
 def _topics_of(
-    groups: Iterable[str] | Mapping[str, Partitions | None], name: str, numbers: str
-) -> dict[str, list[Fields] | None]:
+    groups: Iterable[str] | Mapping[str, Partitions | None],
+    topic_of: Callable[[str, list[int]], T],
+) -> dict[str, list[T] | None]:
     """Return group id → the topics that a request asks about, None for all.
 
-    :param name: of the field with a topic's name
-    :param numbers: the name of the field with the numbers of its partitions
+    :param topic_of: makes a topic of its name and the numbers of its partitions
     """
     if not isinstance(groups, Mapping):
         return dict.fromkeys(groups)
     return {
         group_id: None
         if partitions is None
-        else [{name: topic, numbers: of_topic} for topic, of_topic in by_topic(partitions).items()]
+        else [topic_of(topic, numbers) for topic, numbers in by_topic(partitions).items()]
         for group_id, partitions in groups.items()
     }
 
@@ -409,15 +459,13 @@ def _topics_of(
 async def _change(
     cluster: Cluster,
     group_id: str,
-    api: str,
-    fields: Fields,
+    request: Message,
     what: str,
     keys: Sequence[K],
     operation: str = "READ",
 ) -> dict[K, ClientError | None]:
     """Send one request about a group's offsets to its coordinator.
 
-    :param fields: of the request, besides the group id
     :param what: the change, for error texts
     :param keys: the partitions or topics that it is about
     :param operation: the permission that it needs on the group
@@ -439,8 +487,8 @@ async def _change(
         moved = (error for error in outcomes.values() if has_code(error, *MOVED))
         return {group_id: next(moved, None) or outcomes}
 
-    request = KeyedRequest(api, lambda _: {"group_id": group_id, **fields}, answers_of)
-    answers = await ask_brokers(cluster, Coordinators(cluster), [group_id], request)
+    send = KeyedRequest(lambda _: request, answers_of)
+    answers = await ask_brokers(cluster, Coordinators(cluster), [group_id], send)
     outcomes = answers[group_id]
     if isinstance(outcomes, ClientError):
         return dict.fromkeys(keys, outcomes)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from headrace.protocol.api import AlterClientQuotasRequest, DescribeClientQuotasRequest
 from headrace.security.quota_entities import ANY, DEFAULT, EXACT, Entity, entity_of
 
 from .cluster import Cluster
@@ -27,11 +28,11 @@ async def describe_quotas(
     :raises ClientError: the broker refuses or does not answer
     """
     parts = [
-        {"entity_type": kind, "match_type": DEFAULT if name is None else EXACT, "match": name}
+        DescribeClientQuotasRequest.ComponentData(kind, DEFAULT if name is None else EXACT, name)
         for kind, name in (entity or {}).items()
     ]
-    parts += [{"entity_type": kind, "match_type": ANY, "match": None} for kind in any_of]
-    response = await cluster.ask("describe_client_quotas", {"components": parts, "strict": strict})
+    parts += [DescribeClientQuotasRequest.ComponentData(kind, ANY, None) for kind in any_of]
+    response = await cluster.ask(DescribeClientQuotasRequest(parts, strict))
     check_answer("describing quotas", response, "DESCRIBE_CONFIGS on the cluster")
     return {
         _entity(entry): {quota.key: quota.value for quota in entry.values}
@@ -49,18 +50,16 @@ async def alter_quotas(
     :raises ClientError: no broker answers
     """
     entries = [
-        {
-            "entity": [{"entity_type": kind, "entity_name": name} for kind, name in entity],
-            "ops": [
-                {"key": key, "value": value or 0.0, "remove": value is None}
+        AlterClientQuotasRequest.EntryData(
+            entity=[AlterClientQuotasRequest.EntityData(kind, name) for kind, name in entity],
+            ops=[
+                AlterClientQuotasRequest.OpData(key, value or 0.0, value is None)
                 for key, value in values.items()
             ],
-        }
+        )
         for entity, values in changes.items()
     ]
-    response = await cluster.ask(
-        "alter_client_quotas", {"entries": entries, "validate_only": False}
-    )
+    response = await cluster.ask(AlterClientQuotasRequest(entries))
     return {
         _entity(entry): refused("altering quotas", entry, "ALTER_CONFIGS on the cluster")
         for entry in response.entries

@@ -11,6 +11,10 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 from headrace.errors import ErrorCode
+from headrace.protocol.api import (
+    AlterShareGroupOffsetsRequest,
+    DescribeShareGroupOffsetsRequest,
+)
 from headrace.protocol.own_fields import SpanState
 from headrace.protocol.partitions import TopicPartition, by_topic
 
@@ -19,8 +23,6 @@ from .connection import Connection
 from .coordinators import Coordinators, ask_brokers, ask_coordinator, partition_answers
 from .errors import ClientError, RequestRefused, check_answer, raised, refused
 from .groups import GroupMember
-
-_API = "describe_share_group_offsets"
 
 State = Literal["available", "locked", "finished", "waiting"]
 """Of records: waiting ones were released, and are available at the end of a backoff."""
@@ -124,17 +126,16 @@ async def share_states(
     :raises ClientError: the coordinator refuses or does not answer
     """
     topics = [
-        {"topic_name": topic, "partitions": numbers}
+        DescribeShareGroupOffsetsRequest.DescribeShareGroupOffsetsRequestTopic(topic, numbers)
         for topic, numbers in by_topic(partitions).items()
     ]
+    group = DescribeShareGroupOffsetsRequest.DescribeShareGroupOffsetsRequestGroup(group_id, topics)
+    request = DescribeShareGroupOffsetsRequest([group], in_flight_limit=spans_of_partition)
 
     async def send(
         connection: Connection, group_ids: Sequence[str], timeout_ms: int
     ) -> dict[str, dict[TopicPartition, SharePartitionState] | ClientError]:
-        fields: dict[str, Any] = {"groups": [{"group_id": group_id, "topics": topics}]}
-        if connection.version(_API) > 0:  # version 0 has no lag, either
-            fields["in_flight_limit"] = spans_of_partition
-        response = await connection.ask(_API, fields, timeout_ms=timeout_ms)
+        response = await connection.ask(request, timeout_ms=timeout_ms)
         what = f"asking for the offsets of share group '{group_id}'"
         needs = f"DESCRIBE on group '{group_id}'"
         return {
@@ -149,16 +150,14 @@ async def share_states(
 
 def _state(answer: Any, spans_limit: int) -> SharePartitionState:
     start_offset = answer.start_offset if answer.start_offset >= 0 else None
-    lag = getattr(answer, "lag", -1)
-    known_lag = lag if lag >= 0 else None
-    end_offset = getattr(answer, "in_flight_end", -1)
-    if end_offset < 0:  # the broker does not tell
-        return SharePartitionState(start_offset, known_lag)
+    lag = answer.lag if answer.lag >= 0 else None
+    if answer.in_flight_end < 0:  # the broker does not tell
+        return SharePartitionState(start_offset, lag)
     return SharePartitionState(
         start_offset,
-        known_lag,
+        lag,
         tuple(map(_span, answer.in_flight)),
-        end_offset,
+        answer.in_flight_end,
         answer.released_count,
         answer.archived_count,
         answer.late_count,
@@ -189,14 +188,9 @@ async def release_records(
     :raises ClientError: the coordinator does not answer
     """
     topic, number = partition
-    release = {
-        "topic_name": topic,
-        "partition_index": number,
-        "first_offset": first_offset,
-        "last_offset": last_offset,
-    }
-    fields = {"group_id": group_id, "topics": (), "releases": [release]}
-    response = await ask_coordinator(cluster, group_id, "alter_share_group_offsets", fields)
+    release = AlterShareGroupOffsetsRequest.Release(topic, number, first_offset, last_offset)
+    request = AlterShareGroupOffsetsRequest(group_id, releases=[release])
+    response = await ask_coordinator(cluster, group_id, request)
     what = f"releasing {topic}-{number} {first_offset}-{last_offset} of share group '{group_id}'"
     check_answer(what, response, f"READ on group '{group_id}'")
     answers = [answer for _, answer in partition_answers(response)]

@@ -6,15 +6,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
 from headrace.errors import ErrorCode
-from headrace.protocol.partitions import TopicPartition
+from headrace.protocol.api import (
+    CreatePartitionsRequest,
+    CreateTopicsRequest,
+    DeleteRecordsRequest,
+    DeleteTopicsRequest,
+    DescribeLogDirsRequest,
+    DescribeTopicPartitionsRequest,
+)
+from headrace.protocol.partitions import TopicPartition, by_topic
 
 from .cluster import Cluster
-from .coordinators import KeyedRequest, Leaders, ask_brokers, partition_answers, topic_fields
+from .coordinators import KeyedRequest, Leaders, ask_brokers, partition_answers
 from .errors import ClientError, RequestRefused, check_answer, has_code, refused
 
 PARTITIONS_AT_ONCE = 2_000
@@ -60,14 +67,13 @@ async def describe_topics(
     partitions: dict[str, list[PartitionInfo]] = {}
     pending = sorted(set(names))
     cursor: tuple[str, int] | None = None
-
     while pending:
-        fields = {
-            "topics": [{"name": name} for name in pending],
-            "response_partition_limit": PARTITIONS_AT_ONCE,
-            "cursor": cursor and {"topic_name": cursor[0], "partition_index": cursor[1]},
-        }
-        response = await cluster.ask("describe_topic_partitions", fields)
+        request = DescribeTopicPartitionsRequest(
+            [DescribeTopicPartitionsRequest.TopicRequest(name) for name in pending],
+            PARTITIONS_AT_ONCE,
+            cursor and DescribeTopicPartitionsRequest.Cursor(*cursor),
+        )
+        response = await cluster.ask(request)
         for topic in response.topics:
             answers[topic.name] = topic
             partitions.setdefault(topic.name, []).extend(map(_partition, topic.partitions))
@@ -118,24 +124,20 @@ async def create_topic(cluster: Cluster, topic: NewTopic, *, validate_only: bool
     :param validate_only: have the broker check it without creating it
     :raises ClientError: the broker refuses or does not answer
     """
-    numbers = {"num_partitions": topic.partitions, "replication_factor": topic.replication_factor}
-    assignments = [
-        {"partition_index": number, "broker_ids": replicas}
-        for number, replicas in enumerate(topic.assignment)
-    ]
-    if assignments:
-        numbers = dict.fromkeys(numbers, -1)
-    configs = [{"name": name, "value": value} for name, value in topic.configs.items()]
-    response = await cluster.ask(
-        "create_topics",
-        {
-            "topics": [
-                {"name": topic.name, "assignments": assignments, "configs": configs, **numbers}
-            ],
-            "timeout": timedelta(milliseconds=cluster.timeout_ms),
-            "validate_only": validate_only,
-        },
+    new = CreateTopicsRequest.CreatableTopic(
+        topic.name,
+        num_partitions=-1 if topic.assignment else topic.partitions,
+        replication_factor=-1 if topic.assignment else topic.replication_factor,
+        assignments=[
+            CreateTopicsRequest.CreatableReplicaAssignment(number, replicas)
+            for number, replicas in enumerate(topic.assignment)
+        ],
+        configs=[
+            CreateTopicsRequest.CreatableTopicConfig(name, value)
+            for name, value in topic.configs.items()
+        ],
     )
+    response = await cluster.ask(CreateTopicsRequest([new], cluster.timeout_ms, validate_only))
     for answer in response.topics:
         check_answer(f"creating topic '{topic.name}'", answer, f"CREATE on topic '{topic.name}'")
 
@@ -169,15 +171,13 @@ async def create_partitions(
     :param validate_only: have the broker check it without a change
     :raises ClientError: the broker refuses or does not answer
     """
-    assignments = [{"broker_ids": replicas} for replicas in assignment or ()] or None
-    response = await cluster.ask(
-        "create_partitions",
-        {
-            "topics": [{"name": topic, "count": count, "assignments": assignments}],
-            "timeout": timedelta(milliseconds=cluster.timeout_ms),
-            "validate_only": validate_only,
-        },
-    )
+    assignments = [
+        CreatePartitionsRequest.CreatePartitionsAssignment(replicas)
+        for replicas in assignment or ()
+    ]
+    grown = CreatePartitionsRequest.CreatePartitionsTopic(topic, count, assignments or None)
+    request = CreatePartitionsRequest([grown], cluster.timeout_ms, validate_only)
+    response = await cluster.ask(request)
     for answer in response.results:
         check_answer(f"adding partitions to topic '{topic}'", answer, f"ALTER on topic '{topic}'")
 
@@ -188,13 +188,9 @@ async def delete_topics(cluster: Cluster, names: Iterable[str]) -> dict[str, Cli
     :returns: name → None if it is deleted, or the error
     :raises ClientError: no broker answers
     """
-    response = await cluster.ask(
-        "delete_topics",
-        {
-            "topics": [{"name": name, "topic_id": None} for name in names],
-            "timeout": timedelta(milliseconds=cluster.timeout_ms),
-        },
-    )
+    topics = [DeleteTopicsRequest.DeleteTopicState(name) for name in names]
+    request = DeleteTopicsRequest(topics, timeout_ms=cluster.timeout_ms)
+    response = await cluster.ask(request)
     return {
         topic.name: refused(
             f"deleting topic '{topic.name}'", topic, f"DELETE on topic '{topic.name}'"
@@ -213,11 +209,19 @@ async def delete_records(
     """
 
     request = KeyedRequest[TopicPartition, int](
-        "delete_records",
-        lambda partitions: {
-            "topics": topic_fields(partitions, lambda key: {"offset": offsets[key]}),
-            "timeout": timedelta(milliseconds=cluster.timeout_ms),
-        },
+        lambda partitions: DeleteRecordsRequest(
+            [
+                DeleteRecordsRequest.DeleteRecordsTopic(
+                    topic,
+                    [
+                        DeleteRecordsRequest.DeleteRecordsPartition(number, offsets[topic, number])
+                        for number in numbers
+                    ],
+                )
+                for topic, numbers in by_topic(partitions).items()
+            ],
+            cluster.timeout_ms,
+        ),
         lambda response: {
             (topic, number): refused(
                 f"deleting records of {topic}-{number}", answer, f"DELETE on topic '{topic}'"
@@ -237,7 +241,7 @@ async def topic_sizes(cluster: Cluster) -> dict[str, int]:
     """
     sizes: dict[TopicPartition, int] = {}
     for node_id in list(cluster.nodes):
-        response = await cluster.ask("describe_log_dirs", {"topics": None}, node_id)
+        response = await cluster.ask(DescribeLogDirsRequest(None), node_id)
         for log_dir in response.results:
             check_answer("describing the sizes of topics", log_dir, "DESCRIBE on the cluster")
             for topic in log_dir.topics:

@@ -9,15 +9,20 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Any
 
 from headrace.errors import ErrorCode
+from headrace.protocol.api import (
+    DescribeTransactionsRequest,
+    EndTxnRequest,
+    InitProducerIdRequest,
+    ListTransactionsRequest,
+)
+from headrace.protocol.schema import Message
 
 from .cluster import Cluster
 from .connection import Connection
 from .coordinators import (
-    Fields,
     KeyedRequest,
     TransactionCoordinators,
     ask_brokers,
@@ -29,7 +34,7 @@ ONGOING, EMPTY = "Ongoing", "Empty"
 """Kafka's names of two states of a transactional id: a transaction is open; none has been opened
 since its producer was initialized."""
 
-_ABORT_TIMEOUT = timedelta(milliseconds=60_000)
+_ABORT_TIMEOUT_MS = 60_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +53,7 @@ async def open_transactions(
 
     :returns: transactional id → its open transaction, None if there is none; or the error
     """
-    request = KeyedRequest[str, OpenTransaction | None](
-        "describe_transactions", lambda ids: {"transactional_ids": ids}, _opened
-    )
+    request = KeyedRequest[str, OpenTransaction | None](DescribeTransactionsRequest, _opened)
     places = TransactionCoordinators(cluster)
     return await ask_brokers(cluster, places, transactional_ids, request)
 
@@ -77,16 +80,16 @@ async def end_transactions(
         PRODUCER_FENCED, INVALID_PRODUCER_EPOCH and INVALID_TXN_STATE mean that it had ended in
         another way before
     """
-    fields_of = {
-        transaction.transactional_id: {
-            "producer_id": transaction.producer_id,
-            "producer_epoch": transaction.producer_epoch,
-            "committed": commit,
-        }
+    requests = {
+        transaction.transactional_id: EndTxnRequest(
+            transaction.transactional_id,
+            transaction.producer_id,
+            transaction.producer_epoch,
+            commit,
+        )
         for transaction in transactions
     }
-    what = "committing" if commit else "aborting"
-    errors = await _each(cluster, "end_txn", fields_of, what)
+    errors = await _each(cluster, requests, "committing" if commit else "aborting")
     return {transaction: errors[transaction.transactional_id] for transaction in transactions}
 
 
@@ -97,9 +100,8 @@ async def abort_open_transactions(
 
     :returns: transactional id → None, or the error
     """
-    fields = {"transaction_timeout": _ABORT_TIMEOUT}
-    fields_of = dict.fromkeys(transactional_ids, fields)
-    return await _each(cluster, "init_producer_id", fields_of, "aborting")
+    requests = {name: InitProducerIdRequest(name, _ABORT_TIMEOUT_MS) for name in transactional_ids}
+    return await _each(cluster, requests, "aborting")
 
 
 async def transactional_ids(
@@ -110,8 +112,8 @@ async def transactional_ids(
 
     :raises ClientError: a broker does not answer
     """
-    filters = {"state_filters": list(states)}
-    listed = raised(await ask_every_broker(cluster, "list_transactions", filters, "transactions"))
+    request = ListTransactionsRequest(list(states))
+    listed = raised(await ask_every_broker(cluster, request, "transactions"))
     return {
         answer.transactional_id: answer.transaction_state
         for response in listed.values()
@@ -121,11 +123,11 @@ async def transactional_ids(
 
 
 async def _each(
-    cluster: Cluster, api: str, fields_of: Mapping[str, Fields], what: str
+    cluster: Cluster, requests: Mapping[str, Message], what: str
 ) -> dict[str, ClientError | None]:
     """Send a request for each transactional id; retry while its last transaction is ending.
 
-    :param fields_of: transactional id → the other fields of its request
+    :param requests: transactional id → its request
     :param what: the change, for error texts
     :returns: transactional id → None, or the error
     """
@@ -134,12 +136,7 @@ async def _each(
         connection: Connection, names: Sequence[str], timeout_ms: int
     ) -> dict[str, ClientError | None]:
         responses = await asyncio.gather(
-            *(
-                connection.ask(
-                    api, {"transactional_id": name, **fields_of[name]}, timeout_ms=timeout_ms
-                )
-                for name in names
-            )
+            *(connection.ask(requests[name], timeout_ms=timeout_ms) for name in names)
         )
         return {
             name: _refusal(what, "WRITE", name, response)
@@ -147,7 +144,7 @@ async def _each(
         }
 
     places, retried = TransactionCoordinators(cluster), (ErrorCode.CONCURRENT_TRANSACTIONS,)
-    return await ask_brokers(cluster, places, fields_of, send, retried=retried)
+    return await ask_brokers(cluster, places, requests, send, retried=retried)
 
 
 def _refusal(

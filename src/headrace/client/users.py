@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
+from headrace.protocol.api import (
+    AlterUserScramCredentialsRequest,
+    DescribeUserScramCredentialsRequest,
+)
 from headrace.security import scram
 from headrace.security.scram_users import MECHANISM_NUMBERS
 
@@ -65,9 +68,8 @@ async def describe_users(
     :raises ClientError: the broker refuses the request or does not answer
     """
     needs = "DESCRIBE on the cluster"
-    response = await cluster.ask(
-        "describe_user_scram_credentials", {"users": [{"name": name} for name in names] or None}
-    )
+    users = [DescribeUserScramCredentialsRequest.UserName(name) for name in names]
+    response = await cluster.ask(DescribeUserScramCredentialsRequest(users or None))
     check_answer("describing users", response, needs)
     return {
         result.user: refused(f"describing user '{result.user}'", result, needs)
@@ -86,23 +88,25 @@ async def alter_users(
     :returns: user → None if all changes of this user were made, or the error
     :raises ClientError: no broker answers
     """
-    deletions: list[Mapping[str, Any]] = []
-    upsertions: list[Mapping[str, Any]] = []
+    deletions, upsertions = [], []
     for change in changes:
-        fields = {"name": change.user, "mechanism": change.mechanism}
         if isinstance(change, ScramDeletion):
-            deletions.append(fields)
+            deletions.append(
+                AlterUserScramCredentialsRequest.ScramCredentialDeletion(
+                    change.user, change.mechanism
+                )
+            )
             continue
         salt, iterations = secrets.token_bytes(scram.SALT_BYTES), change.iterations
         salted_password = hashlib.pbkdf2_hmac(
             MECHANISM_NUMBERS[change.mechanism].hash_name, change.password, salt, iterations
         )
         upsertions.append(
-            {**fields, "iterations": iterations, "salt": salt, "salted_password": salted_password}
+            AlterUserScramCredentialsRequest.ScramCredentialUpsertion(
+                change.user, change.mechanism, iterations, salt, salted_password
+            )
         )
-    response = await cluster.ask(
-        "alter_user_scram_credentials", {"deletions": deletions, "upsertions": upsertions}
-    )
+    response = await cluster.ask(AlterUserScramCredentialsRequest(deletions, upsertions))
     return {
         result.user: refused(f"altering user '{result.user}'", result, "ALTER on the cluster")
         for result in response.results

@@ -48,6 +48,18 @@ Write = Callable[[Put, Any], None]
 ITEMS_PER_STEP = 64
 """The items of an array that are read or written between two pauses."""
 
+
+class TextTooLong(ValueError):
+    """A string of a request is longer than the protocol allows.
+
+    :ivar text: the string
+    """
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        super().__init__(f"a string is longer than {MAX_STRING_BYTES} bytes")
+
+
 _FIXED = {
     "bool": "?",
     "int8": "b",
@@ -599,6 +611,7 @@ class _Writer(_Generator):
             "put_tags": _put_tags,
             "null": _refuse_null,
             "pack": struct.pack,
+            "too_long": _refuse_text,
             "Encoded": Encoded,
         }
 
@@ -678,6 +691,8 @@ class _Writer(_Generator):
                 f"    text = {text}.encode('utf-8', 'surrogatepass')",
                 f"    put({length}(len(text)) + text)",
             ]
+            if self._schema.kind == "request":
+                put.insert(1, f"    if len(text) > {MAX_STRING_BYTES}: too_long({value})")
         return [f"if {value} is None: {null}", "else:", *put]
 
     def _array(self, item: Field, value: str) -> None:
@@ -753,6 +768,10 @@ def _refuse_null(name: str) -> None:
 
 def _refuse(name: str, size: int, left: int) -> None:
     raise ValueError(f"{name} claims {size}, {left} bytes are left")
+
+
+def _refuse_text(text: str) -> None:
+    raise TextTooLong(text)
 
 
 def _put_tags(put: Put, tags: list[tuple[int, list[Any]]]) -> None:

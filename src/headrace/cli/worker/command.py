@@ -160,9 +160,10 @@ async def _broker_text(cluster: Cluster, group_id: str) -> str:
     :raises ClientError: no broker answers
     """
     from headrace.client.share.consumer import delays_releases
+    from headrace.protocol.api import ShareAcknowledgeRequest
 
     connection = await cluster.connection()
-    renews = connection.version("share_acknowledge") >= _RENEWING
+    renews = connection.version(ShareAcknowledgeRequest) >= _RENEWING
     texts = ["renews locks" if renews else "does not renew locks: a task must end within its lock"]
     if await delays_releases(cluster, group_id):
         return ", ".join(["headrace", *texts, "keeps delayed records"])

@@ -14,6 +14,7 @@ from headrace.client.coordinators import ask_coordinator
 from headrace.client.errors import ClientError, ConnectionFailed, RequestRefused, error_name
 from headrace.errors import ErrorCode
 from headrace.log_lines import get_logger
+from headrace.protocol.api import ShareGroupHeartbeatRequest
 from headrace.protocol.partitions import TopicIdPartition, TopicPartition
 from headrace.uuid_text import uuid_text
 
@@ -203,12 +204,11 @@ class Membership:
         names, self._may_be_known = self.names, True
         is_news = self._epoch == 0 or names != self._announced
         response = await self._send(self._epoch, names if is_news else None)
-        code = int(response.error_code)
+        code = response.error_code
         if not code:
             self._announced = names  # not those of now: they may have changed meanwhile
             self._epoch = response.member_epoch
-            interval_ms = int(response.heartbeat_interval.total_seconds() * 1000)
-            self._interval_ms = max(_MIN_INTERVAL_MS, interval_ms)
+            self._interval_ms = max(_MIN_INTERVAL_MS, response.heartbeat_interval_ms)
             if response.assignment is not None:
                 self.assignment = frozenset(
                     (topic.topic_id, number)
@@ -234,14 +234,10 @@ class Membership:
         self._changed.set()
 
     async def _send(self, member_epoch: int, names: tuple[str, ...] | None) -> Any:
-        fields = {
-            "group_id": self._group_id,
-            "member_id": self.id,
-            "member_epoch": member_epoch,
-            "rack_id": self._rack_id,
-            "subscribed_topic_names": names,
-        }
-        return await ask_coordinator(self._cluster, self._group_id, "share_group_heartbeat", fields)
+        request = ShareGroupHeartbeatRequest(
+            self._group_id, self.id, member_epoch, self._rack_id, names
+        )
+        return await ask_coordinator(self._cluster, self._group_id, request)
 
     # -- topics
 

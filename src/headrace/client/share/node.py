@@ -9,14 +9,15 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Sequence
-from datetime import timedelta
 from typing import Any
 
 from headrace.client.cluster import Cluster
 from headrace.client.connection import Connection
 from headrace.client.errors import ClientError, ConnectionFailed, RequestRefused, error_name
 from headrace.errors import ErrorCode
+from headrace.protocol.api import ShareAcknowledgeRequest, ShareFetchRequest
 from headrace.protocol.partitions import TopicIdPartition, by_topic
+from headrace.protocol.schema import Message
 
 from .membership import Trouble
 from .spans import PartitionSpans, count, drop, intersection, normalize, subtract
@@ -84,13 +85,13 @@ class ShareNode:
         """True if the broker renews locks (ShareAcknowledge 2), or it is not connected yet."""
         connection = self._connection
         return self._may_renew and (
-            connection is None or connection.version("share_acknowledge") >= 2
+            connection is None or connection.version(ShareAcknowledgeRequest) >= 2
         )
 
     async def fetch(self, wanted: Iterable[TopicIdPartition], limits: AcquireLimits) -> Any | None:
         """Send a ShareFetch for exactly the partitions ``wanted``.
 
-        :returns: kio's response; None if the session was lost, so that the next call opens another
+        :returns: the response; None if the session was lost, so that the next call opens another
         """
         async with self._lock:
             try:
@@ -98,7 +99,7 @@ class ShareNode:
                     self._connection = await self._cluster.connection(self._node_id, "share")
                     self._forget("the connection has ended")
                 partitions = frozenset(wanted)
-                request = self._share_fetch(self._connection, partitions, limits)
+                request = self._share_fetch(partitions, limits)
                 response = await self._request(
                     self._connection, request, self._cluster.timeout_ms + limits.max_wait_ms
                 )
@@ -106,15 +107,14 @@ class ShareNode:
                 await self._connection_lost(str(failure))
                 return None
             if response.error_code:
-                if refusal := await self._refused(int(response.error_code), "ShareFetch", {}):
+                if refusal := await self._refused(response.error_code, "ShareFetch", {}):
                     raise refusal
                 return None
             self.partitions = partitions
             self._epoch = next_epoch(self._epoch)
             self._pause_ms = _RETRY_PAUSES_MS[0]
-            lock_timeout_ms = response.acquisition_lock_timeout // timedelta(milliseconds=1)
-            if lock_timeout_ms > 0:
-                self.lock_timeout_ms = lock_timeout_ms
+            if response.acquisition_lock_timeout_ms > 0:
+                self.lock_timeout_ms = response.acquisition_lock_timeout_ms
             return response
 
     # -- outcomes
@@ -171,13 +171,13 @@ class ShareNode:
             self.lose(part, "the share session has ended")
             return ()
         try:
-            request = self._acknowledge_request(self._connection, self._epoch, kind, part, terms)
+            request = self._acknowledge_request(self._epoch, kind, part, terms)
             response = await self._request(self._connection, request, self._cluster.timeout_ms)
         except ClientError as failure:
             await self._connection_lost(f"{failure}; outcomes on the way may have been applied")
             return ()
         if response.error_code:
-            await self._refused(int(response.error_code), "ShareAcknowledge", part)
+            await self._refused(response.error_code, "ShareAcknowledge", part)
             return ()  # the next fetch raises it
         self._epoch = next_epoch(self._epoch)
         refused = self._settle(kind, part, response, accepted, may_split)
@@ -202,7 +202,7 @@ class ShareNode:
         lost: defaultdict[str, PartitionSpans] = defaultdict(dict)
         for partition, spans in part.items():
             answer = answers.get(partition)
-            code = ErrorCode.UNKNOWN_SERVER_ERROR if answer is None else int(answer.error_code)
+            code = ErrorCode.UNKNOWN_SERVER_ERROR if answer is None else answer.error_code
             message = None if answer is None else answer.error_message
             if not code:
                 ended[partition] = spans
@@ -235,9 +235,9 @@ class ShareNode:
             connection = self._connection
             if self._epoch and connection is not None and connection.is_open:
                 accept = AcknowledgeType.ACCEPT
-                request = self._acknowledge_request(connection, _CLOSE_EPOCH, accept, {}, ())
+                request = self._acknowledge_request(_CLOSE_EPOCH, accept, {}, ())
                 try:
-                    await connection.request(request, timeout_ms=self._cluster.timeout_ms)
+                    await connection.ask(request, timeout_ms=self._cluster.timeout_ms)
                 except ConnectionFailed:
                     pass
             self._forget("the consumer was closed")
@@ -298,9 +298,9 @@ class ShareNode:
 
     # -- requests
 
-    async def _request(self, connection: Connection, request: Any, timeout_ms: int) -> Any:
+    async def _request(self, connection: Connection, request: Message, timeout_ms: int) -> Any:
         try:
-            return await connection.request(request, timeout_ms=timeout_ms)
+            return await connection.ask(request, timeout_ms=timeout_ms)
         except asyncio.CancelledError:
             # The records that the broker acquires for this request are unknown here. It releases
             # them when the connection ends.
@@ -309,83 +309,58 @@ class ShareNode:
             raise
 
     def _share_fetch(
-        self,
-        connection: Connection,
-        partitions: frozenset[TopicIdPartition],
-        limits: AcquireLimits,
-    ) -> Any:
-        newer = {}
-        if connection.version("share_fetch") >= 2:
-            newer = {"share_acquire_mode": limits.mode}
-        return connection.build(
-            "share_fetch",
-            {
-                "group_id": self._group_id,
-                "member_id": self._member_id,
-                "share_session_epoch": self._epoch,
-                "max_wait": timedelta(milliseconds=limits.max_wait_ms),
-                "min_bytes": 1,
-                "max_bytes": limits.max_bytes,
-                "max_records": limits.max_records,
-                "batch_size": limits.max_records,
-                "topics": [
-                    {
-                        "topic_id": topic_id,
-                        "partitions": [
-                            {"partition_index": number, "acknowledgement_batches": ()}
-                            for number in added
-                        ],
-                    }
-                    for topic_id, added in by_topic(sorted(partitions - self.partitions)).items()
-                ],
-                "forgotten_topics_data": [
-                    {"topic_id": topic_id, "partitions": removed}
-                    for topic_id, removed in by_topic(sorted(self.partitions - partitions)).items()
-                ],
-                **newer,
-            },
+        self, partitions: frozenset[TopicIdPartition], limits: AcquireLimits
+    ) -> ShareFetchRequest:
+        added = by_topic(sorted(partitions - self.partitions))
+        removed = by_topic(sorted(self.partitions - partitions))
+        return ShareFetchRequest(
+            self._group_id,
+            self._member_id,
+            self._epoch,
+            max_wait_ms=limits.max_wait_ms,
+            min_bytes=1,
+            max_bytes=limits.max_bytes,
+            max_records=limits.max_records,
+            batch_size=limits.max_records,
+            share_acquire_mode=limits.mode,
+            topics=[
+                ShareFetchRequest.FetchTopic(
+                    topic_id, list(map(ShareFetchRequest.FetchPartition, numbers))
+                )
+                for topic_id, numbers in added.items()
+            ],
+            forgotten_topics_data=[
+                ShareFetchRequest.ForgottenTopic(topic_id, numbers)
+                for topic_id, numbers in removed.items()
+            ],
         )
 
     def _acknowledge_request(
-        self,
-        connection: Connection,
-        epoch: int,
-        kind: AcknowledgeType,
-        records: PartitionSpans,
-        terms: Terms,
-    ) -> Any:
-        newer: dict[str, Any] = {}
-        if connection.version("share_acknowledge") >= 2:
-            newer = {"is_renew_ack": kind is AcknowledgeType.RENEW, **dict(terms)}
+        self, epoch: int, kind: AcknowledgeType, records: PartitionSpans, terms: Terms
+    ) -> ShareAcknowledgeRequest:
         topics = [
-            {
-                "topic_id": topic_id,
-                "partitions": [
-                    {
-                        "partition_index": number,
-                        "acknowledgement_batches": [
-                            {
-                                "first_offset": first,
-                                "last_offset": last,
-                                "acknowledge_types": (kind,),
-                            }
+            ShareAcknowledgeRequest.AcknowledgeTopic(
+                topic_id,
+                [
+                    ShareAcknowledgeRequest.AcknowledgePartition(
+                        number,
+                        [
+                            ShareAcknowledgeRequest.AcknowledgementBatch(first, last, (kind,))
                             for first, last in records[topic_id, number]
                         ],
-                    }
+                    )
                     for number in numbers
                 ],
-            }
+            )
             for topic_id, numbers in by_topic(records).items()
         ]
-        return connection.build(
-            "share_acknowledge",
-            {
-                "group_id": self._group_id,
-                "member_id": self._member_id,
-                "share_session_epoch": epoch,
-                "topics": topics,
-                **newer,
-            },
+        return ShareAcknowledgeRequest(
+            self._group_id,
+            self._member_id,
+            epoch,
+            is_renew_ack=kind is AcknowledgeType.RENEW,
+            topics=topics,
+            **dict(terms),
         )
 
 
