@@ -71,7 +71,14 @@ _FIXED = {
     "float64": "d",
     "uuid": "16s",
 }
-_ZEROS = {"bool": "False", "float64": "0.0", "uuid": "None", "string": "''", "bytes": "b''"}
+_ZEROS = {
+    "bool": "False",
+    "float64": "0.0",
+    "uuid": "None",
+    "string": "''",
+    "bytes": "b''",
+    "records": "b''",
+}
 _MESSAGES = ("error_message", "status_detail")
 """Ends of the names of texts for people. They may quote a string of a client, and are cut off where
 they are longer than a string may be.
@@ -340,12 +347,12 @@ def _field(words: list[str]) -> Field:
         nullable=Versions.of(facts["null"]),
         tag=int(tag),
         tagged=Versions.of(tagged),
-        default=_default(base, kind != base, facts.get("=")),
+        default=_default(base, kind != base, facts.get("="), facts["null"]),
     )
 
 
-def _default(base: str, is_array: bool, text: str | None) -> str:
-    if text == "null" or (text is None and base == "records"):
+def _default(base: str, is_array: bool, text: str | None, nullable: str) -> str:
+    if text == "null" or (text is None and base == "records" and nullable.endswith("+")):
         return "None"
     if is_array:
         return "()"
