@@ -125,11 +125,6 @@ class Field:
     tagged: Versions
     default: str
 
-    @property
-    def local(self) -> str:
-        """A name for its value in generated code, which has names of its own."""
-        return f"{self.name}_"
-
 
 @dataclass(slots=True)
 class Structure:
@@ -389,28 +384,36 @@ class _Generator:
         self._is_flexible = schema.is_flexible(version)
         self._is_sliced = sliced
         self._scope: dict[str, Any] = {}
-        self._made: dict[tuple[str, bool], str] = {}
+        self._made: dict[tuple[str, str], str] = {}
         self._lines: list[str] = []
         self._run: list[Field] = []
 
     def function(self, structure: Structure) -> Any:
         """Return the function of a structure."""
-        return self._scope[self._function_of(structure, sliced=self._is_sliced)]
+        return self._scope[self._function_of(structure, "sliced" if self._is_sliced else "")]
 
-    def _function_of(self, structure: Structure, *, sliced: bool) -> str:
-        """Make the function of a structure, if it is not made; return its name."""
-        key = structure.name, sliced
+    def _function_of(self, structure: Structure, shape: str = "") -> str:
+        """Make the function of a structure, if it is not made; return its name.
+
+        :param shape: ``sliced`` for a generator, ``list`` for the reader of many structures
+        """
+        key = structure.name, shape
         if key not in self._made:
-            name = self._made[key] = f"{self.VERB}{'_sliced' * sliced}_{structure.name}"
+            name = self._made[key] = f"{self.VERB}_{shape}_{structure.name}"
             around = self._lines, self._run, self._is_sliced
-            self._lines, self._run, self._is_sliced = [], [], sliced
+            self._lines, self._run, self._is_sliced = [], [], shape == "sliced"
             self._structure(structure)
-            if sliced:
+            parameters = self._finish(shape)
+            if shape == "sliced":
                 self._lines += ["if False: yield"]
             title = f"{name} v{self._version}"
-            self._scope[name] = _compile(name, self.PARAMETERS, self._lines, title, self._scope)
+            self._scope[name] = _compile(name, parameters, self._lines, title, self._scope)
             self._lines, self._run, self._is_sliced = around
         return self._made[key]
+
+    def _finish(self, shape: str) -> list[str]:
+        """Add what follows the lines of a structure; return the parameters of the function."""
+        return self.PARAMETERS
 
     def _structure(self, structure: Structure) -> None:
         raise NotImplementedError
@@ -425,7 +428,6 @@ class _Generator:
             else:
                 self._flush()
                 yield item
-        self._flush()
 
     def _tagged_fields(self, structure: Structure) -> list[Field]:
         fields = [item for item in structure.fields if self._is_tagged(item)]
@@ -437,9 +439,9 @@ class _Generator:
     def _is_nullable(self, item: Field) -> bool:
         return self._version in item.nullable
 
-    def _packer(self, fields: list[Field]) -> tuple[str, int]:
+    def _packer(self, fields: list[Field], more: str = "") -> tuple[str, int]:
         """Return a name for the ``struct`` of fields, and its size."""
-        layout = struct.Struct(">" + "".join(_FIXED[item.type] for item in fields))
+        layout = struct.Struct(">" + "".join(_FIXED[item.type] for item in fields) + more)
         name = f"layout_{layout.format[1:].replace('?', 't')}"
         self._scope[name] = layout.pack if self.VERB == "write" else layout.unpack_from
         return name, layout.size
@@ -463,8 +465,10 @@ class _Reader(_Generator):
     ) -> None:
         super().__init__(schema, version, sliced=sliced)
         self._allows_nulls = allow_nulls
-        self._scope |= {name: one.type for name, one in schema.structures.items()}
+        for name, structure in schema.structures.items():
+            self._scope |= {name: structure.type, f"NO_{name}": structure.absent}
         self._scope |= {
+            "new": object.__new__,
             "length_of": read_compact_length if self._is_flexible else _read_length,
             "short_length_of": read_compact_length if self._is_flexible else _read_short_length,
             "tag_count": read_tag_count,
@@ -481,34 +485,55 @@ class _Reader(_Generator):
     def _structure(self, structure: Structure) -> None:
         absent = [item for item in structure.fields if self._version not in item.versions]
         tagged = self._tagged_fields(structure)
+        self._lines.append(
+            f"message = new({structure.name})"
+        )  # its constructor takes twice as long
         for item in [*absent, *tagged]:
-            default = item.default
-            self._lines.append(f"{item.local} = {default}")
+            is_structure = item.default == f"{item.type}()"
+            default = f"NO_{item.type}" if is_structure else item.default
+            self._lines.append(f"message.{item.name} = {default}")
         for item in self._plain_fields(structure):
             self._value(item)
         if self._is_flexible:
             self._tags(tagged)
-        arguments = ", ".join(item.local for item in structure.fields)
-        self._lines.append(f"return {structure.name}({arguments}), offset")
+        else:
+            self._flush()
 
-    def _flush(self) -> None:
-        if self._run:
-            layout, size = self._packer(self._run)
-            names = "".join(f"{item.local}, " for item in self._run)
-            self._lines += [f"{names}= {layout}(data, offset)", f"offset += {size}"]
+    def _finish(self, shape: str) -> list[str]:
+        if shape != "list":
+            self._lines.append("return message, offset")
+            return self.PARAMETERS
+        self._lines = [
+            "messages = []",
+            "add_message = messages.append",
+            "for _ in range(items):",
+            *(f"    {line}" for line in [*self._lines, "add_message(message)"]),
+            "return messages, offset",
+        ]
+        return [*self.PARAMETERS, "items"]
+
+    def _flush(self, more: str = "", *names: str) -> None:
+        """Read the numbers of the run, and more after them.
+
+        :param more: of a ``struct``
+        :param names: of the variables for the additional values
+        """
+        if self._run or more:
+            layout, size = self._packer(self._run, more)
+            targets = ", ".join([*(f"message.{item.name}" for item in self._run), *names])
+            self._lines += [f"{targets}, = {layout}(data, offset)", f"offset += {size}"]
             self._lines += [
-                f"{item.local} = identity({item.local})"
+                f"message.{item.name} = identity(message.{item.name})"
                 for item in self._run
                 if item.type == "uuid"
             ]
             self._run = []
 
     def _tags(self, tagged: list[Field]) -> None:
+        self._flush("B", "count")
         self._lines += [
-            "if not data[offset]:",
-            "    offset += 1",
-            "else:",
-            "    count, offset = tag_count(data, offset)",
+            "if count:",
+            "    count, offset = tag_count(data, offset - 1)",
             "    for _ in range(count):",
             "        tag, offset = varint(data, offset)",
             "        size, offset = varint(data, offset)",
@@ -524,14 +549,14 @@ class _Reader(_Generator):
         self._lines.append("        offset = after")
 
     def _value(self, item: Field) -> None:
-        name = item.local
+        name = f"message.{item.name}"
         if item.is_array:
             self._array(item)
         elif item.type in _FIXED:  # of a tag
             self._run = [item]
             self._flush()
         elif item.type in self._schema.structures:
-            function = self._function_of(self._schema.structures[item.type], sliced=False)
+            function = self._function_of(self._schema.structures[item.type])
             call = f"{name}, offset = {function}(data, offset, end)"
             if super()._is_nullable(item):
                 self._lines += [
@@ -557,7 +582,7 @@ class _Reader(_Generator):
             value = f"bytes({value})"
         most = f" or size > {MAX_STRING_BYTES}" if is_text and self._is_flexible else ""
         return [
-            f"size, offset = {length}(data, offset)",
+            *self._length(length),
             f"if size > end - offset{most}: refuse({item.name!r}, size, end - offset)",
             f"if size < 0: {name} = {null}",
             "else:",
@@ -565,11 +590,22 @@ class _Reader(_Generator):
             "    offset += size",
         ]
 
+    def _length(self, function: str) -> list[str]:
+        """Return the lines that read a length; most are one byte."""
+        call = f"size, offset = {function}(data, offset)"
+        if not self._is_flexible:
+            return [call]
+        return [
+            "size = data[offset] - 1",
+            "if size < 127: offset += 1",
+            f"else: {call}",
+        ]
+
     def _array(self, item: Field) -> None:
-        name = item.local
+        name = f"message.{item.name}"
         null = "None" if self._is_nullable(item) else f"null({item.name!r})"
         self._lines += [
-            "size, offset = length_of(data, offset)",
+            *self._length("length_of"),
             f"if size > end - offset or size > {MAX_ARRAY_ITEMS}:",
             f"    refuse({item.name!r}, size, end - offset)",
             f"if size < 0: {name} = {null}",
@@ -587,6 +623,10 @@ class _Reader(_Generator):
                 )
             self._lines.append(f"    offset += size * {bytes_each}")
             return
+        if nested is not None and not self._is_sliced:
+            function = self._function_of(nested, "list")
+            self._lines.append(f"    {name}, offset = {function}(data, offset, end, size)")
+            return
         self._lines += [
             f"    {name} = []",
             f"    add = {name}.append",
@@ -596,7 +636,7 @@ class _Reader(_Generator):
             inner = self._text_or_data(item, "value")
         else:
             sliced = self._slices(nested)
-            function = self._function_of(nested, sliced=sliced)
+            function = self._function_of(nested, "sliced" if sliced else "")
             call = f"{function}(data, offset, end)"
             inner = [f"value, offset = {'yield from ' * sliced}{call}"]
         if self._is_sliced:
@@ -625,6 +665,7 @@ class _Writer(_Generator):
     def _structure(self, structure: Structure) -> None:
         for item in self._plain_fields(structure):
             self._value(item, f"message.{item.name}")
+        self._flush()
         if self._is_flexible:
             self._tags(self._tagged_fields(structure))
 
@@ -673,7 +714,7 @@ class _Writer(_Generator):
             number = f"uuid_bytes({value})" if item.type == "uuid" else value
             self._lines.append(f"put({layout}({number}))")
         elif item.type in self._schema.structures:
-            function = self._function_of(self._schema.structures[item.type], sliced=False)
+            function = self._function_of(self._schema.structures[item.type])
             if self._is_nullable(item):
                 self._lines += [
                     f"if {value} is None: put(b'\\xff')",
@@ -728,7 +769,7 @@ class _Writer(_Generator):
         )
         if nested is not None:
             sliced = self._slices(nested)
-            function = self._function_of(nested, sliced=sliced)
+            function = self._function_of(nested, "sliced" if sliced else "")
             inner = [f"{'yield from ' * sliced}{function}(put, item)"]
         elif item.type == "uuid":
             inner = ["put(uuid_bytes(item))"]
