@@ -68,13 +68,13 @@ class Exporter:
         )
         self.sent: list[str] = []
         self.page: Metrics = {}
-        send = Connection.request
+        send = Connection.ask
 
         async def counted(connection: Connection, payload: Any, **options: Any) -> Any:
             self.sent.append(type(payload).__name__.removesuffix("Request"))
             return await send(connection, payload, **options)
 
-        monkeypatch.setattr(Connection, "request", counted)
+        monkeypatch.setattr(Connection, "ask", counted)
 
     def scrape(self) -> Metrics:
         self.sent.clear()

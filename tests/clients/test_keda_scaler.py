@@ -244,13 +244,13 @@ async def test_what_no_member_will_read_is_looked_at_once(
     query = BacklogQuery(group_id, CONSUMER)
     shared = BacklogQuery(unique("new"), SHARE, (topic,))
     sent: list[str] = []
-    send = Connection.request
+    send = Connection.ask
 
     async def counted(self: Connection, payload: Any, **options: Any) -> Any:
         sent.append(type(payload).__name__)
         return await send(self, payload, **options)
 
-    monkeypatch.setattr(Connection, "request", counted)
+    monkeypatch.setattr(Connection, "ask", counted)
     async with Cluster(bootstrap_servers) as cluster:
         times = RecordTimes(kept_ms=60_000)
 
@@ -412,13 +412,13 @@ def test_many_scaled_objects_share_the_requests(
 ) -> None:
     """A look costs a request to each broker and of each kind, however many objects there are."""
     sent: list[str] = []
-    send = Connection.request
+    send = Connection.ask
 
     async def counted(connection: Connection, payload: Any, **options: Any) -> Any:
         sent.append(type(payload).__name__.removesuffix("Request"))
         return await send(connection, payload, **options)
 
-    monkeypatch.setattr(Connection, "request", counted)
+    monkeypatch.setattr(Connection, "ask", counted)
     topics = [create_topic(bootstrap_servers, unique("many")) for _ in range(3)]
     queries = [
         BacklogQuery(unique("g"), kind, (topic,))

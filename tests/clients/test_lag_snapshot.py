@@ -620,13 +620,13 @@ def test_many_groups_cost_few_requests(
     for number, group in enumerate(groups):
         lags.commit(group, topic, {0: number % 10, 1: 0})
     sent: list[str] = []
-    send = Connection.request
+    send = Connection.ask
 
     async def counted(self: Connection, payload: Any, **options: Any) -> Any:
         sent.append(type(payload).__name__.removesuffix("Request"))
         return await send(self, payload, **options)
 
-    monkeypatch.setattr(Connection, "request", counted)
+    monkeypatch.setattr(Connection, "ask", counted)
     rows = lags(*groups)
     assert [hours(rows[group, topic, 0]) for group in groups] == [
         10 - number % 10 for number in range(40)

@@ -172,14 +172,14 @@ async def test_outcomes_of_many_calls_travel_together(
     conf: dict[str, str], topic: str, monkeypatch: pytest.MonkeyPatch
 ):
     requests: list[Any] = []
-    send = connection.Connection.request
+    send = connection.Connection.ask
 
     async def request(self: connection.Connection, payload: Any, **more: Any) -> Any:
         if type(payload).__name__ == "ShareAcknowledgeRequest":
             requests.append(payload)
         return await send(self, payload, **more)
 
-    monkeypatch.setattr(connection.Connection, "request", request)
+    monkeypatch.setattr(connection.Connection, "ask", request)
     async with ShareConsumer(conf, [topic], start="earliest") as queue:
         records = await take_all(queue, 6)
         await queue.accept(records[:2])
