@@ -12,8 +12,6 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from headrace.imports import without_hypothesis
-
 if TYPE_CHECKING:
     from .cluster import Cluster, TopicMetadata
     from .connection import Connection
@@ -63,9 +61,6 @@ __all__ = [
     "UnreadableBatch",
     "decode",
 ]
-
-with without_hypothesis():
-    from . import messages as messages
 
 _HOMES = {
     **dict.fromkeys(("Cluster", "TopicMetadata"), "cluster"),
