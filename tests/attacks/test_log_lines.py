@@ -33,26 +33,21 @@ DELETE_GROUPS = 42
 def failing(monkeypatch: pytest.MonkeyPatch) -> Iterator[Broker]:
     """A broker whose handlers fail, with an error text that quotes the request."""
 
-    def fail(broker: object, request: object, context: object) -> None:
+    async def fail(call: object, request: object) -> None:
         try:
             raise KeyError(request)
         except KeyError as error:
             raise RuntimeError(f"cannot serve {request!r}") from error
 
-    async def fail_call(call: object, request: object) -> None:
-        fail(call, request, None)
-
     with Broker() as broker:
         with connection(broker.bootstrap_servers) as client:
             client.create_topic("t")
         with monkeypatch.context() as patch:
-            patch.setattr(api_00_produce, "handle", fail_call)
+            patch.setattr(api_00_produce, "handle", fail)
             patch.setattr(api_42_delete_groups, "handle", fail)
-            handlers.handler.cache_clear()
             handlers.served.cache_clear()
             LIMITER.clear()
             yield broker
-        handlers.handler.cache_clear()
         handlers.served.cache_clear()
 
 

@@ -15,22 +15,17 @@ import pytest
 from headrace.broker.broker import Broker
 from headrace.broker.config.broker_config import Config
 from headrace.coordinators.hashing import internal_partition
-from headrace.coordinators.runtime import Command, Deferred
+from headrace.coordinators.runtime import Command
 from headrace.errors import ErrorCode, StorageError
 from headrace.groups.records import OffsetCommit
-from headrace.handlers import handler
-from headrace.handlers.context import RequestContext
 from headrace.log import segment
+from headrace.net.waiting import Waiting
 from headrace.outcome import Outcome
 from headrace.protocol import record_batch
-from headrace.protocol.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-)
+from tests.handler_client import call
 from tests.support import story, story_in
 
-CONTEXT = RequestContext(9, "c", "/127.0.0.1", 1, "h", 1)
+OFFSET_COMMIT, VERSION = 8, 9
 PARTITIONS = 3
 GROUPS = [f"group-{n}" for n in range(12)]
 UNKNOWN, NONE = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.NONE
@@ -56,24 +51,40 @@ def on_broker(**configs: str) -> Callable[..., Callable[..., None]]:
 
 
 def commit(
-    broker: Broker, group_id: str, offset: int, *, generation: int = -1, topic: str = "t"
+    broker: Broker, group_id: str, offset: int, *, generation: int = -1
 ) -> asyncio.Future[Any]:
     """Commit in partition 0, and in one that does not exist; the future of the codes, or of the
     failure.
     """
-    partitions = tuple(OffsetCommitRequestPartition(index, offset, -1, "") for index in (0, 7))
-    request = OffsetCommitRequest(
-        group_id, generation, "", None, (OffsetCommitRequestTopic(partitions, "t"),)
-    )
-    return answer(handler(8)(broker, request, CONTEXT))
+    told, _ = begin_commit(broker, group_id, offset, generation=generation)
+    return told
 
 
-def answer(later: Deferred[Any]) -> asyncio.Future[Any]:
-    future = asyncio.get_running_loop().create_future()
-    later.waiter = lambda came: future.set_result(
-        came if isinstance(came, Exception) else codes(came)
+def begin_commit(
+    broker: Broker, group_id: str, offset: int, *, generation: int = -1
+) -> tuple[asyncio.Future[Any], Waiting]:
+    """Begin a commit as a connection does, and return what :func:`commit` does, and what waits."""
+    steps = call(
+        broker,
+        OFFSET_COMMIT,
+        VERSION,
+        group_id=group_id,
+        generation_id_or_member_epoch=generation,
+        topics=[
+            {
+                "name": "t",
+                "partitions": [
+                    {"partition_index": index, "committed_offset": offset} for index in (0, 7)
+                ],
+            }
+        ],
     )
-    return future
+    told = asyncio.get_running_loop().create_future()
+
+    def done(came: Any) -> None:
+        told.set_result(came if isinstance(came, Exception) else codes(came))
+
+    return told, Waiting(steps, steps.send(None), done, None)
 
 
 def codes(response: Any) -> list[ErrorCode]:
@@ -136,19 +147,11 @@ async def test_the_later_of_two_commits_of_a_turn_counts(broker: Broker) -> None
 
 @on_broker()
 async def test_a_commit_of_a_closed_connection_is_written(broker: Broker) -> None:
-    request = OffsetCommitRequest(
-        "g",
-        -1,
-        "",
-        None,
-        (OffsetCommitRequestTopic((OffsetCommitRequestPartition(0, 4, -1, ""),), "t"),),
-    )
-    later = handler(8)(broker, request, CONTEXT)
-    gone = answer(later)
-    later.cancel()
+    told, waiting = begin_commit(broker, "g", 4)
+    waiting.cancel()
     await commit(broker, "h", 1)
     assert committed(broker) == {"g": 4, "h": 1}
-    assert not gone.done()
+    assert not told.done()
 
 
 @on_broker()
@@ -175,10 +178,10 @@ async def test_a_commit_that_fails_does_not_affect_others(broker: Broker) -> Non
     broker.group_runtime.submit(Decided("g")).waiter = tell
     told = [
         commit(broker, "g", 1),
-        answer(broker.group_runtime.submit(Undecided("g"))),
+        asyncio.ensure_future(broker.group_runtime.submit(Undecided("g"))),
         commit(broker, "h", 2),
     ]
-    first, failure, last = await asyncio.gather(*told)
+    first, failure, last = await asyncio.gather(*told, return_exceptions=True)
     assert isinstance(failure, ZeroDivisionError)
     assert first == last == [NONE, UNKNOWN]
     assert committed(broker) == {"g": 1, "h": 2}

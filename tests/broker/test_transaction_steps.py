@@ -16,17 +16,12 @@ from headrace.broker.config.broker_config import Config
 from headrace.coordinators import transactions as transactions_module
 from headrace.coordinators.hashing import internal_partition
 from headrace.errors import ErrorCode, Refusal, StorageError
-from headrace.handlers import api_28_txn_offset_commit
-from headrace.handlers.context import RequestContext
 from headrace.internal_topics import TRANSACTION_STATE
 from headrace.log.partition_log import PartitionLog
 from headrace.protocol.record_batch import TRANSACTIONAL_BIT, build
 from headrace.transactions.producer import NO_PRODUCER, Producer
 from tests.handler_client import ask
 from tests.support import HANG_S, nothing_is_written, story
-from tests.wire_client import request_message
-
-CONTEXT = RequestContext(13, "client", "/client", 1, "broker", 9092)
 
 
 async def begun(path: Path, partitions: int = 1) -> tuple[Broker, Producer]:
@@ -128,8 +123,8 @@ async def test_offsets_follow_the_durable_place_of_their_group_in_the_transactio
     place = broker.transactions.offsets_partition("group")
     offsets = broker.partition_by_name(*place)
     assert isinstance(offsets, PartitionLog)
-    request = _commit(broker.catalog.topics["t"].topic_id, producer)
-    served = api_28_txn_offset_commit.handle(broker, request, CONTEXT)
+    served = asyncio.create_task(_commit(broker, broker.catalog.topics["t"].topic_id, producer))
+    await asyncio.sleep(0)
     assert broker.transactions.coordinator.transactions["id"].partitions == {place}
     assert not offsets.end_offset, "an offset without a transaction"
     response = await served
@@ -139,11 +134,11 @@ async def test_offsets_follow_the_durable_place_of_their_group_in_the_transactio
     broker.close()
 
 
-def _commit(topic_id: UUID, producer: Producer) -> Any:
+async def _commit(broker: Broker, topic_id: UUID, producer: Producer) -> Any:
     partition = {"partition_index": 0, "committed_offset": 7}
-    return request_message(
+    return await ask(
+        broker,
         28,
-        6,
         transactional_id="id",
         group_id="group",
         producer_id=producer.producer_id,

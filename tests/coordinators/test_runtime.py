@@ -95,7 +95,7 @@ class Stand:
     def wait(self, key: str) -> asyncio.Future[int]:
         return started(
             self.runtime.write_parkable(
-                key, lambda ticket, now_ms, wall_ms: self.numbers.wait(ticket), int
+                key, lambda ticket, now_ms, wall_ms: self.numbers.wait(ticket)
             )
         )
 

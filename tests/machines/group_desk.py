@@ -195,7 +195,7 @@ class Desk:
 
         before = self._observed(group_id)
         with self.loop.turn():
-            deferred = self.coordinators.group_runtime.write_parkable(group_id, decided, _as_it_is)
+            deferred = self.coordinators.group_runtime.write_parkable(group_id, decided)
             deferred.waiter = answer
         self._check_answer(self.answers.get(ticket), before, group_id)
         return ticket

@@ -215,12 +215,6 @@ def test_a_call_that_fails_tells_it_where_the_client_looks(key: int, version: in
     assert set(errors_in(response)) == ({ErrorCode.KAFKA_STORAGE_ERROR} if has_place else set())
 
 
-def test_explicit_retention_survives_as_legacy() -> None:
-    wire = codec(8, 3)
-    adapted = adapt(filled(wire.request_type), wire, 10, CATALOG)
-    assert adapted.legacy["retention_time"] == timedelta(milliseconds=1234)
-
-
 @pytest.mark.parametrize(
     "frame",
     [

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from headrace import handlers
 from headrace.coordinators.runtime import Deferred
 from headrace.errors import ErrorCode, StorageError
-from headrace.handlers import APIS, TEMPLATED
+from headrace.handlers import APIS
 from headrace.handlers.api_18_api_versions import supported
 from headrace.handlers.context import CloseConnection, RequestContext
 from headrace.log_lines import LimitedLog, get_logger, summary
@@ -87,7 +87,6 @@ _QUICK = frozenset((0, 1, 8, 12, 18, 68, 76, 78, 79))
 """The APIs whose requests take little time and never wait in line: Produce, Fetch, OffsetCommit,
 heartbeats, ApiVersions, ShareFetch and ShareAcknowledge.
 """
-_NO_TEMPLATES: Mapping[int, RequestTemplates] = {}
 
 
 class Connections:
@@ -196,7 +195,6 @@ class Connection(asyncio.BufferedProtocol):
         "_queue",
         "_security",
         "_task_bytes",
-        "_templated",
         "_templates",
         "_unsent",
         "connection_id",
@@ -237,9 +235,8 @@ class Connection(asyncio.BufferedProtocol):
         """The use of client quotas, None while there are none."""
         if shared.quotas is not None:
             self.charge_to(shared.quotas)
-        self._templates = _NO_TEMPLATES
-        self._templated: tuple[bytes, float] = b"", 0.0
-        """The templated request that waits for its answer: its frame and when it arrived."""
+        self._templates: RequestTemplates | None = None
+        """Of Produce requests, once one was served."""
         self._queue = RequestQueue()
         self._task_bytes = 0
         """The size of the request that waits for its answer, if it is large."""
@@ -507,21 +504,13 @@ class Connection(asyncio.BufferedProtocol):
         if self._charge is not None:
             self._charge.begin(len(frame))
         started = self.last_active
-        templates = self._templates.get(frame[_API_KEY_LOW_BYTE])
-        if templates is not None:
+        if self._templates is not None and frame[_API_KEY_LOW_BYTE] == _PRODUCE:
             try:
-                answer = templates.try_serve(frame)
+                answer = self._templates.try_serve(frame)
             except Exception as error:
                 answer = error
             if answer is not None:
-                if isinstance(answer, Deferred):
-                    if self._charge is not None:
-                        self._charge.pause()
-                    self.task = answer
-                    self._templated = bytes(frame), started
-                    answer.waiter = self._finish_templated
-                else:
-                    self._answer_templated(frame, started, answer)
+                self._answer_templated(frame, started, answer)
                 return
         try:
             header = request_header(frame)
@@ -550,8 +539,6 @@ class Connection(asyncio.BufferedProtocol):
             self._close("%s", error)
             return
         self._handle(adapted, header, wire, started)
-        if header.api_key in TEMPLATED:
-            self._remember(frame, header, adapted.request)
 
     # Calls ----------------------------------------------------------------------------------------
 
@@ -576,7 +563,7 @@ class Connection(asyncio.BufferedProtocol):
         except StopIteration as end:
             self._end_call(header, started, end.value)
             self.shared.turns.served()
-            if header.api_key in TEMPLATED and call.request is not None:
+            if header.api_key == _PRODUCE and call.request is not None:
                 self._remember(frame, header, call)
         except Exception as error:
             self._fail_call(error)
@@ -787,7 +774,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def forget_templates(self) -> None:
         """Forget the templates of requests."""
-        self._templates = _NO_TEMPLATES
+        self._templates = None
 
     def _legacy_of(self, adapted: Adapted) -> Mapping[str, Any]:
         """Return the values for the context of a request; with an authorizer, also the names of
@@ -798,22 +785,14 @@ class Connection(asyncio.BufferedProtocol):
             return adapted.legacy
         return {**adapted.legacy, "topic_ids": ids}
 
-    def _remember(self, frame: memoryview, header: RequestHeader, request: Any) -> None:
-        """Make a template of a request that was served; if there is an authorizer, only if the
-        whole request is allowed. So templates need no authorization.
+    def _remember(self, frame: memoryview, header: RequestHeader, call: Call) -> None:
+        """Make a template of a Produce request that was served, if the whole request is allowed. So
+        templates need no authorization.
         """
-        templates = self._templates.get(header.api_key)
-        if templates is None:
-            templates = handlers.request_templates(header.api_key, self.shared.broker)
-            self._templates = {**self._templates, header.api_key: templates}
-        is_allowed = None
-        if isinstance(request, Call):
-            is_allowed = import_module("headrace.handlers.produce_templates").is_allowed
-        elif self.shared.access_control is not None:
-            is_allowed = partial(
-                handlers.allows_template, header.api_key, self.shared.broker, self._context
-            )
-        templates.remember(frame, header, request, is_allowed)
+        if self._templates is None:
+            self._templates = handlers.produce_templates(self.shared.broker)
+        is_allowed = import_module("headrace.handlers.produce_templates").is_allowed
+        self._templates.remember(frame, header, call, is_allowed)
 
     def _read(self, frame: bytes | memoryview, header: RequestHeader) -> tuple[Codec, Adapted]:
         wire = codec(header.api_key, header.api_version)
@@ -821,41 +800,20 @@ class Connection(asyncio.BufferedProtocol):
         return wire, adapt(request, wire, APIS[header.api_key].highest, self.shared.broker.catalog)
 
     def _answer_templated(
-        self, frame: bytes | memoryview, started: float, answer: bytes | Exception
+        self, frame: memoryview, started: float, answer: bytes | Exception
     ) -> None:
-        """Answer a request that was served by a template."""
-        if isinstance(answer, Exception) and frame[_API_KEY_LOW_BYTE] == _PRODUCE:
+        """Answer a Produce request that was served by a template."""
+        if isinstance(answer, Exception):
             header = request_header(frame)
             api, client = APIS[_PRODUCE], self._client or self._new_client()
             call = Call(self.shared.broker, api, client, header.api_version, header.client_id)
             response = failed(call, wire.read_request(api, frame, header), answer)
             self._answers += self._settled(header, wire.write_response(api, header, response))
-        elif isinstance(answer, Exception):
-            header = request_header(frame)
-            codec_of, adapted = self._read(frame, header)
-            self._answer(self._failed(answer, adapted.request, header), adapted, header, codec_of)
-        elif self.transport is not None:
+        else:
             if self._charge is not None:
                 answer = self._settle_templated(self._charge, frame, answer)
             self._answers.append(answer)
-        self.shared.metrics.requests[frame[_API_KEY_LOW_BYTE]].took(started)
-
-    def _finish_templated(self, answer: bytes | Exception) -> None:
-        self.task = None
-        self._task_bytes = 0
-        frame, started = self._templated
-        if isinstance(answer, bytes) and not self._is_blocked:
-            if self._charge is not None:
-                answer = self._settle_templated(self._charge, frame, answer)
-            metrics = self.shared.metrics
-            metrics.sent_bytes += len(answer)
-            metrics.requests[frame[_API_KEY_LOW_BYTE]].took(started)
-            self.transport.write(answer)
-        else:
-            self._answer_templated(frame, started, answer)
-            self._send()
-        if self._queue.count or self._is_paused or self._held_request_bytes:
-            self._serve()
+        self.shared.metrics.requests[_PRODUCE].took(started)
 
     def _access_of(self, known: RequestContext | None) -> AnyAccess:
         """Return the client's access.

@@ -143,9 +143,6 @@ rest, and what the socket does not take at once, is read from the file when the 
 MAX_PRODUCE_TEMPLATES = 1000
 """Request templates of Produce on one connection: one for each partition. One more discards all."""
 
-MAX_COMMIT_TEMPLATES = 100
-"""Request templates of OffsetCommit on one connection. One more discards all."""
-
 PRUNED_LOG_BYTES = 1024 * 1024
 """A larger internal log begins a new file when old records are deleted: then the old file can be
 deleted, and a start after a crash has less to verify.

@@ -100,8 +100,16 @@ class Deferred(Generic[R]):
             settle(self._kept)
         return future
 
-    def __await__(self) -> Generator[Any, None, R]:
-        return self.future().__await__()
+    def __await__(self) -> Generator[Any, Any, R]:
+        """Wait for the answer. A call that is no task takes it without a future, see
+        :mod:`headrace.net.waiting`.
+        """
+        if asyncio.current_task() is not None:
+            return (yield from self.future().__await__())
+        answer = self._kept if hasattr(self, "_kept") else (yield self)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
 
 
 class Command(Deferred[R]):
@@ -154,6 +162,14 @@ class Write(Command[Any]):
         super().answer(answer)
 
 
+class CommutingWrite(Write):
+    """A write that commutes with others of its kind: batched with them also under the same key."""
+
+    __slots__ = ()
+
+    commutes = True
+
+
 class ParkableWrite(Write):
     """A command that may be answered by a later outcome, see :class:`Completion`.
 
@@ -162,10 +178,8 @@ class ParkableWrite(Write):
 
     __slots__ = ("ticket",)
 
-    def __init__(
-        self, key: str, ticket: int, decide: Decide[Any], pack: Callable[[Any], Any]
-    ) -> None:
-        super().__init__(key, decide, pack)
+    def __init__(self, key: str, ticket: int, decide: Decide[Any]) -> None:
+        super().__init__(key, decide)
         self.ticket = ticket
 
 
@@ -238,8 +252,7 @@ class CoordinatorRuntime(Generic[C]):
         self,
         key: str,
         decide: Callable[[int, int, int], Outcome[Any, R | None]],
-        pack: Callable[[R], A],
-    ) -> Deferred[A]:
+    ) -> Deferred[R]:
         """Submit a request that may have to wait for others; else the same as :meth:`write`.
 
         :param decide: given a ticket, the steady time and the wall time; a reply of None parks the
@@ -250,7 +263,7 @@ class CoordinatorRuntime(Generic[C]):
         def decide_with_ticket(now_ms: int, wall_ms: int) -> Outcome[Any, R | None]:
             return decide(ticket, now_ms, wall_ms)
 
-        return self.submit(ParkableWrite(key, ticket, decide_with_ticket, pack))
+        return self.submit(ParkableWrite(key, ticket, decide_with_ticket))
 
     def submit(self, command: Command[R]) -> Deferred[R]:
         """Submit a command object; else the same as :meth:`write`."""

@@ -15,23 +15,9 @@ from pkgutil import iter_modules
 from typing import Any, NamedTuple
 
 from headrace.broker.config.broker_config import Config
-from headrace.broker.limits import MAX_COMMIT_TEMPLATES, MAX_PRODUCE_TEMPLATES
+from headrace.broker.limits import MAX_PRODUCE_TEMPLATES
 from headrace.errors import ErrorCode
-from headrace.net.rules import (
-    CLUSTER,
-    CLUSTER_ACTION,
-    DELETE,
-    DESCRIBE,
-    GROUP,
-    READ,
-    TOPIC,
-    TRANSACTIONAL_ID,
-    WRITE,
-    Rules,
-    each,
-    inside,
-    on,
-)
+from headrace.net.rules import Rules
 from headrace.protocol.request_templates import RequestTemplates
 
 Handle = Callable[..., Any | Awaitable[Any]]
@@ -80,108 +66,21 @@ class Api(NamedTuple):
         return ErrorCode.KAFKA_STORAGE_ERROR
 
 
-_COORDINATOR_WRITES = frozenset((8, 11, 12, 13, 14, 28, 42, 47, 83, 84, 85, 86, 91, 92))
+_COORDINATOR_WRITES: frozenset[int] = frozenset()
 """APIs that write to the internal topic of a coordinator."""
 
 
-_LEFT_OUT = "left out of the answer"
-_PARTITIONS = "TOPIC_AUTHORIZATION_FAILED for its partitions"
-
-_OLD: Mapping[int, Api] = {
-    api.key: api
-    for api in (
-        Api(
-            8,
-            "offset_commit",
-            2,
-            10,
-            (on(READ, GROUP, "group_id"), each(READ, TOPIC, "topics", "topic_id")),
-        ),
-        Api(
-            9,
-            "offset_fetch",
-            1,
-            10,
-            (
-                inside(DESCRIBE, GROUP, "refused for the group"),
-                inside(DESCRIBE, TOPIC, f"{_PARTITIONS}; {_LEFT_OUT} if it is not named"),
-            ),
-        ),
-        Api(
-            10,
-            "find_coordinator",
-            0,
-            6,
-            (
-                inside(DESCRIBE, GROUP, "refused for the key of a group"),
-                inside(DESCRIBE, TRANSACTIONAL_ID, "refused for the key"),
-                inside(CLUSTER_ACTION, CLUSTER, "refused for the key of a share-partition"),
-            ),
-        ),
-        Api(11, "join_group", 0, 9, (on(READ, GROUP, "group_id"),)),
-        Api(13, "leave_group", 0, 5, (on(READ, GROUP, "group_id"),)),
-        Api(14, "sync_group", 0, 5, (inside(READ, GROUP, "refused as a whole"),)),
-        Api(15, "describe_groups", 0, 6, (each(DESCRIBE, GROUP, "groups"),)),
-        Api(
-            16,
-            "list_groups",
-            0,
-            5,
-            (
-                inside(DESCRIBE, CLUSTER, "DESCRIBE on each group is needed"),
-                inside(DESCRIBE, GROUP, _LEFT_OUT),
-            ),
-        ),
-        Api(
-            28,
-            "txn_offset_commit",
-            0,
-            6,
-            (
-                on(WRITE, TRANSACTIONAL_ID, "transactional_id"),
-                on(READ, GROUP, "group_id"),
-                each(READ, TOPIC, "topics", "topic_id"),
-            ),
-        ),
-        Api(42, "delete_groups", 0, 3, (each(DELETE, GROUP, "groups_names"),)),
-    )
-}
+_OLD: Mapping[int, Api] = {}
 
 
-class Templated(NamedTuple):
-    """An API whose requests are served by template.
-
-    :ivar module: has ``make_template(broker, frame, header, request)``, and
-        ``is_allowed(broker, request, context)``, which returns whether a request has all
-        permissions; they hold for all requests of its template until ACLs change
-    """
-
-    module: str
-    max_templates: int
+def produce_templates(broker: Any) -> RequestTemplates:
+    """Return the templates of the Produce requests of a new connection."""
+    make_template = import_module(f"{__name__}.produce_templates").make_template
+    return RequestTemplates(partial(make_template, broker), MAX_PRODUCE_TEMPLATES)
 
 
-TEMPLATED: Mapping[int, Templated] = {
-    0: Templated("produce_templates", MAX_PRODUCE_TEMPLATES),
-    8: Templated("commit_templates", MAX_COMMIT_TEMPLATES),
-}
-
-
-def request_templates(api_key: int, broker: Any) -> RequestTemplates:
-    """Return the templates of a new connection for an API in :data:`TEMPLATED`."""
-    module, max_templates = TEMPLATED[api_key]
-    make_template = import_module(f"{__name__}.{module}").make_template
-    return RequestTemplates(partial(make_template, broker), max_templates)
-
-
-ADMINISTRATIVE = frozenset((42,))
+ADMINISTRATIVE: frozenset[int] = frozenset()
 """APIs whose changes are logged, see :mod:`.audit`."""
-
-
-def allows_template(api_key: int, broker: Any, context: Any, request: Any) -> bool:
-    """Return whether a client has all permissions for a request of an API in :data:`TEMPLATED`."""
-    module, _ = TEMPLATED[api_key]
-    allows: bool = import_module(f"{__name__}.{module}").is_allowed(broker, request, context)
-    return allows
 
 
 @cache

@@ -14,80 +14,72 @@ Version notes:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-from headrace.broker.broker import Broker
-from headrace.broker.catalog import Topic
-from headrace.coordinators.runtime import Command, Deferred
+from headrace.coordinators.runtime import CommutingWrite
 from headrace.errors import ErrorCode
-from headrace.groups.offsets.committed import NO_RETENTION
-from headrace.groups.records import GroupRecord
+from headrace.groups.classic.member import MemberIdentity
+from headrace.groups.records import GroupRecord, OffsetCommit
+from headrace.net.api import Api
+from headrace.net.call import Call
+from headrace.net.rules import GROUP, READ, TOPIC, each, on
 from headrace.outcome import Outcome
-from headrace.protocol.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestTopic,
-    OffsetCommitResponse,
-    OffsetCommitResponsePartition,
-    OffsetCommitResponseTopic,
+from headrace.protocol.api import OffsetCommitRequest, OffsetCommitResponse
+
+from .offset_commits import Codes, decide_commit
+
+Topic = OffsetCommitResponse.OffsetCommitResponseTopic
+Partition = OffsetCommitResponse.OffsetCommitResponsePartition
+
+API = Api(
+    8,
+    on(READ, GROUP, "group_id"),
+    each(READ, TOPIC, "topics", "topic_id"),
+    is_quick=True,
+    storage_error=ErrorCode.NOT_COORDINATOR,
 )
 
-from .context import RequestContext
-from .durations import to_ms
-from .offset_commits import committer_of, decide_commit, topic_of
+_FIRST_WITH_GROUP_ID_NOT_FOUND = 9
+_FIRST_WITH_TOPIC_IDS = 10
 
 
-def handle(
-    broker: Broker, request: OffsetCommitRequest, context: RequestContext
-) -> Deferred[OffsetCommitResponse]:
+async def handle(call: Call, request: OffsetCommitRequest) -> OffsetCommitResponse:
     """Commit offsets at the end of this turn, together with other commits."""
-    return broker.group_runtime.submit(_Commit(broker, request, context))
+    broker, group_id = call.broker, request.group_id
+    member = MemberIdentity(request.member_id, request.group_instance_id)
+    allowed, refused = call.allowed(request.topics)
 
-
-class _Commit(Command[OffsetCommitResponse]):
-    __slots__ = ("_broker", "_context", "_request")
-
-    commutes = True
-
-    def __init__(
-        self, broker: Broker, request: OffsetCommitRequest, context: RequestContext
-    ) -> None:
-        super().__init__(request.group_id)
-        self._broker = broker
-        self._request = request
-        self._context = context
-
-    def decide(self, now_ms: int, wall_ms: int) -> Outcome[GroupRecord, OffsetCommitResponse]:
-        broker, request = self._broker, self._request
-        topics = []
-        for asked in request.topics:
-            topic = topic_of(broker.catalog, asked.name, asked.topic_id)
-            if topic is None or asked.partitions:
-                topics.append((asked, topic))
-        retention = self._context.legacy.get("retention_time")
-        committer = committer_of(broker.groups.offsets, request, self._context.api_version)
-        outcome = decide_commit(
-            self.key,
-            topics,
-            lambda commits: committer.commit(commits, now_ms),
-            wall_ms=wall_ms,
-            retention_ms=NO_RETENTION if retention is None else to_ms(retention),
-        )
-        codes = iter(outcome.reply)
-        response_topics = [_response_topic(asked, topic, codes) for asked, topic in topics]
-        return outcome.with_reply(OffsetCommitResponse(tuple(response_topics)))
-
-
-def _response_topic(
-    asked: OffsetCommitRequestTopic, topic: Topic | None, codes: Iterator[ErrorCode]
-) -> OffsetCommitResponseTopic:
-    """Return a topic's part of the response, with the next of ``codes``."""
-    has_unknown_id = asked.name is None and topic is None
-    partitions = tuple(
-        [
-            OffsetCommitResponsePartition(
-                one.partition_index, ErrorCode.UNKNOWN_TOPIC_ID if has_unknown_id else code
+    def decide(
+        now_ms: int, wall_ms: int
+    ) -> Outcome[GroupRecord, list[tuple[OffsetCommitRequest.OffsetCommitRequestTopic, Codes]]]:
+        def commit(commits: list[OffsetCommit]) -> Outcome[GroupRecord, tuple[ErrorCode, ...]]:
+            return broker.groups.offsets.commit(
+                group_id,
+                member,
+                request.generation_id_or_member_epoch,
+                commits,
+                now_ms,
+                knows_group_id_not_found=call.version >= _FIRST_WITH_GROUP_ID_NOT_FOUND,
             )
-            for one, code in zip(asked.partitions, codes, strict=False)
-        ]
-    )
-    return OffsetCommitResponseTopic(partitions, asked.name, asked.topic_id)
+
+        return decide_commit(
+            broker.catalog,
+            group_id,
+            allowed,
+            commit,
+            has_ids=call.version >= _FIRST_WITH_TOPIC_IDS,
+            wall_ms=wall_ms,
+            retention_ms=request.retention_time_ms,
+        )
+
+    decided = await broker.group_runtime.submit(CommutingWrite(group_id, decide))
+    topics = [
+        Topic(
+            topic.name,
+            topic.topic_id,
+            [
+                Partition(partition.partition_index, code)
+                for partition, code in zip(topic.partitions, codes, strict=True)
+            ],
+        )
+        for topic, codes in decided
+    ]
+    return OffsetCommitResponse(topics=topics + call.refused_items(Topic, refused))

@@ -13,178 +13,168 @@ Version notes:
 * Version 8 adds requests for several groups (KIP-709).
 * Version 9 adds the member id and epoch, which are checked for consumer groups (KIP-848).
 * Version 10 replaces topic names by ids (KIP-848). Unknown ids are last in the
-  response, unless it is long.
+  response, unless it is long. Earlier versions have offset -1 and no error for an unknown name.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from functools import partial
-from typing import Any, NamedTuple
-from uuid import UUID
+from collections.abc import Collection, Sequence
+from typing import cast
 
-from kio.schema.offset_fetch.v10.request import (
-    OffsetFetchRequest,
-    OffsetFetchRequestGroup,
-    OffsetFetchRequestTopics,
-)
-from kio.schema.offset_fetch.v10.response import (
-    OffsetFetchResponse,
-    OffsetFetchResponseGroup,
-    OffsetFetchResponseTopics,
-)
-
-from headrace.broker.broker import Broker
+from headrace.broker.catalog import Topic
 from headrace.broker.limits import SLICED_ABOVE
 from headrace.errors import ErrorCode
 from headrace.groups.offsets.committed import TopicOffsets
 from headrace.groups.records import CommittedOffset
-from headrace.outcome import make
-from headrace.protocol.authorized_operations import Operation
-from headrace.protocol.large_responses import LazyArray, Sliced, lazy_map
-from headrace.protocol.messages import NO_THROTTLE
-from headrace.security.acls import ResourceType
+from headrace.net.api import Api
+from headrace.net.call import Call
+from headrace.net.rules import DESCRIBE, GROUP, TOPIC, inside
+from headrace.protocol.api import OffsetFetchRequest, OffsetFetchResponse
 
-from .context import RequestContext
-from .topic_names import allows_topic
+API = Api(
+    9,
+    inside(DESCRIBE, GROUP, "refused for the group"),
+    inside(
+        DESCRIBE,
+        TOPIC,
+        "TOPIC_AUTHORIZATION_FAILED for its partitions; left out of the answer if it is not named",
+    ),
+)
 
+RequestGroup = OffsetFetchRequest.OffsetFetchRequestGroup
+RequestTopic = OffsetFetchRequest.OffsetFetchRequestTopics
+Group = OffsetFetchResponse.OffsetFetchResponseGroup
+ResponseTopic = OffsetFetchResponse.OffsetFetchResponseTopics
+Partition = OffsetFetchResponse.OffsetFetchResponsePartitions
+
+_FIRST_WITH_GROUP_ERROR = 2
+_FIRST_WITH_GROUPS = 8
 _FIRST_WITH_TOPIC_IDS = 10
 
 
-def handle(
-    broker: Broker, request: OffsetFetchRequest, context: RequestContext
-) -> OffsetFetchResponse | Sliced:
+async def handle(call: Call, request: OffsetFetchRequest) -> OffsetFetchResponse:
     """Return the committed offsets of each group of a request."""
-    count = 0
+    if call.version < _FIRST_WITH_GROUPS:
+        return await _only_group(call, request)
+    groups = []
     for group in request.groups:
-        count += _partition_count(broker, group)
-        if count > SLICED_ABOVE:
-            break
-    answers = (
-        _group(broker, group, context, stable=request.require_stable) for group in request.groups
-    )
-    if count <= SLICED_ABOVE:
-        return OffsetFetchResponse(throttle_time=NO_THROTTLE, groups=tuple(answers))
-    groups = tuple(answers) if len(request.groups) == 1 else LazyArray(len(request.groups), answers)
-    return Sliced(OffsetFetchResponse(throttle_time=NO_THROTTLE, groups=groups))
+        groups.append(await _group(call, group, is_stable=request.require_stable))
+        await call.pause()
+    return OffsetFetchResponse(groups=groups)
 
 
-def _partition_count(broker: Broker, group: OffsetFetchRequestGroup) -> int:
-    """Return about how many partitions the answer for a group has, at least 1."""
-    if group.topics is None:
-        committed = broker.groups.offsets.committed.of_group(group.group_id)
-        return 1 + sum(map(len, committed.values()))
-    return 1 + sum(len(topic.partition_indexes) for topic in group.topics)
-
-
-class _Partition(NamedTuple):
-    """A partition of the response. Cheaper than kio's class: a group may have ten thousand."""
-
-    partition_index: int
-    committed_offset: int = -1
-    committed_leader_epoch: int = -1
-    metadata: str = ""
-    error_code: ErrorCode = ErrorCode.NONE
-
-
-def _group(
-    broker: Broker, group: OffsetFetchRequestGroup, context: RequestContext, *, stable: bool
-) -> OffsetFetchResponseGroup:
-    access = context.access
-    if not access.allows(Operation.DESCRIBE, ResourceType.GROUP, group.group_id):
-        code = ErrorCode.GROUP_AUTHORIZATION_FAILED
-        return OffsetFetchResponseGroup(group_id=group.group_id, topics=(), error_code=code)
-    refused = broker.groups.offsets.check_fetch(group.group_id, group.member_id, group.member_epoch)
-    if refused:
-        return OffsetFetchResponseGroup(group_id=group.group_id, topics=(), error_code=refused)
-    group_id = group.group_id
-    committed = broker.groups.offsets.committed.of_group(group_id)
-    rows: Callable[[Any], tuple[UUID, Iterable[_Partition]]]
-    wanted: Sequence[Any]
-    if group.topics is None:
-        named = ((broker.catalog.topics.get(name), found) for name, found in committed.items())
-        wanted = [
-            (topic.topic_id, found)
-            for topic, found in named
-            if topic is not None
-            and access.allows(Operation.DESCRIBE, ResourceType.TOPIC, topic.name)
+async def _only_group(call: Call, request: OffsetFetchRequest) -> OffsetFetchResponse:
+    """Return the response of a version for one group."""
+    topics = None
+    if request.topics is not None:
+        topics = [
+            RequestTopic(topic.name, partition_indexes=topic.partition_indexes)
+            for topic in request.topics
         ]
-        rows = _whole_topic
-    else:
-        wanted = group.topics
-        if context.api_version >= _FIRST_WITH_TOPIC_IDS and len(wanted) <= SLICED_ABOVE:
-            known = broker.catalog.topics_by_id
-            wanted = sorted(wanted, key=lambda one: one.topic_id not in known)
-        rows = partial(_topic, broker, committed)
-    pending = broker.groups.offsets.committed.pending.of_group(group_id) if stable else ()
-
-    def answer(one: Any) -> OffsetFetchResponseTopics:
-        topic_id, partitions = rows(one)
-        if not allows_topic(broker, Operation.DESCRIBE, topic_id, context):
-            code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-            refused = [_Partition(found.partition_index, error_code=code) for found in partitions]
-            return OffsetFetchResponseTopics(topic_id=topic_id, partitions=tuple(refused))
-        if pending:
-            partitions = _stable_only(broker, topic_id, partitions, pending)
-        return OffsetFetchResponseTopics(topic_id=topic_id, partitions=partitions)
-
-    topics = (
-        tuple(map(answer, wanted))
-        if len(wanted) <= SLICED_ABOVE
-        else lazy_map(answer, LazyArray(len(wanted), wanted))
-    )
-    return OffsetFetchResponseGroup(group_id=group_id, topics=topics)
+    requested = RequestGroup(request.group_id, topics=topics)
+    group = await _group(call, requested, is_stable=request.require_stable)
+    code = ErrorCode(group.error_code)
+    if code and call.version < _FIRST_WITH_GROUP_ERROR:
+        group.topics = [_refused(topic, code) for topic in topics or ()]
+    # The classes of these versions have the same fields under other names.
+    old_topics = cast(Collection[OffsetFetchResponse.OffsetFetchResponseTopic], group.topics)
+    return OffsetFetchResponse(topics=old_topics, error_code=code)
 
 
-def _stable_only(
-    broker: Broker,
-    topic_id: UUID,
-    partitions: Iterable[_Partition],
-    pending: Collection[tuple[str, int]],
-) -> tuple[_Partition, ...]:
-    """Replace the offsets of partitions pending in a transaction by UNSTABLE_OFFSET_COMMIT."""
-    topic = broker.catalog.topics_by_id.get(topic_id)
-    unstable = {
-        partition for name, partition in pending if topic is not None and name == topic.name
-    }
-    return tuple(
-        _Partition(one.partition_index, error_code=ErrorCode.UNSTABLE_OFFSET_COMMIT)
-        if one.partition_index in unstable
-        else one
-        for one in partitions
-    )
+async def _group(call: Call, group: RequestGroup, *, is_stable: bool) -> Group:
+    """Return the committed offsets of a group, or its error.
+
+    :param is_stable: refuse partitions that have an offset in an open transaction
+    """
+    offsets, group_id = call.broker.groups.offsets, group.group_id
+    if not call.may(DESCRIBE, GROUP, group_id):
+        return Group(group_id, error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    refused = offsets.check_fetch(group_id, group.member_id, group.member_epoch)
+    if refused:
+        return Group(group_id, error_code=refused)
+    pending = offsets.committed.pending.of_group(group_id) if is_stable else ()
+    topics: list[ResponseTopic] = []
+    if group.topics is None:
+        for name, committed in list(offsets.committed.of_group(group_id).items()):
+            topic = call.broker.catalog.topics.get(name)
+            if topic is not None and call.may(DESCRIBE, TOPIC, name):
+                topics.append(_every_partition(call, topic, committed, pending))
+            await call.pause()
+        return Group(group_id, topics)
+    for requested in _in_order(call, group.topics):
+        topics.append(_topic(call, group_id, requested, pending))
+        await call.pause()
+    return Group(group_id, topics)
 
 
-def _whole_topic(topic: tuple[UUID, TopicOffsets]) -> tuple[UUID, Iterable[_Partition]]:
-    topic_id, offsets = topic
-    if len(offsets) <= SLICED_ABOVE:
-        return topic_id, tuple(map(_committed, offsets.items()))
-    found = list(offsets.items())  # as they are now, also if the answer is sent in slices
-    return topic_id, LazyArray(len(found), map(_committed, found))
+def _in_order(call: Call, topics: Sequence[RequestTopic]) -> Sequence[RequestTopic]:
+    """Return topics in the order of the response."""
+    if call.version < _FIRST_WITH_TOPIC_IDS or len(topics) > SLICED_ABOVE:
+        return topics
+    existing = call.broker.catalog.topics_by_id
+    return sorted(topics, key=lambda topic: topic.topic_id not in existing)
 
 
-def _committed(found: tuple[int, CommittedOffset]) -> _Partition:
-    index, one = found
-    row = (index, one.offset, one.leader_epoch, one.metadata, ErrorCode.NONE)
-    return make(_Partition, row)
+def _every_partition(
+    call: Call, topic: Topic, offsets: TopicOffsets, pending: Collection[tuple[str, int]]
+) -> ResponseTopic:
+    """Return all committed offsets of a topic, as they are at this moment."""
+    unstable = _unstable(topic, pending)
+
+    def answer(committed: tuple[int, CommittedOffset]) -> Partition:
+        index, offset = committed
+        return _unstable_partition(index) if index in unstable else _partition(index, offset)
+
+    return ResponseTopic(topic.name, topic.topic_id, call.lazily(answer, list(offsets.items())))
 
 
 def _topic(
-    broker: Broker, committed: Mapping[str, TopicOffsets], asked: OffsetFetchRequestTopics
-) -> tuple[UUID, tuple[_Partition, ...]]:
-    topic = broker.catalog.topics_by_id.get(asked.topic_id)
+    call: Call, group_id: str, requested: RequestTopic, pending: Collection[tuple[str, int]]
+) -> ResponseTopic:
+    """Return the committed offsets of the partitions of a topic that a request names."""
+    catalog = call.broker.catalog
+    if not call.may_use_topic(DESCRIBE, requested.topic_id, requested.name):
+        return _refused(requested, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    if call.version < _FIRST_WITH_TOPIC_IDS:
+        topic = catalog.topics.get(requested.name)
+        unknown = ErrorCode.NONE
+    else:
+        topic = None if requested.topic_id is None else catalog.topics_by_id.get(requested.topic_id)
+        unknown = ErrorCode.UNKNOWN_TOPIC_ID
     if topic is None:
-        unknown = [
-            _Partition(index, error_code=ErrorCode.UNKNOWN_TOPIC_ID)
-            for index in asked.partition_indexes
-        ]
-        return asked.topic_id, tuple(unknown)
-    offsets, known_ids = committed.get(topic.name, {}), (None, topic.topic_id)
+        return _refused(requested, unknown)
+    offsets = call.broker.groups.offsets.committed.of_group(group_id).get(topic.name, {})
+    unstable = _unstable(topic, pending)
+    topic_ids = (None, topic.topic_id)
     partitions = []
-    for index in asked.partition_indexes:
+    for index in requested.partition_indexes:
         offset = offsets.get(index)
-        if offset is None or offset.topic_id not in known_ids:  # of an earlier topic with this name
-            partitions.append(_Partition(index))
+        if index in unstable:
+            partitions.append(_unstable_partition(index))
+        elif offset is None or offset.topic_id not in topic_ids:  # of an earlier topic of this name
+            partitions.append(Partition(index, -1))
         else:
-            partitions.append(_committed((index, offset)))
-    return asked.topic_id, tuple(partitions)
+            partitions.append(_partition(index, offset))
+    return ResponseTopic(requested.name, requested.topic_id, partitions)
+
+
+def _unstable(topic: Topic, pending: Collection[tuple[str, int]]) -> Collection[int]:
+    """Return the partitions of a topic that have an offset in an open transaction."""
+    return {partition for name, partition in pending if name == topic.name}
+
+
+def _unstable_partition(index: int) -> Partition:
+    return Partition(index, -1, error_code=ErrorCode.UNSTABLE_OFFSET_COMMIT)
+
+
+def _partition(index: int, committed: CommittedOffset) -> Partition:
+    return Partition(index, committed.offset, committed.leader_epoch, committed.metadata)
+
+
+def _refused(topic: RequestTopic, code: ErrorCode) -> ResponseTopic:
+    """Return a topic without offsets, with an error code in each partition."""
+    return ResponseTopic(
+        topic.name,
+        topic.topic_id,
+        [Partition(index, -1, error_code=code) for index in topic.partition_indexes],
+    )

@@ -19,21 +19,30 @@ from __future__ import annotations
 import re
 from functools import partial
 
-from kio.schema.find_coordinator.v6.request import FindCoordinatorRequest
-from kio.schema.find_coordinator.v6.response import Coordinator, FindCoordinatorResponse
-
-from headrace.broker.broker import Broker
 from headrace.broker.catalog import CatalogError
 from headrace.errors import ErrorCode
 from headrace.internal_topics import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
 from headrace.log_lines import LimitedLog, get_logger
-from headrace.protocol.authorized_operations import Operation
-from headrace.protocol.large_responses import Sliced
-from headrace.protocol.messages import NO_THROTTLE
-from headrace.security.acls import ResourceType
+from headrace.net.api import Api
+from headrace.net.call import Call
+from headrace.net.rules import (
+    CLUSTER,
+    CLUSTER_ACTION,
+    DESCRIBE,
+    GROUP,
+    TRANSACTIONAL_ID,
+    inside,
+)
+from headrace.protocol.api import FindCoordinatorRequest, FindCoordinatorResponse
 
-from .context import RequestContext
-from .slicing import lazily, sliced
+Coordinator = FindCoordinatorResponse.Coordinator
+
+API = Api(
+    10,
+    inside(DESCRIBE, GROUP, "refused for the key of a group"),
+    inside(DESCRIBE, TRANSACTIONAL_ID, "refused for the key"),
+    inside(CLUSTER_ACTION, CLUSTER, "refused for the key of a share-partition"),
+)
 
 log = LimitedLog(get_logger("headrace.coordinators"))
 
@@ -49,27 +58,29 @@ _TOPIC_ID = re.compile(r"[A-Za-z0-9_-]{22}(==)?")
 _INTEGER = re.compile(r"[+-]?\d{1,10}", re.ASCII)
 
 
-def handle(
-    broker: Broker, request: FindCoordinatorRequest, context: RequestContext
-) -> FindCoordinatorResponse | Sliced:
+async def handle(call: Call, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
     """Return the coordinator of each key."""
-    find = partial(_coordinator, broker, request.key_type, context)
-    response = FindCoordinatorResponse(
-        throttle_time=NO_THROTTLE, coordinators=lazily(find, request.coordinator_keys)
+    find = partial(_coordinator, call, request.key_type)
+    if call.version >= _FIRST_WITH_SEVERAL_KEYS:
+        return FindCoordinatorResponse(coordinators=call.lazily(find, request.coordinator_keys))
+    coordinator = find(request.key)
+    return FindCoordinatorResponse(
+        error_code=coordinator.error_code,
+        error_message=coordinator.error_message,
+        node_id=coordinator.node_id,
+        host=coordinator.host,
+        port=coordinator.port,
     )
-    return sliced(response, len(request.coordinator_keys))
 
 
-def _coordinator(broker: Broker, key_type: int, context: RequestContext, key: str) -> Coordinator:
-    code = _prepare(broker, key_type, key, context)
-    found = code is ErrorCode.NONE
+def _coordinator(call: Call, key_type: int, key: str) -> Coordinator:
+    code = _prepare(call, key_type, key)
+    if code:
+        message = _message(code, call.version)
+        return Coordinator(key, node_id=-1, port=-1, error_code=code, error_message=message)
+    client = call.client
     return Coordinator(
-        key=key,
-        node_id=broker.node_id if found else -1,
-        host=context.listener_host if found else "",
-        port=context.listener_port if found else -1,
-        error_code=code,
-        error_message=_message(code, context.api_version),
+        key, call.broker.node_id, client.listener_host, client.listener_port, error_message=""
     )
 
 
@@ -84,26 +95,24 @@ def _message(code: ErrorCode, version: int) -> str:
     return ""
 
 
-def _prepare(broker: Broker, key_type: int, key: str, context: RequestContext) -> ErrorCode:
+def _prepare(call: Call, key_type: int, key: str) -> ErrorCode:
     """Create the internal topic of a coordinator if it is missing; return the error for the key."""
-    access, topic = context.access, _TOPICS.get(key_type)
+    topic = _TOPICS.get(key_type)
     if topic is None:
         return ErrorCode.INVALID_REQUEST
-    if key_type == _GROUP and not access.allows(Operation.DESCRIBE, ResourceType.GROUP, key):
+    if key_type == _GROUP and not call.may(DESCRIBE, GROUP, key):
         return ErrorCode.GROUP_AUTHORIZATION_FAILED
-    if key_type == _TRANSACTION and not access.allows(
-        Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, key
-    ):
+    if key_type == _TRANSACTION and not call.may(DESCRIBE, TRANSACTIONAL_ID, key):
         return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     if key_type == _SHARE:
-        if context.api_version < _FIRST_WITH_SHARE:
+        if call.version < _FIRST_WITH_SHARE:
             return ErrorCode.INVALID_REQUEST
-        if not access.allows_cluster(Operation.CLUSTER_ACTION):
+        if not call.access.allows_cluster(CLUSTER_ACTION):
             return ErrorCode.CLUSTER_AUTHORIZATION_FAILED
         if not _is_share_partition(key):
             return ErrorCode.INVALID_REQUEST
     try:
-        broker.topic_logs.internal_topic(topic)
+        call.broker.topic_logs.internal_topic(topic)
     except CatalogError as error:
         log.error("clients", "cannot create the topic %s: %s", topic, error)
         return ErrorCode.COORDINATOR_NOT_AVAILABLE

@@ -10,40 +10,45 @@ Version notes:
 
 from __future__ import annotations
 
-from kio.schema.leave_group.v5.request import LeaveGroupRequest
-from kio.schema.leave_group.v5.response import LeaveGroupResponse, MemberResponse
-
-from headrace.broker.broker import Broker
-from headrace.coordinators.runtime import Deferred
 from headrace.errors import ErrorCode
 from headrace.groups.classic.member import LeaveReply, MemberIdentity
 from headrace.groups.records import GroupRecord
+from headrace.net.api import Api
+from headrace.net.call import Call
+from headrace.net.rules import GROUP, READ, on
 from headrace.outcome import Outcome
-from headrace.protocol.messages import NO_THROTTLE
+from headrace.protocol.api import LeaveGroupRequest, LeaveGroupResponse
 
-from .context import RequestContext
+API = Api(
+    13,
+    on(READ, GROUP, "group_id"),
+    storage_error=ErrorCode.NOT_COORDINATOR,
+    refuse=lambda request, code: LeaveGroupResponse(error_code=code),
+)
+
+_FIRST_WITH_MEMBERS = 3
 
 
-def handle(
-    broker: Broker, request: LeaveGroupRequest, context: RequestContext
-) -> Deferred[LeaveGroupResponse]:
+async def handle(call: Call, request: LeaveGroupRequest) -> LeaveGroupResponse:
     """Remove members from a group. Its other members rebalance at once."""
-    leavers = [
-        MemberIdentity(member.member_id, member.group_instance_id) for member in request.members
-    ]
+    has_members = call.version >= _FIRST_WITH_MEMBERS
+    leavers = [MemberIdentity(request.member_id)]
+    if has_members:
+        leavers = [
+            MemberIdentity(member.member_id, member.group_instance_id) for member in request.members
+        ]
 
     def leave(now_ms: int, wall_ms: int) -> Outcome[GroupRecord, LeaveReply]:
-        return broker.groups.leave(request.group_id, leavers, now_ms, wall_ms)
+        return call.broker.groups.leave(request.group_id, leavers, now_ms, wall_ms)
 
-    def response(reply: LeaveReply) -> LeaveGroupResponse:
-        if isinstance(reply, ErrorCode):
-            return LeaveGroupResponse(throttle_time=NO_THROTTLE, error_code=reply, members=())
-        members = tuple(
-            MemberResponse(member_id=member_id, group_instance_id=instance_id, error_code=code)
+    reply = await call.broker.group_runtime.write(request.group_id, leave)
+    if isinstance(reply, ErrorCode):
+        return LeaveGroupResponse(error_code=reply)
+    if not has_members:
+        return LeaveGroupResponse(error_code=reply[0])
+    return LeaveGroupResponse(
+        members=[
+            LeaveGroupResponse.MemberResponse(member_id, instance_id, code)
             for (member_id, instance_id), code in zip(leavers, reply, strict=True)
-        )
-        return LeaveGroupResponse(
-            throttle_time=NO_THROTTLE, error_code=ErrorCode.NONE, members=members
-        )
-
-    return broker.group_runtime.write(request.group_id, leave, response)
+        ]
+    )

@@ -12,32 +12,28 @@ Version notes:
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
-from kio.schema.sync_group.v5.request import SyncGroupRequest
-from kio.schema.sync_group.v5.response import SyncGroupResponse
-
-from headrace.broker.broker import Broker
 from headrace.errors import ErrorCode
-from headrace.groups.classic.member import SyncReply, SyncRequest
-from headrace.protocol.authorized_operations import Operation
-from headrace.protocol.messages import NO_THROTTLE
-from headrace.security.acls import ResourceType
+from headrace.groups.classic.member import SyncRequest
+from headrace.net.api import Api
+from headrace.net.call import Call
+from headrace.net.rules import GROUP, READ, inside
+from headrace.protocol.api import SyncGroupRequest, SyncGroupResponse
 
-from .context import RequestContext
+API = Api(14, inside(READ, GROUP, "refused as a whole"), storage_error=ErrorCode.NOT_COORDINATOR)
 
 _FIRST_WITH_PROTOCOL = 5
 
 
-def handle(broker: Broker, request: SyncGroupRequest, context: RequestContext) -> Any:
+async def handle(call: Call, request: SyncGroupRequest) -> SyncGroupResponse:
     """Return a member's assignment once the leader has sent it."""
-    if context.api_version >= _FIRST_WITH_PROTOCOL and None in (
+    if call.version >= _FIRST_WITH_PROTOCOL and None in (
         request.protocol_type,
         request.protocol_name,
     ):
-        return _response(SyncReply(ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
-    if not context.access.allows(Operation.READ, ResourceType.GROUP, request.group_id):
-        return _response(SyncReply(ErrorCode.GROUP_AUTHORIZATION_FAILED))
+        return SyncGroupResponse(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+    if not call.may(READ, GROUP, request.group_id):
+        return SyncGroupResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
     sync = SyncRequest(
         member_id=request.member_id,
         group_instance_id=request.group_instance_id,
@@ -45,16 +41,13 @@ def handle(broker: Broker, request: SyncGroupRequest, context: RequestContext) -
         protocol_type=request.protocol_type,
         protocol=request.protocol_name,
         assignments=tuple(
-            (assignment.member_id, assignment.assignment) for assignment in request.assignments
+            (assignment.member_id, bytes(assignment.assignment))
+            for assignment in request.assignments
         ),
     )
-    decide = partial(broker.groups.sync, request.group_id, sync)
-    return broker.group_runtime.write_parkable(request.group_id, decide, _response)
-
-
-def _response(reply: SyncReply) -> SyncGroupResponse:
+    decide = partial(call.broker.groups.sync, request.group_id, sync)
+    reply = await call.broker.group_runtime.write_parkable(request.group_id, decide)
     return SyncGroupResponse(
-        throttle_time=NO_THROTTLE,
         error_code=reply.code,
         protocol_type=reply.protocol_type,
         protocol_name=reply.protocol,

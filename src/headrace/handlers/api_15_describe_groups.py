@@ -13,83 +13,62 @@ Version notes:
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
-from typing import Any
-
-from kio.schema.describe_groups.v6.request import DescribeGroupsRequest
-from kio.schema.describe_groups.v6.response import (
-    DescribedGroup,
-    DescribedGroupMember,
-    DescribeGroupsResponse,
-)
-
-from headrace.broker.broker import Broker
-from headrace.errors import ErrorCode, Refusal
-from headrace.groups.classic.group import ClassicGroup
+from headrace.errors import Refusal
 from headrace.groups.classic.member import Member
 from headrace.groups.classic.states import State
+from headrace.net.api import Api
+from headrace.net.call import Call
+from headrace.net.rules import DESCRIBE, GROUP, each
+from headrace.protocol.api import DescribeGroupsRequest, DescribeGroupsResponse
 from headrace.protocol.authorized_operations import NOT_ASKED
-from headrace.protocol.large_responses import Sliced
-from headrace.protocol.messages import NO_THROTTLE
 
-from .context import RequestContext
-from .group_descriptions import group_operations
-from .slicing import lazily, sliced
+DescribedGroup = DescribeGroupsResponse.DescribedGroup
+DescribedMember = DescribeGroupsResponse.DescribedGroupMember
+
+API = Api(15, each(DESCRIBE, GROUP, "groups"))
 
 _FIRST_WITH_ERROR = 6
 
 
-def handle(
-    broker: Broker, request: DescribeGroupsRequest, context: RequestContext
-) -> DescribeGroupsResponse | Sliced:
+async def handle(call: Call, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
     """Describe the classic groups of a request."""
-    describe = partial(_describe, broker, partial(group_operations, request, context), context)
-    groups = lazily(describe, request.groups)
-    response = DescribeGroupsResponse(throttle_time=NO_THROTTLE, groups=groups)
-    if isinstance(groups, tuple):
-        return sliced(response, sum(len(group.members) for group in groups))
-    return Sliced(response)
+    allowed, refused = call.allowed(request.groups)
+    groups = []
+    for group_id in allowed:
+        operations = NOT_ASKED
+        if request.include_authorized_operations:
+            operations = call.access.operations(GROUP, group_id)
+        groups.append(_describe(call, group_id, operations))
+        await call.pause()
+    return DescribeGroupsResponse(groups=groups + call.refused_items(DescribedGroup, refused))
 
 
-def _describe(
-    broker: Broker, operations: Callable[[str], int], context: RequestContext, group_id: str
-) -> DescribedGroup:
-    group = broker.groups.classic_group(group_id)
+def _describe(call: Call, group_id: str, operations: int) -> DescribedGroup:
+    group = call.broker.groups.classic_group(group_id)
     if isinstance(group, Refusal):
-        says_so = context.api_version >= _FIRST_WITH_ERROR
-        return DescribedGroup(
-            error_code=group.code if says_so else ErrorCode.NONE,
-            error_message=group.message if says_so else None,
-            group_id=group_id,
-            group_state="Dead",
-            protocol_type="",
-            protocol_data="",
-            members=(),
-            authorized_operations=NOT_ASKED if says_so else operations(group_id),
-        )
-    return DescribedGroup(
-        error_code=ErrorCode.NONE,
-        group_id=group_id,
-        group_state=group.state_name,
-        protocol_type=group.protocol_type,
-        protocol_data=(group.protocol or "") if group.state is State.STABLE else "",
-        members=_members(group),
-        authorized_operations=operations(group_id),
-    )
+        dead = DescribedGroup(group_id=group_id, group_state="Dead")
+        if call.version >= _FIRST_WITH_ERROR:
+            dead.error_code, dead.error_message = group.code, group.message
+        else:
+            dead.authorized_operations = operations
+        return dead
+    is_stable, protocol = group.state is State.STABLE, group.protocol
 
-
-def _members(group: ClassicGroup) -> Any:
-    stable, protocol = group.state is State.STABLE, group.protocol
-
-    def describe(member: Member) -> DescribedGroupMember:
-        return DescribedGroupMember(
+    def describe(member: Member) -> DescribedMember:
+        return DescribedMember(
             member_id=member.member_id,
             group_instance_id=member.group_instance_id,
             client_id=member.client_id,
             client_host=member.client_host,
-            member_metadata=member.metadata(protocol) if stable else b"",
+            member_metadata=member.metadata(protocol) if is_stable else b"",
             member_assignment=member.assignment,
         )
 
-    return lazily(describe, tuple(group.members.all()))
+    return DescribedGroup(
+        group_id=group_id,
+        group_state=group.state_name,
+        protocol_type=group.protocol_type,
+        protocol_data=(protocol or "") if is_stable else "",
+        members=call.lazily(describe, tuple(group.members.all())),
+        authorized_operations=operations,
+    )

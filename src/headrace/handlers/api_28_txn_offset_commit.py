@@ -1,5 +1,7 @@
 """TxnOffsetCommit (28), versions 0-6: commit offsets of a group as part of a transaction (KIP-98).
 
+The group joins the transaction, durably, before the commit is decided.
+
 Version notes:
 
 * Version 2 adds leader epochs (KIP-320).
@@ -13,115 +15,119 @@ Version notes:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Sequence
 
-from kio.schema.txn_offset_commit.v5.response import TxnOffsetCommitResponsePartition
-
-from headrace.broker.broker import Broker
-from headrace.broker.catalog import Topic
 from headrace.errors import ErrorCode
 from headrace.groups.classic.member import MemberIdentity
 from headrace.groups.records import GroupRecord, OffsetCommit
+from headrace.net.api import Api
+from headrace.net.call import Call
+from headrace.net.rules import GROUP, READ, TOPIC, TRANSACTIONAL_ID, WRITE, each, on
 from headrace.outcome import Outcome
-from headrace.protocol.messages import NO_THROTTLE
-from headrace.protocol.newer_messages import (
-    TxnOffsetCommitRequest,
-    TxnOffsetCommitRequestTopic,
-    TxnOffsetCommitResponse,
-    TxnOffsetCommitResponseTopic,
-)
+from headrace.protocol.api import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 from headrace.transactions.producer import NotYetDurable, Producer
 
-from .context import RequestContext
-from .offset_commits import Committer, decide_commit, topic_of
+from .offset_commits import decide_commit, find_topic
+
+Topic = TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic
+Partition = TxnOffsetCommitResponse.TxnOffsetCommitResponsePartition
+
+API = Api(
+    28,
+    on(WRITE, TRANSACTIONAL_ID, "transactional_id"),
+    on(READ, GROUP, "group_id"),
+    each(READ, TOPIC, "topics", "topic_id"),
+    storage_error=ErrorCode.NOT_COORDINATOR,
+)
 
 _FIRST_WITH_TRANSACTION_ABORTABLE = 4
 _FIRST_THAT_ADDS_GROUP = 5
-_FIRST_WITH_GROUP_ID_NOT_FOUND = 6
+_FIRST_WITH_GROUP_ID_NOT_FOUND = _FIRST_WITH_TOPIC_IDS = 6
 
 
-def handle(broker: Broker, request: TxnOffsetCommitRequest, context: RequestContext) -> Any:
+async def handle(call: Call, request: TxnOffsetCommitRequest) -> TxnOffsetCommitResponse:
     """Write offsets that take effect when the transaction is committed."""
-    try:
-        return broker.when_durable(_commit(broker, request, context, waited=False))
-    except NotYetDurable:
-        return _commit_later(broker, request, context)
-
-
-async def _commit_later(
-    broker: Broker, request: TxnOffsetCommitRequest, context: RequestContext
-) -> TxnOffsetCommitResponse:
-    await broker.durable()
-    response = _commit(broker, request, context, waited=True)
-    await broker.durable()
-    return response
-
-
-def _commit(
-    broker: Broker, request: TxnOffsetCommitRequest, context: RequestContext, *, waited: bool
-) -> TxnOffsetCommitResponse:
-    """Write the offsets.
-
-    :param waited: see :meth:`~headrace.coordinators.transactions.Transactions.may_write`
-    :raises NotYetDurable: when the group may not be in the transaction durably
-    """
+    broker, group_id = call.broker, request.group_id
     producer = Producer(request.producer_id, request.producer_epoch)
+    has_ids = call.version >= _FIRST_WITH_TOPIC_IDS
+    allowed, refused = call.allowed(request.topics)
+    not_joined = ErrorCode.NONE
+    if _names_partitions(call, allowed, has_ids=has_ids):
+        not_joined = await _join_transaction(call, request, producer)
 
     def commit(commits: list[OffsetCommit]) -> Outcome[GroupRecord, tuple[ErrorCode, ...]]:
-        version = context.api_version
-        refused = _check_transaction(broker, request, producer, version, waited=waited)
-        if refused:
-            return Outcome((refused,) * len(commits))
-        committer = Committer(
-            broker.groups.offsets,
-            request.group_id,
+        if not_joined:
+            return Outcome((not_joined,) * len(commits))
+        return broker.groups.offsets.commit(
+            group_id,
             MemberIdentity(request.member_id, request.group_instance_id),
-            request.generation_id,
-            knows_group_id_not_found=version >= _FIRST_WITH_GROUP_ID_NOT_FOUND,
+            request.generation_id_or_member_epoch,
+            commits,
+            broker.clock.now_ms(),
+            knows_group_id_not_found=call.version >= _FIRST_WITH_GROUP_ID_NOT_FOUND,
             transactional=True,
         )
-        return committer.commit(commits, broker.clock.now_ms())
 
-    found = [(asked, topic_of(broker.catalog, None, asked.topic_id)) for asked in request.topics]
-    topics = [(asked, topic) for asked, topic in found if topic is None or asked.partitions]
-    outcome = decide_commit(request.group_id, topics, commit, wall_ms=broker.clock.wall_ms())
+    outcome = decide_commit(
+        broker.catalog, group_id, allowed, commit, has_ids=has_ids, wall_ms=broker.clock.wall_ms()
+    )
     if outcome.records:
-        broker.group_runtime.write_now(request.group_id, outcome, producer)
-    codes = iter(outcome.reply)
-    return TxnOffsetCommitResponse(
-        throttle_time=NO_THROTTLE,
-        topics=tuple(_response_topic(asked, topic, codes) for asked, topic in topics),
-    )
+        broker.group_runtime.write_now(group_id, outcome, producer)
+    await call.durable()
+    topics = [
+        Topic(
+            topic.name,
+            topic.topic_id,
+            [
+                Partition(partition.partition_index, code)
+                for partition, code in zip(topic.partitions, codes, strict=True)
+            ],
+        )
+        for topic, codes in outcome.reply
+    ]
+    return TxnOffsetCommitResponse(topics=topics + call.refused_items(Topic, refused))
 
 
-def _response_topic(
-    asked: TxnOffsetCommitRequestTopic, topic: Topic | None, codes: Iterator[ErrorCode]
-) -> TxnOffsetCommitResponseTopic:
-    """Return a topic's part of the response, with the next of ``codes``."""
-    return TxnOffsetCommitResponseTopic(
-        topic_id=asked.topic_id,
-        partitions=tuple(
-            TxnOffsetCommitResponsePartition(
-                partition_index=one.partition_index,
-                error_code=ErrorCode.UNKNOWN_TOPIC_ID if topic is None else code,
-            )
-            for one, code in zip(asked.partitions, codes, strict=False)
-        ),
-    )
+def _names_partitions(
+    call: Call,
+    topics: Sequence[TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic],
+    *,
+    has_ids: bool,
+) -> bool:
+    """Return whether any of the partitions exists: without one there is nothing to commit."""
+    for requested in topics:
+        topic = find_topic(call.broker.catalog, requested, has_ids=has_ids)
+        if topic is not None and any(
+            0 <= partition.partition_index < topic.partitions for partition in requested.partitions
+        ):
+            return True
+    return False
+
+
+async def _join_transaction(
+    call: Call, request: TxnOffsetCommitRequest, producer: Producer
+) -> ErrorCode:
+    """Wait until the group is part of the producer's transaction durably; return the error if it is
+    not, or NONE.
+    """
+    if not request.group_id:
+        return ErrorCode.INVALID_GROUP_ID
+    try:
+        return _check_transaction(call, request, producer, waited=False)
+    except NotYetDurable:
+        await call.broker.durable()
+    return _check_transaction(call, request, producer, waited=True)
 
 
 def _check_transaction(
-    broker: Broker,
-    request: TxnOffsetCommitRequest,
-    producer: Producer,
-    version: int,
-    *,
-    waited: bool,
+    call: Call, request: TxnOffsetCommitRequest, producer: Producer, *, waited: bool
 ) -> ErrorCode:
-    """Return the error if the group is not part of the producer's transaction, or NONE."""
-    if not request.group_id:
-        return ErrorCode.INVALID_GROUP_ID
+    """Return the error if the group is not part of the producer's transaction, or NONE.
+
+    :param waited: see :meth:`~headrace.coordinators.transactions.Transactions.may_write`
+    :raises NotYetDurable: when it may not be part of it durably
+    """
+    broker = call.broker
     offsets_log = broker.partition_by_name(*broker.transactions.offsets_partition(request.group_id))
     if isinstance(offsets_log, ErrorCode):
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -129,12 +135,13 @@ def _check_transaction(
         request.transactional_id,
         producer,
         offsets_log,
-        adds_partition=version >= _FIRST_THAT_ADDS_GROUP,
+        adds_partition=call.version >= _FIRST_THAT_ADDS_GROUP,
         waited=waited,
     )
     if refusal is None:
         return ErrorCode.NONE
-    if refusal.code == ErrorCode.INVALID_TXN_STATE and version >= _FIRST_WITH_TRANSACTION_ABORTABLE:
+    is_abortable = call.version >= _FIRST_WITH_TRANSACTION_ABORTABLE
+    if refusal.code == ErrorCode.INVALID_TXN_STATE and is_abortable:
         return ErrorCode.TRANSACTION_ABORTABLE
     if refusal.code == ErrorCode.PRODUCER_FENCED:  # not an error of this API
         return ErrorCode.INVALID_PRODUCER_EPOCH

@@ -9,46 +9,53 @@ Version notes:
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
-from typing import Any
+from collections.abc import Iterator
 
 from headrace.broker.broker import Broker
 from headrace.coordinators import share_state_recovery
 from headrace.errors import ErrorCode, StorageError
 from headrace.groups.share.group import ShareGroup
 from headrace.log_lines import LimitedLog, get_logger
-from headrace.protocol.messages import NO_THROTTLE
-from headrace.protocol.newer_messages import (
-    DeletableGroupResult,
-    DeleteGroupsRequest,
-    DeleteGroupsResponse,
-)
+from headrace.net.api import Api
+from headrace.net.audit import Change
+from headrace.net.call import Call
+from headrace.net.rules import DELETE, GROUP, each
+from headrace.protocol.api import DeleteGroupsRequest, DeleteGroupsResponse
 
-from .context import RequestContext
-from .slicing import run_sliced_durably
+Result = DeleteGroupsResponse.DeletableGroupResult
 
 log = LimitedLog(get_logger("headrace.coordinators"))
 
 
-def handle(broker: Broker, request: DeleteGroupsRequest, context: RequestContext) -> Any:
+def changes(request: DeleteGroupsRequest, response: DeleteGroupsResponse) -> Iterator[Change]:
+    """Yield the groups that were deleted, for the log."""
+    for result in response.results:
+        if not result.error_code:
+            yield Change(DELETE, "GROUP", result.group_id)
+
+
+API = Api(
+    42,
+    each(DELETE, GROUP, "groups_names"),
+    storage_error=ErrorCode.NOT_COORDINATOR,
+    changes=changes,
+)
+
+
+async def handle(call: Call, request: DeleteGroupsRequest) -> DeleteGroupsResponse:
     """Delete groups, each on its own."""
-    names = tuple(dict.fromkeys(request.groups_names))
-    return run_sliced_durably(broker, _delete_all(broker, names), len(names))
-
-
-def _delete_all(
-    broker: Broker, names: Sequence[str]
-) -> Generator[None, None, DeleteGroupsResponse]:
+    allowed, refused = call.allowed(request.groups_names)
     results = []
-    for name in names:
+    for group_id in dict.fromkeys(allowed):
         try:
-            code = _delete(broker, name)
+            code = _delete(call.broker, group_id)
         except StorageError as error:
-            log.error(name, "cannot delete the group %s: %s", name, error)
+            log.error(group_id, "cannot delete the group %s: %s", group_id, error)
             code = ErrorCode.NOT_COORDINATOR
-        results.append(DeletableGroupResult(group_id=name, error_code=code))
-        yield
-    return DeleteGroupsResponse(throttle_time=NO_THROTTLE, results=tuple(results))
+        results.append(Result(group_id, code))
+        await call.pause()
+    await call.durable()
+    return DeleteGroupsResponse(results=results + call.refused_items(Result, refused))
 
 
 def _delete(broker: Broker, group_id: str) -> ErrorCode:

@@ -188,8 +188,5 @@ def _with(**fields: Any) -> Fix:
     return lambda response, request, code: dataclasses.replace(response, **fields)
 
 
-_WHOLE: Mapping[int, Fix] = {
-    11: _with(protocol_type=None, protocol_name=None),
-    13: _with(members=()),
-}
+_WHOLE: Mapping[int, Fix] = {}
 """Responses to requests that are refused as a whole, by API key."""

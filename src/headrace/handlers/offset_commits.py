@@ -1,130 +1,89 @@
-"""The decision of an offset commit, for OffsetCommit, TxnOffsetCommit and request templates."""
+"""The decision of an offset commit, for OffsetCommit and TxnOffsetCommit."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
-from typing import Any, NamedTuple
-from uuid import UUID
+from typing import TypeVar
 
 from headrace.broker.catalog import Catalog, Topic
 from headrace.errors import ErrorCode
-from headrace.groups.classic.member import MemberIdentity
 from headrace.groups.offsets.committed import NO_RETENTION, commit_record
-from headrace.groups.offsets.service import OffsetService
 from headrace.groups.records import GroupRecord, OffsetCommit
-from headrace.outcome import Apply, Outcome
-from headrace.protocol.offset_commit import OffsetCommitRequest
+from headrace.outcome import Outcome
+from headrace.protocol.api import OffsetCommitRequest, TxnOffsetCommitRequest
 
-_FIRST_WITH_GROUP_ID_NOT_FOUND = 9
-_UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-
+RequestTopic = TypeVar(
+    "RequestTopic",
+    OffsetCommitRequest.OffsetCommitRequestTopic,
+    TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic,
+)
 Commit = Callable[[list[OffsetCommit]], Outcome[GroupRecord, tuple[ErrorCode, ...]]]
 """Decides whether records are committed: an error code for each."""
-
-
-class Committer(NamedTuple):
-    """A member or client that commits to a group.
-
-    :ivar generation_id: the member's generation or epoch; -1 outside of a generation
-    :ivar knows_group_id_not_found: see :meth:`OffsetService.check_commit`
-    :ivar transactional: the commit is part of a transaction
-    """
-
-    offsets: OffsetService
-    group_id: str
-    member: MemberIdentity
-    generation_id: int
-    knows_group_id_not_found: bool = False
-    transactional: bool = False
-
-    def commit(
-        self, commits: Sequence[OffsetCommit], now_ms: int
-    ) -> Outcome[GroupRecord, tuple[ErrorCode, ...]]:
-        """Decide commits in existing partitions: return an error code for each."""
-        offsets, group_id, member, generation_id, knows_group_id_not_found, transactional = self
-        return offsets.commit(
-            group_id,
-            member,
-            generation_id,
-            commits,
-            now_ms,
-            knows_group_id_not_found=knows_group_id_not_found,
-            transactional=transactional,
-        )
-
-    @property
-    def check(self) -> Callable[[Sequence[OffsetCommit], int], tuple[ErrorCode, Apply | None]]:
-        """Function of commits without metadata and steady time; returns their error or NONE."""
-        return partial(
-            self.offsets.check_commit,
-            self.group_id,
-            self.member,
-            self.generation_id,
-            self.knows_group_id_not_found,
-            self.transactional,
-        )
-
-
-def committer_of(offsets: OffsetService, request: OffsetCommitRequest, version: int) -> Committer:
-    """Return the committer of an OffsetCommit request."""
-    return Committer(
-        offsets,
-        request.group_id,
-        MemberIdentity(request.member_id, request.group_instance_id),
-        request.generation_id_or_member_epoch,
-        version >= _FIRST_WITH_GROUP_ID_NOT_FOUND,
-    )
-
-
-def topic_of(catalog: Catalog, name: str | None, topic_id: UUID | None = None) -> Topic | None:
-    """Return a topic by its name, or else by its id; None if it does not exist."""
-    if name is not None:
-        return catalog.topics.get(name)
-    return None if topic_id is None else catalog.topics_by_id.get(topic_id)
+Codes = Sequence[ErrorCode]
+"""The error codes of the partitions of a topic."""
 
 
 def decide_commit(
+    catalog: Catalog,
     group_id: str,
-    topics: Sequence[tuple[Any, Topic | None]],
+    topics: Sequence[RequestTopic],
     commit: Commit,
     *,
+    has_ids: bool,
     wall_ms: int,
     retention_ms: int = NO_RETENTION,
-) -> Outcome[GroupRecord, Sequence[ErrorCode]]:
-    """Decide a commit: an error code for each partition, in the order of the request.
+) -> Outcome[GroupRecord, list[tuple[RequestTopic, Codes]]]:
+    """Decide a commit: the topics of the response, with an error code for each partition. Existing
+    topics without partitions are left out.
 
-    Partitions that do not exist get UNKNOWN_TOPIC_OR_PARTITION; ``commit`` decides the others.
-
-    :param topics: topics of the request, each with the existing topic or None
+    :param commit: decides for the partitions that exist
+    :param has_ids: the topics have ids instead of names
     :param wall_ms: the time of the commit, in epoch milliseconds
     :param retention_ms: how long to keep the offsets
     """
+    unknown = ErrorCode.UNKNOWN_TOPIC_ID if has_ids else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     commits: list[OffsetCommit] = []
-    exist: list[bool] = []
-    for asked, topic in topics:
-        for one in asked.partitions:
-            if topic is None or not 0 <= one.partition_index < topic.partitions:
-                exist.append(False)
+    decided: list[tuple[RequestTopic, Codes]] = []
+    for requested in topics:
+        topic = find_topic(catalog, requested, has_ids=has_ids)
+        if topic is None:
+            decided.append((requested, [unknown] * len(requested.partitions)))
+            continue
+        codes = []
+        for partition in requested.partitions:
+            index = partition.partition_index
+            if not 0 <= index < topic.partitions:
+                codes.append(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
                 continue
-            exist.append(True)
+            codes.append(ErrorCode.NONE)
             commits.append(
                 commit_record(
                     group_id,
                     topic.name,
                     topic.topic_id,
-                    one.partition_index,
-                    one.committed_offset,
-                    one.committed_leader_epoch,
-                    one.committed_metadata,
+                    index,
+                    partition.committed_offset,
+                    partition.committed_leader_epoch,
+                    partition.committed_metadata,
                     wall_ms=wall_ms,
                     retention_ms=retention_ms,
                 )
             )
+        if codes:
+            decided.append((requested, codes))
     if not commits:
-        return Outcome((_UNKNOWN,) * len(exist))
+        return Outcome(decided)
     outcome = commit(commits)
-    if len(commits) == len(exist):
-        return outcome
-    decided = iter(outcome.reply)
-    return outcome.with_reply([next(decided) if exists else _UNKNOWN for exists in exist])
+    if any(outcome.reply):
+        refusals = iter(outcome.reply)
+        decided = [
+            (requested, [code or next(refusals) for code in codes]) for requested, codes in decided
+        ]
+    return outcome.with_reply(decided)
+
+
+def find_topic(catalog: Catalog, requested: RequestTopic, *, has_ids: bool) -> Topic | None:
+    """Return the topic that a request names, None if it does not exist."""
+    if not has_ids:
+        return catalog.topics.get(requested.name)
+    return None if requested.topic_id is None else catalog.topics_by_id.get(requested.topic_id)

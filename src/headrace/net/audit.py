@@ -150,12 +150,5 @@ def acl_change(verb: str, acl: Acl) -> Change:
     return Change(Operation.ALTER, "CLUSTER", "kafka-cluster", detail)
 
 
-def _deleted_groups(request: Any, response: Any) -> Iterator[Change]:
-    for one in _done(response.results):
-        yield Change(Operation.DELETE, "GROUP", one.group_id)
-
-
-CHANGES: Mapping[int, Callable[[Any, Any], Iterator[Change]]] = {
-    42: _deleted_groups,
-}
+CHANGES: Mapping[int, Callable[[Any, Any], Iterator[Change]]] = {}
 """The changes of a request and its response, by API key."""

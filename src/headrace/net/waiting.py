@@ -8,6 +8,8 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from headrace.coordinators.runtime import Deferred
+
 if TYPE_CHECKING:
     from headrace.broker.request_charge import RequestCharge
 
@@ -18,7 +20,8 @@ class Waiting:
     """A coroutine that has begun, and awaits something.
 
     :param steps: the coroutine
-    :param awaited: what it awaits: a future, or None for the next turn of the loop
+    :param awaited: what it awaits: a future, an answer of a coordinator, or None for the next
+        turn of the loop
     :param done: called with its value, or with what it has raised
     :param charge: is charged the time of its steps
     """
@@ -40,17 +43,20 @@ class Waiting:
         self._awaited = awaited
         if awaited is None:
             asyncio.get_running_loop().call_soon(self._go_on, None)
+        elif isinstance(awaited, Deferred):
+            awaited.waiter = self._go_on
         else:
             awaited._asyncio_future_blocking = False
             awaited.add_done_callback(self._go_on)
 
-    def _go_on(self, awaited: asyncio.Future[Any] | None) -> None:
+    def _go_on(self, answer: Any) -> None:
+        """Go on with what was awaited. A future that has a result ignores it here."""
         if self._is_cancelled:
             return
         if self._charge is not None:
             self._charge.resume()
         try:
-            following = self._steps.send(None)  # a future gives its result to who awaits it
+            following = self._steps.send(answer)
         except StopIteration as end:
             self._done(end.value)
         except (Exception, asyncio.CancelledError) as error:  # or what it awaited was cancelled

@@ -1,8 +1,8 @@
 """Codecs of requests and responses by api key and version.
 
 Messages are kio's classes. kio reads requests after :mod:`.skimmer` has checked their arrays, and
-:mod:`.writer` writes responses. OffsetCommit has its own module. The classes
-of a version are imported when it is first used, so that a broker loads only the versions in use.
+:mod:`.writer` writes responses. The classes of a version are imported when it is first used, so
+that a broker loads only the versions in use.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from functools import cache
-from importlib import import_module
 from typing import Any
 
 from kio.serial import entity_reader
@@ -33,14 +32,6 @@ Read = Callable[[bytes | memoryview, int], tuple[Any, int]]
 """``read(frame, offset)``: returns a message and the position after it. Raises any exception if the
 bytes are not a valid message.
 """
-
-_BY_HAND = {
-    **{(8, version): ".offset_commit" for version in range(8, 11)},
-}
-"""Modules of versions that are not read by kio: ``reader(version)`` of requests,
-``writer(version)`` of responses, and ``REFUSAL_TYPE``, a class of responses.
-"""
-
 
 # Frames up to this size are sent as one piece. In larger frames, values of a page or more are
 # separate pieces and are not copied.
@@ -88,7 +79,6 @@ class Codec:
     :param request_type: kio's class of the request
     :param response_type: kio's class of the response
     :param refusal_type: the class of responses with one error for everything
-    :param by_hand: the version has its own module, with the classes of the latest version
     """
 
     api_key: int
@@ -96,10 +86,9 @@ class Codec:
     request_type: Any
     response_type: Any
     refusal_type: Any
-    by_hand: bool
     _read_request: Read
     _write_response: Write
-    _write_response_sliced: SlicedWrite | None
+    _write_response_sliced: SlicedWrite
     _flexible_request: bool
     _flexible_response_header: bool
 
@@ -127,8 +116,6 @@ class Codec:
         """Return a generator that reads the request as :meth:`read_request` does, and yields
         between the items of its arrays.
         """
-        if self.by_hand:
-            return self.read_request(frame, offset)
         try:
             if self._flexible_request:
                 offset = skip_tagged_fields(frame, offset)
@@ -166,7 +153,6 @@ class Codec:
         self, correlation_id: int, response: Any
     ) -> Generator[None, None, Frame]:
         """Return a generator that writes a response piece by piece, and returns its frame."""
-        assert self._write_response_sliced is not None, self.response_type
         parts: list[Any] = [SIZE.pack(correlation_id)]
         if self._flexible_response_header:
             parts.append(b"\0")
@@ -192,13 +178,6 @@ def _skimmed(request_type: Any, *, allow_nulls: bool = False) -> Read:
     return skim_and_read
 
 
-def _reader(api_key: int, version: int, module: Any, request: Any) -> Read:
-    if module is not None:
-        read: Read = module.reader(version)
-        return read
-    return _skimmed(request)
-
-
 @cache
 def codec(api_key: int, version: int) -> Codec:
     """Return the codec of any version that Apache Kafka knows.
@@ -206,18 +185,15 @@ def codec(api_key: int, version: int) -> Codec:
     :raises kio.index.KioIndexError: the api key or the version is unknown
     """
     request, response = request_type(api_key, version), response_type(api_key, version)
-    by_hand = _BY_HAND.get((api_key, version))
-    module = import_module(by_hand, __package__) if by_hand else None
     return Codec(
         api_key=api_key,
         version=version,
         request_type=request,
         response_type=response,
-        refusal_type=module.REFUSAL_TYPE if module else response,
-        by_hand=module is not None,
-        _read_request=_reader(api_key, version, module, request),
-        _write_response=module.writer(version) if module else writer(response),
-        _write_response_sliced=None if module else sliced_writer(response),
+        refusal_type=response,
+        _read_request=_skimmed(request),
+        _write_response=writer(response),
+        _write_response_sliced=sliced_writer(response),
         _flexible_request=request.__header_schema__.__version__ >= 2,
         _flexible_response_header=response.__header_schema__.__version__ >= 1,
     )

@@ -160,6 +160,15 @@ class Schema:
         """The class of the message."""
         return self.structures[self.name].type
 
+    @property
+    def has_records(self) -> bool:
+        """True if the message has record batches."""
+        return any(
+            item.type == "records"
+            for structure in self.structures.values()
+            for item in structure.fields
+        )
+
     def _parse(self, lines: list[str]) -> None:
         path = [self.structures.setdefault(self.name, Structure(self.name))]
         for line in lines:

@@ -20,7 +20,6 @@ from typing import Any, NamedTuple
 from headrace.errors import ErrorCode
 from headrace.protocol.time_slices import run_now
 
-from . import offset_commit
 from .large_responses import LazyArray, lazy_map
 from .messages import Codec, codec
 from .writer import nested_type
@@ -62,7 +61,7 @@ def _unchanged(response: Any) -> Any:
 
 def adapt(request: Any, old: Codec, latest_version: int, catalog: TopicNames) -> Adapted:
     """Upgrade ``request``, read by the codec ``old``, to ``latest_version``."""
-    if old.by_hand or old.version == latest_version:
+    if old.version == latest_version:
         return Adapted(request, _NOTHING, _unchanged)
     latest = codec(old.api_key, latest_version)
     special = _SPECIAL.get(old.api_key)
@@ -77,7 +76,7 @@ def adapt_sliced(
     """Return a generator that upgrades a large request as :func:`adapt` does, and yields between
     the items of its arrays.
     """
-    if old.by_hand or old.version == latest_version:
+    if old.version == latest_version:
         return Adapted(request, _NOTHING, _unchanged)
     latest = codec(old.api_key, latest_version)
     special = _SPECIAL.get(old.api_key)
@@ -307,41 +306,8 @@ class _Replaced:
         return getattr(self._response, name)
 
 
-def _named_topics(request_lists: tuple[str, ...], response_list: str) -> Callable[..., Adapted]:
-    def adapt_names(request: Any, old: Codec, latest: Codec, catalog: TopicNames) -> Adapted:
-        ids = TopicIds(catalog)
-        given = {
-            name: ids.upgrade(getattr(request, name), _topic_type(latest.request_type, name))
-            for name in request_lists
-            if hasattr(request, name)
-        }
-        old_type = _topic_type(old.response_type, response_list)
-
-        def to_response(response: Any) -> Any:
-            topics = getattr(response, response_list)
-            named = ids.downgrade(topics, old_type, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-            return _Replaced(response, **{response_list: named})
-
-        # for those that it does not name
-        legacy = {"topic_ids": ids} if hasattr(request, "session_id") else _NOTHING
-        upgraded = reshape(request, latest.request_type, **given)
-        return Adapted(upgraded, legacy, to_response, ids)
-
-    return adapt_names
-
-
 # --------------------------------------------------------------------------------------------------
 # One group, coordinator or member instead of several
-
-
-def _offset_commit(request: Any, old: Codec, latest: Codec, catalog: TopicNames) -> Adapted:
-    """Upgrade versions 2-7 to the classes of later ones. Versions 2-4 may have a retention time."""
-    legacy = (
-        {"retention_time": request.retention_time}
-        if hasattr(request, "retention_time")
-        else _NOTHING
-    )
-    return Adapted(offset_commit.upgrade(request), legacy, _unchanged)
 
 
 def _offset_fetch(request: Any, old: Codec, latest: Codec, catalog: TopicNames) -> Adapted:
@@ -461,10 +427,8 @@ class _Special(NamedTuple):
 
 
 _SPECIAL: Mapping[int, _Special] = {
-    8: _Special(8, _offset_commit),
     9: _Special(10, _offset_fetch),
     10: _Special(4, _find_coordinator),
     11: _Special(7, _join_group),
     13: _Special(3, _leave_group),
-    28: _Special(6, _named_topics(("topics",), "topics")),
 }

@@ -12,7 +12,7 @@ from uuid import UUID
 from headrace.errors import ErrorCode
 from headrace.groups.records import NO_TIMESTAMP, CommittedOffset, GroupRecord, OffsetCommit
 from headrace.groups.settings import Configuration
-from headrace.outcome import NOWHERE, Position
+from headrace.outcome import NOWHERE, Position, make
 
 from .pending import PendingOffsets
 
@@ -43,10 +43,8 @@ def commit_record(
     :param retention_ms: the retention of the offset (OffsetCommit 2-4), or :data:`NO_RETENTION`
     """
     expire_timestamp_ms = NO_TIMESTAMP if retention_ms == NO_RETENTION else wall_ms + retention_ms
-    value = CommittedOffset(
-        offset, leader_epoch, metadata or "", wall_ms, expire_timestamp_ms, topic_id
-    )
-    return OffsetCommit(group_id, topic, partition, value)
+    fields = (offset, leader_epoch, metadata or "", wall_ms, expire_timestamp_ms, topic_id)
+    return make(OffsetCommit, (group_id, topic, partition, make(CommittedOffset, fields)))
 
 
 TopicOffsets = Mapping[int, CommittedOffset]
@@ -85,10 +83,12 @@ class CommittedOffsets:
     def check(self, commits: Sequence[OffsetCommit]) -> list[ErrorCode]:
         """Return an error code for each commit: OFFSET_METADATA_TOO_LARGE or NONE."""
         limit = self._config.get_int("offset.metadata.max.bytes")
-        too_large = [
-            value is not None and len(value.metadata) > limit for _, _, _, value in commits
+        return [
+            ErrorCode.OFFSET_METADATA_TOO_LARGE
+            if value is not None and len(value.metadata) > limit
+            else ErrorCode.NONE
+            for _, _, _, value in commits
         ]
-        return [ErrorCode.OFFSET_METADATA_TOO_LARGE if one else ErrorCode.NONE for one in too_large]
 
     def deletions(
         self, group_id: str, partitions: Iterable[tuple[str, int]]
