@@ -1,9 +1,8 @@
-"""Imports: packages of extras, what only tests of libraries need, and modules that stay."""
+"""Imports: packages of extras, and modules that stay."""
 
 from __future__ import annotations
 
 import gc
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -22,23 +21,6 @@ def require(package: str, extra: str) -> None:
         raise MissingPackage(
             f"{package} is not installed: pip install 'headrace[{extra}]', in a clone '.[{extra}]'"
         )
-
-
-@contextmanager
-def without_hypothesis() -> Iterator[None]:
-    """Hide hypothesis from modules that are imported meanwhile, unless it has been imported.
-
-    kio imports it if it is installed: that takes 0.4 s of CPU time in each process, and creates a
-    directory.
-    """
-    hidden = "hypothesis" not in sys.modules
-    if hidden:
-        sys.modules["hypothesis"] = None  # type: ignore[assignment]
-    try:
-        yield
-    finally:
-        if hidden:
-            del sys.modules["hypothesis"]
 
 
 @contextmanager

@@ -11,9 +11,9 @@ from uuid import UUID
 
 from headrace.client.connection import _SUPPORTED
 from headrace.protocol.frames import request_header
-from headrace.protocol.message_types import response_type
 from headrace.protocol.primitives import compact_length
 from headrace.protocol.schema import schema
+from tests.kio_messages import response_type
 from tests.protocol.shapes import Shape
 
 API_VERSIONS = 18

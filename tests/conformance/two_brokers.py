@@ -24,9 +24,9 @@ from typing import Any, Generic, TypeVar
 from uuid import NAMESPACE_OID, UUID, uuid5
 
 from headrace.errors import ErrorCode
-from headrace.protocol.message_types import request_type
 from headrace.protocol.record_batch import CONTROL_BIT, TRANSACTIONAL_BIT
 from tests.conformance.world import COORDINATOR_IS_COMING, PATIENCE_S, Topic, World
+from tests.kio_messages import request_type
 from tests.wire_client import Connection, Sent, fitted
 
 STRANGER = 987_654_321

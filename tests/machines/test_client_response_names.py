@@ -11,9 +11,9 @@ from headrace.client.connection import _SUPPORTED
 from headrace.client.errors import ConnectionFailed
 from headrace.client.messages import IllegalTopicName, check_topic_names, decode_response
 from headrace.protocol.api import MetadataRequest, OffsetDeleteRequest
-from headrace.protocol.message_types import response_type
 from headrace.protocol.schema import Message, schema, schema_of
 from tests.attacks.hostile_broker import BASE, TOPIC_ID, HostileBroker
+from tests.kio_messages import response_type
 from tests.protocol.shapes import Case, Shape
 from tests.support import story
 

@@ -15,6 +15,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from headrace.protocol.messages import Codec, codec, frame_of
+from headrace.protocol.refusals import refuse_all
+from headrace.protocol.skimmer import skimmer
+from headrace.protocol.versions import adapt, adapt_sliced
+from headrace.protocol.writer import nested_type
 from kio.serial import entity_reader
 
 from headrace.client.messages import encode_request
@@ -23,13 +28,8 @@ from headrace.handlers import APIS, served
 from headrace.net import wire as call_wire
 from headrace.protocol import sliced_reader
 from headrace.protocol.frames import BadFrame, NullInRequest, request_header
-from headrace.protocol.messages import Codec, codec, frame_of
-from headrace.protocol.refusals import refuse_all
 from headrace.protocol.schema import schema_of
-from headrace.protocol.skimmer import skimmer
 from headrace.protocol.time_slices import run_now
-from headrace.protocol.versions import adapt, adapt_sliced
-from headrace.protocol.writer import nested_type
 from tests.protocol.kio_bytes import written
 
 EVERY_VERSION = [

@@ -19,7 +19,7 @@ from headrace.broker.config.broker_config import Config
 from headrace.broker.connection import Connection
 from headrace.broker.server import Server, stop
 from headrace.log_lines import LIMITER
-from headrace.protocol.message_types import request_type
+from tests.kio_messages import request_type
 from tests.wire_client import decode, encode, fitted, message
 
 

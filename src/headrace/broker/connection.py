@@ -11,41 +11,31 @@ no further request is served. What all connections take together is bounded in `
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Sequence
 from functools import cached_property, partial
-from importlib import import_module
 from itertools import count
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from headrace import handlers
-from headrace.coordinators.runtime import Deferred
-from headrace.errors import ErrorCode, StorageError
-from headrace.handlers import APIS
+from headrace.errors import ErrorCode
+from headrace.handlers import APIS, Served, served
 from headrace.handlers.api_18_api_versions import supported
-from headrace.handlers.context import CloseConnection, RequestContext
-from headrace.log_lines import LimitedLog, get_logger, summary
+from headrace.log_lines import LimitedLog, get_logger
 from headrace.net import wire
 from headrace.net.api import served_versions
-from headrace.net.call import Call, Client, failed, serve
+from headrace.net.call import Call, Client, CloseConnection, failed, serve
 from headrace.net.waiting import Waiting
-from headrace.protocol.file_range import Piece
+from headrace.protocol.file_range import Piece, joined
 from headrace.protocol.frames import (
     SIZE,
     BadFrame,
     BadFrameSize,
-    NullInRequest,
     RequestHeader,
     other_protocol,
     request_header,
     whole_frames,
 )
-from headrace.protocol.large_responses import Frame, Sliced
-from headrace.protocol.messages import Codec, codec
-from headrace.protocol.refusals import refuse_all, refuse_nulls
 from headrace.protocol.request_templates import RequestTemplates
-from headrace.protocol.throttle_time import with_throttle_time
-from headrace.protocol.versions import Adapted, adapt, adapt_sliced
 from headrace.security.access import UNLIMITED, AnyAccess
 from headrace.security.principal import ANONYMOUS, Principal
 
@@ -58,6 +48,7 @@ from .limits import (
     AWAIT_SOCKET_BYTES,
     COUNTED_REQUEST_BYTES,
     LOGIN_TIMEOUT_S,
+    MAX_PRODUCE_TEMPLATES,
     MAX_QUEUED_BYTES,
     MAX_QUEUED_REQUESTS,
     MAX_UNSENT_BYTES,
@@ -70,7 +61,7 @@ from .limits import (
 )
 from .listener_security import ListenerSecurity
 from .request_charge import Mute, RequestCharge
-from .requests import IncompleteFrame, RequestQueue, WaitingRequest
+from .requests import IncompleteFrame, RequestQueue
 from .unsent import FileReadError, Unsent
 
 if TYPE_CHECKING:
@@ -103,7 +94,6 @@ class Connections:
     :ivar request_memory: the memory of requests that are not served yet
     :ivar answer_memory: the memory of answers that are not sent yet
     :ivar turns: the connections with more requests than fit into a slice of time
-    :ivar handler: returns the handler of an API
     """
 
     def __init__(self, broker: Broker) -> None:
@@ -131,9 +121,6 @@ class Connections:
         self.access_control = broker.access_control
         if self.access_control is not None:
             self.access_control.on_change = self._forget_templates
-        self.handler: Callable[[int], handlers.Handle] = handlers.handler
-        broker.features.on_change = self._choose_handlers
-        self._choose_handlers()
         self.quotas: Quotas | None = None
         """The client quotas, while users or client ids have any."""
         broker.quotas.on_change = self._choose_quotas
@@ -145,14 +132,6 @@ class Connections:
         from .login_requests import LoginRequests
 
         return LoginRequests(self.broker)
-
-    def _choose_handlers(self) -> None:
-        """Authorize requests, if there is an authorizer. Refuse APIs whose feature is at level
-        0.
-        """
-        find = handlers.handler if self.access_control is None else handlers.authorized
-        refused = self.broker.features.refused_apis
-        self.handler = partial(handlers.handler_unless, refused, find) if refused else find
 
     def _choose_quotas(self) -> None:
         """Charge requests while users or client ids have quotas."""
@@ -181,7 +160,6 @@ class Connection(asyncio.BufferedProtocol):
         "_answers",
         "_charge",
         "_client",
-        "_context",
         "_fd",
         "_held_request_bytes",
         "_is_at_end",
@@ -224,12 +202,8 @@ class Connection(asyncio.BufferedProtocol):
         self.port = 0
         self.principal = ANONYMOUS
         self.last_active = 0.0
-        self.task: asyncio.Task[None] | WaitingRequest | Deferred[Any] | Waiting | Mute | None = (
-            None
-        )
-        """The request that waits, or the time in which the client is throttled."""
+        self.task: Waiting | Mute | None = None
         self.frame: IncompleteFrame | None = None
-        self._context: RequestContext | None = None
         self._client: Client | None = None
         self._charge: RequestCharge | None = None
         """The use of client quotas, None while there are none."""
@@ -504,7 +478,11 @@ class Connection(asyncio.BufferedProtocol):
         if self._charge is not None:
             self._charge.begin(len(frame))
         started = self.last_active
-        if self._templates is not None and frame[_API_KEY_LOW_BYTE] == _PRODUCE:
+        if (
+            self._templates is not None
+            and self._charge is None
+            and frame[_API_KEY_LOW_BYTE] == _PRODUCE
+        ):
             try:
                 answer = self._templates.try_serve(frame)
             except Exception as error:
@@ -524,29 +502,18 @@ class Connection(asyncio.BufferedProtocol):
                     raise BadFrame(f"{name} {lowest}-{highest} is served, not {version}")
                 self._unsupported_api_versions(header)
                 return
-            served = handlers.served(header.api_key)
-            if served is not None:
-                self._call(served, frame, header, started)
-                return
-            if len(frame) > SLICED_REQUEST_BYTES and header.api_key not in _QUICK:
-                self._read_later(frame, header, started)
-                return
-            wire, adapted = self._read(frame, header)
-        except NullInRequest as error:
-            self._refuse_nulls(error, header)
-            return
         except BadFrame as error:
             self._close("%s", error)
             return
-        self._handle(adapted, header, wire, started)
+        self._call(served(header.api_key), frame, header, started)
 
     # Calls ----------------------------------------------------------------------------------------
 
     def _call(
-        self, served: handlers.Served, frame: memoryview, header: RequestHeader, started: float
+        self, called: Served, frame: memoryview, header: RequestHeader, started: float
     ) -> None:
         """Serve a request, and answer it or wait for its response."""
-        api, handle = served
+        api, handle = called
         client = self._client
         if client is None:
             client = self._client = self._new_client()
@@ -590,11 +557,16 @@ class Connection(asyncio.BufferedProtocol):
         self, header: RequestHeader, started: float, answer: tuple[list[Piece] | None, Any]
     ) -> None:
         pieces, response = answer
-        if pieces is None or self.transport is None:  # Produce with acks=0 has no answer
-            if self._charge is not None and self.transport is not None:
-                self._settle(self._charge, header, [])
-        else:
-            self._answers += self._settled(header, pieces)
+        if self.transport is not None:
+            throttle_ms = 0
+            if self._charge is not None:
+                size_bytes = 0 if pieces is None else sum(map(len, pieces))
+                throttle_ms = self._settle(self._charge, header, size_bytes)
+            if pieces is not None:  # Produce with acks=0 has no answer
+                if throttle_ms:
+                    api = APIS[header.api_key]
+                    pieces = wire.throttled(api, header, response, pieces, throttle_ms)
+                self._answers += pieces
         self.shared.metrics.requests[header.api_key].answered(started, response)
 
     def _fail_call(self, error: BaseException) -> None:
@@ -652,7 +624,7 @@ class Connection(asyncio.BufferedProtocol):
         self._answers += outcome.pieces
         if login.is_complete and login.principal is not None:
             self.principal = login.principal
-            self._context = self._client = None
+            self._client = None
             if self._login_timer is not None:
                 self._login_timer.cancel()
                 self._login_timer = None
@@ -690,114 +662,22 @@ class Connection(asyncio.BufferedProtocol):
         log.warning(self.host, message, self.host, LOGIN_TIMEOUT_S)
         self.abandon()
 
-    # Requests that take time ----------------------------------------------------------------------
-
-    def _read_later(self, frame: memoryview, header: RequestHeader, started: float) -> None:
-        """Read a large request in slices, then serve it."""
-        if len(frame) <= RECEIVE_BUFFER_BYTES:  # it may be in the buffer of all connections
-            frame = memoryview(bytes(frame))
-        self._pause_charge()
-        self.task = asyncio.get_running_loop().create_task(
-            self._read_sliced(frame, header, started)
-        )
-
-    async def _read_sliced(self, frame: memoryview, header: RequestHeader, started: float) -> None:
-        broker = self.shared.broker
-        wire = codec(header.api_key, header.api_version)
-        latest_version = APIS[header.api_key].highest
-        adapted = None
-        try:
-            request = await broker.slices.run(wire.read_request_sliced(frame, header.body_offset))
-            adapted = await broker.slices.run(
-                adapt_sliced(request, wire, latest_version, broker.catalog)
-            )
-        except NullInRequest as error:
-            self._refuse_nulls(error, header)
-        except BadFrame as error:
-            self._close("%s", error)
-        except Exception as error:
-            log.error(self.host, "cannot read a request from %s", self.host, exc_info=error)
-            self.abandon()
-        self.task = None
-        if adapted is not None:
-            self._handle(adapted, header, wire, started, is_large=True)
-        if not self.is_waiting:
-            self._task_bytes = 0
-            self._serve()
-
-    def _handle(
-        self,
-        adapted: Adapted,
-        header: RequestHeader,
-        wire: Codec,
-        started: float,
-        *,
-        is_large: bool = False,
-    ) -> None:
-        """Have a request handled, and answer it or wait for its response.
-
-        :param is_large: write the response in slices
-        """
-        context = self._context_of(header, self._legacy_of(adapted))
-        if self._charge is not None:
-            self._charge.resume()
-            self._name_charge(self._charge, header)
-        self.shared.turns.end_ms()  # the slice begins
-        try:
-            response = self.shared.handler(header.api_key)(
-                self.shared.broker, adapted.request, context
-            )
-        except CloseConnection as reason:
-            self._close("%s", reason)
-            return
-        except Exception as error:
-            response = self._failed(error, adapted.request, header)
-        if is_large and not isinstance(response, Sliced | Deferred | Awaitable):
-            response = Sliced(response)
-        if isinstance(response, Sliced):
-            response = self._write_sliced(response, adapted, header, wire)
-        if isinstance(response, Deferred):
-            self._pause_charge()
-            self.task = response
-            response.waiter = partial(self._finish, adapted, header, wire, started)
-        elif hasattr(response, "__await__"):
-            awaited = [response]
-            waiting = self._wait(response, adapted, header, wire, started)
-            if self._charge is not None:
-                awaited.append(waiting)
-                waiting = self._charge.timed(waiting)
-            self.task = WaitingRequest(waiting, awaited)
-        else:
-            self._answer(response, adapted, header, wire)
-            self.shared.metrics.requests[header.api_key].answered(started, response)
-            self.shared.turns.served()
+    # Templates ------------------------------------------------------------------------------------
 
     def forget_templates(self) -> None:
         """Forget the templates of requests."""
         self._templates = None
 
-    def _legacy_of(self, adapted: Adapted) -> Mapping[str, Any]:
-        """Return the values for the context of a request; with an authorizer, also the names of
-        unknown topics.
-        """
-        ids = adapted.topic_ids
-        if ids is None or not ids.has_unknown or self.shared.access_control is None:
-            return adapted.legacy
-        return {**adapted.legacy, "topic_ids": ids}
-
     def _remember(self, frame: memoryview, header: RequestHeader, call: Call) -> None:
         """Make a template of a Produce request that was served, if the whole request is allowed. So
         templates need no authorization.
         """
-        if self._templates is None:
-            self._templates = handlers.produce_templates(self.shared.broker)
-        is_allowed = import_module("headrace.handlers.produce_templates").is_allowed
-        self._templates.remember(frame, header, call, is_allowed)
+        from headrace.handlers.produce_templates import is_allowed, make_template
 
-    def _read(self, frame: bytes | memoryview, header: RequestHeader) -> tuple[Codec, Adapted]:
-        wire = codec(header.api_key, header.api_version)
-        request = wire.read_request(frame, header.body_offset)
-        return wire, adapt(request, wire, APIS[header.api_key].highest, self.shared.broker.catalog)
+        if self._templates is None:
+            make = partial(make_template, self.shared.broker)
+            self._templates = RequestTemplates(make, MAX_PRODUCE_TEMPLATES)
+        self._templates.remember(frame, header, call, is_allowed)
 
     def _answer_templated(
         self, frame: memoryview, started: float, answer: bytes | Exception
@@ -808,119 +688,9 @@ class Connection(asyncio.BufferedProtocol):
             api, client = APIS[_PRODUCE], self._client or self._new_client()
             call = Call(self.shared.broker, api, client, header.api_version, header.client_id)
             response = failed(call, wire.read_request(api, frame, header), answer)
-            self._answers += self._settled(header, wire.write_response(api, header, response))
-        else:
-            if self._charge is not None:
-                answer = self._settle_templated(self._charge, frame, answer)
-            self._answers.append(answer)
+            answer = joined(wire.write_response(api, header, response))
+        self._answers.append(answer)
         self.shared.metrics.requests[_PRODUCE].took(started)
-
-    def _access_of(self, known: RequestContext | None) -> AnyAccess:
-        """Return the client's access.
-
-        :param known: the context of the request before: its access is used again unless the client
-            has logged in since
-        """
-        if known is not None and known.principal is self.principal:
-            return known.access
-        return self.shared.access_of(self.principal, self.host[1:])
-
-    def _context_of(self, header: RequestHeader, legacy: Mapping[str, Any]) -> RequestContext:
-        """Return the context of a request. Most requests share it with the request before."""
-        known = self._context
-        asked = (header.api_version, header.client_id)
-        if (
-            known is not None
-            and (known.api_version, known.client_id) == asked
-            and not known.legacy
-            and not legacy
-        ):
-            return known
-        self._context = RequestContext(
-            api_version=header.api_version,
-            client_id=header.client_id,
-            client_host=self.host,
-            connection_id=self.connection_id,
-            listener_host=self.listener.advertised_host or self.listener.host,
-            listener_port=self.listener.advertised_port or self.listener.port,
-            client_port=self.port,
-            legacy=legacy,
-            principal=self.principal,
-            listener_name=self.listener.name,
-            access=self._access_of(known),
-            charge=self._charge,
-        )
-        return self._context
-
-    async def _wait(
-        self,
-        response: Awaitable[Any],
-        adapted: Adapted,
-        header: RequestHeader,
-        wire: Codec,
-        started: float,
-    ) -> None:
-        """Wait for the response of a handler, and answer the request."""
-        try:
-            answer = await response
-            if isinstance(answer, Sliced):
-                answer = await self._write_sliced(answer, adapted, header, wire)
-        except Exception as error:
-            answer = error
-        self._finish(adapted, header, wire, started, answer)
-
-    async def _write_sliced(
-        self, answer: Sliced, adapted: Adapted, header: RequestHeader, wire: Codec
-    ) -> Frame:
-        """Write a large response in slices."""
-        slices = self.shared.broker.slices
-        await slices.next()
-        writing = wire.write_response_sliced(
-            header.correlation_id, adapted.to_response(answer.response)
-        )
-        while True:
-            try:
-                next(writing)
-            except StopIteration as written:
-                frame: Frame = written.value
-                return frame
-            if slices.is_over:
-                await slices.next()
-
-    def _finish(
-        self, adapted: Adapted, header: RequestHeader, wire: Codec, started: float, answer: Any
-    ) -> None:
-        """Answer a request that had to wait."""
-        self.task = None
-        self._task_bytes = 0
-        if isinstance(answer, CloseConnection):
-            self._close("%s", answer)
-            return
-        if isinstance(answer, Exception):
-            answer = self._failed(answer, adapted.request, header)
-        self._answer(answer, adapted, header, wire)
-        self.shared.metrics.requests[header.api_key].answered(started, answer)
-        self._serve()
-
-    def _answer(self, response: Any, adapted: Adapted, header: RequestHeader, wire: Codec) -> None:
-        if response is None or self.transport is None:  # Produce with acks=0 has no answer
-            if self._charge is not None and self.transport is not None:
-                self._settle(self._charge, header, [])
-            return
-        if isinstance(response, Frame):
-            self._answers += self._settled(header, response.pieces)
-            return
-        try:
-            pieces = wire.write_response(header.correlation_id, adapted.to_response(response))
-        except Exception as error:
-            api, version = APIS[header.api_key], header.api_version
-            message = "cannot write the response to %s v%d of client %s at %s"
-            log.error(
-                self.host, message, api.name, version, header.client_id, self.host, exc_info=error
-            )
-            self.abandon()
-            return
-        self._answers += self._settled(header, pieces)
 
     # Client quotas --------------------------------------------------------------------------------
 
@@ -929,7 +699,7 @@ class Connection(asyncio.BufferedProtocol):
         stays so.
         """
         self._charge = None if quotas is None else RequestCharge(quotas)
-        self._context = self._client = None
+        self._client = None
 
     @property
     def is_muted(self) -> bool:
@@ -949,37 +719,19 @@ class Connection(asyncio.BufferedProtocol):
     def _name_charge(self, charge: RequestCharge, header: RequestHeader) -> None:
         charge.user, charge.client_id = self.principal.name, header.client_id or ""
 
-    def _settled(self, header: RequestHeader, pieces: list[Piece]) -> list[Piece]:
-        """Return the frame of an answer, with a throttle time if the client exceeds a quota."""
-        return pieces if self._charge is None else self._settle(self._charge, header, pieces)
-
-    def _settle(
-        self, charge: RequestCharge, header: RequestHeader, pieces: list[Piece]
-    ) -> list[Piece]:
+    def _settle(self, charge: RequestCharge, header: RequestHeader, answer_bytes: int) -> int:
         """Charge the present request, and mute a client that exceeds a quota: its answer is sent,
-        then it has to wait (KIP-219).
+        then it has to wait (KIP-219). Return its throttle time in ms.
 
-        :param pieces: the frame of the answer, empty if there is none
+        :param answer_bytes: the size of the answer, 0 if there is none
         """
-        throttle_ms = charge.settle(header.api_key, sum(map(len, pieces)))
+        throttle_ms = charge.settle(header.api_key, answer_bytes)
         if not throttle_ms or self._is_closing:
-            return pieces
+            return 0
         self.shared.metrics.throttled_requests += 1
         self.task = Mute(throttle_ms, self._unmute)
         self._regulate()
-        if not pieces:
-            return pieces
-        return with_throttle_time(pieces, header.api_key, header.api_version, throttle_ms)
-
-    def _settle_templated(
-        self, charge: RequestCharge, frame: bytes | memoryview, answer: bytes
-    ) -> bytes:
-        """Charge a request that was served by a template, as :meth:`_settle` does."""
-        header = request_header(frame)
-        self._name_charge(charge, header)
-        (settled,) = self._settle(charge, header, [answer])
-        assert isinstance(settled, bytes)
-        return settled
+        return throttle_ms
 
     def _unmute(self) -> None:
         self.task = None
@@ -1075,38 +827,6 @@ class Connection(asyncio.BufferedProtocol):
             self.transport.close()
         else:
             self._serve_queue(end_ms)
-
-    def _failed(self, error: Exception, request: Any, header: RequestHeader) -> Any:
-        """Return the response to a request whose handler raised: the error everywhere in it."""
-        api = APIS[header.api_key]
-        self.shared.metrics.requests[header.api_key].failures += 1
-        if isinstance(error, StorageError):
-            code = api.storage_error
-            message = "%s of client %s at %s: %s"
-            log.error(self.host, message, api.name, header.client_id, self.host, error)
-        else:
-            code = ErrorCode.UNKNOWN_SERVER_ERROR
-            log.error(
-                self.host,
-                "%s v%d of client %s at %s failed: %s",
-                api.name,
-                header.api_version,
-                header.client_id,
-                self.host,
-                summary(request),
-                exc_info=error,
-            )
-        return refuse_all(request, codec(api.key, api.highest).refusal_type, code)
-
-    def _refuse_nulls(self, error: NullInRequest, header: RequestHeader) -> None:
-        """Answer INVALID_REQUEST, or close the connection if the response has no place for it."""
-        wire = codec(header.api_key, header.api_version)
-        response = refuse_nulls(error.request, wire.refusal_type)
-        if response is None:
-            self._close("%s", error)
-            return
-        log.warning(self.host, "refusing a request from %s: %s", self.host, error)
-        self._answers += wire.write_response(header.correlation_id, response)
 
     def _unsupported_api_versions(self, header: RequestHeader) -> None:
         """Answer an ApiVersions request of an unknown version in version 0, which all clients can

@@ -18,8 +18,8 @@ from types import FrameType
 from typing import Any, NamedTuple
 
 from headrace.handlers import APIS
-from headrace.handlers.context import RequestContext
 from headrace.log_lines import LimitedLog, get_logger
+from headrace.net.call import Call
 from headrace.protocol.frames import RequestHeader
 
 from .limits import LOOP_HELD_MS, LOOP_WATCH_MS
@@ -161,8 +161,8 @@ def holder_of(frame: FrameType) -> Holder:
                     known = UNKNOWN.name if api is None else _api_name(api.name)
                     return Holder(name or known, value.client_id or "")
         if client_id is None:
-            contexts = [one for one in inner.f_locals.values() if isinstance(one, RequestContext)]
-            client_id = contexts[0].client_id or "" if contexts else None
+            calls = [value for value in inner.f_locals.values() if isinstance(value, Call)]
+            client_id = calls[0].client_id or "" if calls else None
         inner = inner.f_back
     if name is not None:
         return Holder(name, client_id)

@@ -4,10 +4,7 @@ incomplete one.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Container, Coroutine, Sequence
-from inspect import CORO_CREATED, getcoroutinestate
-from typing import Any
+from collections.abc import Container
 
 from headrace.protocol.frames import SIZE
 
@@ -130,26 +127,3 @@ class IncompleteFrame:
     def whole(self) -> memoryview:
         """Return the whole frame, with its size field."""
         return memoryview(self._buffer).toreadonly()
-
-
-class WaitingRequest:
-    """The task of a request that has to wait for its response.
-
-    :param work: what the task does
-    :param awaited: what ``work`` awaits, and what that awaits: coroutines that have not begun, or
-        other awaitables
-    """
-
-    __slots__ = ("_awaited", "_task")
-
-    def __init__(self, work: Coroutine[Any, Any, None], awaited: Sequence[Awaitable[Any]]) -> None:
-        self._task = asyncio.get_running_loop().create_task(work)
-        self._awaited = awaited
-
-    def cancel(self) -> None:
-        """End it without an answer: the connection closes, or the broker stops."""
-        self._task.cancel()
-        # A task that is cancelled before its first step never gets to them, and Python would warn.
-        for one in self._awaited:
-            if asyncio.iscoroutine(one) and getcoroutinestate(one) == CORO_CREATED:
-                one.close()

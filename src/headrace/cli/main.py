@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NoReturn
 
 from headrace import __version__
-from headrace.imports import never_collected, without_hypothesis
+from headrace.imports import never_collected
 from headrace.patterns import meant
 
 from .commands import COMMANDS, SECTIONS, load
@@ -125,8 +125,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         name, command, words = command_of(sys.argv[1:] if arguments is None else list(arguments))
         prog = f"headrace {name}"
-        with without_hypothesis():
-            status = command.run(parsed(name, command, words))
+        status = command.run(parsed(name, command, words))
         sys.stdout.flush()
         return status
     except SystemExit as end:  # argparse has printed its message

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 from uuid import UUID
 
 from headrace.broker.catalog import Topic
@@ -11,11 +11,7 @@ from headrace.broker.limits import SLICED_ABOVE
 from headrace.errors import ErrorCode, Refusal
 from headrace.net.call import Call
 from headrace.net.rules import DESCRIBE, GROUP, TOPIC
-from headrace.protocol.authorized_operations import NOT_ASKED
 from headrace.protocol.large_responses import LazyArray
-from headrace.security.acls import ResourceType
-
-from .context import RequestContext
 
 
 class Request(Protocol):
@@ -95,10 +91,3 @@ def existing(
     for topic_id, numbers in partitions.items():
         if topic_id in topics:
             yield topic_id, topics[topic_id].name, numbers
-
-
-def group_operations(request: Any, context: RequestContext, group_id: str) -> int:
-    """Return the authorized operations on a group, if the request asks for them."""
-    if not request.include_authorized_operations:
-        return NOT_ASKED
-    return context.access.operations(ResourceType.GROUP, group_id)

@@ -9,17 +9,12 @@ has a line for the first :data:`MAX_LINES`, and one that counts the others.
 
 from __future__ import annotations
 
-from asyncio import CancelledError
-from collections.abc import Awaitable, Callable, Iterator, Mapping
-from inspect import iscoroutinefunction
+from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Any, NamedTuple, Protocol
 
 from headrace.broker.access_control import logger
-from headrace.coordinators.runtime import Deferred
-from headrace.errors import ErrorCode
 from headrace.protocol.authorized_operations import Operation
-from headrace.protocol.large_responses import Sliced
 from headrace.security.acls import Acl, PatternType, Permission, ResourceType
 from headrace.security.principal import Principal
 
@@ -47,36 +42,6 @@ class Administrator(Protocol):
     def principal(self) -> Principal: ...
     @property
     def host(self) -> str: ...
-
-
-def step(api_name: str, key: int, handle: Callable[..., Any]) -> Callable[[Any, Any, Any], Any]:
-    """Return a function that serves an API of :data:`CHANGES`, and logs what it has changed."""
-    changes = CHANGES[key]
-
-    def audited(broker: Any, request: Any, context: Any) -> Any:
-        answer = handle(broker, request, context)
-        if isinstance(answer, Deferred):
-            answer = answer.future()
-        if isinstance(answer, Awaitable):
-            return later(answer, request, context)
-        tell(api_name, context, changes, request, _response(answer))
-        return answer
-
-    async def later(answer: Awaitable[Any], request: Any, context: Any) -> Any:
-        try:
-            response = await answer
-        except CancelledError:
-            tell_gone(api_name, context)
-            raise
-        tell(api_name, context, changes, request, _response(response))
-        return response
-
-    # The request of a client that has gone is ended before its first step: then `handle` must not
-    # have been called.
-    async def audited_steps(broker: Any, request: Any, context: Any) -> Any:
-        return await later(handle(broker, request, context), request, context)
-
-    return audited_steps if iscoroutinefunction(handle) else audited
 
 
 def tell(
@@ -129,17 +94,6 @@ def log_line(client: Administrator, message: str, *values: object) -> None:
     logger.info(f"Principal %s {message}", client.principal, *values)
 
 
-def _response(answer: Any) -> Any:
-    return answer.response if isinstance(answer, Sliced) else answer
-
-
-def _done(results: Any) -> Iterator[Any]:
-    return (one for one in results if one.error_code == ErrorCode.NONE)
-
-
-# Changes by API -----------------------------------------------------------------------------------
-
-
 def acl_change(verb: str, acl: Acl) -> Change:
     """Return the change of an ACL that was ``added`` or ``removed``."""
     detail = (
@@ -148,7 +102,3 @@ def acl_change(verb: str, acl: Acl) -> Change:
         f"{ResourceType(acl.resource_type).name} {acl.name}"
     )
     return Change(Operation.ALTER, "CLUSTER", "kafka-cluster", detail)
-
-
-CHANGES: Mapping[int, Callable[[Any, Any], Iterator[Change]]] = {}
-"""The changes of a request and its response, by API key."""

@@ -126,6 +126,22 @@ def write_response_sliced(
     return _frame(chunks + parts)
 
 
+def throttled(
+    api: Api, header: RequestHeader, response: Any, pieces: list[Piece], throttle_ms: int
+) -> list[Piece]:
+    """Return the frame of a response with a throttle time: in most responses the first field."""
+    field = api.response.structures[api.response.name].fields[0]
+    if field.name == "throttle_time_ms":
+        if header.api_version not in field.versions:
+            return pieces
+        first, *rest = pieces
+        assert isinstance(first, bytes)
+        at = 2 * SIZE.size + len(_version(api, header).head)
+        return [first[:at] + SIZE.pack(throttle_ms) + first[at + SIZE.size :], *rest]
+    response.throttle_time_ms = throttle_ms
+    return write_response(api, header, response)
+
+
 def _unreadable(api: Api, header: RequestHeader, error: Exception) -> BadFrame:
     return BadFrame(f"{api.request.name} v{header.api_version} cannot be read: {error}")
 

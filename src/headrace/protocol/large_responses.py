@@ -1,12 +1,9 @@
-"""Large responses: arrays whose items are made while they are written, and the mark of a response
-that is written in slices.
-"""
+"""Large responses: arrays whose items are made while they are written."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from collections.abc import Collection, Iterable, Iterator
+from typing import TypeVar
 
 T = TypeVar("T")
 
@@ -32,30 +29,3 @@ class LazyArray(Collection[T]):
 
     def __contains__(self, item: object) -> bool:
         raise TypeError("the items of a lazy array are made once, when they are written")
-
-
-def lazy_map(function: Callable[[Any], T], items: Any) -> LazyArray[T] | tuple[T, ...]:
-    """Apply a function to the items of an array: when they are written if the array is lazy, else
-    at once.
-    """
-    if isinstance(items, LazyArray):
-        return LazyArray(len(items), map(function, items))
-    return tuple(map(function, items))
-
-
-@dataclass(frozen=True, slots=True)
-class Sliced:
-    """A response that is written in slices, between which other requests are served."""
-
-    response: Any
-
-
-@dataclass(frozen=True, slots=True)
-class Frame:
-    """The frame of a response, as pieces to send.
-
-    :ivar error_code: the top-level error of the response; None if it has none
-    """
-
-    pieces: list[Any]
-    error_code: Any = None

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from headrace.errors import ErrorCode
-from headrace.protocol.message_types import request_type
+from tests.kio_messages import request_type
 from tests.wire_client import fitted, message
 
 from ..clients import Client

@@ -41,7 +41,7 @@ from headrace.log.recovery import LOG_START_FILE, CorruptLog, is_marked_offline
 from headrace.log.swap import CLEANING
 from headrace.log.verify import Verified, log_files, verify_file
 from headrace.protocol import record_batch
-from headrace.protocol.message_types import request_type
+from tests.kio_messages import request_type
 from tests.wire_client import fitted, message
 
 from ..clients import Client

@@ -49,4 +49,4 @@ def _own(table: str, api_key: int, version: int) -> Any:
     module = _MODULES.get((api_key, version))
     if module is None:
         return None
-    return getattr(import_module(module, __package__), table).get((api_key, version))
+    return getattr(import_module(module, __name__), table).get((api_key, version))
