@@ -78,10 +78,7 @@ async def handle(call: Call, request: ListOffsetsRequest) -> ListOffsetsResponse
         Topic(name=name, partitions=list(partitions.values()))
         for name, partitions in topics.items()
     ]
-    for topic, code in refused:
-        refusals = [_refused(query.partition_index, code) for query in topic.partitions]
-        answers.append(Topic(name=topic.name, partitions=refusals))
-    return ListOffsetsResponse(topics=answers)
+    return ListOffsetsResponse(topics=answers + call.refused_items(Topic, refused))
 
 
 async def _look_up(

@@ -18,7 +18,6 @@ _UNKNOWN = frozenset(
         "log_start_offset",
         "high_watermark",
         "leader_id",
-        "leader_epoch",
         "offset",
         "timestamp",
     )
@@ -80,9 +79,11 @@ def _refused(request: Any, response: Schema, structure: Structure, code: ErrorCo
                 parts = _items_of(request, field.name)
                 items = [_refused(_as_part(part, nested), response, nested, code) for part in parts]
                 setattr(refusal, field.name, items)
+        elif field.name in _UNKNOWN:
+            setattr(refusal, field.name, -1)
         elif (value := _same(request, field.name)) is not None:
             setattr(refusal, field.name, value)
-        elif field.name in _UNKNOWN:
+        elif field.name == "leader_epoch":  # not in the request
             setattr(refusal, field.name, -1)
     return refusal
 
