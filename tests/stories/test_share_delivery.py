@@ -24,6 +24,20 @@ NOT_HOSTED = (
 HOUR_MS = 3_600_000
 
 
+# --- members ---
+
+
+@on_stage()
+async def test_a_group_that_is_deleted_while_a_member_joins_gives_it_partitions_at_once(s):
+    fields = {"group_id": "new", "member_id": "m", "member_epoch": 0}
+    for _ in range(2):  # the group is new, then empty
+        joining = s.ask(76, **fields, subscribed_topic_names=["t"])
+        joined, _ = await asyncio.gather(joining, s.ask(42, groups_names=["new"]))
+        (topic,) = joined.assignment.topic_partitions
+        assert (joined.error_code, list(topic.partitions)) == (ErrorCode.NONE, [0])
+        await s.ask(76, group_id="new", member_id="m", member_epoch=-1)
+
+
 # --- sessions ---
 
 
