@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 from typing import Any
 
 from headrace import handlers
 from headrace.broker.broker import Broker
-from headrace.handlers import APIS, handler
-from headrace.handlers.context import RequestContext
+from headrace.handlers import APIS
 from headrace.net.call import Call, Client, respond
-from headrace.protocol.messages import codec
-from tests.wire_client import message
 
 HOST, PORT = "broker.test", 9092
 """The listener at which all requests come in."""
@@ -30,21 +26,13 @@ def call(
     """Return what a handler returns: a coroutine of its response.
 
     :param version: that the client is said to have sent; None for the latest
-    :param fields: of the latest version, as :func:`tests.wire_client.message` takes them
+    :param fields: as :func:`message_of` takes them
     """
-    served = handlers.served(api_key)
-    if served is not None:
-        api, handle = served
-        client = Client("127.0.0.1", 0, connection_id, "PLAINTEXT", HOST, PORT)
-        of_version = api.highest if version is None else version
-        request = message_of(api.request.message_type, **fields)
-        return respond(Call(broker, api, client, of_version, "client"), handle, request)
-    latest = APIS[api_key].highest
-    context = RequestContext(
-        latest if version is None else version, "client", "/127.0.0.1", connection_id, HOST, PORT
-    )
-    request = message(codec(api_key, latest).request_type, **fields)
-    return handler(api_key)(broker, request, context)
+    api, handle = handlers.served(api_key)
+    client = Client("127.0.0.1", 0, connection_id, "PLAINTEXT", HOST, PORT)
+    of_version = api.highest if version is None else version
+    request = message_of(api.request.message_type, **fields)
+    return respond(Call(broker, api, client, of_version, "client"), handle, request)
 
 
 def message_of(message_type: Any, **fields: Any) -> Any:
@@ -67,13 +55,10 @@ def answer(broker: Broker, api_key: int, version: int | None = None, /, **option
     :func:`call`.
     """
     response = asyncio.run(ask(broker, api_key, version, **options))
-    if handlers.served(api_key) is None:
-        return response
     of_version = APIS[api_key].highest if version is None else version
     return type(response).read(of_version, response.encoded(of_version))
 
 
 async def ask(broker: Broker, api_key: int, version: int | None = None, /, **options: Any) -> Any:
     """Return the response of a handler, whose parameters are those of :func:`call`."""
-    response = call(broker, api_key, version, **options)
-    return await response if inspect.isawaitable(response) else response
+    return await call(broker, api_key, version, **options)
