@@ -140,3 +140,18 @@ async def test_a_quota_that_outlasts_the_timeout() -> None:
         await fetch(
             connection, {("t", 0): FetchPosition(0, 1)}, {"t": uuid4()}, LIMITS, timeout_ms=9_000
         )
+
+
+@story
+async def test_a_broker_that_is_silent_about_partitions_is_asked_once() -> None:
+    """Also if it names a time that has passed."""
+    requests = []
+
+    async def ask(request: Message, **_: object) -> Any:
+        requests.append(request)
+        return SimpleNamespace(error_code=0, throttle_time_ms=-1, responses=())
+
+    connection: Any = SimpleNamespace(address="a:1", version=lambda api: 18, ask=ask)
+    positions = {("t", 0): FetchPosition(0, 1)}
+    assert await fetch(connection, positions, {"t": uuid4()}, LIMITS, timeout_ms=500) == {}
+    assert len(requests) == 1
