@@ -64,7 +64,9 @@ class OffsetService:
         See :meth:`check_commit` for the parameters.
         """
         codes = self.committed.check(commits)
-        fit = [commit for commit, code in zip(commits, codes, strict=True) if not code]
+        fit = commits
+        if any(codes):
+            fit = [commit for commit, code in zip(commits, codes, strict=True) if not code]
         refused, apply = self.check_commit(
             group_id, member, generation_id, knows_group_id_not_found, transactional, fit, now_ms
         )
