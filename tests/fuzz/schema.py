@@ -7,9 +7,10 @@ import typing
 from functools import cache
 from typing import Any, NamedTuple
 
-from headrace.handlers import APIS
 from headrace.protocol.messages import codec
 from headrace.protocol.writer import nested_type
+
+from headrace.handlers import APIS
 
 
 class Field(NamedTuple):

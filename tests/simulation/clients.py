@@ -9,6 +9,7 @@ from itertools import count
 from typing import Any
 from uuid import UUID
 
+from headrace.protocol.share_inspection import ShareAcknowledgeRequest
 from kio.schema.alter_share_group_offsets.v0 import request as alter_offsets
 from kio.schema.create_partitions.v3 import request as create_partitions
 from kio.schema.create_topics.v7 import request as create_topics
@@ -24,7 +25,6 @@ from kio.schema.share_fetch.v2 import request as share_fetch
 from kio.schema.share_group_heartbeat.v1 import request as share_heartbeat
 
 from headrace.errors import ErrorCode
-from headrace.protocol.share_inspection import ShareAcknowledgeRequest
 from headrace.share.acknowledgement import ACCEPT, GAP, REJECT, RELEASE, RENEW
 from tests.wire_client import batch
 
