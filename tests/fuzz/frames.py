@@ -8,12 +8,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
-from headrace.protocol.writer import FIXED_FORMATS
-
 from headrace.protocol.primitives import string
 from tests.fuzz import batches
 from tests.fuzz.schema import Field, Schema, Version
 from tests.fuzz.words import TOPICS, Words
+from tests.kio_messages import FIXED_FORMATS
 
 Given = Mapping[str, Any]
 """Values by field name; mappings for nested messages, sequences for arrays."""

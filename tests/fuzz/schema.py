@@ -7,10 +7,8 @@ import typing
 from functools import cache
 from typing import Any, NamedTuple
 
-from headrace.protocol.messages import codec
-from headrace.protocol.writer import nested_type
-
 from headrace.handlers import APIS
+from tests.kio_messages import nested_type, request_type
 
 
 class Field(NamedTuple):
@@ -71,9 +69,9 @@ def schema_of(message_type: Any) -> Schema:
 @cache
 def version_of(api_key: int, api_version: int) -> Version:
     """Return the schema of a request."""
-    request_type = codec(api_key, api_version).request_type
-    has_tagged_header = request_type.__header_schema__.__version__ >= 2
-    return Version(api_key, api_version, schema_of(request_type), has_tagged_header)
+    message_type = request_type(api_key, api_version)
+    has_tagged_header = message_type.__header_schema__.__version__ >= 2
+    return Version(api_key, api_version, schema_of(message_type), has_tagged_header)
 
 
 @cache

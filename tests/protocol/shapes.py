@@ -14,12 +14,10 @@ from functools import cache
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from headrace.protocol.writer import FIXED_FORMATS, nested_type
-
 from headrace.handlers import APIS
 from headrace.protocol.primitives import compact_length, unsigned_varint
 from headrace.protocol.record_batch import build
-from tests.kio_messages import request_type
+from tests.kio_messages import FIXED_FORMATS, nested_type, request_type
 
 NUMBERS = {
     "timedelta_i32": "int32",
