@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine
 from typing import Any
 
-from headrace import handlers
 from headrace.broker.broker import Broker
-from headrace.handlers import APIS
+from headrace.handlers import APIS, served
 from headrace.net.call import Call, Client, respond
 
 HOST, PORT = "broker.test", 9092
 """The listener at which all requests come in."""
 
 
-def call(
+def ask(
     broker: Broker,
     api_key: int,
     version: int | None = None,
@@ -22,13 +22,13 @@ def call(
     *,
     connection_id: int = 1,
     **fields: Any,
-) -> Any:
-    """Return what a handler returns: a coroutine of its response.
+) -> Coroutine[Any, Any, Any]:
+    """Return a coroutine of the response of a handler.
 
     :param version: that the client is said to have sent; None for the latest
-    :param fields: as :func:`message_of` takes them
+    :param fields: of any version; a dict stands for a structure
     """
-    api, handle = handlers.served(api_key)
+    api, handle = served(api_key)
     client = Client("127.0.0.1", 0, connection_id, "PLAINTEXT", HOST, PORT)
     of_version = api.highest if version is None else version
     request = message_of(api.request.message_type, **fields)
@@ -52,13 +52,8 @@ def message_of(message_type: Any, **fields: Any) -> Any:
 
 def answer(broker: Broker, api_key: int, version: int | None = None, /, **options: Any) -> Any:
     """Return the response of a handler as its client reads it. Its parameters are those of
-    :func:`call`.
+    :func:`ask`.
     """
     response = asyncio.run(ask(broker, api_key, version, **options))
     of_version = APIS[api_key].highest if version is None else version
     return type(response).read(of_version, response.encoded(of_version))
-
-
-async def ask(broker: Broker, api_key: int, version: int | None = None, /, **options: Any) -> Any:
-    """Return the response of a handler, whose parameters are those of :func:`call`."""
-    return await call(broker, api_key, version, **options)

@@ -22,7 +22,7 @@ from headrace.log import segment
 from headrace.net.waiting import Waiting
 from headrace.outcome import Outcome
 from headrace.protocol import record_batch
-from tests.handler_client import call
+from tests.handler_client import ask
 from tests.support import story, story_in
 
 OFFSET_COMMIT, VERSION = 8, 9
@@ -64,7 +64,7 @@ def begin_commit(
     broker: Broker, group_id: str, offset: int, *, generation: int = -1
 ) -> tuple[asyncio.Future[Any], Waiting]:
     """Begin a commit as a connection does, and return what :func:`commit` does, and what waits."""
-    steps = call(
+    steps = ask(
         broker,
         OFFSET_COMMIT,
         VERSION,

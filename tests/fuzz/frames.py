@@ -12,7 +12,7 @@ from headrace.protocol.primitives import string
 from tests.fuzz import batches
 from tests.fuzz.schema import Field, Schema, Version
 from tests.fuzz.words import TOPICS, Words
-from tests.kio_messages import FIXED_FORMATS
+from tests.kio_messages.fields import FIXED_FORMATS
 
 Given = Mapping[str, Any]
 """Values by field name; mappings for nested messages, sequences for arrays."""

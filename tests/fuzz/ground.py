@@ -33,9 +33,9 @@ from headrace.broker.config.listeners import Listener
 from headrace.broker.connection import Connection
 from headrace.broker.server import Server
 from headrace.handlers import APIS
-from headrace.protocol.messages import codec
 from headrace.protocol.record_batch import build, headers, records
-from headrace.protocol.skimmer import skimmer
+from headrace.protocol.schema import schema_of
+from tests.kio_messages import response_type
 from tests.simulation.loop import EPOCH_MS, VirtualLoop
 from tests.wire_client import decode, encode, request_message
 
@@ -446,12 +446,12 @@ def read_response(request: Expected, response: bytes) -> Any:
     version = request.api_version
     if request.api_key == API_VERSIONS and not 0 <= version <= APIS[API_VERSIONS].highest:
         version = 0  # KIP-511
-    response_type = codec(request.api_key, version).response_type
-    start = 5 if response_type.__header_schema__.__version__ else 4
+    message_type = response_type(request.api_key, version)
+    start = 5 if message_type.__header_schema__.__version__ else 4
     try:
         # kio would allocate what an array claims, and end the process.
-        skimmer(response_type)(response, start, len(response))
-        decoded, size = entity_reader(response_type)(response, start)
+        schema_of("response", request.api_key).message_type.read(version, response, start)
+        decoded, size = entity_reader(message_type)(response, start)
     except OutOfBoundValue:  # kio reads no time before 1970; -1 is "none"
         return None
     except Exception as error:

@@ -8,7 +8,8 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from headrace.handlers import APIS
-from tests.kio_messages import nested_type, request_type
+from tests.kio_messages import request_type
+from tests.kio_messages.fields import nested_type
 
 
 class Field(NamedTuple):

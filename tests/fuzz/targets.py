@@ -47,26 +47,33 @@ def only(*expected: type[BaseException]) -> Iterator[None]:
 # Frames -------------------------------------------------------------------------------------------
 
 
-class _NoTopics:
-    topics: Mapping[str, Any] = {}
-    topics_by_id: Mapping[Any, Any] = {}
-
-
 def frame(data: bytes) -> None:
-    """Read a request: its header, its body, and as the latest version."""
+    """Read a request, its header and its body, in one piece and in slices; and refuse it."""
+    from headrace.errors import ErrorCode
     from headrace.handlers import APIS
+    from headrace.net import wire
+    from headrace.net.refusals import refuse_all
     from headrace.protocol.frames import BadFrame, request_header
-    from headrace.protocol.messages import codec
-    from headrace.protocol.versions import adapt
+    from headrace.protocol.primitives import NullArray
+    from headrace.protocol.time_slices import run_now
 
     with only(BadFrame):
         header = request_header(memoryview(data))
         api = APIS.get(header.api_key)
         if api is None or not api.lowest <= header.api_version <= api.highest:
             return
-        wire = codec(header.api_key, header.api_version)
-        request = wire.read_request(memoryview(data), header.body_offset)
-        adapt(request, wire, api.highest, _NoTopics)
+        try:
+            request = wire.read_request(api, memoryview(data), header)
+        except NullArray:
+            request = wire.read_request(api, memoryview(data), header, allow_nulls=True)
+            refused = refuse_all(request, api.response, ErrorCode.INVALID_REQUEST)
+        else:
+            # not-a-number is no equal of itself
+            sliced = run_now(wire.read_request_sliced(api, memoryview(data), header))
+            if repr(sliced) != repr(request):
+                raise Crash(f"in slices {sliced}, in one piece {request}")
+            refused = api.refused(request, ErrorCode.UNKNOWN_SERVER_ERROR)
+        wire.write_response(api, header, refused)
 
 
 def cut(data: bytes) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from headrace.handlers.context import RequestContext
+from headrace.net.call import Client
 from headrace.security.principal import ANONYMOUS, Principal
 
 
@@ -19,8 +19,7 @@ def test_without_a_type(text):
 
 
 def test_a_request_without_authentication_is_anonymous():
-    context = RequestContext(0, "client", "/127.0.0.1", 1, "localhost", 9092)
-    assert context.principal == ANONYMOUS
-    assert str(context.principal) == "User:ANONYMOUS"
-    assert context.host == "127.0.0.1"
-    assert context.listener_name == "PLAINTEXT"
+    client = Client("127.0.0.1", 1, 1, "PLAINTEXT", "localhost", 9092)
+    assert client.principal == ANONYMOUS
+    assert str(client.principal) == "User:ANONYMOUS"
+    assert client.address == "/127.0.0.1"

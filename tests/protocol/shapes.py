@@ -17,7 +17,8 @@ from uuid import UUID
 from headrace.handlers import APIS
 from headrace.protocol.primitives import compact_length, unsigned_varint
 from headrace.protocol.record_batch import build
-from tests.kio_messages import FIXED_FORMATS, nested_type, request_type
+from tests.kio_messages import request_type
+from tests.kio_messages.fields import FIXED_FORMATS, nested_type
 
 NUMBERS = {
     "timedelta_i32": "int32",
