@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 from kio.serial import entity_reader
 
-from headrace.protocol.messages import codec
+from headrace.protocol.schema import schema_of
+from tests.handler_client import message_of
+from tests.kio_messages import request_type, response_type
 from tests.protocol.kio_bytes import written
-from tests.wire_client import message
 
 TOPIC_ID = uuid.UUID(bytes=bytes(range(16)))
 NODE = {
@@ -39,7 +40,7 @@ REQUESTS: dict[tuple[int, int], tuple[str, dict[str, Any]]] = {
             "group_id": "g",
             "producer_id": 5,
             "producer_epoch": 1,
-            "generation_id": 2,
+            "generation_id_or_member_epoch": 2,
             "member_id": "m",
             "topics": [
                 {
@@ -63,7 +64,7 @@ REQUESTS: dict[tuple[int, int], tuple[str, dict[str, Any]]] = {
             "group_id": "g",
             "member_id": "m",
             "member_epoch": 1,
-            "rebalance_timeout": -1,
+            "rebalance_timeout_ms": -1,
             "active_tasks": None,
             "standby_tasks": None,
             "warmup_tasks": None,
@@ -137,11 +138,11 @@ RESPONSES: dict[tuple[int, int], tuple[str, dict[str, Any]]] = {
             "error_code": 0,
             "member_id": "m",
             "member_epoch": 1,
-            "heartbeat_interval": 5_000,
-            "task_offset_interval": 60_000,
+            "heartbeat_interval_ms": 5_000,
+            "task_offset_interval_ms": 60_000,
             "acceptable_recovery_lag": 10_000,
             "status": [{"status_code": 6, "status_detail": "t"}],
-            "active_tasks": [{"subtopology_id": "0", "partitions": [1]}],
+            "active_tasks": [{"subtopology_id": "0", "partitions": (1,)}],
             "standby_tasks": None,
             "warmup_tasks": None,
             "topology_description_required": True,
@@ -171,21 +172,18 @@ RESPONSES: dict[tuple[int, int], tuple[str, dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("key_and_version", REQUESTS)
-def test_requests_are_those_of_java(key_and_version: tuple[int, int]) -> None:
-    java, fields = REQUESTS[key_and_version]
-    wire = codec(*key_and_version)
-    request = message(wire.request_type, **fields)
-    assert wire.read_request(b"\0" + bytes.fromhex(java), 0) == request
-    assert written(request).hex() == java
+CASES = [
+    *(("request", request_type, *case, *REQUESTS[case]) for case in REQUESTS),
+    *(("response", response_type, *case, *RESPONSES[case]) for case in RESPONSES),
+]
 
 
-@pytest.mark.parametrize("key_and_version", RESPONSES)
-def test_responses_are_those_of_java(key_and_version: tuple[int, int]) -> None:
-    java, fields = RESPONSES[key_and_version]
-    wire = codec(*key_and_version)
-    response = message(wire.response_type, **fields)
-    head = bytes(4) + b"\0" * wire.response_type.__header_schema__.__version__
-    (frame,) = wire.write_response(0, response)
-    assert bytes(frame)[4:] == head + bytes.fromhex(java)
-    assert entity_reader(wire.response_type)(bytes.fromhex(java), 0)[0] == response
+@pytest.mark.parametrize(("kind", "kio_type", "key", "version", "java", "fields"), CASES)
+def test_messages_are_those_of_java(
+    kind: str, kio_type: Any, key: int, version: int, java: str, fields: dict[str, Any]
+) -> None:
+    message_type = schema_of(kind, key).message_type
+    assert message_of(message_type, **fields).encoded(version).hex() == java
+    assert message_type.read(version, bytes.fromhex(java)).encoded(version).hex() == java
+    of_kio, _ = entity_reader(kio_type(key, version))(bytes.fromhex(java), 0)
+    assert written(of_kio).hex() == java

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from struct import Struct
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from .primitives import INT32
 
@@ -22,17 +22,6 @@ _TLS_HANDSHAKE = b"\x16\x03"
 
 class BadFrame(ValueError):
     """Bytes that are not a Kafka request. The connection is closed."""
-
-
-class NullInRequest(BadFrame):
-    """A request with a null array where the schema has none.
-
-    :ivar request: the request as it was read, with None for null arrays
-    """
-
-    def __init__(self, message: str, request: Any) -> None:
-        super().__init__(message)
-        self.request = request
 
 
 class BadFrameSize(BadFrame):
