@@ -19,7 +19,6 @@ from typing import Any, NamedTuple
 
 from headrace.handlers import APIS
 from headrace.log_lines import LimitedLog, get_logger
-from headrace.net.call import Call
 from headrace.protocol.frames import RequestHeader
 
 from .limits import LOOP_HELD_MS, LOOP_WATCH_MS
@@ -161,8 +160,8 @@ def holder_of(frame: FrameType) -> Holder:
                     known = UNKNOWN.name if api is None else _api_name(api.name)
                     return Holder(name or known, value.client_id or "")
         if client_id is None:
-            calls = [value for value in inner.f_locals.values() if isinstance(value, Call)]
-            client_id = calls[0].client_id or "" if calls else None
+            call = inner.f_locals.get("call")  # of a handler, or of the road to it
+            client_id = getattr(call, "client_id", None)
         inner = inner.f_back
     if name is not None:
         return Holder(name, client_id)

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from headrace.broker.config.broker_config import Config
 
     from .audit import Change
-    from .call import Call
 
-Handle: TypeAlias = Callable[["Call", Any], Awaitable[Any]]
+Handle: TypeAlias = Callable[[Any, Any], Awaitable[Any]]
+"""``handle(call, request)``: returns the response to a :class:`~headrace.net.call.Call`."""
 Refuse: TypeAlias = Callable[[Any, ErrorCode], Any]
 """``refuse(request, code)``: returns the response to a request that is refused as a whole."""
 Changes: TypeAlias = Callable[[Any, Any], Iterator["Change"]]
