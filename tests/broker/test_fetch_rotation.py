@@ -65,7 +65,7 @@ async def fetch_in_turns(broker: Broker, steps: list[Step]) -> None:
             1,
             session_id=session_id,
             session_epoch=epoch,
-            max_wait=0,
+            max_wait_ms=0,
             min_bytes=1,
             max_bytes=step.max_bytes,
             topics=of_topic(topic_id, [fetch_partition(step, offsets, index) for index in named]),
