@@ -32,8 +32,8 @@ class ClassicMember:
             11,
             3,
             group_id="members",
-            session_timeout=self.session_ms,
-            rebalance_timeout=MINUTE_MS,
+            session_timeout_ms=self.session_ms,
+            rebalance_timeout_ms=MINUTE_MS,
             protocol_type="consumer",
             protocols=[{"name": "range"}],
         )
@@ -74,7 +74,9 @@ class EpochMember:
 
 KINDS = {
     "classic": ClassicMember,
-    "consumer": partial(EpochMember, 68, {"rebalance_timeout": MINUTE_MS}),
+    "consumer": partial(
+        EpochMember, 68, {"rebalance_timeout_ms": MINUTE_MS, "topic_partitions": ()}
+    ),
     "share": partial(EpochMember, 76, {}),
 }
 

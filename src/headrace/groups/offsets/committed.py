@@ -19,6 +19,9 @@ from .pending import PendingOffsets
 NO_RETENTION = -1
 """The retention of a commit without its own; the broker's applies."""
 
+MAX_TIMESTAMP = (1 << 63) - 1
+"""The end of a retention that is as long as a client can say."""
+
 TOMBSTONES_AT_ONCE = 1000
 """The limit of tombstones in one write when topics are deleted."""
 
@@ -42,7 +45,9 @@ def commit_record(
     :param wall_ms: the time of the commit in epoch milliseconds
     :param retention_ms: the retention of the offset (OffsetCommit 2-4), or :data:`NO_RETENTION`
     """
-    expire_timestamp_ms = NO_TIMESTAMP if retention_ms == NO_RETENTION else wall_ms + retention_ms
+    expire_timestamp_ms = NO_TIMESTAMP
+    if retention_ms != NO_RETENTION:
+        expire_timestamp_ms = min(wall_ms + retention_ms, MAX_TIMESTAMP)
     fields = (offset, leader_epoch, metadata or "", wall_ms, expire_timestamp_ms, topic_id)
     return make(OffsetCommit, (group_id, topic, partition, make(CommittedOffset, fields)))
 
