@@ -143,6 +143,18 @@ def test_null_is_refused_where_the_schema_has_none_and_can_be_let_pass() -> None
     assert read(null, 0, len(null))[0].topics is None
 
 
+@pytest.mark.parametrize("allow_nulls", [False, True])
+def test_the_items_of_an_array_that_may_be_null_are_not(allow_nulls: bool) -> None:
+    heartbeat = schema("ConsumerGroupHeartbeatRequest")
+    encoded = heartbeat.message_type(subscribed_topic_names=["t"]).encoded(1)
+    null = encoded.replace(b"\2\2t", b"\2\0")
+    assert len(null) == len(encoded) - 1
+    with pytest.raises(ValueError, match="subscribed_topic_names claims -1"):
+        heartbeat.reader(1, allow_nulls=allow_nulls)(null, 0, len(null))
+    with pytest.raises(NullArray, match="subscribed_topic_names is null"):
+        heartbeat.message_type(subscribed_topic_names=[None]).encoded(1)
+
+
 @pytest.mark.parametrize("version", [1, 4])
 def test_an_array_that_is_shared_is_written_once(version: int) -> None:
     response = schema("DescribeConfigsResponse")

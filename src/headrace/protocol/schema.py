@@ -583,7 +583,8 @@ class _Reader(_Generator):
     def _text_or_data(self, item: Field, name: str) -> list[str]:
         is_text = item.type == "string"
         length = "short_length_of" if is_text else "length_of"
-        null = "None" if self._is_nullable(item) else f"refuse({item.name!r}, size, end - offset)"
+        is_nullable = self._is_nullable(item) and not item.is_array  # items are never null
+        null = "None" if is_nullable else f"refuse({item.name!r}, size, end - offset)"
         value = (
             "str(data[offset:offset + size], 'utf-8')" if is_text else "data[offset:offset + size]"
         )
@@ -739,7 +740,8 @@ class _Writer(_Generator):
     def _text_or_data(self, item: Field, value: str) -> list[str]:
         is_text = item.type == "string"
         length = "short_length" if is_text else "length"
-        null = f"put({length}(-1))" if self._is_nullable(item) else f"null({item.name!r})"
+        is_nullable = self._is_nullable(item) and not item.is_array  # items are never null
+        null = f"put({length}(-1))" if is_nullable else f"null({item.name!r})"
         if not is_text:
             put = [f"    put({length}(len({value})))", f"    put({value})"]
         else:
