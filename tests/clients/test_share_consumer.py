@@ -491,7 +491,7 @@ async def test_limits_that_no_request_has(conf: dict[str, str], topic: str):
             records += await queue.poll(2**40)
         await queue.accept(records)
     for limits in ({"max_held_records": 0}, {"max_held_bytes": -1}):
-        with pytest.raises(ClientError, match="not a whole number of at least 1"):
+        with pytest.raises(ClientError, match="not a whole number from 1"):
             ShareConsumer(conf, [topic], **limits)
 
 
