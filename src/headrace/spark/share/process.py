@@ -157,17 +157,16 @@ def isolate(
     :param attempt: a call with some rows, neighbours in ``rows``; returns its error
     :raises Exception: the error of a call, if no row can be blamed for it
     """
-    calls, last_success = 1, 0
-    suspects: list[tuple[P, Exception, int]] = []
+    suspects: list[tuple[P, Exception]] = []
+    blamed = 0  # the suspects before the last success
 
     def succeeds(part: Sequence[P]) -> bool:
-        nonlocal calls, last_success
-        calls += 1
+        nonlocal blamed
         failure = attempt(part)
         if failure is None:
-            last_success = calls
+            blamed = len(suspects)
         elif len(part) == 1:
-            suspects.append((part[0], failure, calls))
+            suspects.append((part[0], failure))
         return failure is None
 
     # A single row at each end tells whether anything succeeds, without trying everything.
@@ -184,10 +183,10 @@ def isolate(
         if len(part) > 1:
             half = len(part) // 2
             parts += [part[half:], part[:half]]
-    for _, failure, failed_at in suspects:
-        if last_success <= failed_at:
-            raise failure
-    return [(row, failure) for row, failure, _ in suspects]
+    if blamed < len(suspects):
+        _, failure = suspects[blamed]
+        raise failure
+    return suspects
 
 
 def cause(error: Exception) -> str:
