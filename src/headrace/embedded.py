@@ -63,12 +63,7 @@ class Broker(EmbeddedBroker):
         """Return how many records a group of any type has still to finish; None if that is not
         known, as of a group that does not exist.
         """
-        from headrace.client.lag.model import LagQuery
-        from headrace.client.lag.snapshot import snapshot
-
-        query = LagQuery(groups=(group_id,))
-        groups = self._ask(lambda cluster: snapshot(cluster, query)).groups
-        return None if not groups or groups[0].lag.unknown else groups[0].lag.records
+        return self._ask(lambda cluster: _lag(cluster, group_id))
 
     def wait_until_drained(self, group_id: str, timeout: float = 60) -> None:
         """Wait until a group has finished all records of its topics.
@@ -76,12 +71,17 @@ class Broker(EmbeddedBroker):
         :param timeout: seconds
         :raises TimeoutError: it has not in this time
         """
-        deadline_s = time.monotonic() + timeout
-        while (lag := self.lag(group_id)) != 0:
-            if time.monotonic() > deadline_s:
-                left = "unknown" if lag is None else lag
-                raise TimeoutError(f"the lag of group '{group_id}' is {left} after {timeout:g} s")
-            time.sleep(_LOOKS_EVERY_S)
+
+        async def drained(cluster: Cluster) -> None:
+            deadline_s = time.monotonic() + timeout
+            while (lag := await _lag(cluster, group_id)) != 0:
+                if time.monotonic() > deadline_s:
+                    left = "unknown" if lag is None else lag
+                    message = f"the lag of group '{group_id}' is {left} after {timeout:g} s"
+                    raise TimeoutError(message)
+                await asyncio.sleep(_LOOKS_EVERY_S)
+
+        self._ask(drained)
 
     def _ask(self, ask: Callable[[Cluster], Awaitable[R]]) -> R:
         """Return what a function of the client returns. It runs in a thread of its own: the caller
@@ -99,6 +99,14 @@ class Broker(EmbeddedBroker):
 
         with ThreadPoolExecutor(1, "headrace-broker-client") as thread:
             return thread.submit(asyncio.run, asked()).result()
+
+
+async def _lag(cluster: Cluster, group_id: str) -> int | None:
+    from headrace.client.lag.model import LagQuery
+    from headrace.client.lag.snapshot import snapshot
+
+    groups = (await snapshot(cluster, LagQuery(groups=(group_id,)))).groups
+    return None if not groups or groups[0].lag.unknown else groups[0].lag.records
 
 
 async def _records(cluster: Cluster, topic: str) -> list[Record]:

@@ -162,7 +162,7 @@ def test_lag_is_told_over_tls_with_a_login(
     (task,) = lag_source.plan(options)
     (rows,) = lag_source.read(options, task)
     assert rows.column("lag").to_pylist() == [1]
-    assert rows.column("time_lag_ms").to_pylist()[0] > 0
+    assert rows.column("timeLagMs").to_pylist()[0] > 0
 
 
 @pytest.fixture

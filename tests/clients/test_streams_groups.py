@@ -227,13 +227,13 @@ def test_its_history_and_what_is_left_of_it(
     assert {row["member_id"] for row in rows.values()} == {None}
     assert {row["group_state"] for row in rows.values()} == {"Empty"}
     assert (rows[count.source, 0]["lag"], rows[count.source, 1]["lag"]) == (3, 0)
-    happened = [row for row in history(bootstrap_servers) if row["group_id"] == count.group_id]
+    happened = [row for row in history(bootstrap_servers) if row["groupId"] == count.group_id]
     assert {row["event"] for row in happened} == {GROUP, MEMBER, MEMBER_LEFT, COMMIT}
-    assert {row["group_type"] for row in happened if row["event"] != COMMIT} == {"streams"}
+    assert {row["groupType"] for row in happened if row["event"] != COMMIT} == {"streams"}
     epochs = [row["epoch"] for row in happened if row["event"] == GROUP]
     assert epochs == sorted(epochs) and epochs[-1] >= 2
     joined, left = (
-        {row["member_id"] for row in happened if row["event"] == event}
+        {row["memberId"] for row in happened if row["event"] == event}
         for event in (MEMBER, MEMBER_LEFT)
     )
     assert joined == left and len(joined) == 2

@@ -163,6 +163,7 @@ def story(bootstrap_servers: str, uncompacted: None) -> Story:
     told.commit("gone", 20)
     share_from_earliest(bootstrap_servers, told.group("sharing"))
     told.accept("sharing", 30)
+    time.sleep(STEP_MS / 1000)  # or the first commit has no point of its own, and the next no rate
     told.commit("steady", 60)
     told.delete_group("gone")
     told.commit("back", 20)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from headrace.spark.share.process import MOST_REJECTED, cause, isolate
@@ -61,6 +61,7 @@ def test_nothing_is_rejected_when_too_many_rows_fail() -> None:
         isolate(range(100), ERROR, sink)
 
 
+@example(2, set(), 1)
 @given(st.integers(2, 60), st.sets(st.integers(0, 59), max_size=3), st.integers(0, 40))
 def test_a_sink_that_goes_down_meanwhile_costs_no_good_row(
     count: int, poison: set[int], calls: int

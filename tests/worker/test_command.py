@@ -424,4 +424,5 @@ def test_top_shows_what_workers_do(
     assert (shown["worker_count"], shown["slots"], shown["breaker"]) == (1, 10, "closed")
     status, out, _ = run("top", "--bootstrap-server", bootstrap_servers, "--iterations", "1")
     assert status == 0
-    assert out.split(b"\n")[0].split()[-4:] == [b"SLOTS", b"OCCUPANCY", b"FAILED-PER-S", b"BREAKER"]
+    columns = {b"SLOTS", b"OCCUPANCY", b"FAILED-PER-S", b"BREAKER"}
+    assert columns <= set(out.split(b"\n")[0].split())

@@ -150,44 +150,43 @@ def isolate(
     """Find the rows that make a call fail, by calls with parts of them; return them with their
     errors.
 
-    A row is to blame if it fails alone, and something has succeeded since its neighbour or a larger
-    part that it is in failed: else a sink may have gone down in the meantime.
+    A row is to blame if it fails alone, and something succeeds after that: else a sink may have
+    gone down in the meantime.
 
     :param error: of the call with all rows
     :param attempt: a call with some rows, neighbours in ``rows``; returns its error
     :raises Exception: the error of a call, if no row can be blamed for it
     """
-    calls, last_success = 1, 0
-    suspects: list[tuple[P, Exception, int]] = []
+    suspects: list[tuple[P, Exception]] = []
+    blamed = 0  # the suspects before the last success
 
-    def succeeds(part: Sequence[P], failed_at: int) -> bool:
-        nonlocal calls, last_success
-        calls += 1
+    def succeeds(part: Sequence[P]) -> bool:
+        nonlocal blamed
         failure = attempt(part)
         if failure is None:
-            last_success = calls
+            blamed = len(suspects)
         elif len(part) == 1:
-            suspects.append((part[0], failure, failed_at))
+            suspects.append((part[0], failure))
         return failure is None
 
     # A single row at each end tells whether anything succeeds, without trying everything.
-    if len(rows) < 2 or not (succeeds(rows[-1:], 1) or succeeds(rows[:1], 1)):
+    if len(rows) < 2 or not (succeeds(rows[-1:]) or succeeds(rows[:1])):
         raise error
     middle = rows[1:-1] if suspects else rows[:-1]
-    parts = [(middle, 1)] if middle else []
+    parts = [middle] if middle else []
     while parts:
-        part, failed_at = parts.pop()
-        if succeeds(part, failed_at):
+        part = parts.pop()
+        if succeeds(part):
             continue
         if len(suspects) > MOST_REJECTED:
             raise error
         if len(part) > 1:
             half = len(part) // 2
-            parts += [(part[half:], calls), (part[:half], calls)]
-    for _, failure, failed_at in suspects:
-        if last_success <= failed_at:
-            raise failure
-    return [(row, failure) for row, failure, _ in suspects]
+            parts += [part[half:], part[:half]]
+    if blamed < len(suspects):
+        _, failure = suspects[blamed]
+        raise failure
+    return suspects
 
 
 def cause(error: Exception) -> str:
