@@ -4,7 +4,11 @@ installed package; and :class:`HeadraceContainer` for tests that use testcontain
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Sequence
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,6 +16,23 @@ import pytest
 if TYPE_CHECKING:
     from . import Broker
     from .secure_broker import SecureBroker
+
+
+class _AsTheyAre(MetaPathFinder):
+    """Imports this package as any other program does.
+
+    pytest rewrites the asserts of packages with plugins. A test and its broker import modules on
+    first use, each in its thread, and Python 3.11 cannot parse in two threads: *AST constructor
+    recursion depth mismatch*.
+    """
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        return PathFinder.find_spec(fullname, path) if fullname.startswith("headrace.") else None
+
+
+sys.meta_path.insert(0, _AsTheyAre())
 
 
 class HeadraceContainer:

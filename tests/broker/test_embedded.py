@@ -7,6 +7,7 @@ import shutil
 import socket
 import subprocess
 import sys
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
 
 import pytest
@@ -99,6 +100,12 @@ def test_before_start_and_after_stop_there_is_no_address() -> None:
 def test_the_fixture_is_an_empty_broker(headrace_broker: headrace.Broker) -> None:
     headrace_broker.produce("topic", [b"a"])
     assert values(headrace_broker.bootstrap_servers, 1) == [b"a"]
+
+
+def test_pytest_does_not_rewrite_the_broker(headrace_broker: headrace.Broker) -> None:
+    spec = sys.modules["headrace.broker.broker"].__spec__
+    assert spec is not None
+    assert isinstance(spec.loader, SourceFileLoader)
 
 
 def test_a_broker_that_has_lost_its_directory_can_be_stopped(tmp_path: Path) -> None:
