@@ -13,10 +13,10 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
-from headrace.broker.catalog import CATALOG_FILE, Catalog
 from headrace.log.data_directory import DataDirectory
 from headrace.log.log_config import LogConfig
 from headrace.log.log_directory import LogDirectory
+from headrace.topics.catalog import CATALOG_FILE, Catalog
 from tests.attacks.harness import MIB, Watch, watching
 from tests.cli.command import run
 from tests.log.disk import batch, put

@@ -114,7 +114,7 @@ def test_unread_answers_have_one_bound_for_all_connections(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The connections that were stalled for longest are closed."""
-    monkeypatch.setattr("headrace.broker.connection.MAX_UNSENT_BYTES", MIB)
+    monkeypatch.setattr("headrace.net.connection.MAX_UNSENT_BYTES", MIB)
     with headrace.Broker() as broker:
         create_topics(broker.bootstrap_servers, 500, partitions=20)
         with connection(broker.bootstrap_servers) as client:

@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from headrace.broker import catalog as catalog_module
 from headrace.broker.broker import Broker
-from headrace.broker.catalog import CATALOG_FILE, Catalog, CatalogError
 from headrace.broker.config.broker_config import Config
 from headrace.log.directory_format import META_FILE, UnusableDirectory
+from headrace.topics import catalog as catalog_module
+from headrace.topics.catalog import CATALOG_FILE, Catalog, CatalogError
 
 MOST_BITS, MOST_CUTS = 300, 30
 """Flipped bits, and truncations, of one file: all of them, or a choice."""

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from headrace.broker import catalog_file
-from headrace.broker.catalog import Catalog, CatalogError
+from headrace.topics import catalog_file
+from headrace.topics.catalog import Catalog, CatalogError
 
 pytestmark = pytest.mark.pure
 

@@ -132,7 +132,7 @@ def test_a_program_that_configured_no_logging_reads_nothing() -> None:
         import socket
         import headrace
         from headrace.broker.loop_watch import Holder, LoopWatch
-        from headrace.broker.metrics.registry import LoopMetrics
+        from headrace.net.metrics import LoopMetrics
 
         with headrace.Broker() as broker:
             host, _, port = broker.bootstrap_servers.partition(":")

@@ -11,11 +11,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from headrace.broker import catalog
 from headrace.broker.broker import Broker
 from headrace.broker.config.broker_config import Config
 from headrace.protocol.api import FetchRequest
 from headrace.protocol.record_batch import Marker
+from headrace.topics import catalog
 from tests.handler_client import ask
 from tests.wire_client import batch
 

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from headrace.broker import flow
-from headrace.broker.flow import AnswerMemory, RequestMemory, Turns
-from headrace.broker.metrics.registry import MemoryUse
-from headrace.broker.requests import IncompleteFrame, RequestQueue
-from headrace.broker.unsent import FileReadError, Unsent
 from headrace.log.files import OpenFiles
 from headrace.log.segment import Segment
+from headrace.net import flow
+from headrace.net.flow import AnswerMemory, RequestMemory, Turns
+from headrace.net.metrics import MemoryUse
+from headrace.net.requests import IncompleteFrame, RequestQueue
+from headrace.net.unsent import FileReadError, Unsent
 from headrace.protocol.file_range import FileRange, Piece
 from headrace.protocol.frames import SIZE, whole_frames
 from tests.support import story

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from headrace.broker.flusher import Flusher
 from headrace.errors import StorageError
 from headrace.log.log_config import FOREVER
+from headrace.topics.flusher import Flusher
 from tests.support import story
 
 

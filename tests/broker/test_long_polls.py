@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from headrace.broker.long_polls import LongPolls
+from headrace.topics.long_polls import LongPolls
 from tests.support import HANG_S, story
 
 

@@ -14,10 +14,10 @@ import pytest
 
 import headrace
 from headrace.broker.loop_watch import IMPORTS, UNKNOWN, LoopWatch
-from headrace.broker.metrics.registry import LoopMetrics
-from headrace.broker.topic_logs import TopicLogs
 from headrace.groups.coordinator import GroupCoordinator
 from headrace.log_lines import LIMITER
+from headrace.net.metrics import LoopMetrics
+from headrace.topics.topic_logs import TopicLogs
 from tests.support import story
 from tests.wire_client import batch, connection
 

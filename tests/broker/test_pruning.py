@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from headrace.broker import internal_logs
 from headrace.broker.broker import Broker
 from headrace.broker.config.broker_config import Config
 from headrace.coordinators.share_partitions import LoadedPartition
 from headrace.share.records import SharePartitionKey
 from headrace.share.share_state import ShareCoordinator
+from headrace.topics import internal_logs
 from tests.support import nothing_is_written, story
 
 CONFIG = {

@@ -11,11 +11,11 @@ import pytest
 
 import headrace
 from headrace.broker import scrubber
-from headrace.broker.metrics.registry import ScrubberMetrics
 from headrace.broker.scrubber import Scrubber
 from headrace.log.data_directory import DataDirectory
 from headrace.log.log_config import LogConfig
 from headrace.log.log_directory import LogDirectory
+from headrace.net.metrics import ScrubberMetrics
 from tests.clients.confluent import PATIENCE_S, create_topic, produce
 from tests.log.disk import TOPIC_ID, batch, put
 from tests.support import wait_until

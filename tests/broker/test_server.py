@@ -16,8 +16,8 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 
 import headrace
 from headrace.broker import limits
-from headrace.broker.connection import Connection
 from headrace.log_lines import LIMITER
+from headrace.net.connection import Connection
 from headrace.protocol.primitives import compact_length
 from tests import wire_client
 from tests.support import wait_until

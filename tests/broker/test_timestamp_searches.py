@@ -12,15 +12,15 @@ from uuid import UUID
 
 import pytest
 
-from headrace.broker.batch_opener import BatchOpener
 from headrace.broker.broker import Broker
 from headrace.broker.config.broker_config import Config
-from headrace.broker.timestamp_searches import RememberedSteps
 from headrace.log import timestamps
 from headrace.log.partition_log import PartitionLog
 from headrace.log.timestamps import TimestampSteps
 from headrace.protocol.compression import ZSTD
 from headrace.protocol.record_batch import BatchHeader, Opening, build
+from headrace.topics.batch_opener import BatchOpener
+from headrace.topics.timestamp_searches import RememberedSteps
 from tests.bombs import batch_of, compressed, count_bomb, record
 from tests.support import story
 
@@ -69,7 +69,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, str]]:
         return steps
 
     monkeypatch.setattr(timestamps, "timestamp_steps", counting)
-    monkeypatch.setattr("headrace.broker.timestamp_searches.timestamp_steps", counting)
+    monkeypatch.setattr("headrace.topics.timestamp_searches.timestamp_steps", counting)
     return found
 
 

@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from headrace.broker.broker import Broker
-from headrace.broker.catalog import Topic
 from headrace.broker.config.broker_config import Config
 from headrace.broker.limits import SLICED_ABOVE
 from headrace.broker.metrics.scrape import MetricsScrape
@@ -28,6 +27,7 @@ from headrace.log.removal import Removals
 from headrace.outcome import Outcome
 from headrace.protocol import time_slices
 from headrace.protocol.record_batch import TRANSACTIONAL_BIT, build
+from headrace.topics.catalog import Topic
 from headrace.transactions.producer import NO_PRODUCER, Producer
 from headrace.transactions.records import State
 from tests.handler_client import ask

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from headrace.broker.scram_users import NewUser
 from headrace.cli import secret_files
 from headrace.cli.broker_process import new_users
 from headrace.cli.errors import BadUsage
 from headrace.cli.metrics_access import metrics_access
 from headrace.cli.options import properties_file
 from headrace.cli.ui.command import credentials_of_files
+from headrace.net.scram_users import NewUser
 from tests.cli.command import run
 
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from headrace.broker.catalog import Catalog, CatalogError, NewTopic
 from headrace.log.data_directory import DataDirectory
 from headrace.log.log_config import LogConfig
 from headrace.log.log_directory import LogDirectory
+from headrace.topics.catalog import Catalog, CatalogError, NewTopic
 from tests.faults.small_disk import FailingDevice
 from tests.log.disk import TOPIC_ID, batch, put, values
 

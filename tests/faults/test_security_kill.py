@@ -14,12 +14,12 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from headrace.broker.catalog import Catalog
-from headrace.broker.client_quotas import KIND
-from headrace.broker.scram_users import find_credential
+from headrace.net.client_quotas import KIND
+from headrace.net.scram_users import find_credential
 from headrace.security.acls import Acl
 from headrace.security.quota_entities import PRODUCE, USER
 from headrace.security.scram import MECHANISMS, MIN_ITERATIONS
+from headrace.topics.catalog import Catalog
 from tests.support import HeadraceProcess
 from tests.wire_client import Connection
 

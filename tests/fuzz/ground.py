@@ -26,15 +26,15 @@ from uuid import UUID
 from kio.serial import entity_reader
 from kio.serial.errors import OutOfBoundValue
 
-from headrace.broker import catalog
 from headrace.broker.broker import Broker
 from headrace.broker.config.broker_config import Config
-from headrace.broker.config.listeners import Listener
-from headrace.broker.connection import Connection
 from headrace.broker.server import Server
 from headrace.handlers import APIS
+from headrace.net.connection import Connection
+from headrace.net.listeners import Listener
 from headrace.protocol.record_batch import build, headers, records
 from headrace.protocol.schema import schema_of
+from headrace.topics import catalog
 from tests.kio_messages import response_type
 from tests.simulation.loop import EPOCH_MS, VirtualLoop
 from tests.wire_client import decode, encode, request_message

@@ -453,7 +453,7 @@ def properties_text(data: bytes) -> None:
 
 def first_user(data: bytes) -> None:
     """Parse a user of `--add-scram-file`."""
-    from headrace.broker.scram_users import InvalidUser, NewUser
+    from headrace.net.scram_users import InvalidUser, NewUser
 
     with only(InvalidUser):
         NewUser.parse(data.decode(errors="replace"))

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from headrace.broker.broker import Broker
-from headrace.broker.catalog import Catalog, CatalogError
 from headrace.broker.config.broker_config import Config
 from headrace.log.data_directory import DataDirectory
 from headrace.log.directory_format import FORMAT_VERSION, UnusableDirectory
 from headrace.log.directory_lock import DirectoryInUse
+from headrace.topics.catalog import Catalog, CatalogError
 
 CLUSTER_ID = "AbCdEfGhIjKlMnOpQrStUv"
 TOPIC_ID = uuid.UUID(int=7)

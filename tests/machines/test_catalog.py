@@ -16,7 +16,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from headrace.broker.catalog import Catalog, CatalogError, Topic
+from headrace.topics.catalog import Catalog, CatalogError, Topic
 
 NAMES = st.sampled_from(["a", "b", "c.d", "e_f"])
 CHANGES = st.dictionaries(
@@ -316,7 +316,7 @@ def test_new_files_are_completed_after_a_crash_at_any_step(
 def test_pages_in_the_log_are_written_to_the_catalog(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headrace.broker.catalog.CATALOG_LOG_BYTES", 50_000)
+    monkeypatch.setattr("headrace.topics.catalog.CATALOG_LOG_BYTES", 50_000)
     path = tmp_path / "headrace.db"
     catalog = Catalog(path)
     sizes = []

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from headrace import Broker
-from headrace.broker.catalog import Catalog
-from headrace.broker.features import (
+from headrace.errors import ErrorCode
+from headrace.topics.catalog import Catalog
+from headrace.topics.features import (
     FEATURES,
     SAFE_DOWNGRADE,
     UNSAFE_DOWNGRADE,
@@ -17,7 +18,6 @@ from headrace.broker.features import (
     Features,
     FeatureUpdate,
 )
-from headrace.errors import ErrorCode
 from tests.wire_client import Connection
 
 

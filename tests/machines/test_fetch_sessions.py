@@ -10,16 +10,16 @@ from uuid import UUID
 
 import pytest
 
-from headrace.broker import fetch_sessions
-from headrace.broker.fetch_sessions import (
+from headrace.broker.limits import FETCH_SESSION_EVICTION_MS
+from headrace.topics import fetch_sessions
+from headrace.topics.fetch_sessions import (
     INVALID_EPOCH,
     NOT_FOUND,
     TOPIC_ID_ERROR,
     FetchSession,
     FetchSessions,
 )
-from headrace.broker.limits import FETCH_SESSION_EVICTION_MS
-from headrace.broker.long_polls import LongPolls
+from headrace.topics.long_polls import LongPolls
 
 TOPIC = UUID(int=7)
 LONG = FETCH_SESSION_EVICTION_MS + 1

@@ -16,9 +16,9 @@ import uvloop
 
 from headrace.broker.broker import Broker
 from headrace.broker.config.broker_config import Config
-from headrace.broker.connection import Connection
 from headrace.broker.server import Server, stop
 from headrace.log_lines import LIMITER
+from headrace.net.connection import Connection
 from tests.kio_messages import request_type
 from tests.wire_client import decode, encode, fitted, message
 

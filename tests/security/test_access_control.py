@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 import headrace
-from headrace.broker.catalog import Catalog, CatalogError
 from headrace.log_lines import LIMITER
 from headrace.security.acls import Acl
+from headrace.topics.catalog import Catalog, CatalogError
 from tests.support import wait_until
 from tests.wire_client import Connection, batch
 

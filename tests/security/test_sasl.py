@@ -22,10 +22,9 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from headrace import ConfigError
-from headrace.broker import authentication, connection, jwks
-from headrace.broker.catalog import Catalog
 from headrace.broker.config.broker_config import Config
-from headrace.broker.scram_users import SCRAM, NewUser, add_users, credential_of_login
+from headrace.net import authentication, connection, jwks
+from headrace.net.scram_users import SCRAM, NewUser, add_users, credential_of_login
 from headrace.security.conversation import Challenge, Failure
 from headrace.security.plain import PlainServer
 from headrace.security.scram import (
@@ -37,6 +36,7 @@ from headrace.security.scram import (
     make_credential,
     salt_password,
 )
+from headrace.topics.catalog import Catalog
 from tests.machines.test_scram import Client as ScramClient
 from tests.security.oauth import key_set
 from tests.security.serving import Client, Serving, on_uvloop, run, serving, warnings

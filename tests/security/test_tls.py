@@ -18,7 +18,7 @@ import pytest
 from headrace import ConfigError
 from headrace.broker import server as server_module
 from headrace.broker.limits import MAX_TLS_RECORD_BYTES, TLS_SEND_BYTES
-from headrace.broker.tls.key_material import key_store
+from headrace.net.tls.key_material import key_store
 from tests.security.serving import Serving, on_uvloop, serving, warnings
 from tests.throwaway_ca import ThrowawayCA
 
@@ -256,7 +256,7 @@ async def served_subject(scene: Serving, ca: ThrowawayCA) -> object:
 async def test_changed_files_are_used_for_new_connections(
     ca: ThrowawayCA, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headrace.broker.listener_security.TLS_FILE_CHECK_S", 0.02)
+    monkeypatch.setattr("headrace.net.listener_security.TLS_FILE_CHECK_S", 0.02)
     store = tmp_path / "store.pem"
     shutil.copy(path(ca, "broker.both"), store)
     ca.issue("renewed")
@@ -282,7 +282,7 @@ async def test_a_file_that_may_be_read_later(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """A new certificate that belongs to another user at first."""
-    monkeypatch.setattr("headrace.broker.listener_security.TLS_FILE_CHECK_S", 0.02)
+    monkeypatch.setattr("headrace.net.listener_security.TLS_FILE_CHECK_S", 0.02)
     store = tmp_path / "store.pem"
     shutil.copy(path(ca, "broker.both"), store)
     ca.issue("granted")

@@ -16,8 +16,8 @@ import pytest
 import uvloop
 
 from headrace.broker.limits import MAX_EMPTY_TLS_RECORDS, TLS_RECORDS_PER_TURN
-from headrace.broker.tls.transport import Handshakes, TlsTransport
 from headrace.log_lines import LIMITER
+from headrace.net.tls.transport import Handshakes, TlsTransport
 from tests.attacks.key_updates import APPLICATION_DATA, KeyUpdates
 from tests.throwaway_ca import ThrowawayCA
 

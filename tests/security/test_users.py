@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
 import headrace
-from headrace.broker.scram_users import InvalidUser, NewUser
+from headrace.net.scram_users import InvalidUser, NewUser
 from headrace.secure_broker import SecureBroker
 from headrace.security.scram import MECHANISMS, salt_password
 from tests.cli import command

@@ -9,7 +9,6 @@ from itertools import count
 from typing import Any
 from uuid import UUID
 
-from headrace.protocol.share_inspection import ShareAcknowledgeRequest
 from kio.schema.alter_share_group_offsets.v0 import request as alter_offsets
 from kio.schema.create_partitions.v3 import request as create_partitions
 from kio.schema.create_topics.v7 import request as create_topics

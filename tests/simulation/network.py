@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from headrace.broker.connection import Connection
+from headrace.net.connection import Connection
 from headrace.protocol.frames import SIZE
 from tests.wire_client import decode, encode
 

@@ -15,10 +15,10 @@ from unittest import mock
 
 from headrace.broker.broker import Broker
 from headrace.broker.config.broker_config import Config
-from headrace.broker.config.listeners import Listener
 from headrace.broker.server import Server
 from headrace.log import cleaner, data_directory, removal
 from headrace.net import call
+from headrace.net.listeners import Listener
 
 from .disk import Disk
 from .loop import EPOCH_MS, VirtualLoop

@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from unittest import mock
 
-from headrace.broker import batch_opener, request_charge, timestamp_searches
 from headrace.coordinators import runtime
+from headrace.net import request_charge
 from headrace.protocol import time_slices
+from headrace.topics import batch_opener, timestamp_searches
 
 from .disk import Disk, Power
 from .ending import drain

@@ -10,11 +10,6 @@ from typing import Any
 
 import pytest
 
-from headrace.broker import catalog, flusher, scram_users
-from headrace.broker.access_control import AccessControl
-from headrace.broker.catalog import Catalog
-from headrace.broker.client_quotas import Quotas
-from headrace.broker.flusher import Flusher
 from headrace.coordinators.transactions import Transactions
 from headrace.errors import ErrorCode
 from headrace.groups.consumer.state import ConsumerState
@@ -26,11 +21,17 @@ from headrace.log import checkpoint, checksums, partition_log, producer_state, r
 from headrace.log.aborted_transactions import AbortedTransactions
 from headrace.log.compaction import LatestOffsets
 from headrace.log.producer_state import ProducerState
+from headrace.net import scram_users
+from headrace.net.access_control import AccessControl
+from headrace.net.client_quotas import Quotas
 from headrace.protocol.checksum import crc32c
 from headrace.security.acls import Acl
 from headrace.security.scram_users import Change
 from headrace.share import acknowledgement
 from headrace.share.acknowledgement import ACCEPT, AVAILABLE
+from headrace.topics import catalog, flusher
+from headrace.topics.catalog import Catalog
+from headrace.topics.flusher import Flusher
 from headrace.transactions.transaction import TransactionCoordinator
 
 from .forgetting import forget

@@ -6,10 +6,10 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from headrace.broker.catalog import Topic
 from headrace.errors import ErrorCode
 from headrace.share.acknowledgement import REJECT, RENEW
 from headrace.share.records import SharePartitionKey
+from headrace.topics.catalog import Topic
 
 from .clients import Administrator, Member, Producer
 from .course import Course

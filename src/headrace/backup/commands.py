@@ -13,13 +13,13 @@ from typing import NamedTuple
 from urllib.parse import quote
 
 from headrace import __version__
-from headrace.broker.catalog import CATALOG_FILE
 from headrace.log import directory_lock
 from headrace.log.data_directory import is_partition_name
 from headrace.log.directory_format import FORMAT_VERSION, newer
 from headrace.log.files import sync_filesystem
 from headrace.log.verify import Verified, log_files, verify_file
 from headrace.log_lines import printable
+from headrace.topics.catalog import CATALOG_FILE
 
 from . import manifest, source, target
 from .copy import Advance, SourceFile, check_file, copy_file

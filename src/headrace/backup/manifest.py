@@ -16,12 +16,12 @@ from typing import Any, NamedTuple
 
 from crc32c import crc32c
 
-from headrace.broker.catalog import CATALOG_FILE
 from headrace.log.data_directory import CLEAN_SHUTDOWN_FILE
 from headrace.log.directory_format import FORMAT_VERSION, META_FILE, newer
 from headrace.log.known_partitions import KNOWN_PARTITIONS_FILE
 from headrace.log.snapshot import is_copied
 from headrace.log_lines import printable
+from headrace.topics.catalog import CATALOG_FILE
 
 from .directory import Directory
 from .errors import BackupError, text_of

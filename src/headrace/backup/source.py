@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from headrace.backup import control_socket
-from headrace.broker import catalog_file
-from headrace.broker.catalog import CATALOG_FILE
 from headrace.log import directory_format, directory_lock
 from headrace.log.snapshot import SIZES_FILE, is_copied, is_snapshot_name, unused_log_files
 from headrace.log_lines import printable
+from headrace.topics import catalog_file
+from headrace.topics.catalog import CATALOG_FILE
 
 from .copy import SourceFile
 from .errors import BackupError, text_of

@@ -27,24 +27,27 @@ from headrace.log import directory_format, known_partitions
 from headrace.log.data_directory import DataDirectory
 from headrace.log.log_directory import LogDirectory
 from headrace.log_lines import LimitedLog, get_logger
+from headrace.net.access_control import access_control
+from headrace.net.client_quotas import Quotas
+from headrace.net.listener_security import ListenerSecurities
+from headrace.net.listeners import Listener
+from headrace.net.metrics import Metrics
 from headrace.protocol.time_slices import TimeSlices, run_now
+from headrace.topics.batch_opener import BatchOpener
+from headrace.topics.catalog import CATALOG_FILE, Catalog, Topic
+from headrace.topics.features import Features
+from headrace.topics.fetch_sessions import FetchSessions
+from headrace.topics.internal_logs import InternalTopicLogs
+from headrace.topics.long_polls import LongPolls
+from headrace.topics.timestamp_searches import TimestampSearches
+from headrace.topics.topic_deletions import TopicDeletions
+from headrace.topics.topic_logs import TopicLogs
 
-from .access_control import access_control
-from .batch_opener import BatchOpener
-from .catalog import CATALOG_FILE, Catalog, Topic
 from .cleaner import Cleaner
-from .client_quotas import Quotas
 from .config.broker_config import Config
-from .config.listeners import Listener
 from .directory_watch import DirectoryWatch
-from .features import Features
-from .fetch_sessions import FetchSessions
-from .internal_logs import InternalTopicLogs
 from .limits import descriptor_budget
-from .listener_security import ListenerSecurities
-from .long_polls import LongPolls
 from .loop_watch import LoopWatch
-from .metrics.registry import Metrics
 from .reconcile import (
     check_catalog_exists,
     check_catalog_has_topics,
@@ -53,19 +56,15 @@ from .reconcile import (
     set_aside_unknown,
 )
 from .scrubber import Scrubber
-from .timestamp_searches import TimestampSearches
-from .topic_deletions import TopicDeletions
-from .topic_logs import TopicLogs
 
 if TYPE_CHECKING:
     from headrace.coordinators.share_partitions import SharePartitions
     from headrace.coordinators.transactions import Transactions
     from headrace.groups.coordinator import GroupCoordinator
+    from headrace.net.scram_users import NewUser
     from headrace.protocol.schema import Encoded
     from headrace.share.share_state import ShareCoordinator
-
-    from .regex_matcher import RegexMatcher
-    from .scram_users import NewUser
+    from headrace.topics.regex_matcher import RegexMatcher
 
 
 log = get_logger("headrace.broker")
@@ -242,12 +241,12 @@ class Broker:
     @cached_property
     def regex_matcher(self) -> RegexMatcher:
         """The regular expressions of clients."""
-        from .regex_matcher import RegexMatcher
+        from headrace.topics.regex_matcher import RegexMatcher
 
         return RegexMatcher(self.catalog)
 
     def _add_users(self, users: Sequence[NewUser]) -> None:
-        from .scram_users import add_users
+        from headrace.net.scram_users import add_users
 
         for name in add_users(self.catalog, users):
             log.info("added the user %s", name)

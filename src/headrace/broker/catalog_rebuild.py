@@ -19,10 +19,10 @@ from headrace.log import directory_format, known_partitions, partition_metadata
 from headrace.log.data_directory import DataDirectory
 from headrace.log.producer_state import ProducerState
 from headrace.log.segment import scan
+from headrace.topics.catalog import CATALOG_FILE, Catalog, CatalogError, Topic, create, is_whole
+from headrace.topics.topic_rules import check_topic_name
 
-from .catalog import CATALOG_FILE, Catalog, CatalogError, Topic, create, is_whole
 from .config.broker_config import Config
-from .config.topic_rules import check_topic_name
 from .reconcile import missing_partitions
 
 PRODUCER_ID_HEADROOM = 1_000_000

@@ -16,13 +16,13 @@ from headrace.log.cleanable import Cleanable, cleanable
 from headrace.log.cleaner import CleaningStopped, Pace, Round
 from headrace.log.partition_log import PartitionLog
 from headrace.log_lines import get_logger
+from headrace.net.metrics import CleanerMetrics
 from headrace.protocol.record_batch import CorruptBatch
+from headrace.topics.catalog import Catalog
+from headrace.topics.topic_logs import TopicLogs, roll
 
-from .catalog import Catalog
 from .config.broker_config import Config
 from .limits import INTERNAL_CLEANED_BYTES, INTERNAL_DIRTY_BYTES, TOPICS_PER_TURN
-from .metrics.registry import CleanerMetrics
-from .topic_logs import TopicLogs, roll
 
 log = get_logger("headrace.cleaner")
 

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 from headrace.backup.control_socket import SNAPSHOT, SOCKET_FILE, listen
 from headrace.log_lines import get_logger
+from headrace.topics.catalog import CATALOG_FILE, CatalogError
+from headrace.topics.catalog_file import save
 
 from .broker import Broker
-from .catalog import CATALOG_FILE, CatalogError
-from .catalog_file import save
 
 if TYPE_CHECKING:
     from headrace.log.snapshot import Snapshot

@@ -18,7 +18,7 @@ from .config.broker_config import Config
 from .server import Server, stop
 
 if TYPE_CHECKING:
-    from .scram_users import NewUser
+    from headrace.net.scram_users import NewUser
 
 LOGGERS = (
     "authorizer",
@@ -236,9 +236,8 @@ class EmbeddedBroker:
     def _new_users(self) -> Sequence[NewUser]:
         if not self._users:
             return ()
+        from headrace.net.scram_users import NewUser
         from headrace.security.scram import MECHANISMS
-
-        from .scram_users import NewUser
 
         return [
             NewUser(name, password, mechanism)

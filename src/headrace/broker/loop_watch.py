@@ -19,10 +19,10 @@ from typing import Any, NamedTuple
 
 from headrace.handlers import APIS
 from headrace.log_lines import LimitedLog, get_logger
+from headrace.net.metrics import LoopMetrics
 from headrace.protocol.frames import RequestHeader
 
 from .limits import LOOP_HELD_MS, LOOP_WATCH_MS
-from .metrics.registry import LoopMetrics
 
 log = LimitedLog(get_logger("headrace.loop"))
 

@@ -10,9 +10,9 @@ from headrace.log import directory_format, known_partitions
 from headrace.log.data_directory import STRAY_SUFFIX, DataDirectory
 from headrace.log.known_partitions import Known, KnownTopic
 from headrace.log_lines import get_logger
+from headrace.topics.catalog import Catalog, CatalogError, Topic, rebuild_hint
 from headrace.uuid_text import uuid_text
 
-from .catalog import Catalog, CatalogError, Topic, rebuild_hint
 from .limits import MISSING_PARTITIONS_LOGGED
 
 log = get_logger("headrace.broker")

@@ -19,7 +19,7 @@ from headrace.protocol.record_batch import BatchHeader
 from .limits import SCRUB_BYTES_PER_SECOND, SCRUB_INTERVAL_S, SCRUB_LEAST_BATCH_BYTES
 
 if TYPE_CHECKING:
-    from .metrics.registry import ScrubberMetrics
+    from headrace.net.metrics import ScrubberMetrics
 
 log = get_logger("headrace.broker")
 

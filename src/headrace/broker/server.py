@@ -11,20 +11,27 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 from headrace.log_lines import get_logger
+from headrace.net.acceptor import (
+    Acceptor,
+    Begin,
+    Connected,
+    ConnectionSlots,
+    listening_sockets,
+)
+from headrace.net.connection import Connection, Connections
+from headrace.net.connection_rates import ConnectionRates, ListenerRates
+from headrace.net.listeners import Listener
 from headrace.open_ports import warn_if_open
 
-from .acceptor import Acceptor, Begin, Connected, ConnectionSlots, listening_sockets
 from .broker import Broker
-from .config.listeners import Listener
-from .connection import Connection, Connections
-from .connection_rates import ConnectionRates, ListenerRates
 from .control import ControlServer
 from .limits import LOGIN_TIMEOUT_S, MAX_HANDSHAKES, descriptor_budget
 
 if TYPE_CHECKING:
+    from headrace.net.tls.listener import TlsListener
+    from headrace.net.tls.transport import Handshakes
+
     from .metrics.server import MetricsAccess, MetricsServer
-    from .tls.listener import TlsListener
-    from .tls.transport import Handshakes
 
 __all__ = ["Listener", "Server", "stop"]
 
@@ -100,7 +107,7 @@ class Server:
 
     def _tls_beginning(self, tls: TlsListener, connected: Connected) -> Begin:
         """Return the function that begins connections with TLS."""
-        from .tls.transport import Handshakes, TlsTransport
+        from headrace.net.tls.transport import Handshakes, TlsTransport
 
         if self._handshakes is None:
             self._handshakes = Handshakes(LOGIN_TIMEOUT_S, MAX_HANDSHAKES)

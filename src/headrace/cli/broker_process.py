@@ -15,17 +15,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from headrace.broker.broker import Broker
-from headrace.broker.catalog import CatalogError
 from headrace.broker.config import retired
 from headrace.broker.config.broker_config import Config, ConfigError
-from headrace.broker.config.listeners import Listener
 from headrace.broker.embedded import new_event_loop
-from headrace.broker.scram_users import InvalidUser, NewUser
 from headrace.broker.server import Server, stop
 from headrace.log.directory_format import UnusableDirectory
 from headrace.log.directory_lock import DirectoryInUse
 from headrace.log.recovery import CorruptLog
 from headrace.log_lines import LIMITER, get_logger
+from headrace.net.listeners import Listener
+from headrace.net.scram_users import InvalidUser, NewUser
+from headrace.topics.catalog import CatalogError
 
 from .descriptors import allow_all_descriptors
 from .errors import BadUsage, Failure, one_line_error

@@ -58,7 +58,6 @@ def run(options: Namespace) -> int:
     :raises Failure: it failed
     """
     # A help does not import the broker.
-    from headrace.broker.catalog import CatalogError
     from headrace.broker.catalog_rebuild import carry_out, plan
     from headrace.broker.config.broker_config import Config, ConfigError
     from headrace.broker.limits import descriptor_budget
@@ -66,6 +65,7 @@ def run(options: Namespace) -> int:
     from headrace.log.directory_format import UnusableDirectory
     from headrace.log.directory_lock import DirectoryInUse
     from headrace.log.recovery import kept_files
+    from headrace.topics.catalog import CatalogError
 
     logging.basicConfig(level=logging.ERROR, format="%(message)s")
     try:

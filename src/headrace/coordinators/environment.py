@@ -121,7 +121,7 @@ class Environment:
     :ivar internal_logs: the logs of the internal topics
     :ivar logs: the logs of all topics
     :ivar notify: wakes the requests that wait for a key, see
-        :class:`~headrace.broker.long_polls.LongPolls`
+        :class:`~headrace.topics.long_polls.LongPolls`
     :ivar serves_dead_letters: returns whether ``share.version`` is at a level with dead letters
     """
 

@@ -140,7 +140,7 @@ def has_bytes(
 def wait_keys(
     share: SharePartitions, session: ShareSession, settings: ShareSettings
 ) -> Iterable[Hashable]:
-    """Yield the keys of :class:`headrace.broker.long_polls.LongPolls` to wait on until the session
+    """Yield the keys of :class:`headrace.topics.long_polls.LongPolls` to wait on until the session
     may acquire records.
     """
     for topic_id, partition in session.partitions:

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from headrace.broker.limits import MAX_SHARE_MEMBER_ID_LENGTH
-from headrace.broker.metrics.share import ShareMetrics
 from headrace.coordinators.dead_letters import LettersPending
 from headrace.coordinators.share_partitions import SharePartitions
 from headrace.errors import ErrorCode, Refusal, StorageError
 from headrace.net.call import Call
 from headrace.net.rules import MESSAGES, READ
+from headrace.net.share_metrics import ShareMetrics
 from headrace.net.waiting import run_to_end
 from headrace.protocol.api import ShareAcknowledgeRequest, ShareFetchRequest
 from headrace.share.acknowledgement import (

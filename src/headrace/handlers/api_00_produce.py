@@ -2,7 +2,7 @@
 
 Batches stay opaque: the broker reads only their header, and sets base offset and leader epoch in
 it. It opens those for compacted and internal topics, small ones on the event loop, and large ones
-in a thread (:mod:`headrace.broker.batch_opener`). With acks=0 there is no
+in a thread (:mod:`headrace.topics.batch_opener`). With acks=0 there is no
 response, and a failure closes the connection. Checks run in Kafka's order. A corrupt batch is
 refused before anything is added to a transaction.
 

@@ -26,9 +26,6 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
 
-from headrace.broker.catalog import CatalogError, NewTopic, fold
-from headrace.broker.catalog import Topic as CatalogTopic
-from headrace.broker.config.topic_rules import check_new_topic_name, check_topic_name
 from headrace.broker.limits import MAX_METADATA_VERSIONS, MAX_TOPICS_PER_TRANSACTION
 from headrace.errors import ErrorCode
 from headrace.internal_topics import INTERNAL_TOPICS
@@ -41,6 +38,9 @@ from headrace.net.rules import CLUSTER, CREATE, DESCRIBE, TOPIC, inside
 from headrace.protocol.api import MetadataRequest, MetadataResponse
 from headrace.protocol.schema import Encoded
 from headrace.protocol.time_slices import chunks
+from headrace.topics.catalog import CatalogError, NewTopic, fold
+from headrace.topics.catalog import Topic as CatalogTopic
+from headrace.topics.topic_rules import check_new_topic_name, check_topic_name
 
 from .api_60_describe_cluster import cluster_operations
 

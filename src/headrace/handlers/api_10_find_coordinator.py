@@ -19,7 +19,6 @@ from __future__ import annotations
 import re
 from functools import partial
 
-from headrace.broker.catalog import CatalogError
 from headrace.errors import ErrorCode
 from headrace.internal_topics import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
 from headrace.log_lines import LimitedLog, get_logger
@@ -34,6 +33,7 @@ from headrace.net.rules import (
     inside,
 )
 from headrace.protocol.api import FindCoordinatorRequest, FindCoordinatorResponse
+from headrace.topics.catalog import CatalogError
 
 Coordinator = FindCoordinatorResponse.Coordinator
 

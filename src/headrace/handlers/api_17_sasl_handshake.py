@@ -1,7 +1,7 @@
 """SaslHandshake (17), versions 0-1: choose the mechanism of a login (KIP-43).
 
 This handler serves clients that cannot log in now: on a listener without SASL, or too soon after
-the last login. The others are served by :mod:`headrace.broker.login_requests`.
+the last login. The others are served by :mod:`headrace.net.login_requests`.
 
 Version notes:
 

@@ -17,11 +17,11 @@ from __future__ import annotations
 import re
 
 from headrace.broker.broker import Broker
-from headrace.broker.features import FEATURES
 from headrace.errors import ErrorCode
 from headrace.net.api import Api, served_versions
 from headrace.net.call import Call
 from headrace.protocol.api import ApiVersionsRequest, ApiVersionsResponse
+from headrace.topics.features import FEATURES
 
 from . import APIS
 

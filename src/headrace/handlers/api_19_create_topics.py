@@ -20,9 +20,7 @@ from typing import TypeAlias
 from uuid import UUID
 
 from headrace.broker.broker import Broker
-from headrace.broker.catalog import CatalogError, NewTopic, Topic, fold
 from headrace.broker.config.described import describe_topic
-from headrace.broker.config.topic_rules import check_new_topic_name, partition_count
 from headrace.broker.limits import (
     MAX_PARTITIONS_PER_REQUEST,
     MAX_SHARED_DESCRIPTIONS,
@@ -37,6 +35,8 @@ from headrace.net.rules import CREATE, DESCRIBE_CONFIGS, TOPIC, each, inside
 from headrace.protocol.api import CreateTopicsRequest, CreateTopicsResponse
 from headrace.protocol.schema import Encoded
 from headrace.protocol.time_slices import chunks
+from headrace.topics.catalog import CatalogError, NewTopic, Topic, fold
+from headrace.topics.topic_rules import check_new_topic_name, partition_count
 
 NewTopicRequest = CreateTopicsRequest.CreatableTopic
 Result = CreateTopicsResponse.CreatableTopicResult

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from headrace.broker.catalog import CatalogError
 from headrace.errors import ErrorCode
 from headrace.net.api import Api
 from headrace.net.audit import Change, acl_change
@@ -19,6 +18,7 @@ from headrace.net.call import Call
 from headrace.net.rules import ALTER, on_cluster
 from headrace.protocol.api import CreateAclsRequest, CreateAclsResponse
 from headrace.security.acls import Acl, check_new
+from headrace.topics.catalog import CatalogError
 
 from .acl_requests import NO_AUTHORIZER, check_known
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import chain
 
-from headrace.broker.catalog import CatalogError
 from headrace.errors import ErrorCode
 from headrace.net.api import Api
 from headrace.net.audit import Change, acl_change
@@ -21,6 +20,7 @@ from headrace.net.call import Call
 from headrace.net.rules import ALTER, on_cluster
 from headrace.protocol.api import DeleteAclsRequest, DeleteAclsResponse
 from headrace.security.acls import Acl
+from headrace.topics.catalog import CatalogError
 
 from .acl_requests import NO_AUTHORIZER, filter_of
 

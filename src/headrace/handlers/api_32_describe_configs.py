@@ -31,7 +31,6 @@ from headrace.broker.config.described import (
     describe_topic,
 )
 from headrace.broker.config.keys import ConfigKey, broker_id
-from headrace.broker.config.topic_rules import check_topic_name
 from headrace.broker.limits import MAX_SHARED_DESCRIPTIONS
 from headrace.errors import ErrorCode, Refusal
 from headrace.net.api import Api
@@ -39,6 +38,7 @@ from headrace.net.call import Call
 from headrace.net.rules import DESCRIBE_CONFIGS, MESSAGES, Owner, each_config
 from headrace.protocol.api import DescribeConfigsRequest, DescribeConfigsResponse
 from headrace.protocol.schema import Encoded
+from headrace.topics.topic_rules import check_topic_name
 
 Resource = DescribeConfigsRequest.DescribeConfigsResource
 Result = DescribeConfigsResponse.DescribeConfigsResult

@@ -16,12 +16,12 @@ import os
 from collections.abc import Sequence
 
 from headrace.broker.broker import Broker
-from headrace.broker.catalog import Topic
 from headrace.errors import ErrorCode
 from headrace.net.api import Api
 from headrace.net.call import Call
 from headrace.net.rules import DESCRIBE, on_cluster
 from headrace.protocol.api import DescribeLogDirsRequest, DescribeLogDirsResponse
+from headrace.topics.catalog import Topic
 
 LogDir = DescribeLogDirsResponse.DescribeLogDirsResult
 TopicDescription = DescribeLogDirsResponse.DescribeLogDirsTopic

@@ -1,7 +1,7 @@
 """SaslAuthenticate (36), versions 0-2: a message of a SASL mechanism (KIP-152).
 
 This handler serves clients that have not begun a login. The others are served by
-:mod:`headrace.broker.login_requests`.
+:mod:`headrace.net.login_requests`.
 
 Version notes:
 

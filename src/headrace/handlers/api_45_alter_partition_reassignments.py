@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from headrace.broker.broker import Broker
-from headrace.broker.config.topic_rules import check_assignment
 from headrace.errors import ErrorCode, Refusal
 from headrace.net.api import Api
 from headrace.net.call import Call
@@ -22,6 +21,7 @@ from headrace.protocol.api import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
 )
+from headrace.topics.topic_rules import check_assignment
 
 TopicResult = AlterPartitionReassignmentsResponse.ReassignableTopicResponse
 PartitionResult = AlterPartitionReassignmentsResponse.ReassignablePartitionResponse

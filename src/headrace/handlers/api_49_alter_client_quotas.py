@@ -13,16 +13,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from headrace.broker.catalog import CatalogError
-from headrace.broker.client_quotas import addresses_of
 from headrace.errors import ErrorCode, Refusal
 from headrace.net.api import Api
 from headrace.net.audit import Change
 from headrace.net.call import Call
+from headrace.net.client_quotas import addresses_of
 from headrace.net.rules import ALTER_CONFIGS, MESSAGES, on_cluster
 from headrace.protocol.api import AlterClientQuotasRequest, AlterClientQuotasResponse
 from headrace.protocol.authorized_operations import Operation
 from headrace.security.quota_entities import Entity, entity_of, host_of, plan, text_of
+from headrace.topics.catalog import CatalogError
 
 Entry = AlterClientQuotasRequest.EntryData
 Result = AlterClientQuotasResponse.EntryData

@@ -6,11 +6,11 @@ from __future__ import annotations
 
 from collections import Counter
 
-from headrace.broker.scram_users import credentials_of, user_names
 from headrace.errors import ErrorCode
 from headrace.net.api import Api
 from headrace.net.call import Call
 from headrace.net.rules import DESCRIBE, on_cluster
+from headrace.net.scram_users import credentials_of, user_names
 from headrace.protocol.api import (
     DescribeUserScramCredentialsRequest,
     DescribeUserScramCredentialsResponse,

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from headrace.broker.catalog import CatalogError
-from headrace.broker.scram_users import find_credential, store
 from headrace.errors import ErrorCode, Refusal
 from headrace.net import audit
 from headrace.net.api import Api
 from headrace.net.call import Call
 from headrace.net.rules import ALTER, on_cluster
+from headrace.net.scram_users import find_credential, store
 from headrace.protocol.api import (
     AlterUserScramCredentialsRequest,
     AlterUserScramCredentialsResponse,
@@ -27,6 +26,7 @@ from headrace.security.scram_users import (
     Upsertion,
     plan,
 )
+from headrace.topics.catalog import CatalogError
 
 Result = AlterUserScramCredentialsResponse.AlterUserScramCredentialsResult
 

@@ -11,13 +11,13 @@ Version notes:
 
 from __future__ import annotations
 
-from headrace.broker.catalog import CatalogError
-from headrace.broker.features import FeatureUpdate
 from headrace.errors import ErrorCode
 from headrace.net.api import Api
 from headrace.net.call import Call
 from headrace.net.rules import ALTER, on_cluster
 from headrace.protocol.api import UpdateFeaturesRequest, UpdateFeaturesResponse
+from headrace.topics.catalog import CatalogError
+from headrace.topics.features import FeatureUpdate
 
 API = Api(
     57,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from headrace.broker.config.topic_rules import check_topic_name
 from headrace.errors import ErrorCode
 from headrace.log.partition_log import PartitionLog
 from headrace.net.api import Api
@@ -10,6 +9,7 @@ from headrace.net.call import Call
 from headrace.net.rules import MESSAGES, READ, TOPIC, inside
 from headrace.protocol.api import DescribeProducersRequest, DescribeProducersResponse
 from headrace.protocol.record_batch import NO_SEQUENCE
+from headrace.topics.topic_rules import check_topic_name
 
 Topic = DescribeProducersResponse.TopicResponse
 Partition = DescribeProducersResponse.PartitionResponse

@@ -13,13 +13,13 @@ from __future__ import annotations
 import uuid
 from dataclasses import replace
 
-from headrace.broker.config.group_protocols import CONSUMER
 from headrace.broker.limits import REGEX_WAIT_S
 from headrace.errors import ErrorCode, Refusal
 from headrace.groups.consumer.member import JOIN_EPOCH, ConsumerHeartbeat, ConsumerHeartbeatReply
 from headrace.groups.records import GroupRecord
 from headrace.net.api import Api
 from headrace.net.call import Call
+from headrace.net.group_protocols import CONSUMER
 from headrace.net.rules import DESCRIBE, GROUP, READ, TOPIC, inside, on
 from headrace.outcome import Outcome
 from headrace.protocol.api import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse

@@ -13,12 +13,12 @@ from collections.abc import Collection, Iterator
 from itertools import chain
 from uuid import UUID
 
-from headrace.broker.config.group_protocols import CONSUMER
 from headrace.groups.consumer.group import ConsumerGroup
 from headrace.groups.consumer.transition import preferred_assignor
 from headrace.groups.records import ConsumerAssignment, ConsumerMember
 from headrace.net.api import Api
 from headrace.net.call import Call
+from headrace.net.group_protocols import CONSUMER
 from headrace.net.rules import DESCRIBE, GROUP, TOPIC, each, inside
 from headrace.protocol.api import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
 

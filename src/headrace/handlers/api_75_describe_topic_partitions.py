@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from itertools import islice
 
 from headrace.broker.broker import Broker
-from headrace.broker.config.topic_rules import check_topic_name
 from headrace.errors import ErrorCode
 from headrace.log.partition_log import LEADER_EPOCH
 from headrace.net.api import Api
@@ -19,6 +18,7 @@ from headrace.net.call import Call
 from headrace.net.rules import DESCRIBE, TOPIC, inside
 from headrace.protocol.api import DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse
 from headrace.protocol.authorized_operations import TOPIC_OPERATIONS
+from headrace.topics.topic_rules import check_topic_name
 
 Topic = DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic
 Partition = DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponsePartition

@@ -15,13 +15,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from headrace.broker.broker import Broker
-from headrace.broker.catalog import CatalogError, NewTopic, fold
-from headrace.broker.config.group_protocols import STREAMS
-from headrace.broker.config.topic_rules import (
-    check_new_topic_name,
-    check_topic_name,
-    partition_count,
-)
 from headrace.broker.limits import MAX_PARTITIONS_PER_REQUEST, MAX_TOPICS_PER_TRANSACTION
 from headrace.errors import ErrorCode, Refusal
 from headrace.groups.records import (
@@ -43,9 +36,12 @@ from headrace.groups.streams.member import (
 from headrace.internal_topics import INTERNAL_TOPICS
 from headrace.net.api import Api
 from headrace.net.call import Call
+from headrace.net.group_protocols import STREAMS
 from headrace.net.rules import CLUSTER, CREATE, DESCRIBE, GROUP, READ, TOPIC, inside, on
 from headrace.outcome import Outcome
 from headrace.protocol.api import StreamsGroupHeartbeatRequest, StreamsGroupHeartbeatResponse
+from headrace.topics.catalog import CatalogError, NewTopic, fold
+from headrace.topics.topic_rules import check_new_topic_name, check_topic_name, partition_count
 
 Status = StreamsGroupHeartbeatResponse.Status
 TaskIds = StreamsGroupHeartbeatResponse.TaskIds

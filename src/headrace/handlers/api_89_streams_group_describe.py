@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from headrace.broker.config.group_protocols import STREAMS
 from headrace.groups.records import (
     HeldTaskAssignment,
     InternalTopic,
@@ -22,6 +21,7 @@ from headrace.groups.records import Subtopology as RecordedSubtopology
 from headrace.groups.streams.group import StreamsGroup
 from headrace.net.api import Api
 from headrace.net.call import Call
+from headrace.net.group_protocols import STREAMS
 from headrace.net.rules import DESCRIBE, GROUP, TOPIC, each, inside
 from headrace.protocol.api import StreamsGroupDescribeRequest, StreamsGroupDescribeResponse
 

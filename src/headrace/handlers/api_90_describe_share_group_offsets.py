@@ -17,7 +17,6 @@ from collections.abc import Collection, Sequence
 from functools import partial
 
 from headrace.broker.broker import Broker
-from headrace.broker.catalog import Topic
 from headrace.broker.limits import MAX_IN_FLIGHT_SPANS, SLICED_ABOVE
 from headrace.errors import ErrorCode, Refusal
 from headrace.groups.share.group import ShareGroup
@@ -32,6 +31,7 @@ from headrace.protocol.own_fields import SpanState
 from headrace.share.records import ACQUIRED, AVAILABLE, UNKNOWN, SharePartitionKey
 from headrace.share.share_partition import InFlight
 from headrace.share.share_state import StateSummary
+from headrace.topics.catalog import Topic
 
 RequestGroup = DescribeShareGroupOffsetsRequest.DescribeShareGroupOffsetsRequestGroup
 ResponseGroup = DescribeShareGroupOffsetsResponse.DescribeShareGroupOffsetsResponseGroup

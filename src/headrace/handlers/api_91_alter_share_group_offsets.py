@@ -16,7 +16,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from uuid import UUID
 
 from headrace.broker.broker import Broker
-from headrace.broker.catalog import Topic
 from headrace.broker.limits import MAX_RELEASES_PER_REQUEST
 from headrace.coordinators import share_state_recovery
 from headrace.coordinators.dead_letters import LettersPending
@@ -28,6 +27,7 @@ from headrace.net.rules import ALTER, GROUP, MESSAGES, READ, TOPIC, each, on
 from headrace.protocol.api import AlterShareGroupOffsetsRequest, AlterShareGroupOffsetsResponse
 from headrace.share.records import SharePartitionKey
 from headrace.share.share_state import NOT_HOSTED
+from headrace.topics.catalog import Topic
 
 RequestTopic = AlterShareGroupOffsetsRequest.AlterShareGroupOffsetsRequestTopic
 ResponseTopic = AlterShareGroupOffsetsResponse.AlterShareGroupOffsetsResponseTopic

@@ -7,10 +7,10 @@ no plugins here, so that the request is refused as by a Kafka without one.
 
 from __future__ import annotations
 
-from headrace.broker.config.group_protocols import STREAMS
 from headrace.errors import ErrorCode
 from headrace.net.api import Api
 from headrace.net.call import Call
+from headrace.net.group_protocols import STREAMS
 from headrace.net.rules import GROUP, READ, on
 from headrace.protocol.api import (
     StreamsGroupTopologyDescriptionUpdateRequest,

@@ -11,13 +11,6 @@ from collections.abc import Hashable, Iterable, Iterator
 from uuid import UUID
 
 from headrace.broker.broker import Broker
-from headrace.broker.fetch_sessions import (
-    INITIAL_EPOCH,
-    NO_SESSION_ID,
-    CachedPartition,
-    FetchSession,
-    TopicKey,
-)
 from headrace.broker.limits import MAX_READ_AHEAD_BYTES
 from headrace.errors import ErrorCode, Refusal
 from headrace.log.partition_log import PartitionLog
@@ -26,6 +19,13 @@ from headrace.protocol.api import FetchRequest, FetchResponse
 from headrace.protocol.authorized_operations import Operation
 from headrace.protocol.file_range import FileRange
 from headrace.protocol.record_batch import offset_after
+from headrace.topics.fetch_sessions import (
+    INITIAL_EPOCH,
+    NO_SESSION_ID,
+    CachedPartition,
+    FetchSession,
+    TopicKey,
+)
 
 PartitionData = FetchResponse.PartitionData
 Partition = FetchRequest.FetchPartition | CachedPartition
@@ -240,7 +240,7 @@ class FullFetch:
         return reading.is_enough
 
     def wait_keys(self) -> Iterable[Hashable]:
-        """Return the keys to wait on; see :class:`headrace.broker.long_polls.LongPolls`."""
+        """Return the keys to wait on; see :class:`headrace.topics.long_polls.LongPolls`."""
         for topic in self._request.topics:
             topic_id = id_of(self._call.broker, topic_key(self._call, topic))
             for reader in topic.partitions:

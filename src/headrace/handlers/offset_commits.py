@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from headrace.broker.catalog import Catalog, Topic
 from headrace.errors import ErrorCode
 from headrace.groups.offsets.committed import NO_RETENTION, commit_record
 from headrace.groups.records import GroupRecord, OffsetCommit
 from headrace.outcome import Outcome
 from headrace.protocol.api import OffsetCommitRequest, TxnOffsetCommitRequest
+from headrace.topics.catalog import Catalog, Topic
 
 RequestTopic = TypeVar(
     "RequestTopic",

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import TYPE_CHECKING, cast
 
-from headrace.broker.acceptor import Acceptor, Begin, listening_sockets
 from headrace.log_lines import LimitedLog, get_logger
+from headrace.net.acceptor import Acceptor, Begin, listening_sockets
 
 from .hosts import Hosts
 from .limits import (
@@ -38,7 +38,7 @@ from .messages import Head, Refused, Request, Response, parse_head, read_chunks
 from .turns import Turns
 
 if TYPE_CHECKING:
-    from headrace.broker.tls.transport import Handshakes
+    from headrace.net.tls.transport import Handshakes
 
 log = LimitedLog(get_logger("headrace.http"))
 
@@ -214,7 +214,7 @@ class HttpServer:
 
     def _tls_beginning(self, context: ssl.SSLContext) -> Begin:
         """Return the function that begins connections with TLS."""
-        from headrace.broker.tls.transport import Handshakes, TlsTransport
+        from headrace.net.tls.transport import Handshakes, TlsTransport
 
         handshakes = Handshakes(HEAD_S, self._max_connections)
         self._handshakes = handshakes

@@ -10,7 +10,7 @@ is not complete.
 ==== ===============================================================================================
 
 The schema of the catalog has the same number. The catalog upgrades itself, see
-:class:`headrace.broker.catalog.Catalog`; ``meta.properties`` is written after that.
+:class:`headrace.topics.catalog.Catalog`; ``meta.properties`` is written after that.
 """
 
 from __future__ import annotations

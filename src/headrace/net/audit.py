@@ -1,6 +1,6 @@
 """The step *audit*: a line in the log for each change that an administrator's request has made.
 
-It stands beside the refusals that :mod:`headrace.broker.access_control` logs, in the same form.
+It stands beside the refusals that :mod:`headrace.net.access_control` logs, in the same form.
 Names of configs are logged and no values, which may be passwords. These lines are not limited in
 time, as those of refusals are, because none may be missing: each is of a change that is on disk, so
 a client cannot cause them faster than the disk takes changes. A request about very many resources
@@ -13,10 +13,11 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Any, NamedTuple, Protocol
 
-from headrace.broker.access_control import logger
 from headrace.protocol.authorized_operations import Operation
 from headrace.security.acls import Acl, PatternType, Permission, ResourceType
 from headrace.security.principal import Principal
+
+from .access_control import logger
 
 MAX_LINES = 100
 """The lines of one request."""

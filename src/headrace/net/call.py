@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from headrace.broker.config.group_protocols import REBALANCE_PROTOCOLS
 from headrace.broker.limits import SLICED_ABOVE
 from headrace.errors import ErrorCode, StorageError
 from headrace.log_lines import LimitedLog, get_logger
@@ -25,12 +24,14 @@ from headrace.security.principal import ANONYMOUS, Principal
 
 from . import audit, wire
 from .api import Api
+from .group_protocols import REBALANCE_PROTOCOLS
 from .refusals import has_error, refuse_all, refuse_items
 from .rules import DESCRIBE, ERROR_OF, Each, Owner, Whole
 
 if TYPE_CHECKING:
     from headrace.broker.broker import Broker
-    from headrace.broker.request_charge import RequestCharge
+
+    from .request_charge import RequestCharge
 
 T = TypeVar("T")
 R = TypeVar("R")

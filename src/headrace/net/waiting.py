@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from headrace.coordinators.runtime import Deferred
 
 if TYPE_CHECKING:
-    from headrace.broker.request_charge import RequestCharge
+    from .request_charge import RequestCharge
 
 T = TypeVar("T")
 

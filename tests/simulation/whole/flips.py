@@ -29,9 +29,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from headrace.broker.catalog import CATALOG_FILE
-from headrace.broker.client_quotas import KIND as QUOTA
-from headrace.broker.scram_users import SCRAM
 from headrace.errors import ErrorCode, StorageError
 from headrace.log import checkpoint
 from headrace.log.data_directory import is_partition_name
@@ -40,7 +37,10 @@ from headrace.log.directory_lock import LOCK_FILE
 from headrace.log.recovery import LOG_START_FILE, CorruptLog, is_marked_offline
 from headrace.log.swap import CLEANING
 from headrace.log.verify import Verified, log_files, verify_file
+from headrace.net.client_quotas import KIND as QUOTA
+from headrace.net.scram_users import SCRAM
 from headrace.protocol import record_batch
+from headrace.topics.catalog import CATALOG_FILE
 from tests.kio_messages import request_type
 from tests.wire_client import fitted, message
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from headrace.broker.client_quotas import KIND
-from headrace.broker.scram_users import credentials_of, user_names
+from headrace.net.client_quotas import KIND
+from headrace.net.scram_users import credentials_of, user_names
 from headrace.protocol.authorized_operations import Operation
 from headrace.security.acls import ANY_HOST, Acl, PatternType, Permission, ResourceType
 from headrace.security.quota_entities import FETCH, PRODUCE, USER, Entity, entity_of

@@ -16,12 +16,7 @@ from typing import Protocol
 from headrace.errors import Refusal
 from headrace.internal_topics import INTERNAL_TOPICS
 from headrace.log.log_config import LogConfig
-from headrace.patterns import meant
-
-from . import client_metrics, providers, retired, rules
-from .cluster_rules import MIN_INSYNC_REPLICAS
-from .keys import InvalidValue, Value, config_keys, render
-from .listeners import (
+from headrace.net.listeners import (
     InvalidListeners,
     Listener,
     advertised_addresses,
@@ -29,6 +24,11 @@ from .listeners import (
     make_listener,
     protocol_map,
 )
+from headrace.patterns import meant
+
+from . import client_metrics, providers, retired, rules
+from .cluster_rules import MIN_INSYNC_REPLICAS
+from .keys import InvalidValue, Value, config_keys, render
 from .security import LISTENER_PREFIX, listener_key, unserved
 
 _DEFAULT_NODE_ID, _NO_BROKER_ID = "1", "-1"

@@ -7,15 +7,15 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from enum import IntEnum
 from typing import TYPE_CHECKING, NamedTuple
 
-from headrace.broker.catalog import CatalogError
 from headrace.broker.limits import MAX_TOPICS_PER_TRANSACTION
 from headrace.errors import ErrorCode, Refusal
 from headrace.security.acls import CLUSTER_NAME, ResourceType
+from headrace.topics.catalog import CatalogError
+from headrace.topics.topic_rules import check_topic_name
 
 from . import broker_loggers, client_metrics, rules
 from .cluster_rules import check_min_insync_replicas
 from .keys import broker_id, config_keys, render
-from .topic_rules import check_topic_name
 
 if TYPE_CHECKING:
     from headrace.broker.broker import Broker

@@ -10,10 +10,10 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from headrace.errors import ErrorCode, Refusal
+from headrace.net.authorization import check_authorizer
+from headrace.net.connection_limits import check_connection_limits
+from headrace.net.group_protocols import check_rebalance_protocols
 
-from .authorization import check_authorizer
-from .connection_limits import check_connection_limits
-from .group_protocols import check_rebalance_protocols
 from .keys import BrokerValue, InvalidValue, Value, config_keys
 from .providers import has_variable
 from .security import listener_key, unserved

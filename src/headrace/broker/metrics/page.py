@@ -18,9 +18,9 @@ from headrace.groups.records import OffsetCommit, ShareGroupMetadata
 from headrace.handlers import APIS
 from headrace.internal_topics import CONSUMER_OFFSETS, SHARE_GROUP_STATE
 from headrace.metric_family import labels
+from headrace.net.metrics import Metrics
 from headrace.share.share_session import ShareSessions
 
-from .registry import Metrics
 from .scrape import MetricsScrape
 from .text import MetricsPage
 

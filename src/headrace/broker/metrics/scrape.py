@@ -9,7 +9,6 @@ from typing import NamedTuple
 from uuid import UUID
 
 from headrace.broker.broker import Broker
-from headrace.broker.catalog import Topic
 from headrace.broker.limits import MAX_METRIC_PARTITIONS, SCRAPE_LOADING_MS, TOPICS_PER_TURN
 from headrace.errors import Refusal
 from headrace.groups.consumer.group import ConsumerGroup
@@ -21,6 +20,7 @@ from headrace.log_lines import LimitedLog, get_logger
 from headrace.metric_family import labels
 from headrace.share.records import UNKNOWN, SharePartitionKey
 from headrace.share.share_state import StateSummary
+from headrace.topics.catalog import Topic
 
 from .text import MetricsPage
 

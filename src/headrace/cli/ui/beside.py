@@ -14,12 +14,12 @@ import sys
 from argparse import Namespace
 from collections.abc import Sequence
 
-from headrace.broker.config.listeners import Listener
-from headrace.broker.config.listeners import SecurityProtocol as Protocol
 from headrace.cli.errors import BadUsage
 from headrace.cli.main import parsed
 from headrace.cli.options import Address
 from headrace.log_lines import get_logger
+from headrace.net.listeners import Listener
+from headrace.net.listeners import SecurityProtocol as Protocol
 
 from .command import check_page, run
 

@@ -6,7 +6,7 @@ changes. A session is independent of connections: it lasts until the client clos
 evicted.
 
 A partition of a session is *pending* when the next Fetch must read it. Otherwise it is unchanged
-until :class:`~headrace.broker.long_polls.LongPolls` notifies it of a change of its log. So a Fetch
+until :class:`~headrace.topics.long_polls.LongPolls` notifies it of a change of its log. So a Fetch
 takes time in proportion to the pending partitions, not to all partitions of the session.
 """
 
@@ -17,9 +17,9 @@ from collections.abc import Callable, Hashable
 from typing import Protocol
 from uuid import UUID
 
+from headrace.broker.limits import FETCH_SESSION_EVICTION_MS, MAX_FETCH_SESSION_PARTITIONS
 from headrace.errors import ErrorCode, Refusal
 
-from .limits import FETCH_SESSION_EVICTION_MS, MAX_FETCH_SESSION_PARTITIONS
 from .long_polls import LongPolls
 
 NO_SESSION_ID = 0

@@ -19,8 +19,7 @@ from headrace.security.scram import (
     salt_password,
 )
 from headrace.security.scram_users import MECHANISM_NUMBERS, Change, Deletion
-
-from .catalog import Catalog
+from headrace.topics.catalog import Catalog
 
 SCRAM = "scram"
 """The kind of the rows: user name, mechanism, Kafka's text of a credential."""

@@ -7,21 +7,21 @@ from collections.abc import Awaitable, Callable, Generator, Hashable, Iterator, 
 from typing import TypeVar
 from uuid import UUID
 
+from headrace.broker.config.broker_config import Config
+from headrace.broker.limits import TOPICS_PER_TURN
 from headrace.coordinators.clock import Clock
 from headrace.errors import ErrorCode, Refusal
 from headrace.log.log_directory import LogDirectory
 from headrace.log.partition_log import Appended, PartitionLog
 from headrace.log.removal import DeletedLog
 from headrace.log_lines import LimitedLog, get_logger
+from headrace.net.metrics import Metrics
 from headrace.protocol.record_batch import OPEN_ANY, BatchHeader, Opening
 
 from .catalog import Catalog, Topic
-from .config.broker_config import Config
-from .config.topic_rules import check_new_topic_name
 from .disk_thread import DiskThread
 from .flusher import Flusher
-from .limits import TOPICS_PER_TURN
-from .metrics.registry import Metrics
+from .topic_rules import check_new_topic_name
 
 log = get_logger("headrace.broker")
 limited = LimitedLog(log)

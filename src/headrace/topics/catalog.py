@@ -27,6 +27,7 @@ from typing import Any, NamedTuple
 from uuid import UUID, uuid4
 from zlib import crc32
 
+from headrace.broker.limits import CATALOG_LOG_BYTES, PRODUCER_ID_BLOCK
 from headrace.errors import StorageError
 from headrace.internal_topics import INTERNAL_TOPICS
 from headrace.log.directory_format import FORMAT_VERSION, newer
@@ -35,7 +36,6 @@ from headrace.security.acls import Acl
 from headrace.uuid_text import uuid_text
 
 from . import catalog_file
-from .limits import CATALOG_LOG_BYTES, PRODUCER_ID_BLOCK
 
 log = get_logger("headrace.broker")
 

@@ -18,11 +18,11 @@ from functools import partial
 from time import perf_counter
 from typing import NamedTuple
 
+from headrace.broker.limits import MAX_REMEMBERED_MATCHES, REGEX_SLICE_S, REGEX_SLICE_TEXTS
 from headrace.groups.consumer.regex import InvalidRegex, Regex, RegexMatch
 
 from .catalog import Catalog
 from .disk_thread import DiskThread
-from .limits import MAX_REMEMBERED_MATCHES, REGEX_SLICE_S, REGEX_SLICE_TEXTS
 
 _ENTRY_MATCHES = 32
 """The memory of an expression without topics, in topics that match."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..limits import MAX_TLS_RECORD_BYTES
+from headrace.broker.limits import MAX_TLS_RECORD_BYTES
 
 HEADER_BYTES = 5
 _CHANGE_CIPHER_SPEC, _APPLICATION_DATA = 20, 23

@@ -7,12 +7,12 @@ from __future__ import annotations
 import os
 import ssl
 
+from headrace.broker.config.broker_config import Config, ConfigError
 from headrace.log_lines import get_logger
 from headrace.security.distinguished_names import subject
 from headrace.security.principal import ANONYMOUS, USER, Principal
 from headrace.security.principal_mapping import InvalidRules, PrincipalMapping
 
-from ..config.broker_config import Config, ConfigError
 from .certificate_changes import check_names, first_certificate
 from .contexts import make_context
 from .key_material import InvalidMaterial, files, key_store

@@ -12,14 +12,13 @@ import socket
 from collections.abc import Callable, Iterable, Mapping
 from ipaddress import ip_address
 
+from headrace.broker.config.broker_config import Config
 from headrace.coordinators.clock import Clock
 from headrace.log_lines import get_logger
 from headrace.security.quota_entities import CONNECTION, Entity, entity_of, host_of
 from headrace.security.quotas import ClientQuotas
 from headrace.security.rates import Windows
-
-from .catalog import Catalog
-from .config.broker_config import Config
+from headrace.topics.catalog import Catalog
 
 log = get_logger("headrace.broker")
 

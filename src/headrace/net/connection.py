@@ -17,6 +17,22 @@ from itertools import count
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
+from headrace.broker.broker import Broker
+from headrace.broker.limits import (
+    AWAIT_SOCKET_BYTES,
+    COUNTED_REQUEST_BYTES,
+    LOGIN_TIMEOUT_S,
+    MAX_PRODUCE_TEMPLATES,
+    MAX_QUEUED_BYTES,
+    MAX_QUEUED_REQUESTS,
+    MAX_UNSENT_BYTES,
+    MIN_REQUEST_BYTES,
+    MIN_TOKEN_BYTES,
+    RECEIVE_BUFFER_BYTES,
+    SEND_AT_BYTES,
+    SEND_BUFFER_BYTES,
+    SLICED_REQUEST_BYTES,
+)
 from headrace.errors import ErrorCode
 from headrace.handlers import APIS, Served, served
 from headrace.handlers.api_18_api_versions import supported
@@ -39,27 +55,11 @@ from headrace.protocol.request_templates import RequestTemplates
 from headrace.security.access import UNLIMITED, AnyAccess
 from headrace.security.principal import ANONYMOUS, Principal
 
-from .broker import Broker
 from .client_quotas import Quotas
-from .config.listeners import Listener
 from .connection_counts import ConnectionCounts
 from .flow import AnswerMemory, RequestMemory, Turns
-from .limits import (
-    AWAIT_SOCKET_BYTES,
-    COUNTED_REQUEST_BYTES,
-    LOGIN_TIMEOUT_S,
-    MAX_PRODUCE_TEMPLATES,
-    MAX_QUEUED_BYTES,
-    MAX_QUEUED_REQUESTS,
-    MAX_UNSENT_BYTES,
-    MIN_REQUEST_BYTES,
-    MIN_TOKEN_BYTES,
-    RECEIVE_BUFFER_BYTES,
-    SEND_AT_BYTES,
-    SEND_BUFFER_BYTES,
-    SLICED_REQUEST_BYTES,
-)
 from .listener_security import ListenerSecurity
+from .listeners import Listener
 from .request_charge import Mute, RequestCharge
 from .requests import IncompleteFrame, RequestQueue
 from .unsent import FileReadError, Unsent

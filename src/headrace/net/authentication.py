@@ -7,15 +7,15 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
+from headrace.broker.config.broker_config import Config, ConfigError
+from headrace.broker.config.keys import Value
 from headrace.imports import require
 from headrace.log_lines import LimitedLog, get_logger
 from headrace.security import jaas, plain, scram
 from headrace.security.conversation import Conversation
 from headrace.security.login import EnabledMechanism, Login
+from headrace.topics.catalog import Catalog
 
-from .catalog import Catalog
-from .config.broker_config import Config, ConfigError
-from .config.keys import Value
 from .scram_users import credential_of_login, users_by_iterations
 
 if TYPE_CHECKING:

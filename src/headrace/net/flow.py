@@ -16,16 +16,16 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
-from headrace.log_lines import LimitedLog, get_logger
-
-from .limits import (
+from headrace.broker.limits import (
     FRAME_CHECK_S,
     MIN_FRAME_BYTES_PER_S,
     SERVE_SLICE_MS,
     SPENT_RECEIVE_BYTES,
     TURN_MS,
 )
-from .metrics.registry import MemoryUse
+from headrace.log_lines import LimitedLog, get_logger
+
+from .metrics import MemoryUse
 from .requests import IncompleteFrame
 
 log = LimitedLog(get_logger("headrace.server"))

@@ -9,12 +9,12 @@ import asyncio
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
+from headrace.broker.config.broker_config import Config, ConfigError
+from headrace.broker.limits import TLS_FILE_CHECK_S
 from headrace.errors import ErrorCode, Refusal
+from headrace.topics.catalog import Catalog
 
-from .catalog import Catalog
-from .config.broker_config import Config, ConfigError
-from .config.listeners import Listener
-from .limits import TLS_FILE_CHECK_S
+from .listeners import Listener
 
 if TYPE_CHECKING:
     from .authentication import SaslListener

@@ -4,13 +4,13 @@ each listener, and the quotas of addresses (``connection_creation_rate``, KIP-61
 
 from __future__ import annotations
 
+from headrace.broker.config.broker_config import Config
 from headrace.security.quota_entities import CONNECTION
 from headrace.security.rates import Rate
 
 from .client_quotas import Quotas
-from .config.broker_config import Config
-from .config.connection_limits import NO_LIMIT, RATE
-from .metrics.registry import Metrics
+from .connection_limits import NO_LIMIT, RATE
+from .metrics import Metrics
 
 
 class ConnectionRates:

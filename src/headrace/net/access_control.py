@@ -8,21 +8,16 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 
+from headrace.broker.config.broker_config import Config
 from headrace.log_lines import LimitedLog, get_logger
 from headrace.protocol.authorized_operations import Operation
 from headrace.security.access import Access
 from headrace.security.acls import Acl, ResourceType
 from headrace.security.authorizer import Authorizer
 from headrace.security.principal import Principal
+from headrace.topics.catalog import Catalog
 
-from .catalog import Catalog
-from .config.authorization import (
-    ALLOW_WITHOUT_ACLS,
-    AUTHORIZER,
-    SUPER_USERS,
-    super_users,
-)
-from .config.broker_config import Config
+from .authorization import ALLOW_WITHOUT_ACLS, AUTHORIZER, SUPER_USERS, super_users
 
 logger = get_logger("headrace.authorizer")
 log = LimitedLog(logger)

@@ -7,7 +7,13 @@ from collections.abc import Sequence
 
 from headrace.imports import require
 
-from .key_material import InvalidMaterial, Setting, key_store, load, trusted_certificates
+from .key_material import (
+    InvalidMaterial,
+    Setting,
+    key_store,
+    load,
+    trusted_certificates,
+)
 
 PROTOCOLS = {"TLSV1.2": ssl.TLSVersion.TLSv1_2, "TLSV1.3": ssl.TLSVersion.TLSv1_3}
 """The served versions, in upper case."""

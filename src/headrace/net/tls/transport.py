@@ -19,11 +19,7 @@ from itertools import islice
 from time import perf_counter
 from typing import Any
 
-from headrace.log_lines import LimitedLog, get_logger
-from headrace.protocol.frames import other_protocol
-
-from ..acceptor import Connected
-from ..limits import (
+from headrace.broker.limits import (
     HANDSHAKE_PIECE_BYTES,
     HANDSHAKE_SLICE_S,
     MAX_EMPTY_TLS_RECORDS,
@@ -33,6 +29,10 @@ from ..limits import (
     TLS_RECORDS_PER_TURN,
     TLS_SEND_BYTES,
 )
+from headrace.log_lines import LimitedLog, get_logger
+from headrace.net.acceptor import Connected
+from headrace.protocol.frames import other_protocol
+
 from .records import HEADER_BYTES, record_bytes
 
 log = LimitedLog(get_logger("headrace.tls"))

@@ -7,11 +7,11 @@ from collections import Counter
 from collections.abc import Mapping
 from ipaddress import ip_address
 
+from headrace.broker.config.broker_config import Config
 from headrace.log_lines import get_logger
 
 from .client_quotas import addresses_of
-from .config.broker_config import Config
-from .config.connection_limits import MAX_CONNECTIONS, OVERRIDES, PER_IP, parse_overrides
+from .connection_limits import MAX_CONNECTIONS, OVERRIDES, PER_IP, parse_overrides
 
 log = get_logger("headrace.server")
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from headrace.broker.broker import Broker
 from headrace.errors import ErrorCode
 from headrace.handlers import APIS
 from headrace.net import wire
@@ -23,8 +24,6 @@ from headrace.protocol.file_range import Piece
 from headrace.protocol.frames import SIZE, BadFrame, RequestHeader, request_header
 from headrace.protocol.primitives import NullArray
 from headrace.security.login import Login, State
-
-from .broker import Broker
 
 HANDSHAKE, AUTHENTICATE, API_VERSIONS = 17, 36, 18
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
+from headrace.broker.limits import PRUNED_LOG_BYTES
 from headrace.coordinators.clock import Clock
 from headrace.errors import Refusal, StorageError
 from headrace.log.partition_log import PartitionLog
@@ -12,7 +13,6 @@ from headrace.log.replay import FoundBatch, checked_batches
 from headrace.log_lines import get_logger
 
 from .catalog import Catalog
-from .limits import PRUNED_LOG_BYTES
 from .topic_logs import TopicLogs, roll
 
 log = get_logger("headrace.broker")

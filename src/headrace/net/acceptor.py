@@ -8,13 +8,12 @@ import socket
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from headrace.broker.limits import ACCEPT_RETRY_S, ACCEPTS_PER_TURN, MAX_HELD_CONNECTIONS
 from headrace.log_lines import LimitedLog, get_logger
-
-from .limits import ACCEPT_RETRY_S, ACCEPTS_PER_TURN, MAX_HELD_CONNECTIONS
 
 if TYPE_CHECKING:
     from .connection_rates import ListenerRates
-    from .metrics.registry import Metrics
+    from .metrics import Metrics
 
 log = LimitedLog(get_logger("headrace.server"))
 

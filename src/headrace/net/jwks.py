@@ -15,10 +15,14 @@ from concurrent.futures import Future
 from time import monotonic
 from urllib.parse import SplitResult, unquote, urlsplit
 
+from headrace.broker.limits import (
+    JWKS_TIMEOUT_S,
+    LEAST_JWKS_BACKOFF_S,
+    MAX_JWKS_BYTES,
+    MIN_JWKS_INTERVAL_S,
+)
 from headrace.log_lines import LimitedLog, get_logger
 from headrace.security.oauthbearer import KeySet
-
-from .limits import JWKS_TIMEOUT_S, LEAST_JWKS_BACKOFF_S, MAX_JWKS_BYTES, MIN_JWKS_INTERVAL_S
 
 log = LimitedLog(get_logger("headrace.sasl"))
 

@@ -19,7 +19,7 @@ from headrace.histogram import DURATION_BOUNDS_MS, Histogram
 if TYPE_CHECKING:
     from headrace.log.cleaner import Round
 
-    from .share import ShareMetrics
+    from .share_metrics import ShareMetrics
 
 
 class RequestMetrics:
@@ -196,6 +196,6 @@ class Metrics:
     @cached_property
     def share(self) -> ShareMetrics:
         """Counters of share groups, created when first needed."""
-        from .share import ShareMetrics
+        from .share_metrics import ShareMetrics
 
         return ShareMetrics(self._known_topics)

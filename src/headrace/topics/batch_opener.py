@@ -13,9 +13,8 @@ from concurrent.futures import ThreadPoolExecutor
 from time import perf_counter, sleep
 from typing import TypeVar
 
+from headrace.broker.limits import OPENING_REST_S, OPENING_WORK_S
 from headrace.protocol.record_batch import Opening
-
-from .limits import OPENING_REST_S, OPENING_WORK_S
 
 T = TypeVar("T")
 

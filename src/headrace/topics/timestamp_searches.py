@@ -1,7 +1,7 @@
 """Searches for offsets by timestamp, beside the other work of the event loop.
 
 Small batches are opened on the loop, large ones in the thread of the
-:class:`~headrace.broker.batch_opener.BatchOpener`. What was found in a batch is remembered, so that
+:class:`~headrace.topics.batch_opener.BatchOpener`. What was found in a batch is remembered, so that
 it is opened once for many searches.
 """
 
@@ -13,6 +13,7 @@ from collections.abc import Callable
 from functools import partial
 from time import perf_counter
 
+from headrace.broker.limits import SEARCH_SLICE_S
 from headrace.log.partition_log import PartitionLog
 from headrace.log.timestamps import (
     BatchAt,
@@ -26,7 +27,6 @@ from headrace.protocol.limits import MAX_REMEMBERED_STEPS
 from headrace.protocol.record_batch import OPEN_ON_LOOP, CorruptBatch, Opening, TooLargeToOpen
 
 from .batch_opener import BatchOpener
-from .limits import SEARCH_SLICE_S
 
 _STEPS_OF_AN_ENTRY = 16
 """The memory of an entry besides its steps, in steps."""
