@@ -28,10 +28,10 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from .broker.config.broker_config import ConfigError
     from .client.records import Record
     from .client.share.consumer import ShareConsumer
     from .embedded import Broker
+    from .errors import ConfigError
     from .log.directory_format import UnusableDirectory
     from .log.directory_lock import DirectoryInUse
     from .log.recovery import CorruptLog
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "App": "worker.app",
     "Broker": "embedded",
-    "ConfigError": "broker.config.broker_config",
+    "ConfigError": "errors",
     "CorruptLog": "log.recovery",
     "Delivery": "worker.payload",
     "DirectoryInUse": "log.directory_lock",

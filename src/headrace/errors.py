@@ -157,6 +157,10 @@ class StorageError(Exception):
     """A failed append or flush."""
 
 
+class ConfigError(ValueError):
+    """A configuration that the broker refuses to start with. The message is for the user."""
+
+
 @dataclass(frozen=True, slots=True)
 class Refusal:
     """An expected error: the request cannot be fulfilled.

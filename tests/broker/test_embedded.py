@@ -14,8 +14,8 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 import headrace
-from headrace.broker.config.broker_config import ConfigError
 from headrace.broker.embedded import LOGGERS
+from headrace.errors import ConfigError
 from tests.support import ROOT
 
 pytestmark = pytest.mark.broker

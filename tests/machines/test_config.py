@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.broker.config.broker_config import TOPIC_SYNONYMS, Config, ConfigError
+from headrace.broker.config.broker_config import TOPIC_SYNONYMS, Config
 from headrace.broker.config.keys import ConfigKey, InvalidValue, config_keys, render
 from headrace.coordinators.iso_durations import duration_ms
-from headrace.errors import ErrorCode
+from headrace.errors import ConfigError, ErrorCode
 
 SOURCES = Path(__file__).parent.parent.parent / "src" / "headrace"
 ALL_KEYS = [key for kind in ("broker", "topic", "group") for key in config_keys(kind).values()]

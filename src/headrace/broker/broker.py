@@ -131,7 +131,12 @@ class Broker:
             functools.partial(random.randrange, 1, 1 << 31),
         )
         topic_logs = self.topic_logs = TopicLogs(
-            config, self.catalog, self.logs, self.clock, self.metrics, self.long_polls.notify
+            config,
+            self.catalog,
+            self.logs,
+            self.clock,
+            self.metrics.refused_produces,
+            self.long_polls.notify,
         )
         self.directory_watch = DirectoryWatch(self.logs, lambda: self.on_failure())
         self.cleaner = Cleaner(

@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, NoReturn
 
 from headrace.broker.broker import Broker
 from headrace.broker.config import retired
-from headrace.broker.config.broker_config import Config, ConfigError
+from headrace.broker.config.broker_config import Config
 from headrace.broker.embedded import new_event_loop
 from headrace.broker.server import Server, stop
+from headrace.errors import ConfigError
 from headrace.log.directory_format import UnusableDirectory
 from headrace.log.directory_lock import DirectoryInUse
 from headrace.log.recovery import CorruptLog

@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 
-from headrace.broker.config.broker_config import Config
 from headrace.log_lines import LimitedLog, get_logger
 from headrace.protocol.authorized_operations import Operation
 from headrace.security.access import Access
@@ -16,6 +15,7 @@ from headrace.security.acls import Acl, ResourceType
 from headrace.security.authorizer import Authorizer
 from headrace.security.principal import Principal
 from headrace.topics.catalog import Catalog
+from headrace.topics.settings import Settings
 
 from .authorization import ALLOW_WITHOUT_ACLS, AUTHORIZER, SUPER_USERS, super_users
 
@@ -62,7 +62,7 @@ class AuditLog:
 class AccessControl:
     """The authorizer of a broker, and its ACLs in the catalog."""
 
-    def __init__(self, config: Config, catalog: Catalog) -> None:
+    def __init__(self, config: Settings, catalog: Catalog) -> None:
         self._catalog = catalog
         self._audit = AuditLog()
         self.authorizer = Authorizer(
@@ -99,6 +99,6 @@ class AccessControl:
             self.on_change()
 
 
-def access_control(config: Config, catalog: Catalog) -> AccessControl | None:
+def access_control(config: Settings, catalog: Catalog) -> AccessControl | None:
     """Return the access control that a broker is configured to have; None without an authorizer."""
     return AccessControl(config, catalog) if config.get_str(AUTHORIZER) else None

@@ -13,7 +13,7 @@ from .refusals import refuse_all
 from .rules import Each, Rules, Whole
 
 if TYPE_CHECKING:
-    from headrace.broker.config.broker_config import Config
+    from headrace.topics.settings import Settings
 
     from .audit import Change
 
@@ -78,7 +78,7 @@ class Api:
         return refuse_all(request, self.response, code)
 
 
-def served_versions(api_key: int, config: Config) -> Versions:
+def served_versions(api_key: int, config: Settings) -> Versions:
     """Return the versions of an API that a broker with this config serves.
 
     :raises KeyError: Kafka has no such API

@@ -7,14 +7,14 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
-from headrace.broker.config.broker_config import Config, ConfigError
-from headrace.broker.config.keys import Value
+from headrace.errors import ConfigError
 from headrace.imports import require
 from headrace.log_lines import LimitedLog, get_logger
 from headrace.security import jaas, plain, scram
 from headrace.security.conversation import Conversation
 from headrace.security.login import EnabledMechanism, Login
 from headrace.topics.catalog import Catalog
+from headrace.topics.settings import Settings, Value
 
 from .scram_users import credential_of_login, users_by_iterations
 
@@ -53,7 +53,7 @@ class SaslListener:
     :ivar failure_delay_ms: the time after which a failed login is answered
     """
 
-    def __init__(self, name: str, config: Config, catalog: Catalog) -> None:
+    def __init__(self, name: str, config: Settings, catalog: Catalog) -> None:
         self._name = name
         self._config = config
         self._catalog = catalog
@@ -79,7 +79,7 @@ class SaslListener:
         """Return the login of a new connection."""
         return Login(self._mechanisms)
 
-    def check(self, config: Config) -> None:
+    def check(self, config: Settings) -> None:
         """Check that the listener can take over a configuration.
 
         :raises ConfigError: when it cannot
@@ -100,7 +100,7 @@ class SaslListener:
             self._keys.close()
             self._keys = None
 
-    def _take(self, config: Config) -> None:
+    def _take(self, config: Settings) -> None:
         names = [name.upper() for name in _list(self._setting(config, "sasl.enabled.mechanisms"))]
         if "GSSAPI" in names or not names:
             raise ConfigError(
@@ -122,7 +122,7 @@ class SaslListener:
         self.max_receive_bytes = _int(self._setting(config, "sasl.server.max.receive.size"))
         self.failure_delay_ms = config.get_int("connection.failed.authentication.delay.ms")
 
-    def _mechanism(self, config: Config, name: str) -> EnabledMechanism:
+    def _mechanism(self, config: Settings, name: str) -> EnabledMechanism:
         handler = self._setting(config, "sasl.server.callback.handler.class", name)
         module = self._login_module(config, name)
         begin: Callable[[], Conversation]
@@ -159,7 +159,7 @@ class SaslListener:
             self._unknown[mechanism] = self._catalog.version, unknown
         return unknown
 
-    def _login_module(self, config: Config, mechanism: str) -> jaas.LoginModule | None:
+    def _login_module(self, config: Settings, mechanism: str) -> jaas.LoginModule | None:
         """Return the login module of a mechanism, None if none is configured."""
         names = [self._name.lower(), mechanism.lower(), "sasl.jaas.config"]
         text = self._setting(config, "sasl.jaas.config", mechanism)
@@ -178,7 +178,7 @@ class SaslListener:
         return module
 
     def _oauthbearer(
-        self, config: Config, handler: str, module: jaas.LoginModule | None
+        self, config: Settings, handler: str, module: jaas.LoginModule | None
     ) -> Callable[[], Conversation]:
         require("jwt", "security")
         # Imported here, as it takes 60 ms, and only this mechanism needs it.
@@ -188,7 +188,7 @@ class SaslListener:
         return partial(OAuthBearerServer, validate, _log_refused_token)
 
     def _token_validator(
-        self, config: Config, handler: str, module: jaas.LoginModule | None
+        self, config: Settings, handler: str, module: jaas.LoginModule | None
     ) -> oauthbearer.Validate:
         from headrace.security import oauthbearer
 
@@ -266,7 +266,7 @@ class SaslListener:
             ) from error
         return oauthbearer.SignedTokens(rules, self._keys.present, self._keys.refresh)
 
-    def _setting(self, config: Config, name: str, mechanism: str | None = None) -> Value | None:
+    def _setting(self, config: Settings, name: str, mechanism: str | None = None) -> Value | None:
         return config.listener_value(self._name, name, mechanism)
 
 

@@ -4,8 +4,8 @@
 
 from __future__ import annotations
 
-from headrace.broker.config.keys import BrokerValue
 from headrace.security.principal import Principal
+from headrace.topics.settings import BrokerValue
 
 STANDARD_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 """The only authorizer."""

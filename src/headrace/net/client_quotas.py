@@ -12,13 +12,13 @@ import socket
 from collections.abc import Callable, Iterable, Mapping
 from ipaddress import ip_address
 
-from headrace.broker.config.broker_config import Config
 from headrace.coordinators.clock import Clock
 from headrace.log_lines import get_logger
 from headrace.security.quota_entities import CONNECTION, Entity, entity_of, host_of
 from headrace.security.quotas import ClientQuotas
 from headrace.security.rates import Windows
 from headrace.topics.catalog import Catalog
+from headrace.topics.settings import Settings
 
 log = get_logger("headrace.broker")
 
@@ -29,7 +29,7 @@ KIND = "quota"
 class Quotas:
     """The client quotas of a broker."""
 
-    def __init__(self, config: Config, catalog: Catalog, clock: Clock) -> None:
+    def __init__(self, config: Settings, catalog: Catalog, clock: Clock) -> None:
         self._catalog = catalog
         self._clock = clock
         self.machine = ClientQuotas(

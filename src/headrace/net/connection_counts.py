@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Mapping
 from ipaddress import ip_address
 
-from headrace.broker.config.broker_config import Config
 from headrace.log_lines import get_logger
+from headrace.topics.settings import Settings
 
 from .client_quotas import addresses_of
 from .connection_limits import MAX_CONNECTIONS, OVERRIDES, PER_IP, parse_overrides
@@ -19,7 +19,7 @@ log = get_logger("headrace.server")
 class ConnectionCounts:
     """The open connections of each client address and of each listener."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Settings) -> None:
         self._config = config
         self._open: Counter[str] = Counter()
         self._of_listeners: Counter[str] = Counter()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from headrace.broker.config.keys import BrokerValue
+from headrace.topics.settings import BrokerValue
 
 MAX_CONNECTIONS = "max.connections"
 RATE = "max.connection.creation.rate"

@@ -4,9 +4,9 @@ each listener, and the quotas of addresses (``connection_creation_rate``, KIP-61
 
 from __future__ import annotations
 
-from headrace.broker.config.broker_config import Config
 from headrace.security.quota_entities import CONNECTION
 from headrace.security.rates import Rate
+from headrace.topics.settings import Settings
 
 from .client_quotas import Quotas
 from .connection_limits import NO_LIMIT, RATE
@@ -16,7 +16,7 @@ from .metrics import Metrics
 class ConnectionRates:
     """The rates of new connections of all listeners."""
 
-    def __init__(self, config: Config, quotas: Quotas, metrics: Metrics) -> None:
+    def __init__(self, config: Settings, quotas: Quotas, metrics: Metrics) -> None:
         self._config = config
         self._quotas = quotas
         self._metrics = metrics

@@ -6,7 +6,7 @@ in Apache Kafka.
 
 from __future__ import annotations
 
-from headrace.broker.config.keys import BrokerValue
+from headrace.topics.settings import BrokerValue
 
 REBALANCE_PROTOCOLS = "group.coordinator.rebalance.protocols"
 CLASSIC, CONSUMER, STREAMS = "classic", "consumer", "streams"

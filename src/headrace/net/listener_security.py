@@ -9,10 +9,10 @@ import asyncio
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from headrace.broker.config.broker_config import Config, ConfigError
 from headrace.broker.limits import TLS_FILE_CHECK_S
-from headrace.errors import ErrorCode, Refusal
+from headrace.errors import ConfigError, ErrorCode, Refusal
 from headrace.topics.catalog import Catalog
+from headrace.topics.settings import Settings
 
 from .listeners import Listener
 
@@ -37,7 +37,7 @@ class ListenerSecurity:
     :ivar sasl: None without logins
     """
 
-    def __init__(self, listener: Listener, config: Config, catalog: Catalog) -> None:
+    def __init__(self, listener: Listener, config: Settings, catalog: Catalog) -> None:
         self.tls: TlsListener | None = None
         self.sasl: SaslListener | None = None
         if listener.protocol.uses_tls:
@@ -50,7 +50,7 @@ class ListenerSecurity:
             self.sasl = SaslListener(listener.name, config, catalog)
             self.sasl.start()
 
-    def check(self, config: Config) -> None:
+    def check(self, config: Settings) -> None:
         """Check that the listener can take over a configuration.
 
         :raises ConfigError: when it cannot
@@ -81,7 +81,7 @@ class ListenerSecurity:
 class ListenerSecurities:
     """The protection of all listeners of a broker that have any."""
 
-    def __init__(self, config: Config, catalog: Catalog) -> None:
+    def __init__(self, config: Settings, catalog: Catalog) -> None:
         self._config = config
         self._catalog = catalog
         self._protected: list[ListenerSecurity] = []

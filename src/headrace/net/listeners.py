@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
-from headrace.broker.config.keys import Value
+from headrace.topics.settings import Value
 
 
 class SecurityProtocol(Enum):

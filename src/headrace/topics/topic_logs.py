@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, Generator, Hashable, Iterator, Sequence
 from typing import TypeVar
 from uuid import UUID
 
-from headrace.broker.config.broker_config import Config
 from headrace.broker.limits import TOPICS_PER_TURN
 from headrace.coordinators.clock import Clock
 from headrace.errors import ErrorCode, Refusal
@@ -15,8 +15,8 @@ from headrace.log.log_directory import LogDirectory
 from headrace.log.partition_log import Appended, PartitionLog
 from headrace.log.removal import DeletedLog
 from headrace.log_lines import LimitedLog, get_logger
-from headrace.net.metrics import Metrics
 from headrace.protocol.record_batch import OPEN_ANY, BatchHeader, Opening
+from headrace.topics.settings import Settings
 
 from .catalog import Catalog, Topic
 from .disk_thread import DiskThread
@@ -32,16 +32,17 @@ R = TypeVar("R")
 class TopicLogs:
     """The topics of one broker and their logs. Belongs to the broker's event loop.
 
+    :param refused_produces: counts the refused partitions of Produce by topic
     :param notify: wakes the requests that wait for a key, here ``("log", topic_id, partition)``
     """
 
     def __init__(
         self,
-        config: Config,
+        config: Settings,
         catalog: Catalog,
         directory: LogDirectory,
         clock: Clock,
-        metrics: Metrics,
+        refused_produces: Counter[str],
         notify: Callable[[Hashable], None],
     ) -> None:
         self.flusher = Flusher()
@@ -50,7 +51,7 @@ class TopicLogs:
         self.create_topic = catalog.create_topic
         self._directory = directory
         self._clock = clock
-        self._metrics = metrics
+        self._refused_produces = refused_produces
         self._notify = notify
         self._open_logs: dict[tuple[UUID, int], PartitionLog] = {}
         self._tasks: list[asyncio.Task[None]] = []
@@ -95,7 +96,7 @@ class TopicLogs:
         self._catalog.delete_topics(topics)
         deleted: list[DeletedLog] = []
         for topic in topics:
-            self._metrics.refused_produces.pop(topic.name, None)
+            self._refused_produces.pop(topic.name, None)
             for partition in self._directory.used_partitions(topic.name):
                 self._open_logs.pop((topic.topic_id, partition), None)
                 self._notify(("log", topic.topic_id, partition))
@@ -226,7 +227,7 @@ class TopicLogs:
 
     def refused(self, partition_log: PartitionLog, refusal: Refusal) -> None:
         """Count a batch that is not appended, and log why if its producer is to blame."""
-        self._metrics.refused_produces[partition_log.topic] += 1
+        self._refused_produces[partition_log.topic] += 1
         if refusal.code in (ErrorCode.CORRUPT_MESSAGE, ErrorCode.INVALID_RECORD):
             limited.warning(
                 partition_log.topic,

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
-from headrace.errors import Refusal
+from headrace.errors import ConfigError, Refusal
 from headrace.internal_topics import INTERNAL_TOPICS
 from headrace.log.log_config import LogConfig
 from headrace.net.listeners import (
@@ -25,10 +25,11 @@ from headrace.net.listeners import (
     protocol_map,
 )
 from headrace.patterns import meant
+from headrace.topics.settings import ConfiguredTopic, Value
 
 from . import client_metrics, providers, retired, rules
 from .cluster_rules import MIN_INSYNC_REPLICAS
-from .keys import InvalidValue, Value, config_keys, render
+from .keys import InvalidValue, config_keys, render
 from .security import LISTENER_PREFIX, listener_key, unserved
 
 _DEFAULT_NODE_ID, _NO_BROKER_ID = "1", "-1"
@@ -82,19 +83,6 @@ TOPIC_SYNONYMS: Mapping[str, tuple[tuple[str, int], ...]] = {
 """The broker synonyms of each topic config in order of precedence, with the factor from the
 synonym's unit to the topic config's.
 """
-
-
-class ConfigError(ValueError):
-    """A configuration that the broker refuses to start with. The message is for the user."""
-
-
-class Topic(Protocol):
-    """A topic: its name and the configs that it has itself, by name."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def configs(self) -> Mapping[str, str]: ...
 
 
 class ConfigStore(Protocol):
@@ -390,12 +378,12 @@ class Config:
                 return max(value * unit, -1) if unit > 1 and isinstance(value, int) else value
         return None if key.default is None else key.parse(key.default)
 
-    def topic_value(self, topic: Topic, name: str) -> str | None:
+    def topic_value(self, topic: ConfiguredTopic, name: str) -> str | None:
         """Return the value of a config of ``topic`` as Kafka prints it, None if it has none."""
         value = self._topic_value(_with_internal_configs(topic), name)
         return None if value is None else render(value)
 
-    def log_config(self, topic: Topic) -> LogConfig:
+    def log_config(self, topic: ConfiguredTopic) -> LogConfig:
         """Return the configuration of a topic's logs."""
         if topic.name in INTERNAL_TOPICS:
             return replace(self._make_log_config(_with_internal_configs(topic)), internal=True)
@@ -529,7 +517,7 @@ def _with_node_id(overrides: Mapping[str, str]) -> dict[str, str]:
     return given
 
 
-def _with_internal_configs(topic: Topic) -> Mapping[str, str]:
+def _with_internal_configs(topic: ConfiguredTopic) -> Mapping[str, str]:
     """Return the configs of a topic; those of an internal topic include the table's."""
     internal = INTERNAL_TOPICS.get(topic.name)
     return topic.configs if internal is None else {**internal.configs, **topic.configs}

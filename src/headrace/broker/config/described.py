@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from headrace.topics.settings import ConfiguredTopic
+
 from . import broker_loggers, client_metrics
 from .broker_config import (
     DEFAULT,
@@ -12,7 +14,6 @@ from .broker_config import (
     STATIC_BROKER,
     TOPIC_SYNONYMS,
     Config,
-    Topic,
 )
 from .keys import ConfigKey, config_keys, render
 from .security import listener_key
@@ -94,7 +95,7 @@ def _broker_synonyms(config: Config, name: str) -> Iterator[Synonym]:
 
 
 def describe_topic(
-    config: Config, topic: Topic, *, all_synonyms: bool = False
+    config: Config, topic: ConfiguredTopic, *, all_synonyms: bool = False
 ) -> list[DescribedConfig]:
     """Describe all configs of a topic, sorted by name.
 

@@ -8,19 +8,14 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 from headrace.coordinators.iso_durations import duration_ms
-
-Value = bool | int | float | str | tuple[str, ...]
-"""A parsed value: a tuple for LIST, a str for STRING, CLASS and PASSWORD."""
-
-BrokerValue = Callable[[str], Value | None]
-"""Returns the parsed value of a broker config, None if it has none."""
+from headrace.topics.settings import Value
 
 _BITS = {"SHORT": 16, "INT": 32, "LONG": 64}
 _INTEGER = re.compile(r"[+-]?[0-9]{1,640}", re.ASCII)  # Python converts that many digits anyway

@@ -13,8 +13,9 @@ from headrace.errors import ErrorCode, Refusal
 from headrace.net.authorization import check_authorizer
 from headrace.net.connection_limits import check_connection_limits
 from headrace.net.group_protocols import check_rebalance_protocols
+from headrace.topics.settings import BrokerValue, Value
 
-from .keys import BrokerValue, InvalidValue, Value, config_keys
+from .keys import InvalidValue, config_keys
 from .providers import has_variable
 from .security import listener_key, unserved
 

@@ -7,11 +7,12 @@ from __future__ import annotations
 import os
 import ssl
 
-from headrace.broker.config.broker_config import Config, ConfigError
+from headrace.errors import ConfigError
 from headrace.log_lines import get_logger
 from headrace.security.distinguished_names import subject
 from headrace.security.principal import ANONYMOUS, USER, Principal
 from headrace.security.principal_mapping import InvalidRules, PrincipalMapping
+from headrace.topics.settings import Settings
 
 from .certificate_changes import check_names, first_certificate
 from .contexts import make_context
@@ -28,7 +29,7 @@ class TlsListener:
     :ivar context: for new connections
     """
 
-    def __init__(self, name: str, config: Config) -> None:
+    def __init__(self, name: str, config: Settings) -> None:
         self._name = name
         self._config = config
         self._versions = self._file_versions()
@@ -46,7 +47,7 @@ class TlsListener:
             return ANONYMOUS
         return Principal(USER, self._mapping.name_of(subject(certificate)))
 
-    def check(self, config: Config) -> None:
+    def check(self, config: Settings) -> None:
         """Check that the listener can take over a configuration.
 
         :raises ConfigError: when it cannot
@@ -76,20 +77,20 @@ class TlsListener:
         if self._file_versions() != self._versions:
             self.reload()
 
-    def _make_context(self, config: Config) -> ssl.SSLContext:
+    def _make_context(self, config: Settings) -> ssl.SSLContext:
         try:
             return make_context(lambda name: config.listener_text(self._name, name))
         except InvalidMaterial as error:
             raise ConfigError(f"listener {self._name}: {error}") from error
 
-    def _certificate_of(self, config: Config) -> bytes:
+    def _certificate_of(self, config: Settings) -> bytes:
         try:
             store = key_store(lambda name: config.listener_text(self._name, name))
         except InvalidMaterial as error:
             raise ConfigError(f"listener {self._name}: {error}") from error
         return first_certificate(store.pem)
 
-    def _check_names(self, config: Config) -> None:
+    def _check_names(self, config: Settings) -> None:
         """Check that the certificate in a configuration may replace the one in use.
 
         :raises ConfigError: when it has other names
@@ -104,10 +105,10 @@ class TlsListener:
         except (InvalidMaterial, ValueError) as error:
             raise ConfigError(f"listener {self._name}: {error}") from error
 
-    def _allows(self, config: Config, name: str) -> bool:
+    def _allows(self, config: Settings, name: str) -> bool:
         return (config.listener_text(self._name, name) or "false").lower() == "true"
 
-    def _make_mapping(self, config: Config) -> PrincipalMapping:
+    def _make_mapping(self, config: Settings) -> PrincipalMapping:
         text = config.listener_text(self._name, "ssl.principal.mapping.rules")
         try:
             return PrincipalMapping(text or "")
