@@ -21,8 +21,8 @@ from pathlib import Path
 
 from bench.measurements import start_up
 from headrace.broker.broker import Broker
+from headrace.broker.cleaner import INTERNAL_DIRTY_BYTES
 from headrace.broker.config.broker_config import Config
-from headrace.broker.limits import INTERNAL_DIRTY_BYTES
 from headrace.groups.records import CommittedOffset, OffsetCommit
 from headrace.outcome import Outcome
 from tests.support import HeadraceProcess

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.broker.limits import MAX_UNSENT_BYTES
+from headrace.net.flow import MAX_UNSENT_BYTES
 from headrace.protocol.compression import ZSTD
 from headrace.protocol.limits import MAX_OPENED_RECORD_BYTES
 from tests.attacks.harness import (

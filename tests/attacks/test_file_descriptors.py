@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.broker.limits import descriptor_budget
+from headrace.broker.descriptors import descriptor_budget
 from tests.attacks.harness import connect, metadata_of_all, open_files
 from tests.support import HeadraceProcess, unique, wait_until
 from tests.wire_client import batch, connection, receive_frame

@@ -14,8 +14,7 @@ import pytest
 
 from headrace import Broker
 from headrace.broker.embedded import new_event_loop
-from headrace.broker.limits import MAX_SCRAPE_CONNECTIONS
-from headrace.broker.metrics.server import MetricsAccess, MetricsServer
+from headrace.broker.metrics.server import MAX_SCRAPE_CONNECTIONS, MetricsAccess, MetricsServer
 from headrace.http import server as http_server
 from headrace.http.limits import MAX_UNSENT_BYTES
 from headrace.http.server import HttpServer

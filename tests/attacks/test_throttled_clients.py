@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import headrace
-from headrace.broker.limits import MAX_HELD_CONNECTIONS
+from headrace.net.acceptor import MAX_HELD_CONNECTIONS
 from headrace.net.client_quotas import Quotas
 from tests.attacks.harness import MIB, watching
 from tests.support import HeadraceProcess, set_quotas, unique, wait_until

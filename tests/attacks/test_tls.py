@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.broker.limits import HANDSHAKE_BYTES, MAX_HANDSHAKES
+from headrace.broker.server import MAX_HANDSHAKES
 from tests.attacks.harness import peak_bytes, resident_bytes
 from tests.attacks.key_updates import APPLICATION_DATA, KeyUpdates
 from tests.support import HeadraceProcess
@@ -24,6 +24,10 @@ from tests.throwaway_ca import ThrowawayCA
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
+HANDSHAKE_BYTES = 192 * 1024
+"""The most memory of a handshake: OpenSSL makes room for the ClientHello that a client claims, up
+to 131,396 bytes, and for a record. One that claims nothing takes about 50 KiB.
+"""
 RECORD_BYTES = 16 * 1024
 LONGEST_HELLO = b"\x01" + (131_396).to_bytes(3, "big")
 """The header of the longest ClientHello that OpenSSL takes."""

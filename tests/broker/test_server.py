@@ -15,9 +15,9 @@ from confluent_kafka import Consumer, Producer, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
 import headrace
-from headrace.broker import limits
 from headrace.log_lines import LIMITER
-from headrace.net.connection import Connection
+from headrace.net.call import RECEIVE_BUFFER_BYTES
+from headrace.net.connection import MAX_QUEUED_REQUESTS, Connection
 from headrace.protocol.primitives import compact_length
 from tests import wire_client
 from tests.support import wait_until
@@ -90,7 +90,7 @@ def exactly(client: socket.socket, size: int) -> bytes:
 
 
 def test_many_pipelined_requests_are_all_answered_in_order(client: socket.socket) -> None:
-    count = limits.MAX_QUEUED_REQUESTS * 5
+    count = MAX_QUEUED_REQUESTS * 5
     client.sendall(b"".join(framed(struct.pack(">hhih", 18, 0, i, -1)) for i in range(count)))
     assert [struct.unpack_from(">i", answer(client))[0] for _ in range(count)] == list(range(count))
 
@@ -128,7 +128,7 @@ def test_requests_behind_a_long_poll_wait_for_it(
     partition = struct.pack(">iqi", 0, 1, 1024)
     fetch = struct.pack(">hhihiiiibi", 1, 4, 99, -1, -1, 300, 1, 1024, 0, 1)
     fetch += struct.pack(">h", 6) + b"polled" + struct.pack(">i", 1) + partition
-    count = limits.MAX_QUEUED_REQUESTS * 3
+    count = MAX_QUEUED_REQUESTS * 3
     client.sendall(framed(fetch) + framed(API_VERSIONS) * count)
     assert struct.unpack_from(">i", answer(client))[0] == 99
     assert [struct.unpack_from(">i", answer(client))[0] for _ in range(count)] == [7] * count
@@ -185,7 +185,7 @@ def test_an_unacknowledged_produce_is_stored_and_not_answered(broker: headrace.B
 
 def test_a_frame_larger_than_the_receive_buffer_arrives_whole(broker: headrace.Broker) -> None:
     """It is received into memory of its own, with the next request right behind it."""
-    large = b"x" * (limits.RECEIVE_BUFFER_BYTES * 3 + 17)
+    large = b"x" * (RECEIVE_BUFFER_BYTES * 3 + 17)
     producer = Producer(
         {"bootstrap.servers": broker.bootstrap_servers, "message.max.bytes": 5_000_000}
     )

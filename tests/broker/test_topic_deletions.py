@@ -14,7 +14,6 @@ import pytest
 
 from headrace.broker.broker import Broker
 from headrace.broker.config.broker_config import Config
-from headrace.broker.limits import SLICED_ABOVE
 from headrace.broker.metrics.scrape import MetricsScrape
 from headrace.broker.metrics.text import MetricsPage
 from headrace.coordinators.hashing import internal_partition
@@ -24,6 +23,7 @@ from headrace.groups.offsets.committed import commit_record
 from headrace.internal_topics import TRANSACTION_STATE
 from headrace.log.partition_log import PartitionLog
 from headrace.log.removal import Removals
+from headrace.net.call import SLICED_ABOVE
 from headrace.outcome import Outcome
 from headrace.protocol import time_slices
 from headrace.protocol.record_batch import TRANSACTIONAL_BIT, build

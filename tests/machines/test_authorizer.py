@@ -21,8 +21,7 @@ from headrace.security.acls import (
     check_new,
     is_known,
 )
-from headrace.security.authorizer import Authorizer
-from headrace.security.limits import MAX_CACHED_DECISIONS
+from headrace.security.authorizer import MAX_CACHED_DECISIONS, Authorizer
 
 ALICE, BOB, HOST = "User:alice", "User:bob", "10.0.0.1"
 READ, WRITE, DESCRIBE, ALL = Operation.READ, Operation.WRITE, Operation.DESCRIBE, Operation.ALL

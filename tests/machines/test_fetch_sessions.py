@@ -10,9 +10,9 @@ from uuid import UUID
 
 import pytest
 
-from headrace.broker.limits import FETCH_SESSION_EVICTION_MS
 from headrace.topics import fetch_sessions
 from headrace.topics.fetch_sessions import (
+    FETCH_SESSION_EVICTION_MS,
     INVALID_EPOCH,
     NOT_FOUND,
     TOPIC_ID_ERROR,

@@ -17,8 +17,8 @@ import pytest
 
 from headrace import ConfigError
 from headrace.broker import server as server_module
-from headrace.broker.limits import MAX_TLS_RECORD_BYTES, TLS_SEND_BYTES
 from headrace.net.tls.key_material import key_store
+from headrace.net.tls.transport import MAX_TLS_RECORD_BYTES, TLS_SEND_BYTES
 from tests.security.serving import Serving, on_uvloop, serving, warnings
 from tests.throwaway_ca import ThrowawayCA
 

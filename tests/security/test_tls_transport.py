@@ -15,9 +15,13 @@ from typing import Any
 import pytest
 import uvloop
 
-from headrace.broker.limits import MAX_EMPTY_TLS_RECORDS, TLS_RECORDS_PER_TURN
 from headrace.log_lines import LIMITER
-from headrace.net.tls.transport import Handshakes, TlsTransport
+from headrace.net.tls.transport import (
+    MAX_EMPTY_TLS_RECORDS,
+    TLS_RECORDS_PER_TURN,
+    Handshakes,
+    TlsTransport,
+)
 from tests.attacks.key_updates import APPLICATION_DATA, KeyUpdates
 from tests.throwaway_ca import ThrowawayCA
 

@@ -45,8 +45,8 @@ from headrace.topics.topic_logs import TopicLogs
 
 from .cleaner import Cleaner
 from .config.broker_config import Config
+from .descriptors import descriptor_budget
 from .directory_watch import DirectoryWatch
-from .limits import descriptor_budget
 from .loop_watch import LoopWatch
 from .reconcile import (
     check_catalog_exists,

@@ -19,10 +19,17 @@ from headrace.log_lines import get_logger
 from headrace.net.metrics import CleanerMetrics
 from headrace.protocol.record_batch import CorruptBatch
 from headrace.topics.catalog import Catalog
-from headrace.topics.topic_logs import TopicLogs, roll
+from headrace.topics.topic_logs import TOPICS_PER_TURN, TopicLogs, roll
 
 from .config.broker_config import Config
-from .limits import INTERNAL_CLEANED_BYTES, INTERNAL_DIRTY_BYTES, TOPICS_PER_TURN
+
+INTERNAL_DIRTY_BYTES = 4 * 1024 * 1024
+"""If the active segments of a compacted internal topic exceed this together, they are closed so
+that they can be cleaned. A start reads them, at about 10 MB a second.
+"""
+
+INTERNAL_CLEANED_BYTES = 64 * 1024
+"""The smallest active segment that is closed for cleaning."""
 
 log = get_logger("headrace.cleaner")
 

@@ -13,7 +13,18 @@ from headrace.log.log_directory import LogDirectory
 from headrace.log.partition_log import PartitionLog
 from headrace.log_lines import get_logger
 
-from .limits import DIRECTORY_CHECK_INTERVAL_S, DIRECTORY_CHECK_LOGS, DIRECTORY_CHECK_ROUND
+DIRECTORY_CHECK_INTERVAL_S = 0.2
+"""The time between two checks that the data directory was not deleted, moved or replaced. Records
+that were acknowledged since the last check are lost with it.
+"""
+
+DIRECTORY_CHECK_LOGS = 500
+"""The most logs whose active segments one check looks for."""
+
+DIRECTORY_CHECK_ROUND = 5
+"""The number of checks that visit each log once, unless there are too many logs. If each check
+visited all of 100 logs, an idle broker would spend half of its CPU time on them.
+"""
 
 log = get_logger("headrace.broker")
 

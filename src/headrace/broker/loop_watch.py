@@ -22,7 +22,11 @@ from headrace.log_lines import LimitedLog, get_logger
 from headrace.net.metrics import LoopMetrics
 from headrace.protocol.frames import RequestHeader
 
-from .limits import LOOP_HELD_MS, LOOP_WATCH_MS
+LOOP_WATCH_MS = 100
+"""The time between two measurements of the event loop's delay."""
+
+LOOP_HELD_MS = 100
+"""A longer delay of the event loop is logged with the request or timer that held it."""
 
 log = LimitedLog(get_logger("headrace.loop"))
 

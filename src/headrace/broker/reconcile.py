@@ -13,7 +13,8 @@ from headrace.log_lines import get_logger
 from headrace.topics.catalog import Catalog, CatalogError, Topic, rebuild_hint
 from headrace.uuid_text import uuid_text
 
-from .limits import MISSING_PARTITIONS_LOGGED
+MISSING_PARTITIONS_LOGGED = 20
+"""The partitions without their directories that a refused start names, each on a line."""
 
 log = get_logger("headrace.broker")
 

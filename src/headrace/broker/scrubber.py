@@ -16,10 +16,17 @@ from headrace.log.verify import LogFile, Verified, log_files, verify_file
 from headrace.log_lines import get_logger
 from headrace.protocol.record_batch import BatchHeader
 
-from .limits import SCRUB_BYTES_PER_SECOND, SCRUB_INTERVAL_S, SCRUB_LEAST_BATCH_BYTES
-
 if TYPE_CHECKING:
     from headrace.net.metrics import ScrubberMetrics
+
+SCRUB_BYTES_PER_SECOND = 4 * 1024 * 1024
+"""The rate at which stored batches are verified in the background."""
+
+SCRUB_LEAST_BATCH_BYTES = 1024
+"""A smaller batch counts as this size, as it takes as much time."""
+
+SCRUB_INTERVAL_S = 24 * 3600
+"""The time from the start of one verification of all batches to the next, if it takes no longer."""
 
 log = get_logger("headrace.broker")
 

@@ -18,20 +18,23 @@ from headrace.net.acceptor import (
     ConnectionSlots,
     listening_sockets,
 )
-from headrace.net.connection import Connection, Connections
+from headrace.net.connection import LOGIN_TIMEOUT_S, Connection, Connections
 from headrace.net.connection_rates import ConnectionRates, ListenerRates
 from headrace.net.listeners import Listener
 from headrace.open_ports import warn_if_open
 
 from .broker import Broker
 from .control import ControlServer
-from .limits import LOGIN_TIMEOUT_S, MAX_HANDSHAKES, descriptor_budget
+from .descriptors import descriptor_budget
 
 if TYPE_CHECKING:
     from headrace.net.tls.listener import TlsListener
     from headrace.net.tls.transport import Handshakes
 
     from .metrics.server import MetricsAccess, MetricsServer
+
+MAX_HANDSHAKES = 1000
+"""TLS handshakes that are not complete. One more ends the oldest."""
 
 __all__ = ["Listener", "Server", "stop"]
 

@@ -60,7 +60,7 @@ def run(options: Namespace) -> int:
     # A help does not import the broker.
     from headrace.broker.catalog_rebuild import carry_out, plan
     from headrace.broker.config.broker_config import Config
-    from headrace.broker.limits import descriptor_budget
+    from headrace.broker.descriptors import descriptor_budget
     from headrace.errors import ConfigError
     from headrace.log.data_directory import DataDirectory
     from headrace.log.directory_format import UnusableDirectory

@@ -8,10 +8,10 @@ from collections.abc import Awaitable, Iterable, Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
-from headrace.broker.limits import MAX_SHARE_MEMBER_ID_LENGTH
 from headrace.coordinators.dead_letters import LettersPending
 from headrace.coordinators.share_partitions import SharePartitions
 from headrace.errors import ErrorCode, Refusal, StorageError
+from headrace.groups.share.member import MAX_SHARE_MEMBER_ID_LENGTH
 from headrace.net.call import Call
 from headrace.net.rules import MESSAGES, READ
 from headrace.net.share_metrics import ShareMetrics

@@ -26,7 +26,6 @@ from itertools import islice
 from typing import NamedTuple
 
 from headrace.broker.broker import Broker
-from headrace.broker.limits import RECEIVE_BUFFER_BYTES
 from headrace.errors import ErrorCode, Refusal
 from headrace.log.partition_log import PartitionLog
 from headrace.log.validation import (
@@ -39,7 +38,7 @@ from headrace.log.validation import (
     starts_with_batch,
 )
 from headrace.net.api import Api
-from headrace.net.call import Call, CloseConnection
+from headrace.net.call import RECEIVE_BUFFER_BYTES, Call, CloseConnection
 from headrace.net.rules import TOPIC, TRANSACTIONAL_ID, WRITE, inside
 from headrace.protocol.api import ProduceRequest, ProduceResponse
 from headrace.protocol.checksum import crc32c_steps

@@ -17,13 +17,13 @@ from __future__ import annotations
 
 import asyncio
 
-from headrace.broker.limits import MAX_FETCH_WAIT_MS
 from headrace.errors import Refusal
 from headrace.net.api import Api
 from headrace.net.call import Call
 from headrace.net.rules import READ, TOPIC, inside
 from headrace.protocol.api import FetchRequest, FetchResponse
 from headrace.topics.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION_ID, FetchSession
+from headrace.topics.long_polls import MAX_FETCH_WAIT_MS
 
 from .fetches import FIRST_WITH_TOPIC_IDS, FullFetch, SessionFetch, id_of, topic_key
 

@@ -26,7 +26,6 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
 
-from headrace.broker.limits import MAX_METADATA_VERSIONS, MAX_TOPICS_PER_TRANSACTION
 from headrace.errors import ErrorCode
 from headrace.internal_topics import INTERNAL_TOPICS
 from headrace.log.partition_log import LEADER_EPOCH
@@ -38,11 +37,16 @@ from headrace.net.rules import CLUSTER, CREATE, DESCRIBE, TOPIC, inside
 from headrace.protocol.api import MetadataRequest, MetadataResponse
 from headrace.protocol.schema import Encoded
 from headrace.protocol.time_slices import chunks
-from headrace.topics.catalog import CatalogError, NewTopic, fold
+from headrace.topics.catalog import MAX_TOPICS_PER_TRANSACTION, CatalogError, NewTopic, fold
 from headrace.topics.catalog import Topic as CatalogTopic
 from headrace.topics.topic_rules import check_new_topic_name, check_topic_name
 
 from .api_60_describe_cluster import cluster_operations
+
+MAX_METADATA_VERSIONS = 3
+"""The versions of the response to Metadata for all topics that are kept as bytes, at about 150
+bytes for each topic.
+"""
 
 RequestTopic = MetadataRequest.MetadataRequestTopic
 Topic = MetadataResponse.MetadataResponseTopic

@@ -20,12 +20,7 @@ from typing import TypeAlias
 from uuid import UUID
 
 from headrace.broker.broker import Broker
-from headrace.broker.config.described import describe_topic
-from headrace.broker.limits import (
-    MAX_PARTITIONS_PER_REQUEST,
-    MAX_SHARED_DESCRIPTIONS,
-    MAX_TOPICS_PER_TRANSACTION,
-)
+from headrace.broker.config.described import MAX_SHARED_DESCRIPTIONS, describe_topic
 from headrace.errors import ErrorCode, Refusal
 from headrace.internal_topics import INTERNAL_TOPICS
 from headrace.net.api import Api
@@ -35,8 +30,12 @@ from headrace.net.rules import CREATE, DESCRIBE_CONFIGS, TOPIC, each, inside
 from headrace.protocol.api import CreateTopicsRequest, CreateTopicsResponse
 from headrace.protocol.schema import Encoded
 from headrace.protocol.time_slices import chunks
-from headrace.topics.catalog import CatalogError, NewTopic, Topic, fold
-from headrace.topics.topic_rules import check_new_topic_name, partition_count
+from headrace.topics.catalog import MAX_TOPICS_PER_TRANSACTION, CatalogError, NewTopic, Topic, fold
+from headrace.topics.topic_rules import (
+    MAX_PARTITIONS_PER_REQUEST,
+    check_new_topic_name,
+    partition_count,
+)
 
 NewTopicRequest = CreateTopicsRequest.CreatableTopic
 Result = CreateTopicsResponse.CreatableTopicResult

@@ -18,7 +18,6 @@ from typing import NamedTuple
 from uuid import UUID
 
 from headrace.broker.broker import Broker
-from headrace.broker.limits import MAX_TOPICS_PER_TRANSACTION
 from headrace.errors import ErrorCode, Refusal
 from headrace.net.api import Api
 from headrace.net.audit import Change
@@ -26,7 +25,7 @@ from headrace.net.call import Call
 from headrace.net.rules import CLUSTER, DELETE, DESCRIBE, TOPIC, inside
 from headrace.protocol.api import DeleteTopicsRequest, DeleteTopicsResponse
 from headrace.protocol.time_slices import chunks
-from headrace.topics.catalog import CatalogError, Topic
+from headrace.topics.catalog import MAX_TOPICS_PER_TRANSACTION, CatalogError, Topic
 
 Result = DeleteTopicsResponse.DeletableTopicResult
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from headrace.broker.broker import Broker
-from headrace.broker.limits import DELETIONS_AT_ONCE
 from headrace.errors import ErrorCode, Refusal
 from headrace.log.partition_log import PartitionLog
 from headrace.net.api import Api
@@ -22,6 +21,11 @@ from headrace.net.call import Call
 from headrace.net.rules import DELETE, TOPIC, each
 from headrace.protocol.api import DeleteRecordsRequest, DeleteRecordsResponse
 from headrace.protocol.time_slices import chunks
+
+DELETIONS_AT_ONCE = 20
+"""The partitions whose log start offsets are forced to disk by one piece of work of DeleteRecords.
+Other requests are served between them, and other DeleteRecords take turns.
+"""
 
 Topic = DeleteRecordsResponse.DeleteRecordsTopicResult
 Partition = DeleteRecordsResponse.DeleteRecordsPartitionResult

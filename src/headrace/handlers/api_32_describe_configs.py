@@ -20,6 +20,7 @@ from headrace.broker.config.changes import (
     owner_of_configs,
 )
 from headrace.broker.config.described import (
+    MAX_SHARED_DESCRIPTIONS,
     TYPES,
     UNKNOWN_TYPE,
     DescribedConfig,
@@ -31,7 +32,6 @@ from headrace.broker.config.described import (
     describe_topic,
 )
 from headrace.broker.config.keys import ConfigKey, broker_id
-from headrace.broker.limits import MAX_SHARED_DESCRIPTIONS
 from headrace.errors import ErrorCode, Refusal
 from headrace.net.api import Api
 from headrace.net.call import Call

@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from headrace.broker.limits import MAX_PARTITIONS_PER_REQUEST, MAX_TOPICS_PER_TRANSACTION
 from headrace.errors import ErrorCode, Refusal
 from headrace.net.api import Api
 from headrace.net.audit import Change
@@ -21,8 +20,8 @@ from headrace.net.call import Call
 from headrace.net.rules import ALTER, TOPIC, each
 from headrace.protocol.api import CreatePartitionsRequest, CreatePartitionsResponse
 from headrace.protocol.time_slices import chunks
-from headrace.topics.catalog import CatalogError
-from headrace.topics.topic_rules import check_growth
+from headrace.topics.catalog import MAX_TOPICS_PER_TRANSACTION, CatalogError
+from headrace.topics.topic_rules import MAX_PARTITIONS_PER_REQUEST, check_growth
 
 Result = CreatePartitionsResponse.CreatePartitionsTopicResult
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 import uuid
 from dataclasses import replace
 
-from headrace.broker.limits import REGEX_WAIT_S
 from headrace.errors import ErrorCode, Refusal
 from headrace.groups.consumer.member import JOIN_EPOCH, ConsumerHeartbeat, ConsumerHeartbeatReply
 from headrace.groups.records import GroupRecord
@@ -24,6 +23,11 @@ from headrace.net.rules import DESCRIBE, GROUP, READ, TOPIC, inside, on
 from headrace.outcome import Outcome
 from headrace.protocol.api import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
 from headrace.uuid_text import uuid_text
+
+REGEX_WAIT_S = 0.5
+"""How long a heartbeat waits until its regular expression is matched. After that it is answered
+without the topics, and a later one continues.
+"""
 
 Assignment = ConsumerGroupHeartbeatResponse.Assignment
 TopicPartitions = ConsumerGroupHeartbeatResponse.TopicPartitions

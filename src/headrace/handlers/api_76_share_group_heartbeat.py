@@ -6,13 +6,17 @@ with this heartbeat, not with the next one.
 
 from __future__ import annotations
 
-from headrace.broker.limits import MAX_SHARE_MEMBER_ID_LENGTH
 from headrace.coordinators import share_state_recovery
 from headrace.coordinators.coordinators import Coordinators
 from headrace.errors import ErrorCode, Refusal
 from headrace.groups.records import GroupRecord
 from headrace.groups.share.group import ShareGroup
-from headrace.groups.share.member import LEAVE_EPOCH, ShareHeartbeat, ShareHeartbeatReply
+from headrace.groups.share.member import (
+    LEAVE_EPOCH,
+    MAX_SHARE_MEMBER_ID_LENGTH,
+    ShareHeartbeat,
+    ShareHeartbeatReply,
+)
 from headrace.groups.topics import Partitions
 from headrace.net.api import Api
 from headrace.net.call import Call

@@ -17,18 +17,18 @@ from dataclasses import dataclass
 from time import perf_counter
 from uuid import UUID
 
-from headrace.broker.limits import MAX_FETCH_WAIT_MS, SLICED_ABOVE
 from headrace.coordinators.share_fetches import Fetched, FetchLimits, acquire, has_bytes, wait_keys
 from headrace.coordinators.share_partitions import LEADER_EPOCH
 from headrace.errors import ErrorCode, Refusal
 from headrace.net.api import Api
-from headrace.net.call import Call
+from headrace.net.call import SLICED_ABOVE, Call
 from headrace.net.rules import GROUP, READ, TOPIC, inside, on
 from headrace.protocol.api import ShareFetchRequest, ShareFetchResponse
 from headrace.share.acknowledgement import AcknowledgeTerms
 from headrace.share.records import NO_TOPIC
 from headrace.share.settings import ShareSettings
 from headrace.share.share_session import FINAL_EPOCH, INITIAL_EPOCH, ShareSession
+from headrace.topics.long_polls import MAX_FETCH_WAIT_MS
 
 from .acknowledging import NOT_LEADER, Acknowledged, acknowledge, names_member
 

@@ -11,7 +11,6 @@ Version notes:
 
 from __future__ import annotations
 
-from headrace.broker.limits import MAX_REJECT_REASON_CHARS, MAX_RELEASE_DELAY_MS
 from headrace.coordinators.share_partitions import LEADER_EPOCH
 from headrace.errors import ErrorCode, Refusal
 from headrace.log_lines import printable
@@ -24,6 +23,12 @@ from headrace.share.records import NO_TOPIC
 from headrace.share.share_session import FINAL_EPOCH
 
 from .acknowledging import NOT_LEADER, Acknowledged, acknowledge, names_member
+
+MAX_RELEASE_DELAY_MS = 86_400_000
+"""A day: the longest time for which a member keeps released records from being delivered."""
+
+MAX_REJECT_REASON_CHARS = 1000
+"""The reason of a rejection, which each of its dead letters has."""
 
 Topic = ShareAcknowledgeResponse.ShareAcknowledgeTopicResponse
 Partition = ShareAcknowledgeResponse.PartitionData

@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from headrace.broker.broker import Broker
-from headrace.broker.limits import MAX_PARTITIONS_PER_REQUEST, MAX_TOPICS_PER_TRANSACTION
 from headrace.errors import ErrorCode, Refusal
 from headrace.groups.records import (
     CopartitionGroup,
@@ -40,8 +39,13 @@ from headrace.net.group_protocols import STREAMS
 from headrace.net.rules import CLUSTER, CREATE, DESCRIBE, GROUP, READ, TOPIC, inside, on
 from headrace.outcome import Outcome
 from headrace.protocol.api import StreamsGroupHeartbeatRequest, StreamsGroupHeartbeatResponse
-from headrace.topics.catalog import CatalogError, NewTopic, fold
-from headrace.topics.topic_rules import check_new_topic_name, check_topic_name, partition_count
+from headrace.topics.catalog import MAX_TOPICS_PER_TRANSACTION, CatalogError, NewTopic, fold
+from headrace.topics.topic_rules import (
+    MAX_PARTITIONS_PER_REQUEST,
+    check_new_topic_name,
+    check_topic_name,
+    partition_count,
+)
 
 Status = StreamsGroupHeartbeatResponse.Status
 TaskIds = StreamsGroupHeartbeatResponse.TaskIds

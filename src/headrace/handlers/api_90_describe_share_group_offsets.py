@@ -17,11 +17,10 @@ from collections.abc import Collection, Sequence
 from functools import partial
 
 from headrace.broker.broker import Broker
-from headrace.broker.limits import MAX_IN_FLIGHT_SPANS, SLICED_ABOVE
 from headrace.errors import ErrorCode, Refusal
 from headrace.groups.share.group import ShareGroup
 from headrace.net.api import Api
-from headrace.net.call import Call
+from headrace.net.call import SLICED_ABOVE, Call
 from headrace.net.rules import DESCRIBE, GROUP, MESSAGES, TOPIC, inside
 from headrace.protocol.api import (
     DescribeShareGroupOffsetsRequest,
@@ -32,6 +31,11 @@ from headrace.share.records import ACQUIRED, AVAILABLE, UNKNOWN, SharePartitionK
 from headrace.share.share_partition import InFlight
 from headrace.share.share_state import StateSummary
 from headrace.topics.catalog import Topic
+
+MAX_IN_FLIGHT_SPANS = 20_000
+"""The spans of records in flight in one response of DescribeShareGroupOffsets. A partition whose
+spans do not fit is described without them.
+"""
 
 RequestGroup = DescribeShareGroupOffsetsRequest.DescribeShareGroupOffsetsRequestGroup
 ResponseGroup = DescribeShareGroupOffsetsResponse.DescribeShareGroupOffsetsResponseGroup

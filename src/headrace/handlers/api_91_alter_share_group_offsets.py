@@ -16,7 +16,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from uuid import UUID
 
 from headrace.broker.broker import Broker
-from headrace.broker.limits import MAX_RELEASES_PER_REQUEST
 from headrace.coordinators import share_state_recovery
 from headrace.coordinators.dead_letters import LettersPending
 from headrace.errors import ErrorCode, Refusal
@@ -28,6 +27,9 @@ from headrace.protocol.api import AlterShareGroupOffsetsRequest, AlterShareGroup
 from headrace.share.records import SharePartitionKey
 from headrace.share.share_state import NOT_HOSTED
 from headrace.topics.catalog import Topic
+
+MAX_RELEASES_PER_REQUEST = 1000
+"""The ranges of records to release in one request of AlterShareGroupOffsets."""
 
 RequestTopic = AlterShareGroupOffsetsRequest.AlterShareGroupOffsetsRequestTopic
 ResponseTopic = AlterShareGroupOffsetsResponse.AlterShareGroupOffsetsResponseTopic

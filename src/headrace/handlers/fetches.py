@@ -11,7 +11,6 @@ from collections.abc import Hashable, Iterable, Iterator
 from uuid import UUID
 
 from headrace.broker.broker import Broker
-from headrace.broker.limits import MAX_READ_AHEAD_BYTES
 from headrace.errors import ErrorCode, Refusal
 from headrace.log.partition_log import PartitionLog
 from headrace.net.call import Call
@@ -26,6 +25,11 @@ from headrace.topics.fetch_sessions import (
     FetchSession,
     TopicKey,
 )
+
+MAX_READ_AHEAD_BYTES = 64 * 1024
+"""The records that a Fetch reads while its response is made, to send them with one system call. The
+rest, and what the socket does not take at once, is read from the file when the socket takes it.
+"""
 
 PartitionData = FetchResponse.PartitionData
 Partition = FetchRequest.FetchPartition | CachedPartition

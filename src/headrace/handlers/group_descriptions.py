@@ -6,9 +6,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from typing import Protocol, TypeVar
 from uuid import UUID
 
-from headrace.broker.limits import SLICED_ABOVE
 from headrace.errors import ErrorCode, Refusal
-from headrace.net.call import Call
+from headrace.net.call import SLICED_ABOVE, Call
 from headrace.net.rules import DESCRIBE, GROUP, TOPIC
 from headrace.protocol.large_responses import LazyArray
 from headrace.topics.catalog import Topic

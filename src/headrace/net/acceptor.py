@@ -8,12 +8,22 @@ import socket
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from headrace.broker.limits import ACCEPT_RETRY_S, ACCEPTS_PER_TURN, MAX_HELD_CONNECTIONS
 from headrace.log_lines import LimitedLog, get_logger
 
 if TYPE_CHECKING:
     from .connection_rates import ListenerRates
     from .metrics import Metrics
+
+ACCEPTS_PER_TURN = 100
+"""The connections that a listener accepts in one turn of the event loop."""
+
+ACCEPT_RETRY_S = 0.1
+"""The pause after the system has refused to accept a connection."""
+
+MAX_HELD_CONNECTIONS = 100
+"""The connections of a listener that exceed the quota of their address and are held before they are
+closed. One more closes the oldest.
+"""
 
 log = LimitedLog(get_logger("headrace.server"))
 

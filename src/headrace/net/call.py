@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from headrace.broker.limits import SLICED_ABOVE
 from headrace.errors import ErrorCode, StorageError
 from headrace.log_lines import LimitedLog, get_logger
 from headrace.protocol.file_range import Piece
@@ -32,6 +31,14 @@ if TYPE_CHECKING:
     from headrace.broker.broker import Broker
 
     from .request_charge import RequestCharge
+
+SLICED_ABOVE = 100
+"""A request about more resources than this is served in slices, see
+:mod:`headrace.protocol.time_slices`.
+"""
+
+RECEIVE_BUFFER_BYTES = 256 * 1024
+"""The buffer that all connections receive into: the most bytes that one read returns."""
 
 T = TypeVar("T")
 R = TypeVar("R")

@@ -18,21 +18,6 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from headrace.broker.broker import Broker
-from headrace.broker.limits import (
-    AWAIT_SOCKET_BYTES,
-    COUNTED_REQUEST_BYTES,
-    LOGIN_TIMEOUT_S,
-    MAX_PRODUCE_TEMPLATES,
-    MAX_QUEUED_BYTES,
-    MAX_QUEUED_REQUESTS,
-    MAX_UNSENT_BYTES,
-    MIN_REQUEST_BYTES,
-    MIN_TOKEN_BYTES,
-    RECEIVE_BUFFER_BYTES,
-    SEND_AT_BYTES,
-    SEND_BUFFER_BYTES,
-    SLICED_REQUEST_BYTES,
-)
 from headrace.errors import ErrorCode
 from headrace.handlers import APIS, Served, served
 from headrace.handlers.api_18_api_versions import supported
@@ -55,9 +40,10 @@ from headrace.protocol.request_templates import RequestTemplates
 from headrace.security.access import UNLIMITED, AnyAccess
 from headrace.security.principal import ANONYMOUS, Principal
 
+from .call import RECEIVE_BUFFER_BYTES, SLICED_REQUEST_BYTES
 from .client_quotas import Quotas
 from .connection_counts import ConnectionCounts
-from .flow import AnswerMemory, RequestMemory, Turns
+from .flow import MAX_UNSENT_BYTES, AnswerMemory, RequestMemory, Turns
 from .listener_security import ListenerSecurity
 from .listeners import Listener
 from .request_charge import Mute, RequestCharge
@@ -68,6 +54,40 @@ if TYPE_CHECKING:
     from headrace.security.login import Login
 
     from .login_requests import LoginRequests
+
+LOGIN_TIMEOUT_S = 30.0
+"""The time for a TLS handshake, and the time for a SASL login. Then the connection is closed."""
+
+MIN_REQUEST_BYTES = 8
+"""The shortest request header: api key, version, correlation id."""
+
+MIN_TOKEN_BYTES = 2
+"""The shortest message of a login as a frame of its own: as much as an API key. ``\\0a\\0b`` is the
+shortest one that succeeds.
+"""
+
+MAX_QUEUED_REQUESTS = 64
+"""The number of unserved requests of one connection above which nothing is read from it."""
+
+MAX_QUEUED_BYTES = 8 * 1024 * 1024
+"""The bytes of unserved requests above which nothing is read from a connection."""
+
+SEND_AT_BYTES = 64 * 1024
+"""Answers to requests that came together are sent together, up to this size."""
+
+SEND_BUFFER_BYTES = 256 * 1024
+"""The buffer for records on their way from a file to a socket; one for all connections."""
+
+AWAIT_SOCKET_BYTES = 4096
+"""The bytes that are given to a full socket, to learn when it takes more. A client that does not
+read its records costs this memory.
+"""
+
+COUNTED_REQUEST_BYTES = 16 * 1024
+"""A smaller request does not count in ``queued.max.request.bytes`` while it is being served."""
+
+MAX_PRODUCE_TEMPLATES = 1000
+"""Request templates of Produce on one connection: one for each partition. One more discards all."""
 
 log = LimitedLog(get_logger("headrace.server"))
 

@@ -16,17 +16,32 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
-from headrace.broker.limits import (
-    FRAME_CHECK_S,
-    MIN_FRAME_BYTES_PER_S,
-    SERVE_SLICE_MS,
-    SPENT_RECEIVE_BYTES,
-    TURN_MS,
-)
 from headrace.log_lines import LimitedLog, get_logger
 
 from .metrics import MemoryUse
 from .requests import IncompleteFrame
+
+SERVE_SLICE_MS = 5
+"""The time for requests and large answers in one turn of the event loop. Then connections with more
+of them wait in line, except for requests that are quick in any case.
+"""
+
+CONNECTION_TURN_MS = 1
+"""The time that one connection in line gets in a turn; at least one request is served."""
+
+MAX_UNSENT_BYTES = 64 * 1024 * 1024
+"""The memory of answers that clients do not read, of all connections together. Beyond it, the
+connection that was stalled for longest is closed.
+"""
+
+SPENT_RECEIVE_BYTES = 8 * 1024
+"""The bytes that one read returns while ``queued.max.request.bytes`` is spent."""
+
+FRAME_CHECK_S = 2.0
+"""The time between two checks for connections that send slowly while others wait for memory."""
+
+MIN_FRAME_BYTES_PER_S = 16 * 1024
+"""A connection that sends less is slow, see :data:`FRAME_CHECK_S`."""
 
 log = LimitedLog(get_logger("headrace.server"))
 
@@ -244,7 +259,7 @@ class Turns:
         end_ms = self._end_ms = now_ms + SERVE_SLICE_MS
         self._schedule()
         for _ in range(len(line)):
-            line.popleft().serve_until(min(now_ms + TURN_MS, end_ms))
+            line.popleft().serve_until(min(now_ms + CONNECTION_TURN_MS, end_ms))
             now_ms = self.now_ms()
             if now_ms > end_ms:
                 break

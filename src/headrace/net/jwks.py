@@ -15,14 +15,20 @@ from concurrent.futures import Future
 from time import monotonic
 from urllib.parse import SplitResult, unquote, urlsplit
 
-from headrace.broker.limits import (
-    JWKS_TIMEOUT_S,
-    LEAST_JWKS_BACKOFF_S,
-    MAX_JWKS_BYTES,
-    MIN_JWKS_INTERVAL_S,
-)
 from headrace.log_lines import LimitedLog, get_logger
 from headrace.security.oauthbearer import KeySet
+
+JWKS_TIMEOUT_S = 10.0
+"""The time to read the keys of tokens (JWKS)."""
+
+MAX_JWKS_BYTES = 1024 * 1024
+"""The largest document with keys of tokens."""
+
+MIN_JWKS_INTERVAL_S = 5.0
+"""The least time between two reads of the keys because of unknown keys in tokens, or their age."""
+
+LEAST_JWKS_BACKOFF_S = 0.1
+"""The least time to the next read of the keys after a failure."""
 
 log = LimitedLog(get_logger("headrace.sasl"))
 

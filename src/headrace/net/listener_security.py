@@ -9,7 +9,6 @@ import asyncio
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from headrace.broker.limits import TLS_FILE_CHECK_S
 from headrace.errors import ConfigError, ErrorCode, Refusal
 from headrace.topics.catalog import Catalog
 from headrace.topics.settings import Settings
@@ -19,6 +18,9 @@ from .listeners import Listener
 if TYPE_CHECKING:
     from .authentication import SaslListener
     from .tls.listener import TlsListener
+
+TLS_FILE_CHECK_S = 5.0
+"""The time between two checks of the files of key stores and trust stores for changes."""
 
 
 _PREFIXES = ("connection", "listener.name.", "sasl.", "ssl.")

@@ -13,13 +13,15 @@ from time import perf_counter, time
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from headrace.broker.limits import MAX_LOOP_HOLDERS
 from headrace.histogram import DURATION_BOUNDS_MS, Histogram
 
 if TYPE_CHECKING:
     from headrace.log.cleaner import Round
 
     from .share_metrics import ShareMetrics
+
+MAX_LOOP_HOLDERS = 200
+"""The names of requests and timers for which delays of the event loop are counted."""
 
 
 class RequestMetrics:

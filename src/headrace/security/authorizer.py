@@ -40,7 +40,19 @@ from .acls import (
     Permission,
     ResourceType,
 )
-from .limits import ACLS_PER_STEP, MAX_CACHED_DECISIONS, MAX_CACHED_NAME_LENGTH
+
+MAX_CACHED_DECISIONS = 20_000
+"""The decisions of an authorizer that are remembered; one more forgets them all. A decision takes
+about 300 bytes.
+"""
+
+MAX_CACHED_NAME_LENGTH = 249
+"""The longest name of a resource whose decisions are remembered: that of a topic. Clients may send
+names of 32,767 characters.
+"""
+
+ACLS_PER_STEP = 500
+"""The ACLs that a search compares with a filter before other requests are served."""
 
 SUPPORTED_OPERATIONS: Mapping[int, int] = MappingProxyType(
     {

@@ -14,9 +14,19 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from .limits import MAX_QUOTA_SENSORS, MAX_SENSOR_NAME_LENGTH
 from .quota_entities import CLIENT_ID, CONNECTION, IP, MUTATION, USER, Entity, Name
 from .rates import Rate, TokenBucket, Windows
+
+MAX_QUOTA_SENSORS = 100_000
+"""The users, client ids and addresses whose use of a quota is remembered; one more forgets the one
+that was not used for longest. Those that have used nothing within the windows of quotas are
+forgotten anyway. Each takes about 700 bytes.
+"""
+
+MAX_SENSOR_NAME_LENGTH = 249
+"""The characters of a user or client id that tell it apart from others with the same default quota.
+Clients may send ids of 32,767 characters.
+"""
 
 _EXPIRED_AT_A_TIME = 2
 """The sensors that are looked at with each charge, those not used for longest."""

@@ -13,8 +13,12 @@ from concurrent.futures import ThreadPoolExecutor
 from time import perf_counter, sleep
 from typing import TypeVar
 
-from headrace.broker.limits import OPENING_REST_S, OPENING_WORK_S
 from headrace.protocol.record_batch import Opening
+
+OPENING_WORK_S, OPENING_REST_S = 0.002, 0.001
+"""The thread that opens large batches pauses for ``OPENING_REST_S`` seconds after about
+``OPENING_WORK_S`` seconds of work, so that the event loop can run.
+"""
 
 T = TypeVar("T")
 

@@ -27,7 +27,6 @@ from typing import Any, NamedTuple
 from uuid import UUID, uuid4
 from zlib import crc32
 
-from headrace.broker.limits import CATALOG_LOG_BYTES, PRODUCER_ID_BLOCK
 from headrace.errors import StorageError
 from headrace.internal_topics import INTERNAL_TOPICS
 from headrace.log.directory_format import FORMAT_VERSION, newer
@@ -36,6 +35,21 @@ from headrace.security.acls import Acl
 from headrace.uuid_text import uuid_text
 
 from . import catalog_file
+
+MAX_TOPICS_PER_TRANSACTION = 2000
+"""The topics or configured resources that one transaction of the catalog creates, changes or
+deletes. A request with more takes several transactions, and other requests are served between them.
+"""
+
+CATALOG_LOG_BYTES = 4 << 20
+"""The size of SQLite's log from which on its pages are written to the catalog after each commit,
+which lets the log begin again.
+"""
+
+PRODUCER_ID_BLOCK = 1000
+"""Producer ids are allocated in blocks: one catalog transaction each, and at most one block is lost
+in a crash.
+"""
 
 log = get_logger("headrace.broker")
 

@@ -17,10 +17,17 @@ from collections.abc import Callable, Hashable
 from typing import Protocol
 from uuid import UUID
 
-from headrace.broker.limits import FETCH_SESSION_EVICTION_MS, MAX_FETCH_SESSION_PARTITIONS
 from headrace.errors import ErrorCode, Refusal
 
 from .long_polls import LongPolls
+
+FETCH_SESSION_EVICTION_MS = 120_000
+"""Kafka's own: how long after its creation, and after its last use, a fetch session cannot be
+evicted.
+"""
+
+MAX_FETCH_SESSION_PARTITIONS = 500_000
+"""The partitions of all fetch sessions together, at about 0.4 KiB each."""
 
 NO_SESSION_ID = 0
 INITIAL_EPOCH = 0

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
-from headrace.broker.limits import PRUNED_LOG_BYTES
 from headrace.coordinators.clock import Clock
 from headrace.errors import Refusal, StorageError
 from headrace.log.partition_log import PartitionLog
@@ -14,6 +13,11 @@ from headrace.log_lines import get_logger
 
 from .catalog import Catalog
 from .topic_logs import TopicLogs, roll
+
+PRUNED_LOG_BYTES = 1024 * 1024
+"""A larger internal log begins a new file when old records are deleted: then the old file can be
+deleted, and a start after a crash has less to verify.
+"""
 
 log = get_logger("headrace.broker")
 

@@ -14,6 +14,9 @@ import asyncio
 from collections.abc import Hashable, Iterable
 from typing import Protocol
 
+MAX_FETCH_WAIT_MS = 5 * 60_000
+"""The longest time that a fetch waits for records, even if it requests more."""
+
 
 class Watcher(Protocol):
     """An object that watches a key."""

@@ -18,11 +18,19 @@ from functools import partial
 from time import perf_counter
 from typing import NamedTuple
 
-from headrace.broker.limits import MAX_REMEMBERED_MATCHES, REGEX_SLICE_S, REGEX_SLICE_TEXTS
 from headrace.groups.consumer.regex import InvalidRegex, Regex, RegexMatch
 
 from .catalog import Catalog
 from .disk_thread import DiskThread
+
+REGEX_SLICE_S = 0.005
+"""The time for which one expression is matched before it is the turn of others."""
+
+REGEX_SLICE_TEXTS = 1_000
+"""The most texts that are matched in a slice."""
+
+MAX_REMEMBERED_MATCHES = 500_000
+"""The topics that match remembered expressions, of all expressions together: some 30 MB."""
 
 _ENTRY_MATCHES = 32
 """The memory of an expression without topics, in topics that match."""

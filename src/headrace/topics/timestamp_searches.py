@@ -13,7 +13,6 @@ from collections.abc import Callable
 from functools import partial
 from time import perf_counter
 
-from headrace.broker.limits import SEARCH_SLICE_S
 from headrace.log.partition_log import PartitionLog
 from headrace.log.timestamps import (
     BatchAt,
@@ -27,6 +26,9 @@ from headrace.protocol.limits import MAX_REMEMBERED_STEPS
 from headrace.protocol.record_batch import OPEN_ON_LOOP, CorruptBatch, Opening, TooLargeToOpen
 
 from .batch_opener import BatchOpener
+
+SEARCH_SLICE_S = 0.005
+"""The time after which a search by timestamp lets other requests go on."""
 
 _STEPS_OF_AN_ENTRY = 16
 """The memory of an entry besides its steps, in steps."""

@@ -11,13 +11,12 @@ import asyncio
 import contextlib
 from collections.abc import Generator, Sequence
 
-from headrace.broker.limits import MAX_TOPICS_PER_TRANSACTION
 from headrace.coordinators.coordinators import Coordinators
 from headrace.errors import StorageError
 from headrace.log_lines import get_logger
 from headrace.protocol.time_slices import TimeSlices
 
-from .catalog import Catalog, Topic
+from .catalog import MAX_TOPICS_PER_TRANSACTION, Catalog, Topic
 from .topic_logs import TopicLogs
 
 log = get_logger("headrace.broker")

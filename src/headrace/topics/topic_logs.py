@@ -8,7 +8,6 @@ from collections.abc import Awaitable, Callable, Generator, Hashable, Iterator, 
 from typing import TypeVar
 from uuid import UUID
 
-from headrace.broker.limits import TOPICS_PER_TURN
 from headrace.coordinators.clock import Clock
 from headrace.errors import ErrorCode, Refusal
 from headrace.log.log_directory import LogDirectory
@@ -22,6 +21,11 @@ from .catalog import Catalog, Topic
 from .disk_thread import DiskThread
 from .flusher import Flusher
 from .topic_rules import check_new_topic_name
+
+TOPICS_PER_TURN = 500
+"""The topics that retention, compaction and the scrape of metrics visit in one turn of the event
+loop, if none of their partitions needs work.
+"""
 
 log = get_logger("headrace.broker")
 limited = LimitedLog(log)

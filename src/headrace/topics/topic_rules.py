@@ -7,6 +7,9 @@ from collections.abc import Sequence
 from headrace.errors import ErrorCode, Refusal
 from headrace.topic_names import why_illegal
 
+MAX_PARTITIONS_PER_REQUEST = 10_000
+"""Kafka's own: the partitions that one request may create."""
+
 
 def check_topic_name(name: str) -> Refusal | None:
     """Return the error for an invalid topic name, None for a valid one."""

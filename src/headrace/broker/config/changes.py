@@ -7,10 +7,9 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from enum import IntEnum
 from typing import TYPE_CHECKING, NamedTuple
 
-from headrace.broker.limits import MAX_TOPICS_PER_TRANSACTION
 from headrace.errors import ErrorCode, Refusal
 from headrace.security.acls import CLUSTER_NAME, ResourceType
-from headrace.topics.catalog import CatalogError
+from headrace.topics.catalog import MAX_TOPICS_PER_TRANSACTION, CatalogError
 from headrace.topics.topic_rules import check_topic_name
 
 from . import broker_loggers, client_metrics, rules

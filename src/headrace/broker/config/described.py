@@ -18,6 +18,9 @@ from .broker_config import (
 from .keys import ConfigKey, config_keys, render
 from .security import listener_key
 
+MAX_SHARED_DESCRIPTIONS = 100
+"""The descriptions of configs that topics with equal configs share in one response."""
+
 DYNAMIC_TOPIC, BROKER_LOGGER, CLIENT_METRICS, GROUP = 1, 6, 7, 8
 """Sources of values in the numbers of DescribeConfigs. The others are in
 :mod:`headrace.broker.config.broker_config`.

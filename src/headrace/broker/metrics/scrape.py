@@ -9,7 +9,6 @@ from typing import NamedTuple
 from uuid import UUID
 
 from headrace.broker.broker import Broker
-from headrace.broker.limits import MAX_METRIC_PARTITIONS, SCRAPE_LOADING_MS, TOPICS_PER_TURN
 from headrace.errors import Refusal
 from headrace.groups.consumer.group import ConsumerGroup
 from headrace.groups.kinds import Group
@@ -21,8 +20,19 @@ from headrace.metric_family import labels
 from headrace.share.records import UNKNOWN, SharePartitionKey
 from headrace.share.share_state import StateSummary
 from headrace.topics.catalog import Topic
+from headrace.topics.topic_logs import TOPICS_PER_TURN
 
 from .text import MetricsPage
+
+MAX_METRIC_PARTITIONS = 50_000
+"""Partitions with metrics, and partitions of groups with metrics. The number of those left out is a
+metric, too.
+"""
+
+SCRAPE_LOADING_MS = 100
+"""The time that one scrape spends on opening logs that were not used since the start. The next one
+continues.
+"""
 
 limited = LimitedLog(get_logger("headrace.metrics"))
 

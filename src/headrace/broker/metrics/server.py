@@ -12,13 +12,17 @@ import ssl
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
-from headrace.broker.limits import MAX_SCRAPE_CONNECTIONS
 from headrace.http.failed_logins import FailedLogins
 from headrace.http.hosts import Hosts
 from headrace.http.messages import Request, Response
 from headrace.http.server import HttpServer
 from headrace.metric_family import CONTENT_TYPE
 from headrace.open_ports import warn_if_open
+
+MAX_SCRAPE_CONNECTIONS = 32
+"""Connections to the metrics port at a time, and TLS handshakes. One more closes the oldest that
+has sent no request.
+"""
 
 _HINT = "This is the metrics port of headrace. The metrics are at /metrics"
 _FAILED_LOGINS = b"""\

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
-from headrace.broker.limits import SCRAPE_SLICE_SAMPLES
 from headrace.histogram import Histogram
+
+SCRAPE_SLICE_SAMPLES = 1000
+"""The lines of metrics after which other requests are served."""
 
 
 class MetricsPage:

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
 
-from headrace.broker.limits import MAX_SCRAPE_CONNECTIONS
+from headrace.broker.metrics.server import MAX_SCRAPE_CONNECTIONS
 from headrace.broker.metrics.text import MetricsPage
 from headrace.cli.errors import Failure, one_line_error
 from headrace.cli.options import Address

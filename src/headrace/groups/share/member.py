@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from headrace.errors import ErrorCode, Refusal
 from headrace.groups.records import Assignment, ShareMember
 
+MAX_SHARE_MEMBER_ID_LENGTH = 36
+"""Kafka's own: the length of a UUID in hexadecimal."""
+
 JOIN_EPOCH, LEAVE_EPOCH = 0, -1
 
 

@@ -19,25 +19,50 @@ from itertools import islice
 from time import perf_counter
 from typing import Any
 
-from headrace.broker.limits import (
-    HANDSHAKE_PIECE_BYTES,
-    HANDSHAKE_SLICE_S,
-    MAX_EMPTY_TLS_RECORDS,
-    MAX_TLS_RECORD_BYTES,
-    TLS_RECEIVE_BYTES,
-    TLS_RECORD_BYTES,
-    TLS_RECORDS_PER_TURN,
-    TLS_SEND_BYTES,
-)
 from headrace.log_lines import LimitedLog, get_logger
 from headrace.net.acceptor import Connected
 from headrace.protocol.frames import other_protocol
 
-from .records import HEADER_BYTES, record_bytes
+TLS_RECORD_BYTES = 16 * 1024
+"""The most bytes of data in a TLS record."""
+
+MAX_TLS_RECORD_BYTES = 5 + TLS_RECORD_BYTES + 2048
+"""The most bytes of an encrypted TLS record with its header (RFC 5246, section 6.2.3)."""
+
+TLS_RECEIVE_BYTES = 32 * 1024
+"""The bytes that one system call receives from a connection with TLS, and the most that wait in it
+to be decrypted.
+"""
+
+TLS_SEND_BYTES = 2 * TLS_RECORD_BYTES
+"""The encrypted bytes that are sent with one system call. At most these, and one record more, wait
+for a full socket.
+"""
+
+TLS_RECORDS_PER_TURN = 64
+"""The TLS records of one connection that are read in one turn of the event loop: up to 1 MiB of
+data. A record without data ends its turn.
+"""
+
+MAX_EMPTY_TLS_RECORDS = 100
+"""The TLS records without data, such as key updates, that a connection may send beyond those with
+data. One more closes it.
+"""
+
+HANDSHAKE_PIECE_BYTES = 4096
+"""The bytes that OpenSSL gets at a time in a handshake: the memory they pass through is kept."""
+
+HANDSHAKE_SLICE_S = 0.004
+"""The time for TLS handshakes in one turn of the event loop. Each takes about a millisecond with a
+key of 2048 bits.
+"""
 
 log = LimitedLog(get_logger("headrace.tls"))
 
 _NOTHING = memoryview(b"")
+_HEADER_BYTES = 5
+_CHANGE_CIPHER_SPEC, _APPLICATION_DATA = 20, 23
+"""The lowest and the highest type of a record (RFC 8446, section 5.1)."""
 _MAX_PIECES = 64
 """The pieces that are sent with one system call."""
 _HIGH_WATER_BYTES = 64 * 1024
@@ -355,10 +380,10 @@ class TlsTransport(asyncio.Transport):
             if not self._arrived and not self._receive():
                 return False
         else:
-            while len(self._arrived) < HEADER_BYTES:
+            while len(self._arrived) < _HEADER_BYTES:
                 if not self._receive():
                     return False
-            self._missing_bytes = record_bytes(self._arrived)
+            self._missing_bytes = _record_bytes(self._arrived)
             if not self._missing_bytes:
                 self._refuse()
                 return True
@@ -619,3 +644,14 @@ class TlsTransport(asyncio.Transport):
         elif not wanted and self._is_writing:
             self._is_writing = False
             self._loop.remove_writer(self._fd)
+
+
+def _record_bytes(data: memoryview) -> int:
+    """Return the size of the record that begins here, with its header; 0 if this is no record.
+
+    :param data: at least the header
+    """
+    if not _CHANGE_CIPHER_SPEC <= data[0] <= _APPLICATION_DATA:
+        return 0
+    size_bytes = _HEADER_BYTES + (data[3] << 8 | data[4])
+    return size_bytes if size_bytes <= MAX_TLS_RECORD_BYTES else 0
