@@ -7,7 +7,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 from headrace.broker.broker import Broker
-from headrace.handlers import APIS, served
+from headrace.handlers import APIS
 from headrace.net.call import Call, Client, respond
 
 HOST, PORT = "broker.test", 9092
@@ -28,7 +28,8 @@ def ask(
     :param version: that the client is said to have sent; None for the latest
     :param fields: of any version; a dict stands for a structure
     """
-    api, handle = served(api_key)
+    api = APIS[api_key]
+    handle = api.handle
     client = Client("127.0.0.1", 0, connection_id, "PLAINTEXT", HOST, PORT)
     of_version = api.highest if version is None else version
     request = message_of(api.request.message_type, **fields)

@@ -10,6 +10,7 @@ from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING
 
+from headrace.handlers import APIS
 from headrace.log_lines import get_logger
 from headrace.net.acceptor import (
     Acceptor,
@@ -18,9 +19,10 @@ from headrace.net.acceptor import (
     ConnectionSlots,
     listening_sockets,
 )
-from headrace.net.connection import LOGIN_TIMEOUT_S, Connection, Connections
+from headrace.net.connection import Connection, Connections
 from headrace.net.connection_rates import ConnectionRates, ListenerRates
 from headrace.net.listeners import Listener
+from headrace.net.session import LOGIN_TIMEOUT_S
 from headrace.open_ports import warn_if_open
 
 from .broker import Broker
@@ -51,7 +53,7 @@ class Server:
     def __init__(self, broker: Broker, listeners: Sequence[Listener]) -> None:
         self.broker = broker
         self.listeners = list(listeners)
-        self.shared = Connections(broker)
+        self.shared = Connections(broker, APIS)
         self.connections = self.shared.connections
         self.max_idle_ms = broker.config.get_int("connections.max.idle.ms")
         self._securities = [broker.security.add(listener) for listener in self.listeners]
@@ -92,7 +94,7 @@ class Server:
             await self._control.start()
         self.broker.security.start()
         if any(one is not None and one.sasl is not None for one in self._securities):
-            self.shared.logins.load()
+            self.shared.sessions.logins.load()
         self._warn_if_open()
         self.broker.loop_watch.start()
         self.broker.advertise(self.listeners)

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import re
 
-from headrace.broker.broker import Broker
 from headrace.errors import ErrorCode
 from headrace.net.api import Api, served_versions
 from headrace.net.call import Call
@@ -25,44 +24,42 @@ from headrace.topics.features import FEATURES
 
 from . import APIS
 
-API = Api(18, is_quick=True)
-
 _ANY_NODE = -1
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 _PRODUCE = 0
 
 
 async def handle(call: Call, request: ApiVersionsRequest) -> ApiVersionsResponse:
-    """List the served APIs and the features, unless the client means another broker."""
-    broker = call.broker
-    response = list_apis(call, request)
-    this_broker = (broker.catalog.cluster_id, broker.node_id)
-    means_another = request.cluster_id is not None and (
-        (request.cluster_id, request.node_id) != this_broker
-    )
-    if means_another and not response.error_code:
-        return ApiVersionsResponse(error_code=ErrorCode.REBOOTSTRAP_REQUIRED)
-    return response
-
-
-def list_apis(call: Call, request: ApiVersionsRequest) -> ApiVersionsResponse:
-    """List the served APIs and the features, also to a client that means another broker: before a
+    """List the served APIs and the features, unless the client means another broker: before a
     login, as in Kafka, clients are not told which broker this is.
     """
+    broker = call.broker
     software = (request.client_software_name, request.client_software_version)
     names_both = (request.cluster_id is None) == (request.node_id == _ANY_NODE)
     if call.version >= 3 and not (names_both and all(map(_SOFTWARE.fullmatch, software))):
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
-    return supported(ErrorCode.NONE, call.broker, zero_levels=call.version >= 4)
+    this_broker = (broker.catalog.cluster_id, broker.node_id)
+    means_another = request.cluster_id is not None and (
+        (request.cluster_id, request.node_id) != this_broker
+    )
+    if means_another and not call.client.is_logging_in:
+        return ApiVersionsResponse(error_code=ErrorCode.REBOOTSTRAP_REQUIRED)
+    return _supported(call, ErrorCode.NONE, zero_levels=call.version >= 4)
 
 
-def supported(
-    error_code: ErrorCode, broker: Broker, *, zero_levels: bool = False
+def _unserved(call: Call) -> ApiVersionsResponse:
+    """Return the response to an unknown version, which all clients can read (KIP-511)."""
+    return _supported(call, ErrorCode.UNSUPPORTED_VERSION)
+
+
+def _supported(
+    call: Call, error_code: ErrorCode, *, zero_levels: bool = False
 ) -> ApiVersionsResponse:
     """Return the response with this error code.
 
     :param zero_levels: also list features whose lowest supported level is 0
     """
+    broker = call.broker
     served = {key: served_versions(key, broker.config) for key in APIS}
     # Older librdkafka compresses only if Produce 0 is advertised (KAFKA-18659).
     served[_PRODUCE] = served[_PRODUCE]._replace(first=0)
@@ -83,3 +80,6 @@ def supported(
             for name, level in broker.features.finalized()
         ],
     )
+
+
+API = Api(18, is_quick=True, unserved=_unserved)

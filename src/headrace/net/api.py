@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from functools import cached_property
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from headrace.errors import ErrorCode
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from headrace.topics.settings import Settings
 
     from .audit import Change
+    from .call import Call
 
 Handle: TypeAlias = Callable[[Any, Any], Awaitable[Any]]
 """``handle(call, request)``: returns the response to a :class:`~headrace.net.call.Call`."""
@@ -38,7 +40,12 @@ class Api:
     :param refuse: makes the response to a request that is refused as a whole; None for one with the
         error in every place that it has for errors
     :param changes: tells what is logged of it, see :mod:`.audit`
+    :param unserved: makes the response, in version 0, to a version that is not served; None to
+        close the connection
+    :ivar handle: the function that serves it, set by the registry
     """
+
+    handle: Handle
 
     def __init__(
         self,
@@ -49,12 +56,14 @@ class Api:
         storage_error: ErrorCode = ErrorCode.KAFKA_STORAGE_ERROR,
         refuse: Refuse | None = None,
         changes: Changes | None = None,
+        unserved: Callable[[Call], Any] | None = None,
     ) -> None:
         self.key = key
         self.rules: Rules = rules
         self.is_quick = is_quick
         self.protocol, self.storage_error = protocol, storage_error
         self.changes = changes
+        self.unserved = unserved
         self.request, self.response = schema_of("request", key), schema_of("response", key)
         self.lowest, self.highest = self.request.versions
         self.wholes = tuple(rule for rule in rules if isinstance(rule, Whole))
@@ -76,6 +85,41 @@ class Api:
         if self._refuse is not None:
             return self._refuse(request, code)
         return refuse_all(request, self.response, code)
+
+
+class Apis(Mapping[int, Api]):
+    """All served APIs by key. A module is imported with the first request of its API, so that the
+    broker starts quickly.
+
+    :param modules: the names of their modules
+    :ivar quick: the keys of the imported APIs whose requests never wait in line
+    """
+
+    def __init__(self, modules: Mapping[int, str]) -> None:
+        self._modules = modules
+        self._imported: dict[int, Api] = {}
+        self.quick: set[int] = set()
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(sorted(self._modules))
+
+    def __len__(self) -> int:
+        return len(self._modules)
+
+    def __contains__(self, api_key: object) -> bool:
+        return api_key in self._modules
+
+    def __getitem__(self, api_key: int) -> Api:
+        try:
+            return self._imported[api_key]
+        except KeyError:
+            module = import_module(self._modules[api_key])
+        api: Api = module.API
+        api.handle = module.handle
+        self._imported[api_key] = api
+        if api.is_quick:
+            self.quick.add(api_key)
+        return api
 
 
 def served_versions(api_key: int, config: Settings) -> Versions:

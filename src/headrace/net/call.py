@@ -67,6 +67,7 @@ class Client:
     :param principal: the authenticated client
     :param access: its permissions
     :param charge: its use of client quotas; None without quotas
+    :param is_logging_in: True if it has to log in before it may ask for anything else
     """
 
     host: str
@@ -78,6 +79,7 @@ class Client:
     principal: Principal = ANONYMOUS
     access: AnyAccess = UNLIMITED
     charge: RequestCharge | None = None
+    is_logging_in: bool = False
 
     @property
     def address(self) -> str:

@@ -8,10 +8,8 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from headrace.broker.broker import Broker
-from headrace.errors import ErrorCode
-from headrace.handlers import APIS
 from headrace.net import wire
-from headrace.net.api import Api
+from headrace.net.api import Api, Apis
 from headrace.net.call import Call, Client
 from headrace.protocol.api import (
     ApiVersionsRequest,
@@ -42,14 +40,14 @@ class LoginAnswer(NamedTuple):
 class LoginRequests:
     """The service of the requests of logins."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Broker, apis: Apis) -> None:
         self._broker = broker
+        self._apis = apis
 
-    @staticmethod
-    def load() -> None:
+    def load(self) -> None:
         """Import the modules of logins now, so that the first login delays no other request."""
         for api_key in (HANDSHAKE, API_VERSIONS, AUTHENTICATE):
-            api = APIS[api_key]
+            api = self._apis[api_key]
             for version in range(api.lowest, api.highest + 1):
                 api.request.reader(version)
                 api.response.writer(version)
@@ -66,9 +64,9 @@ class LoginRequests:
                 return LoginAnswer((), answer.message)  # such a client knows no errors
             return LoginAnswer((SIZE.pack(len(answer.token)) + answer.token,))
         header = request_header(frame)
-        if header.api_key not in APIS:
+        if header.api_key not in self._apis:
             raise BadFrame(f"api key {header.api_key} during a login")
-        api = APIS[header.api_key]
+        api = self._apis[header.api_key]
         if login.state is State.COMPLETE:
             if header.api_key != HANDSHAKE or not login.may_begin_again(clock.now_ms()):
                 raise BadFrame("its session has ended, and it has not authenticated again")
@@ -79,33 +77,25 @@ class LoginRequests:
             API_VERSIONS,
         ):
             raise BadFrame(login.refuse(api.name).message or "")
+        call = Call(self._broker, api, client, header.api_version, header.client_id)
         if not api.lowest <= header.api_version <= api.highest:
-            return self._unsupported(header)
+            if api.unserved is None:
+                raise BadFrame(f"version {header.api_version} of {api.name}")
+            response = api.unserved(call)
+            return LoginAnswer(wire.write_response(api, header._replace(api_version=0), response))
         request = _read(api, frame, header)
         if header.api_key == API_VERSIONS:
-            call = Call(self._broker, api, client, header.api_version, header.client_id)
             return self._serve_versions(login, header, call, request)
         if header.api_key == HANDSHAKE:
             return self._serve_handshake(login, header, request)
         return self._serve_authenticate(login, header, request)
-
-    def _unsupported(self, header: RequestHeader) -> LoginAnswer:
-        api = APIS[header.api_key]
-        if header.api_key != API_VERSIONS:
-            raise BadFrame(f"version {header.api_version} of {api.name}")
-        from headrace.handlers.api_18_api_versions import supported
-
-        response = supported(ErrorCode.UNSUPPORTED_VERSION, self._broker)
-        return LoginAnswer(wire.write_response(api, header._replace(api_version=0), response))
 
     def _serve_versions(
         self, login: Login, header: RequestHeader, call: Call, request: ApiVersionsRequest
     ) -> LoginAnswer:
         if login.state is not State.BEGIN:
             raise BadFrame("ApiVersions comes twice before the login")
-        from headrace.handlers.api_18_api_versions import list_apis
-
-        response = list_apis(call, request)
+        response = _answer(call.api.handle(call, request))
         if not response.error_code:
             login.versions_answered()
         return LoginAnswer(wire.write_response(call.api, header, response))
@@ -116,7 +106,7 @@ class LoginRequests:
         now_ms = self._broker.clock.now_ms()
         answer = login.shake_hands(request.mechanism, header.api_version, now_ms)
         response = SaslHandshakeResponse(answer.code, login.mechanism_names)
-        pieces = wire.write_response(APIS[HANDSHAKE], header, response)
+        pieces = wire.write_response(self._apis[HANDSHAKE], header, response)
         return LoginAnswer(pieces, answer.message)
 
     def _serve_authenticate(
@@ -135,14 +125,14 @@ class LoginRequests:
             auth_bytes=answer.token,
             session_lifetime_ms=answer.session_lifetime_ms,
         )
-        pieces = wire.write_response(APIS[AUTHENTICATE], header, response)
+        pieces = wire.write_response(self._apis[AUTHENTICATE], header, response)
         return LoginAnswer(pieces, answer.message)
 
     def _refuse_request(
         self, login: Login, frame: memoryview, header: RequestHeader
     ) -> LoginAnswer:
         """Refuse a request other than SaslAuthenticate, in the form of its own response."""
-        api = APIS[header.api_key]
+        api = self._apis[header.api_key]
         answer = login.refuse(api.name)
         if not api.lowest <= header.api_version <= api.highest:
             raise BadFrame(answer.message or "")
@@ -155,3 +145,12 @@ def _read(api: Api, frame: memoryview, header: RequestHeader) -> Any:
         return wire.read_request(api, frame, header)
     except NullArray as error:
         raise BadFrame(f"{api.request.name} v{header.api_version}: {error}") from error
+
+
+def _answer(steps: Any) -> Any:
+    """Return the response of a handler that awaits nothing."""
+    try:
+        steps.send(None)
+    except StopIteration as end:
+        return end.value
+    raise AssertionError("a login waits for nothing else")

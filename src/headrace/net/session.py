@@ -1,0 +1,630 @@
+"""The session of one client: bytes of requests in, pieces of responses out, in the order of the
+requests. It knows no socket: its :class:`Line` carries the bytes.
+
+The requests of one session are served one after the other, as in Kafka, so responses keep their
+order.
+"""
+
+from __future__ import annotations
+
+from asyncio import TimerHandle
+from collections.abc import Callable, Sequence
+from enum import Enum
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, Protocol
+
+from headrace.broker.broker import Broker
+from headrace.log_lines import LimitedLog, get_logger
+from headrace.protocol.file_range import Piece, joined
+from headrace.protocol.frames import (
+    SIZE,
+    BadFrame,
+    BadFrameSize,
+    RequestHeader,
+    other_protocol,
+    request_header,
+    whole_frames,
+)
+from headrace.protocol.request_templates import RequestTemplates
+from headrace.security.access import UNLIMITED, AnyAccess
+from headrace.security.principal import ANONYMOUS, Principal
+
+from . import wire
+from .api import Api, Apis, served_versions
+from .call import RECEIVE_BUFFER_BYTES, SLICED_REQUEST_BYTES, Call, Client, failed, serve
+from .call import CloseConnection as CloseSession
+from .client_quotas import Quotas
+from .flow import Turns
+from .listener_security import ListenerSecurity
+from .listeners import Listener
+from .request_charge import Mute, RequestCharge
+from .requests import IncompleteFrame, RequestQueue
+from .waiting import Waiting
+
+if TYPE_CHECKING:
+    from headrace.security.login import Login
+
+    from .login_requests import LoginRequests
+
+LOGIN_TIMEOUT_S = 30.0
+"""The time for a TLS handshake, and the time for a SASL login. Then the connection is closed."""
+
+MIN_REQUEST_BYTES = 8
+"""The shortest request header: api key, version, correlation id."""
+
+MIN_TOKEN_BYTES = 2
+"""The shortest message of a login as a frame of its own: as much as an API key. ``\\0a\\0b`` is the
+shortest one that succeeds.
+"""
+
+SEND_AT_BYTES = 64 * 1024
+"""Answers to requests that came together are sent together, up to this size."""
+
+COUNTED_REQUEST_BYTES = 16 * 1024
+"""A smaller request does not count in ``queued.max.request.bytes`` while it is being served."""
+
+MAX_PRODUCE_TEMPLATES = 1000
+"""Request templates of Produce on one session: one for each partition. One more discards all."""
+
+log = LimitedLog(get_logger("headrace.server"))
+
+_PRODUCE = 0
+_API_KEY_LOW_BYTE = 1
+_API_KEY_IN_FRAME = SIZE.size + _API_KEY_LOW_BYTE
+
+
+class Line(Protocol):
+    """What carries the bytes of a session."""
+
+    def advance(self) -> None:
+        """Send answers, and have further requests served: what the session waited for is there."""
+
+    def call_later(self, delay_s: float, action: Callable[[], None]) -> TimerHandle:
+        """Do something later."""
+
+
+class State(Enum):
+    """Whether a session is served."""
+
+    OPEN = "open"
+    HELD = "held"
+    """Nothing more is served; the line stays open."""
+    CLOSING = "closing"
+    """The line is to be closed when the answers are sent."""
+    GONE = "gone"
+    """The line is to be closed at once."""
+
+
+class Progress(Enum):
+    """Why serving has stopped."""
+
+    DONE = "done"
+    """No request can be served now."""
+    COLLECTED = "collected"
+    """The answers are worth sending before more is served."""
+    LATE = "late"
+    """The time is over; requests are left."""
+
+
+class Sessions:
+    """What the sessions of a broker share.
+
+    :ivar request_bytes: valid sizes of a request
+    :ivar token_bytes: valid sizes of a frame with a message of a login and nothing else
+    :ivar whole_frame_bytes: valid sizes of a request, including the size field
+    :ivar received: the memory that all lines receive into, one after the other; read only
+    :ivar turns: the lines with more requests than fit into a slice of time
+    :ivar quotas: the client quotas, while users or client ids have any
+    """
+
+    def __init__(self, broker: Broker, apis: Apis, received: memoryview) -> None:
+        self.broker = broker
+        self.apis = apis
+        self.metrics = broker.metrics
+        self.received = received
+        self.max_request_bytes = broker.config.get_int("socket.request.max.bytes")
+        self.request_bytes = range(MIN_REQUEST_BYTES, self.max_request_bytes + 1)
+        self.token_bytes = range(MIN_TOKEN_BYTES, self.max_request_bytes + 1)
+        self.whole_frame_bytes = range(
+            SIZE.size + MIN_REQUEST_BYTES, SIZE.size + self.max_request_bytes + 1
+        )
+        self.turns = Turns(broker.clock.now_ms)
+        self.quotas: Quotas | None = None
+
+    @cached_property
+    def logins(self) -> LoginRequests:
+        """The service of the requests of logins."""
+        from .login_requests import LoginRequests
+
+        return LoginRequests(self.broker, self.apis)
+
+    def access_of(self, principal: Principal, host: str) -> AnyAccess:
+        """Return the access of a client."""
+        access_control = self.broker.access_control
+        if access_control is None:
+            return UNLIMITED
+        return access_control.access_of(principal, host)
+
+
+class Session:
+    """One client's requests and their responses.
+
+    :param host: the address of the client
+    :param connection_id: a number that no other session has while the broker runs
+    :ivar answers: pieces of responses to send
+    :ivar queue: whole requests that wait
+    :ivar frame: the incomplete request after them
+    :ivar task_bytes: the size of the request that waits for its answer, if it is large
+    """
+
+    __slots__ = (
+        "_charge",
+        "_client",
+        "_line",
+        "_login",
+        "_login_timer",
+        "_security",
+        "_templates",
+        "answers",
+        "connection_id",
+        "frame",
+        "host",
+        "listener",
+        "port",
+        "principal",
+        "queue",
+        "shared",
+        "started",
+        "state",
+        "task",
+        "task_bytes",
+    )
+
+    def __init__(
+        self,
+        shared: Sessions,
+        line: Line,
+        listener: Listener,
+        connection_id: int,
+        host: str = "",
+        port: int = 0,
+    ) -> None:
+        self.shared = shared
+        self._line = line
+        self.listener = listener
+        self.connection_id = connection_id
+        self.host, self.port = host, port
+        self.state = State.OPEN
+        self.principal = ANONYMOUS
+        self._security: ListenerSecurity | None = None
+        self._login: Login | None = None
+        """The login of a client, None on a listener without SASL."""
+        self._login_timer: TimerHandle | None = None
+        self._client: Client | None = None
+        self._charge: RequestCharge | None = None
+        """The use of client quotas, None while there are none."""
+        if shared.quotas is not None:
+            self.charge_to(shared.quotas)
+        self._templates: RequestTemplates | None = None
+        """Of Produce requests, once one was served."""
+        self.queue = RequestQueue()
+        self.frame: IncompleteFrame | None = None
+        self.task: Waiting | Mute | None = None
+        self.task_bytes = 0
+        self.started = 0.0
+        """When the request that is served now has arrived."""
+        self.answers: list[Piece] = []
+
+    @property
+    def address(self) -> str:
+        """The client in the log."""
+        return f"/{self.host}"
+
+    @property
+    def is_waiting(self) -> bool:
+        """True while a request waits for its answer."""
+        return self.task is not None and not self.is_muted
+
+    @property
+    def is_muted(self) -> bool:
+        """True while the client is throttled: nothing is read from it, and no request served."""
+        return isinstance(self.task, Mute)
+
+    @property
+    def held_bytes(self) -> int:
+        """The memory of the requests that are not answered yet."""
+        held = self.queue.size_bytes + self.task_bytes
+        return held if self.frame is None else held + self.frame.capacity
+
+    # Receiving ------------------------------------------------------------------------------------
+
+    def receive_request(self, nbytes: int) -> bool:
+        """Serve what has arrived if it is exactly one request, as from most clients, and none is
+        before it. Return whether it was.
+        """
+        shared, data = self.shared, self.shared.received
+        if (
+            self.task is not None
+            or self.queue.count
+            or not SIZE.unpack_from(data)[0] + SIZE.size == nbytes in shared.whole_frame_bytes
+            or self.state is not State.OPEN
+            or (shared.turns.is_spent and data[_API_KEY_IN_FRAME] not in shared.apis.quick)
+        ):
+            return False
+        self._request(data[SIZE.size : nbytes])
+        if nbytes > COUNTED_REQUEST_BYTES and self.is_waiting:
+            self.task_bytes = nbytes
+        return True
+
+    def receive(self, nbytes: int) -> None:
+        """Queue the whole frames that have arrived, and begin the incomplete one after them."""
+        data = self.shared.received
+        try:
+            count, position = whole_frames(data, nbytes, self._frame_bytes)
+        except BadFrameSize as error:
+            self._refuse_frame(error.size_bytes)
+            return
+        self.queue.add(data[:position], count)
+        if position < nbytes:
+            self._begin_frame(data[position:nbytes])
+
+    def end_frame(self, frame: IncompleteFrame) -> None:
+        """Queue the incomplete frame, which has arrived."""
+        self.frame = None
+        whole = frame.whole()
+        if len(whole) == SIZE.size:  # only the size was incomplete
+            self._begin_frame(whole)
+        else:
+            self.queue.add(whole, 1)
+
+    @property
+    def _frame_bytes(self) -> range:
+        """The valid sizes of the next frame: the token of a login may be shorter than a request."""
+        takes_token = self._login is not None and self._login.takes_tokens
+        return self.shared.token_bytes if takes_token else self.shared.request_bytes
+
+    def _begin_frame(self, start: memoryview) -> None:
+        size_bytes = 0
+        if len(start) >= SIZE.size:
+            (size_bytes,) = SIZE.unpack_from(start)
+            if size_bytes not in self._frame_bytes or self._is_too_large(size_bytes):
+                self._refuse_frame(size_bytes)
+                return
+        self.frame = IncompleteFrame(start, SIZE.size + size_bytes)
+
+    def _refuse_frame(self, size_bytes: int) -> None:
+        """Close the line of a client whose next four bytes are no valid size of a request."""
+        protocol = other_protocol(SIZE.pack(size_bytes))
+        if protocol is not None:
+            self.close("it speaks %s, and this port Kafka's protocol", protocol)
+        elif size_bytes < self._frame_bytes.start:
+            self.close("a request of %d bytes is too small", size_bytes)
+        elif size_bytes > self.shared.max_request_bytes:
+            self.close(
+                "a request of %d bytes; socket.request.max.bytes is %d",
+                size_bytes,
+                self.shared.max_request_bytes,
+            )
+        else:
+            self.close("a request of %d bytes is too large before a login", size_bytes)
+
+    # Serving --------------------------------------------------------------------------------------
+
+    def serve(self, end_ms: int) -> Progress:
+        """Serve queued requests until one has to wait, or :class:`Progress` says why not.
+
+        :param end_ms: a steady time
+        """
+        queue, answers, turns = self.queue, self.answers, self.shared.turns
+        collected = 0
+        while queue.count and self.task is None and self.state is State.OPEN:
+            is_late = turns.is_spent and turns.now_ms() > end_ms
+            if is_late and not queue.is_next_in(self.shared.apis.quick):
+                return Progress.LATE
+            before = len(answers)
+            frame = queue.next()
+            self._request(frame)
+            if len(frame) > COUNTED_REQUEST_BYTES and self.is_waiting:
+                self.task_bytes = len(frame)
+            if queue.count and turns.now_ms() > end_ms:
+                return Progress.LATE
+            collected += sum(map(len, answers[before:]))
+            if collected > SEND_AT_BYTES:
+                return Progress.COLLECTED
+        return Progress.DONE
+
+    def _request(self, frame: memoryview) -> None:
+        if self._login is not None and self._belongs_to_login(frame):
+            self._log_in(self._login, frame)
+            return
+        if self._charge is not None:
+            self._charge.begin(len(frame))
+        started = self.started
+        if (
+            self._templates is not None
+            and self._charge is None
+            and frame[_API_KEY_LOW_BYTE] == _PRODUCE
+        ):
+            try:
+                answer = self._templates.try_serve(frame)
+            except Exception as error:
+                answer = error
+            if answer is not None:
+                self._answer_templated(frame, started, answer)
+                return
+        try:
+            header = request_header(frame)
+            try:
+                api = self.shared.apis[header.api_key]
+            except KeyError:
+                raise BadFrame(f"api key {header.api_key} is not served") from None
+            version = header.api_version
+            lowest, highest = served_versions(header.api_key, self.shared.broker.config)
+            if not lowest <= version <= highest:
+                if api.unserved is None:
+                    raise BadFrame(f"{api.name} {lowest}-{highest} is served, not {version}")
+                call = self._new_call(api, header)
+                self.answers += wire.write_response(
+                    api, header._replace(api_version=0), api.unserved(call)
+                )
+                return
+        except BadFrame as error:
+            self.close("%s", error)
+            return
+        self._call(api, frame, header, started)
+
+    def _call(self, api: Api, frame: memoryview, header: RequestHeader, started: float) -> None:
+        """Serve a request, and answer it or wait for its response."""
+        call = self._new_call(api, header)
+        if self._charge is not None:
+            self._charge.resume()
+            self._charge.user, self._charge.client_id = self.principal.name, header.client_id or ""
+        if SLICED_REQUEST_BYTES < len(frame) <= RECEIVE_BUFFER_BYTES and not api.is_quick:
+            frame = memoryview(bytes(frame))  # it may be in the buffer of all lines
+        turns = self.shared.turns
+        turns.end_ms()  # the slice begins
+        steps = serve(call, api.handle, frame, header)
+        try:
+            awaited = steps.send(None)
+        except StopIteration as end:
+            self._end_call(header, started, end.value)
+            turns.served()
+            if header.api_key == _PRODUCE and call.request is not None:
+                self._remember(frame, header, call)
+        except Exception as error:
+            self._fail_call(error)
+        else:
+            if self._charge is not None:
+                self._charge.pause()
+            done = partial(self._resume, header, started)
+            self.task = Waiting(steps, awaited, done, self._charge)
+
+    def _new_call(self, api: Api, header: RequestHeader) -> Call:
+        client = self._client
+        if client is None:
+            client = self._client = self._new_client()
+        return Call(self.shared.broker, api, client, header.api_version, header.client_id)
+
+    def _new_client(self) -> Client:
+        listener = self.listener
+        return Client(
+            self.host,
+            self.port,
+            self.connection_id,
+            listener.name,
+            listener.advertised_host or listener.host,
+            listener.advertised_port or listener.port,
+            self.principal,
+            self.shared.access_of(self.principal, self.host),
+            self._charge,
+            is_logging_in=self._login is not None and self._login.principal is None,
+        )
+
+    def _end_call(
+        self, header: RequestHeader, started: float, answer: tuple[list[Piece] | None, Any]
+    ) -> None:
+        pieces, response = answer
+        if self.state is not State.GONE:
+            throttle_ms = 0
+            if self._charge is not None:
+                size_bytes = 0 if pieces is None else sum(map(len, pieces))
+                throttle_ms = self._settle(self._charge, header, size_bytes)
+            if pieces is not None:  # Produce with acks=0 has no answer
+                if throttle_ms:
+                    api = self.shared.apis[header.api_key]
+                    pieces = wire.throttled(api, header, response, pieces, throttle_ms)
+                self.answers += pieces
+        self.shared.metrics.requests[header.api_key].answered(started, response)
+
+    def _fail_call(self, error: BaseException) -> None:
+        if isinstance(error, BadFrame | CloseSession):
+            self.close("%s", error)
+        else:
+            log.error(self.address, "cannot answer a request of %s", self.address, exc_info=error)
+            self.state = State.GONE
+
+    def _resume(self, header: RequestHeader, started: float, answer: Any) -> None:
+        """Answer a request that had to wait, and serve the next."""
+        self.task = None
+        self.task_bytes = 0
+        if isinstance(answer, BaseException):
+            self._fail_call(answer)
+        else:
+            self._end_call(header, started, answer)
+        self._line.advance()
+
+    # The login ------------------------------------------------------------------------------------
+
+    def secure(self, security: ListenerSecurity, certificate: Any) -> None:
+        """Wait for a login, or take the principal from the certificate of the client."""
+        self._security = security
+        if security.sasl is not None:
+            self._login = security.sasl.new_login()
+            self._login_timer = self._line.call_later(LOGIN_TIMEOUT_S, self._end_slow_login)
+        elif security.tls is not None:
+            try:
+                self.principal = security.tls.principal(certificate)
+            except ValueError as error:
+                self.close("%s", error)
+
+    def _belongs_to_login(self, frame: memoryview) -> bool:
+        assert self._login is not None
+        return self._login.intercepts(frame[0] << 8 | frame[1], self.shared.turns.now_ms())
+
+    def _is_too_large(self, size_bytes: int) -> bool:
+        """Return whether a request is larger than allowed before the login."""
+        return (
+            self._login is not None
+            and self._login.principal is None
+            and self._security is not None
+            and self._security.sasl is not None
+            and size_bytes > self._security.sasl.max_receive_bytes
+        )
+
+    def _log_in(self, login: Login, frame: memoryview) -> None:
+        """Serve a request of a login."""
+        if self._is_too_large(len(frame)):
+            self._refuse_frame(len(frame))
+            return
+        try:
+            outcome = self.shared.logins.serve(login, frame, self._new_client())
+        except BadFrame as error:
+            self._fail_login((), str(error))
+            return
+        except Exception as error:
+            log.error(self.address, "a login from %s failed", self.address, exc_info=error)
+            self.state = State.GONE
+            return
+        if outcome.failure is not None:
+            self._fail_login(outcome.pieces, outcome.failure)
+            return
+        self.answers += outcome.pieces
+        if login.is_complete and login.principal is not None:
+            self.principal = login.principal
+            self._client = None
+            self._stop_login_timer()
+
+    def _fail_login(self, pieces: Sequence[Piece], reason: str) -> None:
+        """Close the line of a failed login, with its answer, after
+        ``connection.failed.authentication.delay.ms``. Nothing is read meanwhile.
+        """
+        assert self._security is not None
+        assert self._security.sasl is not None
+        message = "closing the connection from %s: its login has failed: %s"
+        log.warning(self.address, message, self.address, reason)
+        self.shared.metrics.failed_logins += 1
+        self.queue.clear()
+        self.state = State.HELD
+        self._stop_login_timer()
+        self._login_timer = self._line.call_later(
+            self._security.sasl.failure_delay_ms / 1000, partial(self._end_failed_login, pieces)
+        )
+
+    def _end_failed_login(self, pieces: Sequence[Piece]) -> None:
+        self.answers += pieces
+        self.state = State.CLOSING
+        self._line.advance()
+
+    def _end_slow_login(self) -> None:
+        message = "closing the connection from %s: it has not logged in within %g s"
+        log.warning(self.address, message, self.address, LOGIN_TIMEOUT_S)
+        self.state = State.GONE
+        self._line.advance()
+
+    def _stop_login_timer(self) -> None:
+        if self._login_timer is not None:
+            self._login_timer.cancel()
+            self._login_timer = None
+
+    # Templates ------------------------------------------------------------------------------------
+
+    def forget_templates(self) -> None:
+        """Forget the templates of requests: they serve only what was allowed."""
+        self._templates = None
+
+    def _remember(self, frame: memoryview, header: RequestHeader, call: Call) -> None:
+        """Make a template of a Produce request that was served, if the whole request is allowed. So
+        templates need no authorization.
+        """
+        from headrace.handlers.produce_templates import is_allowed, make_template
+
+        if self._templates is None:
+            make = partial(make_template, self.shared.broker)
+            self._templates = RequestTemplates(make, MAX_PRODUCE_TEMPLATES)
+        self._templates.remember(frame, header, call, is_allowed)
+
+    def _answer_templated(
+        self, frame: memoryview, started: float, answer: bytes | Exception
+    ) -> None:
+        """Answer a Produce request that was served by a template."""
+        if isinstance(answer, Exception):
+            header = request_header(frame)
+            api = self.shared.apis[_PRODUCE]
+            call = self._new_call(api, header)
+            response = failed(call, wire.read_request(api, frame, header), answer)
+            answer = joined(wire.write_response(api, header, response))
+        self.answers.append(answer)
+        self.shared.metrics.requests[_PRODUCE].took(started)
+
+    # Client quotas --------------------------------------------------------------------------------
+
+    def charge_to(self, quotas: Quotas | None) -> None:
+        """Charge the requests from now on to quotas; None for none. A client that is throttled
+        stays so.
+        """
+        self._charge = None if quotas is None else RequestCharge(quotas)
+        self._client = None
+
+    def _settle(self, charge: RequestCharge, header: RequestHeader, answer_bytes: int) -> int:
+        """Charge the present request, and mute a client that exceeds a quota: its answer is sent,
+        then it has to wait (KIP-219). Return its throttle time in ms.
+
+        :param answer_bytes: the size of the answer, 0 if there is none
+        """
+        throttle_ms = charge.settle(header.api_key, answer_bytes)
+        if not throttle_ms or self.state is not State.OPEN:
+            return 0
+        self.shared.metrics.throttled_requests += 1
+        self.task = Mute(throttle_ms, self._unmute)
+        return throttle_ms
+
+    def _unmute(self) -> None:
+        self.task = None
+        self._line.advance()
+
+    # The end --------------------------------------------------------------------------------------
+
+    def close(self, reason: str, *values: object) -> None:
+        """Have the line closed when the answers before this are sent."""
+        message = f"closing the connection from %s: {reason}"
+        log.warning(self.address, message, self.address, *values)
+        self.queue.clear()
+        self.state = State.CLOSING
+
+    def hold(self) -> None:
+        """Serve no further request and answer none that waits; the line stays open."""
+        self.queue.clear()
+        self.answers.clear()
+        self.state = State.HELD
+        if self.task is not None:
+            self.task.cancel()
+            self.task = None
+
+    def end(self) -> None:
+        """Forget everything: the line is closed."""
+        if self.frame is not None:
+            log.info(
+                self.address,
+                "%s disconnected after %d of %d bytes of a request",
+                self.address,
+                self.frame.received_bytes,
+                self.frame.size_bytes,
+            )
+        self._stop_login_timer()
+        self.queue.clear()
+        self.answers.clear()
+        self.frame = None
+        self.task_bytes = 0
+        self.state = State.GONE
+        if self.task is not None:
+            self.task.cancel()
