@@ -15,11 +15,10 @@ import pytest
 from headrace.broker.broker import Broker
 from headrace.broker.config.broker_config import Config
 from headrace.coordinators.hashing import internal_partition
-from headrace.coordinators.runtime import Command
+from headrace.coordinators.waiting import Waiting
 from headrace.errors import ErrorCode, StorageError
 from headrace.groups.records import OffsetCommit
 from headrace.log import segment
-from headrace.net.waiting import Waiting
 from headrace.outcome import Outcome
 from headrace.protocol import record_batch
 from tests.handler_client import ask
@@ -164,21 +163,16 @@ async def test_a_topic_that_is_deleted_before_the_turn_ends_gets_no_offsets(brok
 
 @on_broker()
 async def test_a_commit_that_fails_does_not_affect_others(broker: Broker) -> None:
-    class Decided(Command[None]):
-        def decide(self, now_ms: int, wall_ms: int) -> Outcome[Any, None]:
-            return Outcome(None)
-
-    class Undecided(Command[None]):
-        def decide(self, now_ms: int, wall_ms: int) -> Outcome[Any, None]:
-            raise ZeroDivisionError
+    def undecided(now_ms: int, wall_ms: int) -> Outcome[Any, None]:
+        raise ZeroDivisionError
 
     def tell(_: object) -> None:
         raise ConnectionError
 
-    broker.group_runtime.submit(Decided("g")).waiter = tell
+    broker.group_runtime.write("g", lambda now_ms, wall_ms: Outcome(None)).waiter = tell
     told = [
         commit(broker, "g", 1),
-        asyncio.ensure_future(broker.group_runtime.submit(Undecided("g"))),
+        asyncio.ensure_future(broker.group_runtime.write("g", undecided)),
         commit(broker, "h", 2),
     ]
     first, failure, last = await asyncio.gather(*told, return_exceptions=True)

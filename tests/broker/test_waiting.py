@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from headrace.net.waiting import run_to_end
+from headrace.coordinators.waiting import run_to_end
 from tests.support import story
 
 

@@ -172,7 +172,7 @@ class Desk:
         answers = []
         before = self._observed(group_id)
         with self.loop.turn():
-            deferred = self.coordinators.group_runtime.write(group_id, decided, _as_it_is)
+            deferred = self.coordinators.group_runtime.write(group_id, decided)
             deferred.waiter = answers.append
         (answer,) = answers
         self._check_answer(answer, before, group_id)
@@ -542,10 +542,6 @@ class Desk:
             **fields,
         )
         return self.decide(self.coordinator.streams.heartbeat, group, request, *self.times)
-
-
-def _as_it_is(reply):
-    return reply
 
 
 def observable(coordinator, group_id):

@@ -18,9 +18,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import count
 from time import perf_counter
-from typing import Any, ClassVar, Generic, Protocol, TypeVar, overload
+from typing import Any, Generic, Protocol, TypeVar
 
 from headrace.coordinators.clock import Clock
 from headrace.coordinators.hashing import internal_partition
@@ -32,12 +33,12 @@ from headrace.transactions.producer import NO_PRODUCER, Producer
 
 from .limits import ANSWERS_AT_ONCE, COMMANDS_AT_ONCE, TURN_MS
 from .logs import InternalLogs
+from .waiting import Deferred
 
 log = LimitedLog(get_logger("headrace.coordinators"))
 
 C = TypeVar("C", bound=Coordinator[Any])
 R = TypeVar("R")
-A = TypeVar("A")
 
 Decide = Callable[[int, int], Outcome[Any, R]]
 """A decision: given the steady time and the wall time in milliseconds, an outcome."""
@@ -52,134 +53,26 @@ class WriteMeter(Protocol):
         """
 
 
-class Deferred(Generic[R]):
-    """An answer that is given later to one waiter, which may stop waiting.
-
-    :ivar waiter: called with the answer or the exception
-    """
-
-    __slots__ = ("_kept", "waiter")
-
-    _kept: R | Exception  # the answer, if it came before the waiter
-
-    def __init__(self) -> None:
-        self.waiter: Callable[[R | Exception], None] | None = None
-
-    def cancel(self) -> None:
-        """Stop waiting. The command is still carried out."""
-        self.waiter = None
-
-    def answer(self, answer: R | Exception) -> None:
-        """Give the answer to the waiter, or keep it until there is one."""
-        if self.waiter is None:
-            self._kept = answer
-        else:
-            self.waiter(answer)
-
-    def future(self) -> asyncio.Future[R]:
-        """Return a future of the answer, and make it the waiter. Cancelling the future cancels the
-        wait.
-        """
-        future: asyncio.Future[R] = asyncio.get_running_loop().create_future()
-
-        def settle(answer: R | Exception) -> None:
-            if future.done():
-                return
-            if isinstance(answer, Exception):
-                future.set_exception(answer)
-            else:
-                future.set_result(answer)
-
-        def give_up(future: asyncio.Future[R]) -> None:
-            if future.cancelled():
-                self.cancel()
-
-        self.waiter = settle
-        future.add_done_callback(give_up)
-        if hasattr(self, "_kept"):
-            settle(self._kept)
-        return future
-
-    def __await__(self) -> Generator[Any, Any, R]:
-        """Wait for the answer. A call that is no task takes it without a future, see
-        :mod:`headrace.net.waiting`.
-        """
-        if asyncio.current_task() is not None:
-            return (yield from self.future().__await__())
-        answer = self._kept if hasattr(self, "_kept") else (yield self)
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
-
-
 class Command(Deferred[R]):
     """A command that is decided at the end of the turn.
 
     :ivar key: the group id, share-partition or transactional id that the command changes
-    :cvar commutes: True if other commuting commands of the same key may be decided before the
+    :ivar decide: called once. The answer is the outcome's reply, or the exception raised here
+    :ivar commutes: True if other commuting commands of the same key may be decided before the
         records of this one are replayed
+    :ivar ticket: the number under which it is parked when its outcome has no reply, to be answered
+        by a later one, see :class:`Completion`; None if it is not parked
     """
 
-    __slots__ = ("key",)
-
-    commutes: ClassVar[bool] = False
-
-    def __init__(self, key: str) -> None:
-        super().__init__()
-        self.key = key
-
-    def decide(self, now_ms: int, wall_ms: int) -> Outcome[Any, R]:
-        """Return the outcome; called once. The answer is the outcome's reply, or the exception
-        raised here.
-
-        :param now_ms: the steady time
-        :param wall_ms: the wall time
-        """
-        raise NotImplementedError
-
-
-class Write(Command[Any]):
-    """A command of two functions: one decides, the other converts the reply to the answer."""
-
-    __slots__ = ("_decide", "_pack")
+    __slots__ = ("commutes", "decide", "key", "ticket")
 
     def __init__(
-        self, key: str, decide: Decide[Any], pack: Callable[[Any], Any] | None = None
+        self, key: str, decide: Decide[R], *, commutes: bool = False, ticket: int | None = None
     ) -> None:
-        super().__init__(key)
-        self._decide = decide
-        self._pack = pack
-
-    def decide(self, now_ms: int, wall_ms: int) -> Outcome[Any, Any]:
-        return self._decide(now_ms, wall_ms)
-
-    def answer(self, answer: Any) -> None:
-        if self._pack is not None and not isinstance(answer, Exception):
-            try:
-                answer = self._pack(answer)
-            except Exception as error:
-                answer = error
-        super().answer(answer)
-
-
-class CommutingWrite(Write):
-    """A write that commutes with others of its kind: batched with them also under the same key."""
-
-    __slots__ = ()
-
-    commutes = True
-
-
-class ParkableWrite(Write):
-    """A command that may be answered by a later outcome, see :class:`Completion`.
-
-    :ivar ticket: the number under which it is parked
-    """
-
-    __slots__ = ("ticket",)
-
-    def __init__(self, key: str, ticket: int, decide: Decide[Any]) -> None:
-        super().__init__(key, decide)
+        super().__init__()
+        self.key = key
+        self.decide = decide
+        self.commutes = commutes
         self.ticket = ticket
 
 
@@ -232,21 +125,15 @@ class CoordinatorRuntime(Generic[C]):
 
     # Commands -------------------------------------------------------------------------------------
 
-    @overload
-    def write(self, key: str, decide: Decide[R]) -> Deferred[R]: ...
-    @overload
-    def write(self, key: str, decide: Decide[R], pack: Callable[[R], A]) -> Deferred[A]: ...
-    def write(
-        self, key: str, decide: Decide[R], pack: Callable[[R], A] | None = None
-    ) -> Deferred[A]:
+    def write(self, key: str, decide: Decide[R], *, commutes: bool = False) -> Deferred[R]:
         """Decide at the end of this turn and carry the outcome out.
 
         :param key: the group id, share-partition or transactional id that the outcome changes
-        :param pack: converts the outcome's reply to the answer; None for the reply itself
+        :param commutes: True to batch it with others of its kind also under the same key
         :returns: the answer, given when the outcome is as durable as the flush settings require.
             Awaiting it raises StorageError when the append failed, or the error of ``decide``
         """
-        return self.submit(Write(key, decide, pack))
+        return self._submit(Command(key, decide, commutes=commutes))
 
     def write_parkable(
         self,
@@ -259,14 +146,10 @@ class CoordinatorRuntime(Generic[C]):
             request until an outcome has a :class:`Completion` with the ticket
         """
         ticket = next(self._tickets)
+        command: Command[Any] = Command(key, partial(decide, ticket), ticket=ticket)
+        return self._submit(command)
 
-        def decide_with_ticket(now_ms: int, wall_ms: int) -> Outcome[Any, R | None]:
-            return decide(ticket, now_ms, wall_ms)
-
-        return self.submit(ParkableWrite(key, ticket, decide_with_ticket))
-
-    def submit(self, command: Command[R]) -> Deferred[R]:
-        """Submit a command object; else the same as :meth:`write`."""
+    def _submit(self, command: Command[R]) -> Deferred[R]:
         if not self._is_scheduled:
             self._schedule_turn()
         self._commands.append(command)
@@ -408,10 +291,10 @@ class CoordinatorRuntime(Generic[C]):
                 self._fail(*batch[0], error)
                 continue
             # The whole batch may be too large, or one command's records cannot be encoded.
-            for one in batch:
-                error = self._append_batch(partition, [one])
+            for decided in batch:
+                error = self._append_batch(partition, [decided])
                 if error is not None:
-                    self._fail(*one, error)
+                    self._fail(*decided, error)
 
     def _append_batch(self, partition: int, batch: Sequence[Decided]) -> Exception | None:
         """Append a batch, replay it and finish its commands.
@@ -463,7 +346,7 @@ class CoordinatorRuntime(Generic[C]):
 
     def _finish(self, command: Command[Any], outcome: Outcome[Any, Any]) -> None:
         """Carry out all but the records of an outcome, and answer its command or park it."""
-        if outcome.reply is None and isinstance(command, ParkableWrite):
+        if outcome.reply is None and command.ticket is not None:
             self._parked[command.ticket] = command
             self._carry_out(outcome)
             return

@@ -10,12 +10,12 @@ from uuid import UUID
 
 from headrace.coordinators.dead_letters import LettersPending
 from headrace.coordinators.share_partitions import SharePartitions
+from headrace.coordinators.waiting import run_to_end
 from headrace.errors import ErrorCode, Refusal, StorageError
 from headrace.groups.share.member import MAX_SHARE_MEMBER_ID_LENGTH
 from headrace.net.call import Call
 from headrace.net.rules import MESSAGES, READ
 from headrace.net.share_metrics import ShareMetrics
-from headrace.net.waiting import run_to_end
 from headrace.protocol.api import ShareAcknowledgeRequest, ShareFetchRequest
 from headrace.share.acknowledgement import (
     MALFORMED,

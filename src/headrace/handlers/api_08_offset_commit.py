@@ -14,7 +14,6 @@ Version notes:
 
 from __future__ import annotations
 
-from headrace.coordinators.runtime import CommutingWrite
 from headrace.errors import ErrorCode
 from headrace.groups.classic.member import MemberIdentity
 from headrace.groups.records import GroupRecord, OffsetCommit
@@ -70,7 +69,7 @@ async def handle(call: Call, request: OffsetCommitRequest) -> OffsetCommitRespon
             retention_ms=request.retention_time_ms,
         )
 
-    decided = await broker.group_runtime.submit(CommutingWrite(group_id, decide))
+    decided = await broker.group_runtime.write(group_id, decide, commutes=True)
     topics = [
         Topic(
             topic.name,

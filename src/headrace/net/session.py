@@ -14,6 +14,7 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from headrace.broker.broker import Broker
+from headrace.coordinators.waiting import Waiting
 from headrace.log_lines import LimitedLog, get_logger
 from headrace.protocol.file_range import Piece, joined
 from headrace.protocol.frames import (
@@ -39,7 +40,6 @@ from .listener_security import ListenerSecurity
 from .listeners import Listener
 from .request_charge import Mute, RequestCharge
 from .requests import IncompleteFrame, RequestQueue
-from .waiting import Waiting
 
 if TYPE_CHECKING:
     from headrace.security.login import Login

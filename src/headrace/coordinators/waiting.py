@@ -1,10 +1,11 @@
-"""A call that waits: its coroutine goes on when what it awaits is there. It is no task of asyncio:
-most calls never wait, and those that do wait for one or two things.
+"""Coroutines that wait without being tasks of asyncio: most never wait, and those that do wait for
+one or two things.
 """
 
 from __future__ import annotations
 
 import asyncio
+<<<<<<< HEAD:src/headrace/net/waiting.py
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -12,15 +13,69 @@ from headrace.coordinators.runtime import Deferred
 
 if TYPE_CHECKING:
     from .request_charge import RequestCharge
+=======
+from collections.abc import Callable, Coroutine, Generator
+from typing import Any, Generic, Protocol, TypeVar
+>>>>>>> e2dbc418 (Runtime: a command is one class, and what waits stands beside it):src/headrace/coordinators/waiting.py
 
 T = TypeVar("T")
+
+
+class Charge(Protocol):
+    """Counts the time that a coroutine takes."""
+
+    def resume(self) -> None:
+        """Begin to count."""
+
+    def pause(self) -> None:
+        """Count no further."""
+
+
+class Deferred(Generic[T]):
+    """An answer that is given later to one waiter, which may stop waiting.
+
+    :ivar waiter: called with the answer or the exception
+    """
+
+    __slots__ = ("_early", "waiter")
+
+    _early: T | Exception  # the answer, if it came before the waiter
+
+    def __init__(self) -> None:
+        self.waiter: Callable[[T | Exception], object] | None = None
+
+    def cancel(self) -> None:
+        """Stop waiting. The answer is not needed any more."""
+        self.waiter = None
+
+    def answer(self, answer: T | Exception) -> None:
+        """Give the answer to the waiter, or keep it until there is one."""
+        if self.waiter is None:
+            self._early = answer
+        else:
+            self.waiter(answer)
+
+    def __await__(self) -> Generator[Any, Any, T]:
+        """Wait for the answer. :class:`Waiting` takes it without a future."""
+        if hasattr(self, "_early"):
+            answer = self._early
+        elif asyncio.current_task() is None:
+            answer = yield self
+        else:
+            future: asyncio.Future[T | Exception] = asyncio.get_running_loop().create_future()
+            future.add_done_callback(lambda _: self.cancel())
+            self.waiter = future.set_result
+            answer = yield from future
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
 
 
 class Waiting:
     """A coroutine that has begun, and awaits something.
 
     :param steps: the coroutine
-    :param awaited: what it awaits: a future, an answer of a coordinator, or None for the next
+    :param awaited: what it awaits: a future, a deferred answer, or None for the next
         turn of the loop
     :param done: called with its value, or with what it has raised
     :param charge: is charged the time of its steps
@@ -33,7 +88,7 @@ class Waiting:
         steps: Coroutine[Any, Any, Any],
         awaited: Any,
         done: Callable[[Any], None],
-        charge: RequestCharge | None,
+        charge: Charge | None,
     ) -> None:
         self._steps, self._done, self._charge = steps, done, charge
         self._is_cancelled = False
