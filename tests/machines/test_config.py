@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.broker.config.broker_config import TOPIC_SYNONYMS, Config
+from headrace.broker.config.broker_config import Config
 from headrace.broker.config.keys import ConfigKey, InvalidValue, config_keys, render
 from headrace.coordinators.iso_durations import duration_ms
 from headrace.errors import ConfigError, ErrorCode
@@ -411,24 +411,27 @@ def test_several_data_directories_are_refused(name: str) -> None:
 def test_every_config_that_is_documented_to_have_an_effect_is_read_somewhere() -> None:
     texts = [path.read_text(encoding="utf-8") for path in SOURCES.rglob("*.py")]
     source = "\n".join(texts)
-    group_names = {
-        f"group.{key.name}" for key in config_keys("group").values() if key.documentation
+    of_others = {
+        name: key
+        for kind in ("topic", "group")
+        for key in config_keys(kind).values()
+        for name in (*(synonym.name for synonym in key.synonyms), key.minimum, key.maximum)
+        if name is not None
     }
+    assert of_others.keys() <= config_keys("broker").keys()
     assembled = re.compile(
-        r"group\.(share|consumer)\.(min|max)\."
-        r"|(offsets\.topic|share\.coordinator\.state\.topic|transaction\.state\.log)\.(num\.partitions|segment\.bytes)"
+        r"(offsets\.topic|share\.coordinator\.state\.topic|transaction\.state\.log)"
+        r"\.(num\.partitions|segment\.bytes)"
     )
     unread = [
         key.name
         for key in config_keys("broker").values()
         if key.documentation
         and f'"{key.name}"' not in source
-        and key.name not in group_names
+        and key.name not in of_others
         and not assembled.match(key.name)
     ]
     assert unread == []
-    synonyms = {name for names in TOPIC_SYNONYMS.values() for name, _ in names}
-    assert synonyms <= config_keys("broker").keys()
 
 
 def test_topics_take_from_the_broker_what_they_do_not_say_themselves() -> None:

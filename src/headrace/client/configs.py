@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from enum import IntEnum
 from typing import Any
 
 from headrace.protocol.api import (
@@ -12,36 +11,14 @@ from headrace.protocol.api import (
     IncrementalAlterConfigsRequest,
     ListConfigResourcesRequest,
 )
+from headrace.protocol.configs import ConfigOperation
+from headrace.protocol.configs import ConfigSource as ConfigSource
+from headrace.protocol.configs import ConfigType as ConfigType
 
 from .cluster import Cluster
 from .errors import ClientError, InvalidResponse, check_answer, raised, refused
 
-_SET, _DELETE = 0, 1
 _NAMES_AT_ONCE = 1000
-
-
-class ConfigType(IntEnum):
-    """The types of resources with configs, by Kafka's numbers."""
-
-    TOPIC = 2
-    BROKER = 4
-    BROKER_LOGGER = 8
-    CLIENT_METRICS = 16
-    GROUP = 32
-
-
-class ConfigSource(IntEnum):
-    """The places from which a config may have its value, by Kafka's numbers."""
-
-    UNKNOWN = 0
-    DYNAMIC_TOPIC_CONFIG = 1
-    DYNAMIC_BROKER_CONFIG = 2
-    DYNAMIC_DEFAULT_BROKER_CONFIG = 3
-    STATIC_BROKER_CONFIG = 4
-    DEFAULT_CONFIG = 5
-    DYNAMIC_BROKER_LOGGER_CONFIG = 6
-    DYNAMIC_CLIENT_METRICS_CONFIG = 7
-    DYNAMIC_GROUP_CONFIG = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +161,7 @@ async def alter_configs(
     ((node_id, _),) = _by_node(resource_type, [name]).items()
     configs = [
         IncrementalAlterConfigsRequest.AlterableConfig(
-            key, _DELETE if value is None else _SET, value
+            key, ConfigOperation.DELETE if value is None else ConfigOperation.SET, value
         )
         for key, value in changes.items()
     ]

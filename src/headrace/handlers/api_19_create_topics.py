@@ -203,10 +203,10 @@ def _created(call: Call, topic: Topic, shared: dict[object, Encoded]) -> Result:
 def _configs(broker: Broker, topic: Topic) -> list[CreateTopicsResponse.CreatableTopicConfigs]:
     return [
         CreateTopicsResponse.CreatableTopicConfigs(
-            name=config.key.name,
+            name=config.name,
             value=config.value,
-            config_source=config.source,
-            is_sensitive=config.sensitive,
+            config_source=config.config_source,
+            is_sensitive=config.is_sensitive,
         )
         for config in describe_topic(broker.config, topic, all_synonyms=True)
     ]

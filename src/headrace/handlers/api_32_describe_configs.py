@@ -10,19 +10,9 @@ Version notes:
 
 from __future__ import annotations
 
-from headrace.broker.config import client_metrics
-from headrace.broker.config.changes import (
-    BROKER,
-    BROKER_LOGGER,
-    CLIENT_METRICS,
-    GROUP,
-    TOPIC,
-    owner_of_configs,
-)
+from headrace.broker.config.changes import owner_of_configs
 from headrace.broker.config.described import (
     MAX_SHARED_DESCRIPTIONS,
-    TYPES,
-    UNKNOWN_TYPE,
     DescribedConfig,
     describe_all_brokers,
     describe_broker,
@@ -31,19 +21,18 @@ from headrace.broker.config.described import (
     describe_group,
     describe_topic,
 )
-from headrace.broker.config.keys import ConfigKey, broker_id
+from headrace.broker.config.keys import broker_id
 from headrace.errors import ErrorCode, Refusal
 from headrace.net.api import Api
 from headrace.net.call import Call
 from headrace.net.rules import DESCRIBE_CONFIGS, MESSAGES, Owner, each_config
 from headrace.protocol.api import DescribeConfigsRequest, DescribeConfigsResponse
+from headrace.protocol.configs import ConfigType
 from headrace.protocol.schema import Encoded
 from headrace.topics.topic_rules import check_topic_name
 
 Resource = DescribeConfigsRequest.DescribeConfigsResource
 Result = DescribeConfigsResponse.DescribeConfigsResult
-Config = DescribeConfigsResponse.DescribeConfigsResourceResult
-Synonym = DescribeConfigsResponse.DescribeConfigsSynonym
 
 
 def _owner(resource: Resource) -> Owner:
@@ -86,9 +75,9 @@ def _describe(
         names = resource.configuration_keys
         configs = call.encode(
             [
-                _config(config, request)
+                _requested(config, request)
                 for config in described
-                if not names or config.key.name in names
+                if not names or config.name in names
             ]
         )
         if key is not None and len(shared) < MAX_SHARED_DESCRIPTIONS:
@@ -100,7 +89,7 @@ def _describe(
 def _shared_key(call: Call, resource: Resource) -> object:
     """Return what is equal for topics whose configs are equal; None for other resources."""
     topic = call.broker.catalog.topics.get(resource.resource_name)
-    if resource.resource_type != TOPIC or topic is None or topic.internal:
+    if resource.resource_type != ConfigType.TOPIC or topic is None or topic.internal:
         return None
     names = resource.configuration_keys
     return None if names is None else tuple(names), tuple(sorted(topic.configs.items()))
@@ -109,7 +98,7 @@ def _shared_key(call: Call, resource: Resource) -> object:
 def _configs(call: Call, resource_type: int, name: str) -> list[DescribedConfig] | Refusal:
     broker = call.broker
     config, catalog = broker.config, broker.catalog
-    if resource_type == TOPIC:
+    if resource_type == ConfigType.TOPIC:
         refusal = check_topic_name(name)
         topic = catalog.topics.get(name)
         if refusal is not None:
@@ -119,7 +108,7 @@ def _configs(call: Call, resource_type: int, name: str) -> list[DescribedConfig]
             if topic is None
             else describe_topic(config, topic)
         )
-    if resource_type == BROKER:
+    if resource_type == ConfigType.BROKER:
         if name == "":
             return describe_all_brokers(config.cluster_configs())
         if name == str(broker.node_id):
@@ -132,7 +121,7 @@ def _configs(call: Call, resource_type: int, name: str) -> list[DescribedConfig]
             }
             return describe_broker(config, facts)
         return _wrong_broker(name, f"{broker.node_id} or empty string, but")
-    if resource_type == BROKER_LOGGER:
+    if resource_type == ConfigType.BROKER_LOGGER:
         if name == "":
             return Refusal(ErrorCode.INVALID_REQUEST, "Broker id must not be empty")
         return (
@@ -140,12 +129,12 @@ def _configs(call: Call, resource_type: int, name: str) -> list[DescribedConfig]
             if name == str(broker.node_id)
             else _wrong_broker(name, f"{broker.node_id} but")
         )
-    if resource_type == CLIENT_METRICS:
+    if resource_type == ConfigType.CLIENT_METRICS:
         if name == "":
             message = "Client metrics subscription name must not be empty"
             return Refusal(ErrorCode.INVALID_REQUEST, message)
-        return describe_client_metrics(catalog.configs(client_metrics.KIND, name))
-    if resource_type == GROUP:
+        return describe_client_metrics(catalog.configs(ConfigType.CLIENT_METRICS.kind, name))
+    if resource_type == ConfigType.GROUP:
         if name == "":
             return Refusal(ErrorCode.INVALID_REQUEST, "Group name must not be empty")
         return describe_group(config, catalog.configs("group", name))
@@ -159,22 +148,10 @@ def _wrong_broker(name: str, expected: str) -> Refusal:
     return Refusal(ErrorCode.INVALID_REQUEST, message)
 
 
-def _config(config: DescribedConfig, request: DescribeConfigsRequest) -> Config:
-    key = config.key
-    synonyms = config.synonyms if request.include_synonyms else ()
-    return Config(
-        name=key.name,
-        value=config.value,
-        read_only=not key.dynamic,
-        config_source=config.source,
-        is_sensitive=config.sensitive,
-        synonyms=[Synonym(synonym.name, synonym.value, synonym.source) for synonym in synonyms],
-        config_type=TYPES[key.type],
-        documentation=_documentation(key, request),
-    )
-
-
-def _documentation(key: ConfigKey, request: DescribeConfigsRequest) -> str | None:
-    if key.type == UNKNOWN_TYPE:
-        return ""
-    return (key.documentation or "Has no effect here.") if request.include_documentation else None
+def _requested(config: DescribedConfig, request: DescribeConfigsRequest) -> DescribedConfig:
+    """Leave out what a request does not ask for."""
+    if not request.include_synonyms:
+        config.synonyms = []
+    if not request.include_documentation and config.documentation:  # empty for a logger
+        config.documentation = None
+    return config

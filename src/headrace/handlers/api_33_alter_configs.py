@@ -9,18 +9,12 @@ Version notes:
 
 from __future__ import annotations
 
-from headrace.broker.config.changes import (
-    BROKER_LOGGER,
-    ConfigChange,
-    ConfigOperation,
-    is_refused_early,
-    owner_of_configs,
-    replacement,
-)
+from headrace.broker.config.changes import ConfigChange, is_refused_early, owner_of_configs
 from headrace.net.api import Api
 from headrace.net.call import Call
 from headrace.net.rules import ALTER_CONFIGS, Owner, each_config
 from headrace.protocol.api import AlterConfigsRequest, AlterConfigsResponse
+from headrace.protocol.configs import ConfigOperation, ConfigType
 
 from .alter_configs import alter_resources, changes
 
@@ -36,7 +30,9 @@ def _changes(resource: Resource) -> list[ConfigChange]:
 
 def _owner(resource: Resource) -> Owner:
     resource_type = resource.resource_type
-    if resource_type == BROKER_LOGGER or is_refused_early(resource_type, _changes(resource)):
+    if resource_type == ConfigType.BROKER_LOGGER or is_refused_early(
+        resource_type, _changes(resource)
+    ):
         return None
     return owner_of_configs(resource_type, resource.resource_name)
 
@@ -48,10 +44,7 @@ async def handle(call: Call, request: AlterConfigsRequest) -> AlterConfigsRespon
     """Replace the configs of each resource of a request."""
     resources = request.resources
     results = await alter_resources(
-        call,
-        resources,
-        lambda resource: replacement(_changes(resource)),
-        validate_only=request.validate_only,
+        call, resources, _changes, replaces=True, validate_only=request.validate_only
     )
     return AlterConfigsResponse(
         responses=[

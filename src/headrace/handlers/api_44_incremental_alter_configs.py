@@ -8,12 +8,7 @@ Version notes:
 
 from __future__ import annotations
 
-from headrace.broker.config.changes import (
-    ConfigChange,
-    increment,
-    is_refused_early,
-    owner_of_configs,
-)
+from headrace.broker.config.changes import is_refused_early, owner_of_configs
 from headrace.net.api import Api
 from headrace.net.call import Call
 from headrace.net.rules import ALTER_CONFIGS, Owner, each_config
@@ -25,15 +20,8 @@ Resource = IncrementalAlterConfigsRequest.AlterConfigsResource
 Result = IncrementalAlterConfigsResponse.AlterConfigsResourceResponse
 
 
-def _changes(resource: Resource) -> list[ConfigChange]:
-    return [
-        ConfigChange(config.name, config.config_operation, config.value)
-        for config in resource.configs
-    ]
-
-
 def _owner(resource: Resource) -> Owner:
-    if is_refused_early(resource.resource_type, _changes(resource)):
+    if is_refused_early(resource.resource_type, resource.configs):
         return None
     return owner_of_configs(resource.resource_type, resource.resource_name)
 
@@ -45,11 +33,12 @@ async def handle(
     call: Call, request: IncrementalAlterConfigsRequest
 ) -> IncrementalAlterConfigsResponse:
     """Change the named configs of each resource of a request."""
-    broker, resources = call.broker, request.resources
+    resources = request.resources
     results = await alter_resources(
         call,
         resources,
-        lambda resource: increment(broker, _changes(resource)),
+        lambda resource: resource.configs,
+        replaces=False,
         validate_only=request.validate_only,
     )
     return IncrementalAlterConfigsResponse(

@@ -9,13 +9,12 @@ Version notes:
 
 from __future__ import annotations
 
-from headrace.broker.config import client_metrics
-from headrace.broker.config.changes import BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, TOPIC
 from headrace.errors import ErrorCode
 from headrace.net.api import Api
 from headrace.net.call import Call
 from headrace.net.rules import DESCRIBE_CONFIGS, on_cluster
 from headrace.protocol.api import ListConfigResourcesRequest, ListConfigResourcesResponse
+from headrace.protocol.configs import ConfigType
 
 API = Api(74, on_cluster(DESCRIBE_CONFIGS))
 
@@ -24,15 +23,15 @@ async def handle(call: Call, request: ListConfigResourcesRequest) -> ListConfigR
     """List the resources of the requested types."""
     broker = call.broker
     names = {
-        GROUP: broker.catalog.configured("group"),
-        CLIENT_METRICS: broker.catalog.configured(client_metrics.KIND),
-        BROKER_LOGGER: [str(broker.node_id)],
-        BROKER: [str(broker.node_id)],
-        TOPIC: list(broker.catalog.topics),
+        ConfigType.GROUP: broker.catalog.configured(ConfigType.GROUP.kind),
+        ConfigType.CLIENT_METRICS: broker.catalog.configured(ConfigType.CLIENT_METRICS.kind),
+        ConfigType.BROKER_LOGGER: [str(broker.node_id)],
+        ConfigType.BROKER: [str(broker.node_id)],
+        ConfigType.TOPIC: list(broker.catalog.topics),
     }
     types = set(request.resource_types) or names.keys()
     if call.version == 0:
-        types = {CLIENT_METRICS}
+        types = {ConfigType.CLIENT_METRICS}
     if not types <= names.keys():
         return ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
     resources = []

@@ -9,9 +9,10 @@ config that a topic does not have takes the value of its broker synonym (``reten
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence, Set
-from dataclasses import replace
+from copy import copy
+from dataclasses import fields, replace
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol, TypeVar
 
 from headrace.errors import ConfigError, Refusal
 from headrace.internal_topics import INTERNAL_TOPICS
@@ -25,64 +26,22 @@ from headrace.net.listeners import (
     protocol_map,
 )
 from headrace.patterns import meant
+from headrace.protocol.configs import ConfigSource
 from headrace.topics.settings import ConfiguredTopic, Value
 
 from . import client_metrics, providers, retired, rules
 from .cluster_rules import MIN_INSYNC_REPLICAS
-from .keys import InvalidValue, config_keys, render
-from .security import LISTENER_PREFIX, listener_key, unserved
+from .keys import ConfigKey, InvalidValue, config_keys, render
+from .security import LISTENER_PREFIX, broker_key, listener_key, unserved
 
 _DEFAULT_NODE_ID, _NO_BROKER_ID = "1", "-1"
 _NEAR = 0.85
 """The similarity of names from which one may be a misspelt other."""
 
-DYNAMIC_BROKER, DYNAMIC_DEFAULT_BROKER, STATIC_BROKER, DEFAULT = 2, 3, 4, 5
-"""Sources of values, in the numbers of DescribeConfigs."""
-
-_MINUTE_MS, _HOUR_MS = 60_000, 3_600_000
 _MIN_SEGMENT_BYTES = 1_048_576
 """The lower bound of ``segment.bytes``."""
 
-TOPIC_SYNONYMS: Mapping[str, tuple[tuple[str, int], ...]] = {
-    "cleanup.policy": (("log.cleanup.policy", 1),),
-    "compression.gzip.level": (("compression.gzip.level", 1),),
-    "compression.lz4.level": (("compression.lz4.level", 1),),
-    "compression.type": (("compression.type", 1),),
-    "compression.zstd.level": (("compression.zstd.level", 1),),
-    "delete.retention.ms": (("log.cleaner.delete.retention.ms", 1),),
-    "file.delete.delay.ms": (("log.segment.delete.delay.ms", 1),),
-    "flush.messages": (("log.flush.interval.messages", 1),),
-    "flush.ms": (("log.flush.interval.ms", 1), ("log.flush.scheduler.interval.ms", 1)),
-    "index.interval.bytes": (("log.index.interval.bytes", 1),),
-    "local.retention.bytes": (("log.local.retention.bytes", 1),),
-    "local.retention.ms": (("log.local.retention.ms", 1),),
-    "max.compaction.lag.ms": (("log.cleaner.max.compaction.lag.ms", 1),),
-    "max.decompressed.message.bytes": (("max.decompressed.message.bytes", 1),),
-    "max.message.bytes": (("message.max.bytes", 1),),
-    "message.timestamp.after.max.ms": (("log.message.timestamp.after.max.ms", 1),),
-    "message.timestamp.before.max.ms": (("log.message.timestamp.before.max.ms", 1),),
-    "message.timestamp.type": (("log.message.timestamp.type", 1),),
-    "min.cleanable.dirty.ratio": (("log.cleaner.min.cleanable.ratio", 1),),
-    "min.compaction.lag.ms": (("log.cleaner.min.compaction.lag.ms", 1),),
-    "min.insync.replicas": (("min.insync.replicas", 1),),
-    "preallocate": (("log.preallocate", 1),),
-    "remote.copy.lag.bytes": (("log.remote.copy.lag.bytes", 1),),
-    "remote.copy.lag.ms": (("log.remote.copy.lag.ms", 1),),
-    "retention.bytes": (("log.retention.bytes", 1),),
-    "retention.ms": (
-        ("log.retention.ms", 1),
-        ("log.retention.minutes", _MINUTE_MS),
-        ("log.retention.hours", _HOUR_MS),
-    ),
-    "segment.bytes": (("log.segment.bytes", 1),),
-    "segment.index.bytes": (("log.index.size.max.bytes", 1),),
-    "segment.jitter.ms": (("log.roll.jitter.ms", 1), ("log.roll.jitter.hours", _HOUR_MS)),
-    "segment.ms": (("log.roll.ms", 1), ("log.roll.hours", _HOUR_MS)),
-    "unclean.leader.election.enable": (("unclean.leader.election.enable", 1),),
-}
-"""The broker synonyms of each topic config in order of precedence, with the factor from the
-synonym's unit to the topic config's.
-"""
+V = TypeVar("V", int, float, bool, tuple[str, ...])
 
 
 class ConfigStore(Protocol):
@@ -96,18 +55,10 @@ class _EmptyStore:
         return {}
 
 
-class _ChangedStore:
-    """A store in which one broker has other configs."""
-
-    def __init__(self, store: ConfigStore, broker_id: str, configs: Mapping[str, str]) -> None:
-        self._store = store
-        self._broker_id = broker_id
-        self._configs = configs
-
-    def configs(self, kind: str, name: str) -> Mapping[str, str]:
-        if (kind, name) == ("broker", self._broker_id):
-            return self._configs
-        return self._store.configs(kind, name)
+def _checked(value: Value | None, kind: type[V], name: str) -> V:
+    """Return a value that has a type by the declaration of its config."""
+    assert type(value) is kind, name
+    return value
 
 
 class Config:
@@ -133,21 +84,19 @@ class Config:
         problems = [*resolved.problems, *_problems(given, resolved.replaced)]
         if problems:
             raise ConfigError("; ".join(problems))
-        keys = config_keys("broker")
-        ignored = []
-        retired_names = []
-        for name in given:
-            of_listener = listener_key(name)
-            key = keys.get(name if of_listener is None else of_listener.key)
-            if key is None and retired.origin(name) is not None:
-                retired_names.append(name)
-            elif key is None or key.documentation is None:
-                ignored.append(name)
-        self.without_effect = tuple(ignored)
-        self.retired = tuple(retired_names)
+        self.retired = tuple(
+            name for name in given if broker_key(name) is None and retired.origin(name) is not None
+        )
+        self.without_effect = tuple(
+            name
+            for name in given
+            if name not in self.retired
+            and ((key := broker_key(name)) is None or key.documentation is None)
+        )
         self.node_id = int(given["node.id"])
         self._static = {**given, "broker.id": str(self.node_id)}
         self._store: ConfigStore = _EmptyStore()
+        self._changes: Mapping[str, str | None] = {}
         self._values: dict[str, Value | None] = {}
         self._log_config: LogConfig | None = None
         refusal = rules.check_broker(self.value)
@@ -182,21 +131,32 @@ class Config:
         self._values.clear()
         self._log_config = None
 
-    def layers(self, name: str) -> Iterator[tuple[int, str]]:
-        """Yield the source and the value (as text) of each layer of a broker config.
+    def layers(self, name: str) -> Iterator[tuple[ConfigSource, str]]:
+        """Yield the source and the value (as text) of each layer of a broker config, also of one
+        with the prefix of a listener.
 
         The first one is in effect.
         """
-        for source, values in (
-            (DYNAMIC_BROKER, self._store.configs("broker", str(self.node_id))),
-            (DYNAMIC_DEFAULT_BROKER, self.cluster_configs()),
-            (STATIC_BROKER, self._static),
-        ):
+        for source, values in self._sources():
             if name in values:
                 yield source, values[name]
-        default = config_keys("broker")[name].default
-        if default is not None:
-            yield DEFAULT, default
+        key = config_keys("broker").get(name)
+        if key is not None and key.default is not None:
+            yield ConfigSource.DEFAULT_CONFIG, key.default
+
+    def _sources(self) -> Iterator[tuple[ConfigSource, Mapping[str, str]]]:
+        """Yield the sources of broker configs, by precedence, and their configs."""
+        yield ConfigSource.DYNAMIC_BROKER_CONFIG, self._own_configs()
+        yield ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG, self.cluster_configs()
+        yield ConfigSource.STATIC_BROKER_CONFIG, self._static
+
+    def _own_configs(self) -> Mapping[str, str]:
+        """Return the configs set at run time for this broker, as text."""
+        stored = self._store.configs("broker", str(self.node_id))
+        if not self._changes:
+            return stored
+        changed = {**stored, **self._changes}
+        return {name: text for name, text in changed.items() if text is not None}
 
     def cluster_configs(self) -> Mapping[str, str]:
         """Return the configs set at run time for all brokers, as text.
@@ -224,40 +184,32 @@ class Config:
 
     def get_int(self, name: str) -> int:
         """Return the value of a broker config of an integer type."""
-        value = self.value(name)
-        assert type(value) is int, name
-        return value
+        return _checked(self.value(name), int, name)
 
     def get_float(self, name: str) -> float:
         """Return the value of a broker config of type DOUBLE."""
-        value = self.value(name)
-        assert isinstance(value, float), name
-        return value
+        return _checked(self.value(name), float, name)
 
     def get_bool(self, name: str) -> bool:
         """Return the value of a broker config of type BOOLEAN."""
-        value = self.value(name)
-        assert isinstance(value, bool), name
-        return value
+        return _checked(self.value(name), bool, name)
 
     def get_list(self, name: str) -> tuple[str, ...]:
         """Return the value of a broker config of type LIST, empty if it has none."""
-        value = self.value(name)
-        assert value is None or isinstance(value, tuple), name
-        return value or ()
+        return _checked(self.value(name) or (), tuple, name)
 
     def get_str(self, name: str) -> str | None:
         """Return the value of a broker config as Kafka prints it, None if it has none."""
         value = self.value(name)
         return None if value is None else render(value)
 
-    def data_dir(self, given: Path | None) -> Path | None:
-        """Return the directory of the broker's state: the given one, or that of ``log.dirs`` or
+    def data_dir(self, directory: Path | None) -> Path | None:
+        """Return the directory of the broker's state: ``directory``, or that of ``log.dirs`` or
         else ``log.dir``; None if there is none.
         """
         texts = (self._static.get(name, "") for name in ("log.dirs", "log.dir"))
         configured = next((Path(entry) for text in texts for entry in _entries(text)), None)
-        return given or configured
+        return directory or configured
 
     # Listeners ------------------------------------------------------------------------------------
 
@@ -307,31 +259,17 @@ class Config:
         names = [f"{prefix}{name}"]
         if mechanism is not None:
             names = [f"{prefix}{mechanism.lower()}.{name}", *names]
-        for values in (
-            self._store.configs("broker", str(self.node_id)),
-            self._store.configs("broker", ""),
-            self._static,
-        ):
+        for _, values in self._sources():
             folded = {key.lower(): text for key, text in values.items()}
-            found = next((folded[one] for one in names if one in folded), None)
-            if found is not None:
-                return found
+            for listener_name in names:
+                if listener_name in folded:
+                    return folded[listener_name]
         return next((text for _, text in self.layers(name)), None)
 
     def listener_configs(self) -> list[str]:
         """Return the names of the configs that are set for single listeners, in order."""
-        stored = self._store.configs("broker", str(self.node_id))
-        return sorted(name for name in {*self._static, *stored} if listener_key(name) is not None)
-
-    def listener_layers(self, name: str) -> Iterator[tuple[int, str]]:
-        """Yield the source and the value (as text) of each layer of a config of one listener.
-
-        :param name: one of :meth:`listener_configs`
-        """
-        stored = self._store.configs("broker", str(self.node_id))
-        for source, values in ((DYNAMIC_BROKER, stored), (STATIC_BROKER, self._static)):
-            if name in values:
-                yield source, values[name]
+        names = {*self._static, *self._own_configs()}
+        return sorted(name for name in names if listener_key(name) is not None)
 
     def listener_value(
         self, listener: str, name: str, mechanism: str | None = None
@@ -344,43 +282,40 @@ class Config:
         """Return the value of a config of an integer type for one listener. It is cached until
         configs change.
         """
-        known = f"{LISTENER_PREFIX}{listener}.{name}"
-        value = self._values.get(known)
-        if value is None:
-            value = self._values[known] = self.listener_value(listener, name)
-        assert type(value) is int, name
-        return value
+        cached = f"{LISTENER_PREFIX}{listener}.{name}"
+        if cached not in self._values:
+            self._values[cached] = self.listener_value(listener, name)
+        return _checked(self._values[cached], int, name)
 
     def with_changes(self, changes: Mapping[str, str | None]) -> Config:
         """Return this configuration as it would be after a change of this broker's configs at run
         time. It does not follow later changes.
         """
-        changed = Config.__new__(Config)
-        changed.__dict__.update(self.__dict__)
+        changed = copy(self)
         changed._values = {}
-        stored = {**self._store.configs("broker", str(self.node_id)), **changes}
-        changed._store = _ChangedStore(
-            self._store,
-            str(self.node_id),
-            {name: text for name, text in stored.items() if text is not None},
-        )
+        changed._changes = changes
         return changed
 
     # Topics ---------------------------------------------------------------------------------------
 
-    def _topic_value(self, configs: Mapping[str, str], name: str) -> Value | None:
-        key = config_keys("topic")[name]
-        if name in configs:
-            return key.parse(configs[name])
-        for synonym, unit in TOPIC_SYNONYMS.get(name, ()):
-            value = self.value(synonym)
-            if value is not None:
-                return max(value * unit, -1) if unit > 1 and isinstance(value, int) else value
+    def _effective(self, key: ConfigKey, configs: Mapping[str, str]) -> Value | None:
+        """Return the value of a config of a topic or group, None if it has none.
+
+        :param configs: those that the topic or group has itself
+        """
+        if key.name in configs:
+            return key.parse(configs[key.name])
+        for synonym in key.synonyms:
+            value = self.value(synonym.name)
+            # The list of what a config may be is no value of it.
+            if value is not None and isinstance(value, tuple) == (key.type == "LIST"):
+                is_converted = synonym.unit > 1 and isinstance(value, int)
+                return max(value * synonym.unit, -1) if is_converted else value
         return None if key.default is None else key.parse(key.default)
 
     def topic_value(self, topic: ConfiguredTopic, name: str) -> str | None:
         """Return the value of a config of ``topic`` as Kafka prints it, None if it has none."""
-        value = self._topic_value(_with_internal_configs(topic), name)
+        value = self._effective(config_keys("topic")[name], _with_internal_configs(topic))
         return None if value is None else render(value)
 
     def log_config(self, topic: ConfiguredTopic) -> LogConfig:
@@ -394,41 +329,15 @@ class Config:
         return self._log_config
 
     def _make_log_config(self, configs: Mapping[str, str]) -> LogConfig:
-        def integer(name: str) -> int:
-            value = self._topic_value(configs, name)
-            assert isinstance(value, int), name
-            return value
-
-        def text(name: str) -> str:
-            value = self._topic_value(configs, name)
-            assert value is not None, name
-            return render(value)
-
-        ratio = self._topic_value(configs, "min.cleanable.dirty.ratio")
-        assert isinstance(ratio, float)
-        return LogConfig(
-            segment_bytes=integer(
-                "internal.segment.bytes" if "internal.segment.bytes" in configs else "segment.bytes"
-            ),
-            segment_ms=integer("segment.ms"),
-            segment_index_bytes=integer("segment.index.bytes"),
-            index_interval_bytes=integer("index.interval.bytes"),
-            retention_ms=integer("retention.ms"),
-            retention_bytes=integer("retention.bytes"),
-            flush_messages=integer("flush.messages"),
-            flush_ms=integer("flush.ms"),
-            max_message_bytes=integer("max.message.bytes"),
-            max_decompressed_message_bytes=integer("max.decompressed.message.bytes"),
-            message_timestamp_type=text("message.timestamp.type"),
-            message_timestamp_before_max_ms=integer("message.timestamp.before.max.ms"),
-            message_timestamp_after_max_ms=integer("message.timestamp.after.max.ms"),
-            cleanup_policy=text("cleanup.policy"),
-            min_cleanable_dirty_ratio=ratio,
-            min_compaction_lag_ms=integer("min.compaction.lag.ms"),
-            max_compaction_lag_ms=integer("max.compaction.lag.ms"),
-            delete_retention_ms=integer("delete.retention.ms"),
-            producer_id_expiration_ms=self.get_int("producer.id.expiration.ms"),
-        )
+        keys = config_keys("topic")
+        values: dict[str, Any] = {
+            field: self._effective(keys[name], configs) for field, name in _LOG_FIELDS.items()
+        }
+        values["cleanup_policy"] = render(values["cleanup_policy"])
+        values["producer_id_expiration_ms"] = self.get_int("producer.id.expiration.ms")
+        if "internal.segment.bytes" in configs:
+            values["segment_bytes"] = int(configs["internal.segment.bytes"])
+        return LogConfig(**values)
 
     def internal_topic(self, name: str) -> tuple[int, dict[str, str]]:
         """Return the number of partitions and the configs to create an internal topic with."""
@@ -451,29 +360,18 @@ class Config:
 
     def group_int(self, group_id: str, name: str) -> int:
         """Return the value of a group config of an integer type; see :meth:`group_value`."""
-        value = self._group_value(group_id, name)
-        assert type(value) is int, name
-        return value
+        return _checked(self._group_value(group_id, name), int, name)
 
     def group_list(self, group_id: str, name: str) -> tuple[str, ...]:
         """Return the value of a group config of type LIST; see :meth:`group_value`."""
-        value = self._group_value(group_id, name)
-        assert isinstance(value, tuple), name
-        return value
+        return _checked(self._group_value(group_id, name), tuple, name)
 
     def _group_value(self, group_id: str, name: str) -> Value:
-        override = self._store.configs("group", group_id).get(name)
-        if override is not None:
-            value = config_keys("group")[name].parse(override)
-            return rules.clamp(name, value, self.value) if type(value) is int else value
-        broker_name = f"group.{name}"
-        if broker_name in config_keys("broker"):
-            default = self.value(broker_name)
-            assert default is not None, broker_name
-            return default
-        key = config_keys("group")[name]
-        assert key.default is not None, name
-        return key.parse(key.default)
+        key, configs = config_keys("group")[name], self._store.configs("group", group_id)
+        value = self._effective(key, configs)
+        assert value is not None, name
+        is_own = name in configs
+        return rules.clamp(key, value, self.value) if is_own and type(value) is int else value
 
     def clamped_group_configs(self, group_id: str) -> Iterator[str]:
         """Yield a warning for each config of a group that the broker's bounds clamp."""
@@ -496,11 +394,17 @@ class Config:
         """
         if kind == "broker":
             return rules.check_broker_changes(configs, self.value)
-        if kind == "topic":
-            return rules.check_topic(configs)
         if kind == client_metrics.KIND:
             return client_metrics.check_client_metrics(configs)
-        return rules.check_group(configs, self.value)
+        return rules.check(kind, configs, self.value)
+
+
+_LOG_FIELDS = {
+    field.name: name
+    for field in fields(LogConfig)
+    if (name := field.name.replace("_", ".")) in config_keys("topic")
+}
+"""The topic config of each field."""
 
 
 def _with_node_id(overrides: Mapping[str, str]) -> dict[str, str]:
@@ -528,11 +432,9 @@ def _problems(given: Mapping[str, str], replaced: Set[str]) -> Iterator[str]:
 
     :param replaced: the names of those whose values come from providers: no message has these
     """
-    keys = config_keys("broker")
     for name, text in given.items():
         not_served = unserved(name, text)
-        of_listener = listener_key(name)
-        key = keys.get(name if of_listener is None else of_listener.key)
+        key = broker_key(name)
         if not_served is not None:
             yield not_served
         elif name not in replaced and providers.has_variable(text):
@@ -567,7 +469,8 @@ def _entries(text: str) -> list[str]:
 
 
 def _nearest(name: str) -> str:
-    if name in TOPIC_SYNONYMS:
-        return f": that is a topic config; did you mean {TOPIC_SYNONYMS[name][0][0]}?"
+    topic_key = config_keys("topic").get(name)
+    if topic_key is not None and topic_key.synonyms:
+        return f": that is a topic config; did you mean {topic_key.synonyms[0].name}?"
     question = meant(name, config_keys("broker"), _NEAR)
     return f"; {question}" if question else ""

@@ -15,8 +15,6 @@ from headrace.log_lines import get_logger
 
 from .keys import broker_id
 
-KIND = "broker-logger"
-
 ROOT = "root"
 """Kafka's name for the parent of all loggers."""
 

@@ -2,38 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TypeAlias
 
+from headrace.protocol.api import DescribeConfigsResponse
+from headrace.protocol.configs import ConfigSource
 from headrace.topics.settings import ConfiguredTopic
 
 from . import broker_loggers, client_metrics
-from .broker_config import (
-    DEFAULT,
-    DYNAMIC_DEFAULT_BROKER,
-    STATIC_BROKER,
-    TOPIC_SYNONYMS,
-    Config,
-)
+from .broker_config import Config
 from .keys import ConfigKey, config_keys, render
 from .security import listener_key
 
 MAX_SHARED_DESCRIPTIONS = 100
 """The descriptions of configs that topics with equal configs share in one response."""
 
-DYNAMIC_TOPIC, BROKER_LOGGER, CLIENT_METRICS, GROUP = 1, 6, 7, 8
-"""Sources of values in the numbers of DescribeConfigs. The others are in
-:mod:`headrace.broker.config.broker_config`.
+DescribedConfig: TypeAlias = DescribeConfigsResponse.DescribeConfigsResourceResult
+"""A config with its value, its synonyms and its documentation, as in the response."""
+
+Layer = tuple[str, str, ConfigSource]
+"""The name, the value and the source of a config, which is in effect unless another one is before
+it.
 """
 
-GROUP_SYNONYMS = {"streams.assignor.name": "group.streams.assignors"}
-"""The broker synonyms of group configs whose name is not that of the config after ``group.``."""
-
-UNKNOWN_TYPE = "UNKNOWN"
-"""The type of levels of loggers."""
-
-TYPES: Mapping[str, int] = {
-    UNKNOWN_TYPE: 0,
+_TYPES: Mapping[str, int] = {
     "BOOLEAN": 1,
     "STRING": 2,
     "INT": 3,
@@ -47,54 +40,48 @@ TYPES: Mapping[str, int] = {
 """Config types in the numbers of DescribeConfigs."""
 
 
-@dataclass(frozen=True, slots=True)
-class Synonym:
-    """A value that is in effect unless the list has one before it.
+def _describe(key: ConfigKey, value: str | None, layers: Sequence[Layer]) -> DescribedConfig:
+    """Describe a config. The values of passwords are not shown.
 
-    :param value: None if it must not be shown
+    :param value: None if it has none
+    :param layers: all values by precedence
     """
-
-    name: str
-    value: str | None
-    source: int
-
-
-@dataclass(frozen=True, slots=True)
-class DescribedConfig:
-    """A config with its value.
-
-    :param value: None if there is none, or if it must not be shown
-    :param source: the source of the value, in the numbers of DescribeConfigs
-    :param synonyms: all values in order of precedence; the first is in effect
-    """
-
-    key: ConfigKey
-    value: str | None
-    source: int
-    synonyms: tuple[Synonym, ...]
-
-    @property
-    def sensitive(self) -> bool:
-        """True for a password, whose value is never shown."""
-        return self.key.type == "PASSWORD"
+    is_password = key.type == "PASSWORD"
+    return DescribedConfig(
+        name=key.name,
+        value=None if is_password else value,
+        read_only=not key.dynamic,
+        config_source=layers[0][2] if layers else ConfigSource.DEFAULT_CONFIG,
+        is_sensitive=is_password,
+        synonyms=[
+            DescribeConfigsResponse.DescribeConfigsSynonym(
+                name, None if is_password else text, source
+            )
+            for name, text, source in layers
+        ],
+        config_type=_TYPES[key.type],
+        documentation=key.documentation or "Has no effect here.",
+    )
 
 
-def _described(key: ConfigKey, value: str | None, synonyms: Iterator[Synonym]) -> DescribedConfig:
-    found = tuple(synonyms)
-    if key.type == "PASSWORD":
-        value, found = None, tuple(Synonym(one.name, None, one.source) for one in found)
-    return DescribedConfig(key, value, found[0].source if found else DEFAULT, found)
+def _is_visible(key: ConfigKey, layers: Sequence[Layer]) -> bool:
+    """Return whether a config is shown: an internal one only while it is set."""
+    return not key.internal or bool(layers and layers[0][2] != ConfigSource.DEFAULT_CONFIG)
 
 
-def _visible(configs: Iterable[DescribedConfig]) -> list[DescribedConfig]:
-    """Leave out internal configs that are not set."""
-    return [one for one in configs if not one.key.internal or one.source != DEFAULT]
+def _own_layers(
+    key: ConfigKey, configs: Mapping[str, str], source: ConfigSource
+) -> Iterator[Layer]:
+    """Yield the value that a resource itself has."""
+    if key.name in configs:
+        yield key.name, render(key.parse(configs[key.name])), source
 
 
-def _broker_synonyms(config: Config, name: str) -> Iterator[Synonym]:
-    key = config_keys("broker")[name]
-    for source, text in config.layers(name):
-        yield Synonym(name, render(key.parse(text)), source)
+def _broker_layers(config: Config, names: Iterable[str]) -> Iterator[Layer]:
+    keys = config_keys("broker")
+    for name in names:
+        for source, text in config.layers(name):
+            yield name, render(keys[name].parse(text)), source
 
 
 def describe_topic(
@@ -106,19 +93,15 @@ def describe_topic(
         first synonym (``log.retention.ms``) has no value. In Kafka CreateTopics has the sources of
         these values, and DescribeConfigs calls them defaults.
     """
-
-    def synonyms(key: ConfigKey) -> Iterator[Synonym]:
-        if key.name in topic.configs:
-            yield Synonym(key.name, render(key.parse(topic.configs[key.name])), DYNAMIC_TOPIC)
-        broker_names = [broker_name for broker_name, _ in TOPIC_SYNONYMS.get(key.name, ())]
-        if all_synonyms or any(any(config.layers(first)) for first in broker_names[:1]):
-            for broker_name in broker_names:
-                yield from _broker_synonyms(config, broker_name)
-
-    return _visible(
-        _described(key, config.topic_value(topic, key.name), synonyms(key))
-        for key in config_keys("topic").values()
-    )
+    described = []
+    for key in config_keys("topic").values():
+        layers = list(_own_layers(key, topic.configs, ConfigSource.DYNAMIC_TOPIC_CONFIG))
+        synonyms = [synonym.name for synonym in key.synonyms]
+        if all_synonyms or any(any(config.layers(first)) for first in synonyms[:1]):
+            layers += _broker_layers(config, synonyms)
+        if _is_visible(key, layers):
+            described.append(_describe(key, config.topic_value(topic, key.name), layers))
+    return described
 
 
 def describe_broker(config: Config, facts: Mapping[str, str]) -> list[DescribedConfig]:
@@ -126,34 +109,32 @@ def describe_broker(config: Config, facts: Mapping[str, str]) -> list[DescribedC
 
     :param facts: values that hold whatever was configured, such as the listeners
     """
-
-    def described(key: ConfigKey) -> DescribedConfig:
-        if key.name in facts:
-            fact = facts[key.name]
-            return DescribedConfig(
-                key, fact, STATIC_BROKER, (Synonym(key.name, fact, STATIC_BROKER),)
-            )
-        return _described(key, config.get_str(key.name), _broker_synonyms(config, key.name))
-
-    all_brokers = _visible(map(described, config_keys("broker").values()))
-    return all_brokers + [_of_listener(config, name) for name in config.listener_configs()]
+    described = []
+    for name, key in config_keys("broker").items():
+        if name in facts:
+            layers = [(name, facts[name], ConfigSource.STATIC_BROKER_CONFIG)]
+        else:
+            layers = list(_broker_layers(config, [name]))
+        if _is_visible(key, layers):
+            described.append(_describe(key, facts.get(name, config.get_str(name)), layers))
+    return described + [_of_listener(config, name) for name in config.listener_configs()]
 
 
 def _of_listener(config: Config, name: str) -> DescribedConfig:
     """Describe a config of one listener. Its mechanism's values are secrets, as in Kafka."""
-    found = listener_key(name)
-    assert found is not None
-    base = config_keys("broker")[found.key]
-    key = replace(base, name=name, type="PASSWORD" if found.mechanism else base.type)
-    values = (Synonym(name, text, source) for source, text in config.listener_layers(name))
-    return _described(key, next(text for _, text in config.listener_layers(name)), values)
+    of_listener = listener_key(name)
+    assert of_listener is not None
+    key = config_keys("broker")[of_listener.key]
+    key = replace(key, name=name, type="PASSWORD" if of_listener.mechanism else key.type)
+    layers = [(name, text, source) for source, text in config.layers(name)]
+    return _describe(key, layers[0][1], layers)
 
 
 def describe_all_brokers(configs: Mapping[str, str]) -> list[DescribedConfig]:
     """Describe the configs that were set at run time for all brokers."""
-    keys = config_keys("broker")
+    keys, source = config_keys("broker"), ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG
     return [
-        _described(keys[name], value, iter((Synonym(name, value, DYNAMIC_DEFAULT_BROKER),)))
+        _describe(keys[name], value, [(name, value, source)])
         for name, value in sorted(configs.items())
     ]
 
@@ -163,55 +144,34 @@ def describe_client_metrics(configs: Mapping[str, str]) -> list[DescribedConfig]
 
     :param configs: those that were set
     """
-
-    def synonyms(key: ConfigKey) -> Iterator[Synonym]:
-        if key.name in configs:
-            yield Synonym(key.name, render(key.parse(configs[key.name])), CLIENT_METRICS)
-
+    source = ConfigSource.DYNAMIC_CLIENT_METRICS_CONFIG
     return [
-        _described(key, configs.get(key.name, key.default), synonyms(key))
-        for key in config_keys(client_metrics.KIND).values()
+        _describe(key, configs.get(name, key.default), list(_own_layers(key, configs, source)))
+        for name, key in config_keys(client_metrics.KIND).items()
     ]
 
 
 def describe_broker_loggers() -> list[DescribedConfig]:
     """Describe the levels of the loggers."""
+    source = ConfigSource.DYNAMIC_BROKER_LOGGER_CONFIG
     return [
-        DescribedConfig(_logger_key(name), level, BROKER_LOGGER, ())
+        DescribedConfig(name=name, value=level, config_source=source, documentation="")
         for name, level in broker_loggers.levels()
     ]
 
 
-def _logger_key(name: str) -> ConfigKey:
-    return ConfigKey(
-        kind=broker_loggers.KIND,
-        name=name,
-        type=UNKNOWN_TYPE,
-        default=None,
-        range="",
-        dynamic=True,
-        internal=False,
-        documentation=None,
-    )
-
-
 def describe_group(config: Config, configs: Mapping[str, str]) -> list[DescribedConfig]:
-    """Describe all configs of a group.
+    """Describe all configs of a group, sorted by name.
 
     :param configs: those that were set for the group itself, which are shown as set: the value in
         effect may be clamped
     """
-
-    def synonyms(key: ConfigKey) -> Iterator[Synonym]:
-        if key.name in configs:
-            yield Synonym(key.name, render(key.parse(configs[key.name])), GROUP)
-        broker_name = GROUP_SYNONYMS.get(key.name, f"group.{key.name}")
-        if broker_name in config_keys("broker"):
-            yield from _broker_synonyms(config, broker_name)
-        elif key.default is not None:
-            yield Synonym(key.name, key.default, DEFAULT)
-
-    return _visible(
-        _described(key, next(synonyms(key)).value, synonyms(key))
-        for key in config_keys("group").values()
-    )
+    described = []
+    for _, key in sorted(config_keys("group").items()):
+        layers = list(_own_layers(key, configs, ConfigSource.DYNAMIC_GROUP_CONFIG))
+        layers += _broker_layers(config, [synonym.name for synonym in key.synonyms])
+        if not key.synonyms and key.default is not None:
+            layers.append((key.name, key.default, ConfigSource.DEFAULT_CONFIG))
+        if _is_visible(key, layers):
+            described.append(_describe(key, layers[0][1], layers))
+    return described

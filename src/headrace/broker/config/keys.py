@@ -1,7 +1,9 @@
 """The configs of Apache Kafka 4.4: names, types, defaults, ranges, and its error messages.
 
-``data/configs.tsv`` has one line for each config of brokers, topics, groups and client metrics. A
-config with documentation has that effect here; the others are accepted and have none.
+``data/configs.tsv`` declares each config of brokers, topics, groups and client metrics in one line:
+its type, default and range, the broker configs that it takes its value from (``synonyms``) and that
+bound it (``minimum``, ``maximum``). A config with documentation has that effect here; the others
+are accepted and have none. Those of groups that are bounded are in the order of Kafka's checks.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 from headrace.coordinators.iso_durations import duration_ms
 from headrace.topics.settings import Value
@@ -26,6 +29,22 @@ class InvalidValue(ValueError):
     """An invalid value of a config. The message is Kafka's."""
 
 
+class BrokerSynonym(NamedTuple):
+    """A broker config from which a topic or a group takes its value.
+
+    :ivar unit: the factor from its unit to that of the other config
+    """
+
+    name: str
+    unit: int
+
+    @classmethod
+    def parse(cls, text: str) -> BrokerSynonym:
+        """Parse ``NAME`` or ``NAME*UNIT``."""
+        name, _, unit = text.partition("*")
+        return cls(name, int(unit or 1))
+
+
 @dataclass(frozen=True, slots=True)
 class ConfigKey:
     """The definition of a config.
@@ -36,6 +55,9 @@ class ConfigKey:
     :param range: the valid values in Kafka's notation: ``[0,...]``, ``[1,...,9] or -1``, ``[a, b]``
     :param dynamic: True if it can be changed at run time
     :param internal: True if it is described only while it is set
+    :param synonyms: the broker configs whose value it has if it is not set, by precedence
+    :param minimum: the broker config with its lowest value, None without one
+    :param maximum: the broker config with its highest value, None without one
     :param documentation: its effect, None for a config without effect
     """
 
@@ -46,6 +68,9 @@ class ConfigKey:
     range: str
     dynamic: bool
     internal: bool
+    synonyms: tuple[BrokerSynonym, ...]
+    minimum: str | None
+    maximum: str | None
     documentation: str | None
 
     def parse(self, text: str) -> Value:
@@ -114,10 +139,10 @@ class ConfigKey:
     def _check_choice(self, value: Value) -> None:
         names = self.range[self.range.index("[") + 1 : -1].split(", ")
         ignore_case = self.range.startswith("(case insensitive)")
-        for one in value if isinstance(value, tuple) else (value,):
-            if (str(one).upper() if ignore_case else one) not in names:
+        for name in value if isinstance(value, tuple) else (value,):
+            if (str(name).upper() if ignore_case else name) not in names:
                 among = " (case insensitive)" if ignore_case else ""
-                raise self._invalid(one, f"String must be one of{among}: {', '.join(names)}")
+                raise self._invalid(name, f"String must be one of{among}: {', '.join(names)}")
 
     def _check_offset_reset(self, value: str) -> None:
         if value in ("earliest", "latest"):
@@ -135,7 +160,7 @@ class ConfigKey:
 
     def _check_throttled_replicas(self, value: Value) -> None:
         assert isinstance(value, tuple)
-        if value != ("*",) and not all(re.fullmatch("[0-9]+:[0-9]+", one) for one in value):
+        if value != ("*",) and not all(re.fullmatch("[0-9]+:[0-9]+", replica) for replica in value):
             shown = f"[{', '.join(value)}]"
             message = (
                 f"{self.name} must be the literal '*' or a list of replicas in the following "
@@ -185,17 +210,21 @@ def config_keys(kind: str) -> Mapping[str, ConfigKey]:
     """
     keys = {}
     text = (Path(__file__).parent / "data" / "configs.tsv").read_text(encoding="utf-8")
-    for line in text.splitlines()[1:]:
+    for line in text.splitlines():
         if line.startswith(f"{kind}\t"):
-            _, name, type_, default, range_, flags, documentation = line.split("\t")
+            _, name, type_name, default, value_range, flags, *bounds, meaning = line.split("\t")
+            synonyms, minimum, maximum = bounds
             keys[name] = ConfigKey(
                 kind=kind,
                 name=name,
-                type=type_,
+                type=type_name,
                 default=None if default == "null" else default,
-                range=range_,
+                range=value_range,
                 dynamic="dynamic" in flags or kind != "broker",
                 internal="internal" in flags,
-                documentation=documentation or None,
+                synonyms=tuple(map(BrokerSynonym.parse, synonyms.split())),
+                minimum=minimum or None,
+                maximum=maximum or None,
+                documentation=meaning or None,
             )
     return keys

@@ -6,8 +6,8 @@ Messages are Kafka's.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple
 
 from headrace.errors import ErrorCode, Refusal
 from headrace.net.authorization import check_authorizer
@@ -15,71 +15,33 @@ from headrace.net.connection_limits import check_connection_limits
 from headrace.net.group_protocols import check_rebalance_protocols
 from headrace.topics.settings import BrokerValue, Value
 
-from .keys import InvalidValue, config_keys
+from .keys import ConfigKey, InvalidValue, config_keys
 from .providers import has_variable
-from .security import listener_key, unserved
-
-
-class _Bounded(NamedTuple):
-    """A group config and the broker configs that bound it."""
-
-    prefix: str
-    name: str
-
-    @property
-    def group_name(self) -> str:
-        return f"{self.prefix}.{self.name}"
-
-    @property
-    def broker_name(self) -> str:
-        return f"group.{self.prefix}.{self.name}"
-
-    @property
-    def minimum(self) -> str:
-        return f"group.{self.prefix}.min.{self.name}"
-
-    @property
-    def maximum(self) -> str:
-        return f"group.{self.prefix}.max.{self.name}"
-
-
-_BOUNDED = (
-    *(
-        _Bounded(prefix, name)
-        for prefix in ("consumer", "share", "streams")
-        for name in ("heartbeat.interval.ms", "session.timeout.ms", "assignment.interval.ms")
-    ),
-    _Bounded("share", "record.lock.duration.ms"),
-    _Bounded("share", "delivery.count.limit"),
-    _Bounded("share", "partition.max.record.locks"),
-)
-_MAXIMA = {
-    "streams.num.standby.replicas": "group.streams.max.standby.replicas",
-    "streams.num.warmup.replicas": "group.streams.max.warmup.replicas",
-}
-_MINIMA = {"streams.task.offset.interval.ms": "group.streams.min.task.offset.interval.ms"}
-"""Group configs that one broker config bounds."""
+from .security import broker_key, unserved
 
 _RACK_TAGS = "streams.rack.aware.assignment.tags"
 _ASSIGNOR, _ASSIGNORS = "streams.assignor.name", "group.streams.assignors"
-_BOUNDED_BY_NAME = {one.group_name: one for one in _BOUNDED}
-_PREFIXES = ("consumer", "share", "streams")
+_TIMEOUTS = tuple(
+    (f"{kind}.heartbeat.interval.ms", f"{kind}.session.timeout.ms")
+    for kind in ("consumer", "share", "streams")
+)
+"""The configs of a group whose first must be less than the second."""
 _PER_BROKER_ONLY = frozenset(("listeners", "sasl.jaas.config"))
 _AT_START_ONLY = frozenset(("listeners", "listener.security.protocol.map"))
 _PER_LISTENER_PREFIXES = ("ssl.keystore.", "ssl.truststore.")
 
 
-def clamp(name: str, value: int, broker: BrokerValue) -> int:
+def clamp(key: ConfigKey, value: int, broker: BrokerValue) -> int:
     """Clamp the value of a group config to the broker's present bounds."""
-    if name in _MAXIMA:
-        return min(value, _number(broker, _MAXIMA[name]))
-    if name in _MINIMA:
-        return max(value, _number(broker, _MINIMA[name]))
-    one = _BOUNDED_BY_NAME.get(name)
+    lowest, highest = _bounds(key, broker)
+    return int(max(lowest, min(value, highest)))
+
+
+def _bounds(key: ConfigKey, broker: BrokerValue) -> tuple[float, float]:
+    """Return the lowest and the highest value that a broker allows a group config."""
     return (
-        value
-        if one is None
-        else max(_number(broker, one.minimum), min(value, _number(broker, one.maximum)))
+        -math.inf if key.minimum is None else _number(broker, key.minimum),
+        math.inf if key.maximum is None else _number(broker, key.maximum),
     )
 
 
@@ -95,38 +57,30 @@ def _number(broker: BrokerValue, name: str) -> int:
 
 def check_broker(broker: BrokerValue) -> str | None:
     """Return the error for broker configs that contradict each other, None if there is none."""
-    for one in _BOUNDED:
-        if _number(broker, one.maximum) < _number(broker, one.minimum):
-            return f"{one.maximum} must be greater than or equal to {one.minimum}"
-        value = _number(broker, one.broker_name)
-        if value < _number(broker, one.minimum):
-            return f"{one.broker_name} must be greater than or equal to {one.minimum}"
-        if value > _number(broker, one.maximum):
-            return f"{one.broker_name} must be less than or equal to {one.maximum}"
-    for prefix in _PREFIXES:
-        heartbeat, session = (
-            f"group.{prefix}.heartbeat.interval.ms",
-            f"group.{prefix}.session.timeout.ms",
-        )
-        if _number(broker, heartbeat) >= _number(broker, session):
-            return f"{heartbeat} must be less than {session}"
-    for name, maximum in _MAXIMA.items():
-        if _number(broker, f"group.{name}") > _number(broker, maximum):
-            return f"group.{name} must be less than or equal to {maximum}"
-    for name, minimum in _MINIMA.items():
-        if _number(broker, f"group.{name}") < _number(broker, minimum):
-            return f"group.{name} must be greater than or equal to {minimum}"
-    if _has_twice(broker(f"group.{_RACK_TAGS}")):
-        return f"group.{_RACK_TAGS} must not contain duplicate tag keys."
-    if _number(broker, "group.share.max.share.sessions") < _number(broker, "group.share.max.size"):
-        return (
-            "group.share.max.share.sessions must be greater than or equal to group.share.max.size"
-        )
     return (
-        check_rebalance_protocols(broker)
+        next(_broker_conflicts(broker), None)
+        or check_rebalance_protocols(broker)
         or check_connection_limits(broker)
         or check_authorizer(broker)
     )
+
+
+def _broker_conflicts(broker: BrokerValue) -> Iterator[str]:
+    for key in config_keys("group").values():
+        lowest, highest = _bounds(key, broker)
+        if highest < lowest:
+            yield f"{key.maximum} must be greater than or equal to {key.minimum}"
+        if key.minimum is not None and _number(broker, key.synonyms[0].name) < lowest:
+            yield f"{key.synonyms[0].name} must be greater than or equal to {key.minimum}"
+        if key.maximum is not None and _number(broker, key.synonyms[0].name) > highest:
+            yield f"{key.synonyms[0].name} must be less than or equal to {key.maximum}"
+    for heartbeat, session in _TIMEOUTS:
+        if _number(broker, f"group.{heartbeat}") >= _number(broker, f"group.{session}"):
+            yield f"group.{heartbeat} must be less than group.{session}"
+    if _has_twice(broker(f"group.{_RACK_TAGS}")):
+        yield f"group.{_RACK_TAGS} must not contain duplicate tag keys."
+    if _number(broker, "group.share.max.share.sessions") < _number(broker, "group.share.max.size"):
+        yield "group.share.max.share.sessions must be greater than or equal to group.share.max.size"
 
 
 def check_broker_changes(
@@ -136,117 +90,97 @@ def check_broker_changes(
 
     :param default: True for a change for all brokers
     """
-    known = config_keys("broker")
     keys = {}
     for name in changes:
-        of_listener = listener_key(name)
-        key = known.get(name) if of_listener is None else known[of_listener.key]
+        key = broker_key(name)
         if key is None:
             return Refusal(ErrorCode.INVALID_CONFIG, f"Unknown broker config name: {name}")
         keys[name] = key
-    for listing, message in (
+    for message, names in (
         (
-            [name for name in changes if not keys[name].dynamic],
             "Cannot update these configs dynamically",
+            [name for name in changes if not keys[name].dynamic],
         ),
         (
+            "These security configs can be dynamically updated only per-listener using the "
+            "listener prefix",
             [name for name in changes if name.startswith(_PER_LISTENER_PREFIXES)],
-            (
-                "These security configs can be dynamically updated only per-listener using the "
-                "listener prefix"
-            ),
         ),
         (
+            "Cannot update these configs at default cluster level, broker id must be specified",
             [
                 name
-                for name in changes
-                if default and (name in _PER_BROKER_ONLY or name not in known)
+                for name, key in keys.items()
+                if default and (name in _PER_BROKER_ONLY or name != key.name)
             ],
-            "Cannot update these configs at default cluster level, broker id must be specified",
         ),
         (
-            [name for name in changes if name in _AT_START_ONLY],
             "Listeners are taken from the configuration at the start of the broker",
+            [name for name in changes if name in _AT_START_ONLY],
+        ),
+        (
+            # Kafka stores the text. Who may change configs would read files and the environment.
+            "Variables of config providers are replaced only in the configuration at the start of "
+            "the broker",
+            [name for name, text in changes.items() if has_variable(text)],
         ),
     ):
-        if listing:
-            return Refusal(ErrorCode.INVALID_REQUEST, f"{message}: [{', '.join(listing)}]")
-    variables = [name for name, text in changes.items() if has_variable(text)]
-    if variables:
-        # Kafka stores the text. Whoever may change configs would read files and the environment.
-        return Refusal(
-            ErrorCode.INVALID_REQUEST,
-            f"Variables of config providers are replaced only in the configuration at the start of "
-            f"the broker: [{', '.join(variables)}]",
-        )
-    for name, text in changes.items():
-        not_served = unserved(name, text)
-        if not_served is not None:
-            return Refusal(ErrorCode.INVALID_REQUEST, not_served)
-    try:
-        changed = {name: keys[name].parse(text) for name, text in changes.items()}
-    except InvalidValue as error:
-        return Refusal(ErrorCode.INVALID_REQUEST, str(error))
-    wrong = check_broker(lambda name: changed[name] if name in changed else broker(name))
+        if names:
+            return Refusal(ErrorCode.INVALID_REQUEST, f"{message}: [{', '.join(names)}]")
+    wrong = next(filter(None, (unserved(name, text) for name, text in changes.items())), None)
+    if wrong is None:
+        try:
+            changed = {name: keys[name].parse(text) for name, text in changes.items()}
+        except InvalidValue as error:
+            wrong = str(error)
+        else:
+            wrong = check_broker(lambda name: changed[name] if name in changed else broker(name))
     return None if wrong is None else Refusal(ErrorCode.INVALID_REQUEST, wrong)
 
 
-def _parsed(kind: str, configs: Mapping[str, str]) -> dict[str, Value] | Refusal:
+def check(kind: str, configs: Mapping[str, str], broker: BrokerValue) -> Refusal | None:
+    """Return the error for all configs of a topic or a group, None if they are valid."""
     keys = config_keys(kind)
     for name in configs:
         if name not in keys:
             return Refusal(ErrorCode.INVALID_CONFIG, f"Unknown {kind} config name: {name}")
     try:
-        return {name: keys[name].parse(text) for name, text in configs.items()}
+        values = {name: keys[name].parse(text) for name, text in configs.items()}
     except InvalidValue as error:
         return Refusal(ErrorCode.INVALID_CONFIG, str(error))
+    conflicts = _topic_conflicts(values) if kind == "topic" else _group_conflicts(values, broker)
+    message = next(conflicts, None)
+    return None if message is None else Refusal(ErrorCode.INVALID_CONFIG, message)
 
 
-def check_topic(configs: Mapping[str, str]) -> Refusal | None:
-    """Return the error for the configs of a topic, None if they are valid."""
-    values = _parsed("topic", configs)
-    if isinstance(values, Refusal):
-        return values
+def _topic_conflicts(values: Mapping[str, Value]) -> Iterator[str]:
     shortest, longest = values.get("min.compaction.lag.ms", 0), values.get("max.compaction.lag.ms")
-    message = None
     if isinstance(shortest, int) and isinstance(longest, int) and shortest > longest:
-        message = (
+        yield (
             f"conflict topic config setting min.compaction.lag.ms ({shortest}) > "
             f"max.compaction.lag.ms ({longest})"
         )
-    elif values.get("remote.storage.enable"):
-        message = (
+    if values.get("remote.storage.enable"):
+        yield (
             "Tiered Storage functionality is disabled in the broker. "
             "Topic cannot be configured with remote log storage."
         )
-    return None if message is None else Refusal(ErrorCode.INVALID_CONFIG, message)
-
-
-def check_group(configs: Mapping[str, str], broker: BrokerValue) -> Refusal | None:
-    """Return the error for the configs of a group, None if they are valid."""
-    values = _parsed("group", configs)
-    if isinstance(values, Refusal):
-        return values
-    message = next(_group_conflicts(values, broker), None)
-    return None if message is None else Refusal(ErrorCode.INVALID_CONFIG, message)
 
 
 def _group_conflicts(values: Mapping[str, Value], broker: BrokerValue) -> Iterator[str]:
     if _has_twice(values.get(_RACK_TAGS)):
         yield f"{_RACK_TAGS} must not contain duplicate tag keys."
-    for one in _BOUNDED:
-        value = values.get(one.group_name)
-        lowest, highest = _number(broker, one.minimum), _number(broker, one.maximum)
-        if isinstance(value, int) and not lowest <= value <= highest:
-            yield f"{one.group_name} must be in the range {lowest} to {highest} inclusive."
-    for name, maximum in _MAXIMA.items():
-        value, highest = values.get(name), _number(broker, maximum)
-        if isinstance(value, int) and value > highest:
-            yield f"{name} must be less than or equal to {highest}"
-    for name, minimum in _MINIMA.items():
-        value, lowest = values.get(name), _number(broker, minimum)
-        if isinstance(value, int) and value < lowest:
-            yield f"{name} must be greater than or equal to {lowest}"
+    for key in config_keys("group").values():
+        value = values.get(key.name)
+        lowest, highest = _bounds(key, broker)
+        if not isinstance(value, int) or lowest <= value <= highest:
+            continue
+        if key.minimum is None:
+            yield f"{key.name} must be less than or equal to {highest}"
+        elif key.maximum is None:
+            yield f"{key.name} must be greater than or equal to {lowest}"
+        else:
+            yield f"{key.name} must be in the range {lowest} to {highest} inclusive."
     assignors = broker(_ASSIGNORS)
     assert isinstance(assignors, tuple), _ASSIGNORS
     if _ASSIGNOR in values and values[_ASSIGNOR] not in assignors:
@@ -254,11 +188,10 @@ def _group_conflicts(values: Mapping[str, Value], broker: BrokerValue) -> Iterat
             f"{_ASSIGNOR} '{values[_ASSIGNOR]}' is not a registered task assignor. Registered "
             f"assignors are: [{', '.join(assignors)}]."
         )
-    for prefix in _PREFIXES:
-        heartbeat, session = f"{prefix}.heartbeat.interval.ms", f"{prefix}.session.timeout.ms"
+    for heartbeat, session in _TIMEOUTS:
         if heartbeat in values or session in values:
-            longest, interval = (
-                values.get(name, _number(broker, f"group.{name}")) for name in (session, heartbeat)
+            interval, longest = (
+                values.get(name, _number(broker, f"group.{name}")) for name in (heartbeat, session)
             )
             assert isinstance(longest, int)
             assert isinstance(interval, int)

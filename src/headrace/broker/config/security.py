@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from .keys import InvalidValue, config_keys
+from .keys import ConfigKey, InvalidValue, config_keys
 
 LISTENER_PREFIX = "listener.name."
 
@@ -65,6 +65,14 @@ def listener_key(name: str) -> ListenerKey | None:
     return ListenerKey(listener.lower(), mechanism.lower(), key) if key in keys else None
 
 
+def broker_key(name: str) -> ConfigKey | None:
+    """Return the declaration of a broker config, also with the prefix of a listener; None for an
+    unknown name.
+    """
+    of_listener = listener_key(name)
+    return config_keys("broker").get(name if of_listener is None else of_listener.key)
+
+
 def unserved(name: str, text: str) -> str | None:
     """Return why a broker with this setting must not run, None if it may.
 
@@ -80,7 +88,7 @@ def unserved(name: str, text: str) -> str | None:
         if _SECURITY.fullmatch(rest) or _SECURITY.fullmatch(rest.partition(".")[2]):
             return f"{name} is no config of Apache Kafka. Remove it, or mend its name"
         return None
-    feature = next((one for pattern, one in _FEATURES if pattern.fullmatch(key)), None)
+    feature = next((feature for pattern, feature in _FEATURES if pattern.fullmatch(key)), None)
     if of_listener is not None and feature is None and _PER_LISTENER.fullmatch(key):
         feature = "limit of the connections of one listener"
     if feature is None or _is_default(key, text):
