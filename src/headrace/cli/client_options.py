@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .contexts import read_contexts
 from .errors import BadUsage
 from .options import DEFAULT_LISTEN, positive_seconds, properties_file
 
@@ -58,6 +57,8 @@ def _connection(options: Namespace) -> tuple[str, Path | None]:
             servers = os.environ.get("HEADRACE_BOOTSTRAP_SERVERS") or None
         file = file or os.environ.get("HEADRACE_CONFIG")
     if name is not None or servers is None:
+        from .contexts import read_contexts  # imports msgspec
+
         contexts = read_contexts()
         name = name or os.environ.get("HEADRACE_CONTEXT") or contexts.current
         if name:
