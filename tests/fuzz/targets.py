@@ -370,19 +370,20 @@ def shown_value(data: bytes) -> None:
 
 def page_of_records(data: bytes) -> None:
     """Search batches for a page: the first byte chooses the query."""
+    from headrace.client.fetch import AbortedTransaction
     from headrace.client.read_budget import ReadBudget
     from headrace.web import records
+    from tests.web.serving import searched
 
     if not data:
         return
     start = "latest" if data[0] & 1 else "earliest"
     query = records.Query("t", start=start, filter=records.Filter(value="v" if data[0] & 2 else ""))
     budget = ReadBudget(1 << 20, 1000, TOO_LONG_S)
-    aborted = ((7, 0),) if data[0] & 4 else ()
-    place = records.Place(("t", 0), 0, 1 << 60)
+    aborted = (AbortedTransaction(7, 0),) if data[0] & 4 else ()
     with only():
-        shelf = records.Shelf(records.SHOWN_VALUE_BYTES, budget)
-        records.search(place, data[1:], query, shelf, aborted)
+        shelf = records.Shelf(query, records.SHOWN_VALUE_BYTES, budget)
+        searched(shelf, data[1:], 0, 1 << 60, aborted)
         if shelf.scanned > 1000 or len(shelf.selected) > shelf.scanned:
             raise Crash(f"{shelf.scanned} records compared, {len(shelf.selected)} found")
 

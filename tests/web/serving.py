@@ -22,10 +22,13 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from headrace.client import RangeConsumer
 from headrace.client.cluster import Cluster
+from headrace.client.fetch import AbortedTransaction, FetchedPartition
+from headrace.client.partition_reader import PartitionReader
 from headrace.client.share.types import Acknowledgement, AcknowledgeType
 from headrace.client.workers import WORKERS_TOPIC, WorkerState, encode
 from headrace.http.messages import Request
 from headrace.web.app import App
+from headrace.web.records import OPENING, Shelf
 from headrace.web.site import Site
 from tests.cli.command import start
 from tests.clients.confluent import create_topic, produce, share_from_earliest
@@ -36,6 +39,25 @@ TOKEN = "a-token-for-tests"
 HOSTILE = b"<script>document.title='owned'</script><img src=x onerror=alert(1)>"
 PICTURES = Path(os.environ.get("HEADRACE_PICTURES", str(ROOT / "out/pictures")))
 """The folder of the screenshots that tests make."""
+
+
+def searched(
+    shelf: Shelf,
+    data: bytes,
+    position: int,
+    end: int,
+    aborted: tuple[AbortedTransaction, ...] = (),
+) -> int:
+    """Search the batches of a partition for a page; return where the search continues.
+
+    :param end: where it ends
+    """
+    reader = PartitionReader(
+        Cluster("127.0.0.1:1"), {("t", 0): position}, {("t", 0): end}, 1, opening=OPENING
+    )
+    shelf.take(reader, [(("t", 0), FetchedPartition(0, end, end, data, aborted))])
+    return reader.positions.get(("t", 0), end)
+
 
 CHROMIUM_OPTIONS = (
     "--headless=new",

@@ -30,7 +30,7 @@ from tests.support import HeadraceProcess, story, unique
 from tests.web.serving import browsing_site, holding
 
 PARTITIONS, GROUPS, SPANS = 120, 70, 90
-PAGES_OF_PARTITIONS, FETCHES = 3, 3
+PAGES_OF_PARTITIONS = 3
 """50 partitions at a time, on a page and in a Fetch request."""
 HEAD_BYTES, ROW_BYTES = 20_000, 3_000
 """The largest size of a page without rows, and of a row with its share of the pictures."""
@@ -159,7 +159,7 @@ async def test_a_view_costs_what_is_on_it(crowd: Crowd, monkeypatch: pytest.Monk
             await client.part(page)
             assert client.asked == wanted, address
         page = await client.view(records)
-        assert client.asked == {**bounds, "DescribeShareGroupOffsets": 1, "Fetch": FETCHES}
+        assert client.asked == {**bounds, "DescribeShareGroupOffsets": 1, "Fetch": 1}
         assert page.count("<tr") == 1 + ROWS_OF_PAGE
 
 

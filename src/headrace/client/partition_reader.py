@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from headrace.errors import ErrorCode
 from headrace.protocol.partitions import TopicPartition
 from headrace.protocol.record_batch import (
+    OPEN_ANY,
     BatchHeader,
     CorruptBatch,
+    Opening,
     has_right_crc,
     headers,
-    records,
+    record_lists,
 )
 from headrace.protocol.record_batch import Record as PlainRecord
 
 from .cluster import Cluster
 from .connection import Connection
 from .coordinators import LEADER_MOVED, Leaders, ask_brokers
-from .errors import ClientError, ConnectionFailed, UnknownTopic, check_answer, raised
+from .errors import ClientError, ConnectionFailed, UnknownTopic, has_code, raised, refused
 from .fetch import FetchedPartition, FetchLimits, FetchPosition, Unread, fetch
 from .offsets import EARLIEST, list_offsets
 from .read_budget import ReadBudget
@@ -28,6 +30,10 @@ from .records import Record
 
 _PARTITION_BYTES = 1024 * 1024
 _FETCH_BYTES = 50 * 1024 * 1024
+_GROWTH, _LARGEST_BYTES = 8, 32 * 1024 * 1024
+"""The factor by which more bytes of a partition are asked for if its next batch has not fitted, and
+the limit.
+"""
 _READ_BYTES = 32 * 1024 * 1024
 """Decompressed bytes of the records that one call returns; the record that reaches it is the last.
 """
@@ -56,7 +62,12 @@ class PartitionReader:
     :param positions: the offset of each partition to begin with
     :param ends: the offsets before which to end, of all partitions or of none
     :param isolation_level: 0 read_uncommitted, 1 read_committed
-    :param fetch_bytes: of a partition in one request
+    :param fetch_bytes: of a partition in one request, unless its next batch is larger
+    :param opening: the limits on opening a batch
+    :param on_error: is told of each partition that cannot be read, which then ends. By default an
+        error that does not pass is raised
+    :param leaders: those that are known
+    :ivar positions: the offset with which each partition that has not ended goes on
     """
 
     def __init__(
@@ -66,13 +77,18 @@ class PartitionReader:
         ends: Mapping[TopicPartition, int],
         isolation_level: int,
         fetch_bytes: int = _PARTITION_BYTES,
+        opening: Opening = OPEN_ANY,
+        on_error: Callable[[TopicPartition, ClientError], object] | None = None,
+        leaders: Leaders | None = None,
     ) -> None:
         self._cluster = cluster
-        self._positions = dict(positions)
+        self.positions = dict(positions)
         self._ends = ends
         self._isolation_level = isolation_level
-        self._fetch_bytes = fetch_bytes
-        self._leaders = Leaders(cluster)
+        self._fetch_bytes = defaultdict[TopicPartition, int](lambda: fetch_bytes)
+        self._opening = opening
+        self._on_error = on_error
+        self._leaders = leaders or Leaders(cluster)
         self._leaders.purpose = "records"
         self._absent_since_s: float | None = None
         self._fetched: deque[tuple[TopicPartition, FetchedPartition]] = deque()
@@ -92,15 +108,15 @@ class PartitionReader:
             raise self._problem
         records = self._decoded(max_records)
         if not records:
-            if not self._positions:
+            if not self.positions:
                 return None
-            await self._fetch(wait_s)
+            self._fetched.extend(await self.fetch(wait_s))
             records = self._decoded(max_records)
         return records
 
     def skip_to(self, partition: TopicPartition, offset: int) -> None:
         """Open no batch that ends before an offset of a partition."""
-        if self._positions.get(partition, offset) < offset:
+        if self.positions.get(partition, offset) < offset:
             self._advance(partition, offset)
 
     def close(self) -> None:
@@ -123,15 +139,17 @@ class PartitionReader:
                 records.append(record)
                 budget.spend_record(record)
             elif self._fetched:
-                self._decoding = self._records(*self._fetched.popleft())
+                self._decoding = self.records(*self._fetched.popleft())
             else:
                 break
         return records
 
-    def _records(self, partition: TopicPartition, fetched: FetchedPartition) -> Iterator[Record]:
-        """Yield the records of batches, and advance the position of the partition.
+    def records(self, partition: TopicPartition, fetched: FetchedPartition) -> Iterator[Record]:
+        """Yield the records of batches from the position of the partition on, which advances with
+        each batch.
 
-        :raises ClientError: a batch is corrupt
+        :raises CorruptRecords: a batch cannot be read
+        :raises ClientError: likewise, and no batch after it
         """
         topic, number = partition
         end = self._ends.get(partition)
@@ -139,11 +157,11 @@ class PartitionReader:
         view = memoryview(fetched.records)
         try:
             for at, header in headers(view):
-                position = self._positions.get(partition)
+                position = self.positions.get(partition)
                 if position is None:  # the end was reached
                     return
                 if not unread.has(header) and header.last_offset >= position:
-                    for plain in self._opened(partition, view[at:], header):
+                    for plain in self._opened(partition, view[at:], header, position):
                         if plain.offset >= position and (end is None or plain.offset < end):
                             yield Record(
                                 topic,
@@ -161,17 +179,22 @@ class PartitionReader:
             raise ClientError(f"reading {topic}-{number}: {error}") from error
 
     def _opened(
-        self, partition: TopicPartition, data: memoryview, header: BatchHeader
+        self, partition: TopicPartition, data: memoryview, header: BatchHeader, position: int
     ) -> Iterator[PlainRecord]:
-        """Yield the records of the first batch.
+        """Yield the records of the first batch; those before the position may be left out.
 
         :raises CorruptRecords: they cannot be read, or were damaged
         """
         batch = data[: header.size_bytes]
+        is_complete = header.record_count == header.last_offset_delta + 1  # not compacted
+        skip = max(0, position - header.base_offset) if is_complete else 0
         try:
+            if header.magic != 2:
+                raise CorruptBatch(f"magic {header.magic}")
             if not has_right_crc(batch, header):
                 raise CorruptBatch(f"the batch at offset {header.base_offset} has a wrong checksum")
-            yield from records(batch)
+            for listed in record_lists(batch, header, self._opening, skip=skip):
+                yield from listed
         except CorruptBatch as error:
             text = f"reading {partition[0]}-{partition[1]}: {error}"
             raise CorruptRecords(text, header.last_offset) from error
@@ -179,17 +202,17 @@ class PartitionReader:
     def _advance(self, partition: TopicPartition, position: int) -> None:
         end = self._ends.get(partition)
         if end is None or position < end:
-            self._positions[partition] = position
+            self.positions[partition] = position
         else:
-            del self._positions[partition]
+            del self.positions[partition]
 
-    async def _fetch(self, wait_s: float) -> None:
-        """Fetch from all leaders at once.
+    async def fetch(self, wait_s: float) -> list[tuple[TopicPartition, FetchedPartition]]:
+        """Fetch from all leaders at once; return the partitions that have batches.
 
         :raises ClientError: a broker refuses, or a topic does not exist
         """
         firsts: set[TopicPartition] = set()
-        partitions = list(self._positions)
+        partitions = list(self.positions)
         has_waited = False
 
         async def send(
@@ -201,7 +224,7 @@ class PartitionReader:
             firsts.add(led[0])
             fetched = await fetch(
                 connection,
-                {p: FetchPosition(self._positions[p], self._fetch_bytes) for p in led},
+                {p: FetchPosition(self.positions[p], self._fetch_bytes[p]) for p in led},
                 {topic: self._leaders.topics[topic].topic_id for topic, _ in led},
                 FetchLimits(
                     int(wait_s * 1000) if has_waited else 0, 1, _FETCH_BYTES, self._isolation_level
@@ -211,30 +234,59 @@ class PartitionReader:
             return {**fetched}
 
         answers = await ask_brokers(self._cluster, self._leaders, partitions, send, attempts=1)
-        fetched: dict[TopicPartition, FetchedPartition] = {}
+        errors: dict[TopicPartition, ClientError] = {}
+        with_batches: list[tuple[TopicPartition, FetchedPartition]] = []
         for partition, answer in answers.items():
+            topic, number = partition
             if isinstance(answer, ClientError):
-                self._check(partition, answer)
-            elif answer.error_code in LEADER_MOVED:
-                self._leaders.forget(partition)
+                errors[partition] = answer
+                continue
+            what = f"reading {topic}-{number} from offset {self.positions[partition]} on"
+            refusal = refused(what, answer, f"READ on topic '{topic}'")
+            if refusal is not None:
+                errors[partition] = refusal
+                continue
+            self._absent_since_s = None
+            if answer.records:
+                with_batches.append((partition, answer))
             else:
-                self._absent_since_s = None
-                fetched[partition] = answer
-        for partition in await self._skip_deleted(fetched):
-            del fetched[partition]
-        for partition, answer in fetched.items():
-            self._take(partition, answer, is_first=partition in firsts)
+                self._take_empty(partition, answer, is_first=partition in firsts)
+        has_answers = has_waited and not errors
+        for partition in await self._skip_deleted(errors):
+            del errors[partition]
+        for partition, error in errors.items():
+            self._leaders.forget(partition)
+            if self._on_error is None:
+                self._raise_lasting(error)
+            else:
+                self._on_error(partition, error)
+                del self.positions[partition]
         # Only the first partition of a request is sure to get a batch larger than it asks for.
-        if self._positions:
-            first = next(iter(self._positions))
-            self._positions[first] = self._positions.pop(first)
-        if not self._fetched and not (has_waited and len(fetched) == len(partitions)):
+        if self.positions:
+            first = next(iter(self.positions))
+            self.positions[first] = self.positions.pop(first)
+        if not with_batches and not has_answers:
             await asyncio.sleep(min(wait_s, _RETRY_S))
+        return with_batches
 
-    def _check(self, partition: TopicPartition, error: ClientError) -> None:
+    def _take_empty(
+        self, partition: TopicPartition, answer: FetchedPartition, *, is_first: bool
+    ) -> None:
+        """Take an answer without batches.
+
+        :param is_first: whether the partition was the first one of its request
+        """
+        end = answer.last_stable_offset if self._isolation_level else answer.high_watermark
+        # Without a batch for the first partition there is none: compaction may leave no record.
+        if is_first and end >= self._ends.get(partition, end + 1):
+            del self.positions[partition]
+        elif end > self.positions[partition]:
+            more = _GROWTH * self._fetch_bytes[partition]
+            self._fetch_bytes[partition] = min(more, _LARGEST_BYTES)
+
+    def _raise_lasting(self, error: ClientError) -> None:
         """Raise an error that does not pass."""
-        self._leaders.forget(partition)
-        if isinstance(error, ConnectionFailed):
+        if isinstance(error, ConnectionFailed) or has_code(error, *LEADER_MOVED):
             return
         now_s = asyncio.get_running_loop().time()
         if self._absent_since_s is None:
@@ -243,7 +295,7 @@ class PartitionReader:
             raise error
 
     async def _skip_deleted(
-        self, fetched: Mapping[TopicPartition, FetchedPartition]
+        self, errors: Mapping[TopicPartition, ClientError]
     ) -> list[TopicPartition]:
         """Continue with the oldest record where the one at the position was deleted.
 
@@ -253,32 +305,15 @@ class PartitionReader:
         """
         out_of_range = [
             partition
-            for partition, answer in fetched.items()
-            if answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+            for partition, error in errors.items()
+            if has_code(error, ErrorCode.OFFSET_OUT_OF_RANGE)
         ]
         if not out_of_range:
             return []
         oldest = raised(await list_offsets(self._cluster, dict.fromkeys(out_of_range, EARLIEST)))
         deleted = []
         for partition, listed in oldest.items():
-            if listed.offset is not None and listed.offset > self._positions[partition]:
+            if listed.offset is not None and listed.offset > self.positions[partition]:
                 self._advance(partition, listed.offset)
                 deleted.append(partition)
         return deleted
-
-    def _take(self, partition: TopicPartition, answer: FetchedPartition, *, is_first: bool) -> None:
-        """Take the answer about a partition.
-
-        :param is_first: whether it was the first partition of its request
-        :raises RequestRefused: it is an error that does not pass
-        """
-        topic, number = partition
-        what = f"reading {topic}-{number} from offset {self._positions[partition]} on"
-        check_answer(what, answer, f"READ on topic '{topic}'")
-        if answer.records:
-            self._fetched.append((partition, answer))
-            return
-        end = answer.last_stable_offset if self._isolation_level else answer.high_watermark
-        # Without a batch for the first partition there is none: compaction may leave no record.
-        if is_first and end >= self._ends.get(partition, end + 1):
-            del self._positions[partition]

@@ -2,30 +2,24 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from operator import attrgetter
 from typing import NamedTuple
 
 from headrace.client.cluster import Cluster
-from headrace.client.errors import ClientError, RequestRefused, error_name
-from headrace.client.fetch import FetchedPartition, FetchLimits, FetchPosition, Unread, fetch
+from headrace.client.errors import ClientError, ConnectionFailed, has_code
+from headrace.client.fetch import FetchedPartition
 from headrace.client.lag.partition_leaders import PartitionLeaders
 from headrace.client.offsets import EARLIEST, LATEST
+from headrace.client.partition_reader import CorruptRecords, PartitionReader
 from headrace.client.read_budget import ReadBudget, size_of
+from headrace.client.records import Record
 from headrace.errors import ErrorCode
 from headrace.protocol.dead_letters import HEADERS, TRACEBACK, WORKER_HEADERS
 from headrace.protocol.partitions import TopicPartition
-from headrace.protocol.record_batch import (
-    CorruptBatch,
-    Opening,
-    Record,
-    header_at,
-    headers,
-    record_lists,
-)
+from headrace.protocol.record_batch import Opening
 
 from .errors import NotThere
 from .limits import (
@@ -45,16 +39,13 @@ from .schemas import Data
 from .views import ShownRecord
 
 _OF_LETTERS = frozenset((*HEADERS, *WORKER_HEADERS)) - {TRACEBACK}
-_LARGEST_BATCH_BYTES = 32 * 1024 * 1024
 _PARTITIONS_AT_ONCE = 50
-"""The number of partitions that are read at a time, and of those in one Fetch request. Another one
-begins where one ends, so that a page has few positions to continue from.
+"""The number of partitions that are read at a time. The next ones begin where these end, so that a
+page has few positions to continue from.
 """
-_GROWTH = 8
-"""The factor by which more bytes of a partition are asked for, if its next batch has not fitted."""
 _PARTITIONS_WHOLE = 20
 """The number of partitions above which only some of the newest records of each are read."""
-_OPENING = Opening(MAX_OPENED_BYTES, MAX_SCANNED_RECORDS)
+OPENING = Opening(MAX_OPENED_BYTES, MAX_SCANNED_RECORDS)
 
 
 class Filter(NamedTuple):
@@ -168,21 +159,6 @@ def page_budget() -> ReadBudget:
     return ReadBudget(MAX_READ_BYTES, MAX_SCANNED_RECORDS, MAX_READ_S)
 
 
-@dataclass(slots=True)
-class Place:
-    """The progress in a partition.
-
-    :ivar position: the offset at which the search continues
-    :ivar end: the offset at which it ends
-    :ivar max_bytes: of the next Fetch request
-    """
-
-    key: TopicPartition
-    position: int
-    end: int
-    max_bytes: int = FETCH_BYTES
-
-
 class Shelf:
     """The room for the records of one page. One thread at a time fills it.
 
@@ -193,42 +169,89 @@ class Shelf:
     :ivar problems: what could not be read, one line each; an ordered set
     """
 
-    def __init__(self, max_bytes: int, budget: ReadBudget) -> None:
+    def __init__(self, query: Query, max_bytes: int, budget: ReadBudget) -> None:
         self.budget = budget
         self.selected: list[ShownRecord] = []
         self.scanned = 0
         self.problems: dict[str, None] = {}
+        self._query = query
         self._max_bytes = max_bytes
         self._kept_bytes = 0
 
     @property
     def is_full(self) -> bool:
-        """True if the page ends."""
+        """True if no more may be read."""
         return self._kept_bytes >= MAX_KEPT_BYTES or self.budget.is_spent
 
-    def keep(self, key: TopicPartition, record: Record) -> None:
+    @property
+    def has_enough(self) -> bool:
+        """True if the page ends."""
+        is_latest = self._query.start == "latest"
+        return self.is_full or (not is_latest and len(self.selected) >= self._query.limit)
+
+    def take(
+        self,
+        reader: PartitionReader,
+        fetched: Sequence[tuple[TopicPartition, FetchedPartition]],
+    ) -> None:
+        """Search batches until the page is full; advance the reader."""
+        for partition, batches in fetched:
+            while not self.is_full:
+                try:
+                    self._search(reader, partition, batches)
+                    break
+                except CorruptRecords as error:
+                    self.problems[str(error)] = None
+                    # It was read up to an unknown place: it counts as the largest that is opened.
+                    self.budget.spend(MAX_OPENED_BYTES)
+                    reader.skip_to(partition, error.last_offset + 1)
+                except ClientError as error:
+                    self.problems[str(error)] = None
+                    reader.positions.pop(partition, None)
+                    break
+        self.budget.spend(0)  # the time also ends a page of batches without records
+
+    def refuse(self, _: TopicPartition, error: ClientError) -> None:
+        """Note why a partition cannot be read.
+
+        :raises ClientError: none can
+        """
+        is_hidden = has_code(error, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        if is_hidden or isinstance(error, ConnectionFailed):
+            raise error
+        self.problems[str(error)] = None
+
+    def _search(
+        self, reader: PartitionReader, partition: TopicPartition, batches: FetchedPartition
+    ) -> None:
+        enough = len(self.selected) + self._query.limit
+        for record in reader.records(partition, batches):
+            self.budget.spend_record(record)
+            self.scanned += 1
+            if self._query.filter.selects(record):
+                self._keep(record)
+            is_latest = self._query.start == "latest"
+            if self.is_full or (not is_latest and len(self.selected) >= enough):
+                reader.skip_to(partition, record.offset + 1)
+                return
+
+    def _keep(self, record: Record) -> None:
         """Keep what the page shows of a record."""
         cut = cut_record(record, self._max_bytes)
         self._kept_bytes += size_of(cut.key, cut.value, cut.headers)
-        size_bytes = len(record.value or b"")
-        topic, number = key
         self.selected.append(
             ShownRecord(
-                topic,
-                number,
+                cut.topic,
+                cut.partition,
                 cut.offset,
                 cut.timestamp_ms,
                 _data(cut.key),
                 _data(cut.value),
                 [(name, _data(content)) for name, content in cut.headers],
-                size_bytes,
+                len(record.value or b""),
                 cut != record,
             )
         )
-
-    def note(self, key: TopicPartition, problem: object) -> None:
-        """Note what could not be read."""
-        self.problems[f"{key[0]}-{key[1]}: {problem}"] = None
 
 
 def _data(content: bytes | None) -> Data | None:
@@ -254,23 +277,53 @@ async def find_records(
     if query.partition is not None and query.partition not in numbers:
         raise NotThere(f"The topic {query.topic!r} has no partition {query.partition}.")
     chosen = numbers if query.partition is None else [query.partition]
-    places = await _places(leaders, query, [(query.topic, number) for number in chosen])
-    budget = page_budget()
-    scan = _Scan(cluster, leaders, query, places, Shelf(max_bytes, budget))
+    places = [(query.topic, number) for number in chosen]
+    positions, ends = await _bounds(leaders, query, places)
+    is_latest = query.start == "latest"
+    at_once = len(positions) if is_latest else _PARTITIONS_AT_ONCE
+    waiting = deque(key for key in positions if not query.is_begun(key[1]))
+    shelf = Shelf(query, max_bytes, page_budget())
+    reader = PartitionReader(
+        cluster,
+        {key: at for key, at in positions.items() if query.is_begun(key[1])},
+        ends,
+        int(query.read_committed),
+        FETCH_BYTES // max(1, min(_PARTITIONS_AT_ONCE, len(places))),
+        OPENING,
+        shelf.refuse,
+        leaders,
+    )
+    before: Mapping[TopicPartition, int] | None = None
     try:
-        return await scan.run(len(numbers))
+        while not shelf.has_enough:
+            while waiting and len(reader.positions) < at_once:
+                key = waiting.popleft()
+                reader.positions[key] = positions[key]
+            if not reader.positions or reader.positions == before:
+                break
+            before = dict(reader.positions)
+            # Opening batches takes time, which other requests do not wait for.
+            await in_thread(shelf.take, reader, await reader.fetch(0))
     finally:
-        budget.stop()  # a thread may still read: nobody waits for it after a cancellation
+        shelf.budget.stop()  # a thread may still read: nobody waits for it after a cancellation
+    records, nexts = _page(query, shelf.selected, reader.positions)
+    return FoundRecords(
+        records,
+        nexts,
+        waiting[0][1] if waiting else None,
+        shelf.scanned,
+        [*shelf.problems, *leaders.problems],
+        len(numbers),
+    )
 
 
-async def _places(
+async def _bounds(
     leaders: PartitionLeaders, query: Query, keys: Sequence[TopicPartition]
-) -> list[Place]:
-    """Return where to begin in each partition that has records."""
+) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
+    """Return where to begin and to end in each partition that has records."""
     starts = await leaders.offsets(keys, EARLIEST)
     ends = await leaders.offsets(keys, LATEST, read_committed=query.read_committed)
     fresh = [key for key in keys if not query.is_begun(key[1])]
-    first: dict[TopicPartition, int] = {}
     if query.start == "time":
         # Without a record since then, the offset is missing: there is nothing to read.
         first = await leaders.offsets(fresh, query.time_ms)
@@ -283,13 +336,8 @@ async def _places(
     first |= {
         (query.topic, number): at for number, at in positions.items() if query.is_begun(number)
     }
-    max_bytes = FETCH_BYTES // max(1, min(_PARTITIONS_AT_ONCE, len(keys)))
-    places = [
-        Place(key, max(first[key], starts.get(key, 0)), ends[key], max_bytes)
-        for key in keys
-        if key in first and key in ends
-    ]
-    return [place for place in places if place.position < place.end]
+    begins = {key: max(at, starts.get(key, 0)) for key, at in sorted(first.items()) if key in ends}
+    return {key: at for key, at in begins.items() if at < ends[key]}, ends
 
 
 def _newest(query: Query, partitions: int) -> int:
@@ -301,173 +349,26 @@ def _newest(query: Query, partitions: int) -> int:
     return max(1, -(-query.limit // partitions))
 
 
-class _Scan:
-    """A search through partitions, a Fetch at a time for those of one broker."""
-
-    def __init__(
-        self,
-        cluster: Cluster,
-        leaders: PartitionLeaders,
-        query: Query,
-        places: Sequence[Place],
-        shelf: Shelf,
-    ) -> None:
-        self._cluster = cluster
-        self._leaders = leaders
-        self._query = query
-        self._shelf = shelf
-        self._open = {place.key: place for place in places if query.is_begun(place.key[1])}
-        self._waiting = deque(place for place in places if place.key not in self._open)
-        self._searching = asyncio.Lock()
-
-    async def run(self, partitions: int) -> FoundRecords:
-        """Read until there are enough records, or the limits are reached.
-
-        :param partitions: the number of partitions of the topic
-        """
-        is_latest = self._query.start == "latest"
-        most = len(self._open) + len(self._waiting) if is_latest else _PARTITIONS_AT_ONCE
-        advances = True
-        while advances and not self._shelf.is_full:
-            if not is_latest and len(self._shelf.selected) >= self._query.limit:
-                break
-            while self._waiting and len(self._open) < most:
-                place = self._waiting.popleft()
-                self._open[place.key] = place
-            by_broker = self._leaders.by_broker(self._open)
-            advanced = await asyncio.gather(
-                *(self._fetch(node, keys) for node, keys in by_broker.items())
-            )
-            advances = any(advanced)
-        records, positions = self._page()
-        return FoundRecords(
-            records,
-            positions,
-            self._waiting[0].key[1] if self._waiting else None,
-            self._shelf.scanned,
-            [*self._shelf.problems, *self._leaders.problems],
-            partitions,
-        )
-
-    def _page(self) -> tuple[list[ShownRecord], dict[int, int]]:
-        """Return the records of the page, and where the next one begins."""
-        positions = {key[1]: place.position for key, place in self._open.items()}
-        limit = self._query.limit
-        by_time = sorted(
-            self._shelf.selected, key=attrgetter("timestamp_ms", "partition", "offset")
-        )
-        if self._query.start == "latest":
-            return by_time[: -limit - 1 : -1], positions
-        # The page has the first records of each partition; the next page begins with the rest.
-        last: dict[int, int] = {}
-        for record in by_time[:limit]:
-            last[record.partition] = max(last.get(record.partition, -1), record.offset)
-        shown = []
-        for record in by_time:
-            number, offset = record.partition, record.offset
-            if offset <= last.get(number, -1):
-                shown.append(record)
-            else:
-                positions[number] = min(positions.get(number, offset), offset)
-        return shown, positions
-
-    async def _fetch(self, node_id: int, keys: Sequence[TopicPartition]) -> bool:
-        """Read the next batches of partitions that a broker leads; return whether to go on."""
-        keys = keys[:_PARTITIONS_AT_ONCE]  # the others follow in the next round
-        before = [replace(self._open[key]) for key in keys]
-        answers = await fetch(
-            await self._cluster.connection(node_id, "records"),
-            {place.key: FetchPosition(place.position, place.max_bytes) for place in before},
-            self._leaders.topic_ids,
-            FetchLimits(0, 0, _LARGEST_BATCH_BYTES, int(self._query.read_committed)),
-            timeout_ms=self._cluster.timeout_ms,
-        )
-        for key, answer in answers.items():
-            if answer.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
-                topic = f"topic '{key[0]}'"
-                needs = f"READ on {topic}"
-                raise RequestRefused(f"reading {topic}", answer.error_code, needs=needs)
-            if answer.error_code:
-                self._shelf.note(key, error_name(answer.error_code))
-                del self._open[key]
-            elif not answer.records:  # its next batch is larger
-                more = _GROWTH * self._open[key].max_bytes
-                self._open[key].max_bytes = min(more, _LARGEST_BATCH_BYTES)
-        read = [(self._open[key], answers[key]) for key in answers if key in self._open]
-        # Opening batches takes time, which other requests do not wait for. One thread spends the
-        # budget at a time.
-        async with self._searching:
-            await in_thread(_search_all, read, self._query, self._shelf)
-        after = [self._open.pop(key) for key in keys if key in self._open]
-        # The others get their turn first.
-        self._open |= {place.key: place for place in after if place.position < place.end}
-        return before != after
-
-
-def _search_all(read: Sequence[tuple[Place, FetchedPartition]], query: Query, shelf: Shelf) -> None:
-    for place, fetched in read:
-        search(place, fetched.records, query, shelf, fetched.aborted_transactions)
-
-
-def search(
-    place: Place,
-    data: bytes,
-    query: Query,
-    shelf: Shelf,
-    aborted: Iterable[tuple[int, int]] = (),
-) -> None:
-    """Search batches until the page is full; advance the place.
-
-    :param aborted: (producer id, first offset) of aborted transactions
-    """
-    budget = shelf.budget
-    unread = Unread(aborted)
-    count = 0
-    try:
-        for at, header in headers(data):
-            if header.base_offset >= place.end:
-                place.position = place.end
-            if place.position >= place.end or shelf.is_full:
-                return
-            if unread.has(header):
-                budget.spend(header.size_bytes)
-            else:
-                for record in _opened(data[at : at + header.size_bytes], place, shelf):
-                    if not place.position <= record.offset < place.end:
-                        continue
-                    shelf.scanned += 1
-                    if query.filter.selects(record):
-                        shelf.keep(place.key, record)
-                        count += 1
-                    has_enough = count >= query.limit and query.start != "latest"
-                    if has_enough or shelf.is_full:
-                        place.position = record.offset + 1
-                        return
-            place.position = max(place.position, header.last_offset + 1)
-    except CorruptBatch as error:
-        shelf.note(place.key, error)
-        place.position = place.end
-
-
-def _opened(batch: bytes, place: Place, shelf: Shelf) -> Iterator[Record]:
-    """Yield the records of a batch; of one that is cheap to skip in, those from the place on."""
-    header = header_at(batch)
-    skip = 0
-    # Of compressed records, and after a compaction, a place is found by reading all before it.
-    if not header.codec and header.record_count == header.last_offset_delta + 1:
-        skip = max(0, place.position - header.base_offset)
-        shelf.budget.spend(len(batch) if skip else 0)
-    try:
-        if header.magic != 2:
-            raise CorruptBatch(f"magic {header.magic}")
-        for some in record_lists(batch, header, _OPENING, skip=skip):
-            for record in some:
-                shelf.budget.spend_record(record)
-                yield record
-    except CorruptBatch as error:
-        shelf.note(place.key, f"the batch at offset {header.base_offset}: {error}")
-        # It was read up to an unknown place, so that it counts as the largest that is opened.
-        shelf.budget.spend(MAX_OPENED_BYTES)
+def _page(
+    query: Query, selected: Sequence[ShownRecord], positions: Mapping[TopicPartition, int]
+) -> tuple[list[ShownRecord], dict[int, int]]:
+    """Return the records of the page, and where the next one begins."""
+    nexts = {number: at for (_, number), at in positions.items()}
+    by_time = sorted(selected, key=attrgetter("timestamp_ms", "partition", "offset"))
+    if query.start == "latest":
+        return by_time[: -query.limit - 1 : -1], nexts
+    # The page has the first records of each partition; the next page begins with the rest.
+    last: dict[int, int] = {}
+    for record in by_time[: query.limit]:
+        last[record.partition] = max(last.get(record.partition, -1), record.offset)
+    shown = []
+    for record in by_time:
+        number, offset = record.partition, record.offset
+        if offset <= last.get(number, -1):
+            shown.append(record)
+        else:
+            nexts[number] = min(nexts.get(number, offset), offset)
+    return shown, nexts
 
 
 async def record_at(
