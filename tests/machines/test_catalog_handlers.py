@@ -381,7 +381,7 @@ def test_the_metadata_of_all_topics_follows_changes_in_every_version(broker: Bro
     def in_all_versions(expected: dict[str, int]) -> None:
         for version in (*range(1, 14), *range(13, 0, -1)):
             assert described(version) == expected
-            assert len(broker.topic_descriptions) <= MAX_METADATA_VERSIONS
+            assert len(broker.catalog.descriptions) <= MAX_METADATA_VERSIONS
 
     in_all_versions({})
     create(broker, new("a", 2), new("b"))

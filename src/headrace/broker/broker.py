@@ -62,7 +62,6 @@ if TYPE_CHECKING:
     from headrace.coordinators.transactions import Transactions
     from headrace.groups.coordinator import GroupCoordinator
     from headrace.net.scram_users import NewUser
-    from headrace.protocol.schema import Encoded
     from headrace.share.share_state import ShareCoordinator
     from headrace.topics.regex_matcher import RegexMatcher
 
@@ -165,10 +164,6 @@ class Broker:
         self.staging = asyncio.Lock()
         """Held while a large batch of a client is written, one at a time."""
         self.loop_watch = LoopWatch(self.metrics.loop)
-        self.topic_descriptions: dict[int, tuple[int, Encoded]] = {}
-        """The descriptions of all topics for Metadata, with the version of the catalog that they
-        describe, by the version of the response.
-        """
         self.topic_deletions = TopicDeletions(
             self.catalog, topic_logs, self.coordinators, self.slices
         )

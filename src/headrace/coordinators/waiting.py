@@ -5,18 +5,8 @@ one or two things.
 from __future__ import annotations
 
 import asyncio
-<<<<<<< HEAD:src/headrace/net/waiting.py
-from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any, TypeVar
-
-from headrace.coordinators.runtime import Deferred
-
-if TYPE_CHECKING:
-    from .request_charge import RequestCharge
-=======
 from collections.abc import Callable, Coroutine, Generator
 from typing import Any, Generic, Protocol, TypeVar
->>>>>>> e2dbc418 (Runtime: a command is one class, and what waits stands beside it):src/headrace/coordinators/waiting.py
 
 T = TypeVar("T")
 

@@ -23,6 +23,7 @@ from __future__ import annotations
 from collections import Counter
 
 from headrace.errors import ErrorCode
+from headrace.log.partition_log import LEADER_EPOCH
 from headrace.log_lines import LimitedLog, get_logger
 from headrace.net.api import Api
 from headrace.net.call import Call
@@ -71,50 +72,40 @@ async def handle(call: Call, request: ListOffsetsRequest) -> ListOffsetsResponse
             if times[topic.name, index] == 1:
                 partitions[index] = await _look_up(call, topic.name, query, request.isolation_level)
             else:
-                partitions[index] = _refused(index, ErrorCode.INVALID_REQUEST)
+                partitions[index] = Partition(index, ErrorCode.INVALID_REQUEST)
             await call.pause()
         await call.pause()
-    answers = [
-        Topic(name=name, partitions=list(partitions.values()))
-        for name, partitions in topics.items()
-    ]
-    return ListOffsetsResponse(topics=answers + call.refused_items(Topic, refused))
+    results = [Topic(name, list(partitions.values())) for name, partitions in topics.items()]
+    return ListOffsetsResponse(topics=results + call.refused_items(Topic, refused))
 
 
 async def _look_up(
     call: Call, name: str, query: ListOffsetsRequest.ListOffsetsPartition, isolation_level: int
 ) -> Partition:
-    broker = call.broker
     index, timestamp = query.partition_index, query.timestamp
     if timestamp < 0 and call.version < _FIRST_VERSION.get(timestamp, call.version + 1):
-        return _refused(index, ErrorCode.UNSUPPORTED_VERSION)
-    log = broker.partition_by_name(name, index)
+        return Partition(index, ErrorCode.UNSUPPORTED_VERSION)
+    log = call.topics.partition_by_name(name, index)
     if isinstance(log, ErrorCode):
-        return _refused(index, log)
-    if query.current_leader_epoch > 0:
-        return _refused(index, ErrorCode.UNKNOWN_LEADER_EPOCH)
-    if timestamp in (EARLIEST, EARLIEST_LOCAL):
-        return _at(index, log.log_start_offset, -1)
+        return Partition(index, log)
+    if query.current_leader_epoch > LEADER_EPOCH:
+        return Partition(index, ErrorCode.UNKNOWN_LEADER_EPOCH)
     record = None
     try:
         if timestamp >= 0:
-            record = await broker.timestamp_searches.offset_for_timestamp(log, timestamp)
+            record = await call.timestamp_searches.offset_for_timestamp(log, timestamp)
         elif timestamp == MAX_TIMESTAMP:
-            record = await broker.timestamp_searches.max_timestamp(log)
+            record = await call.timestamp_searches.max_timestamp(log)
     except OSError as error:
         limited.error(log.path, "cannot search %s: %s", log.path, error)
-        return _refused(index, ErrorCode.KAFKA_STORAGE_ERROR)
+        return Partition(index, ErrorCode.KAFKA_STORAGE_ERROR)
     end_offset = log.last_stable_offset if isolation_level == _READ_COMMITTED else log.end_offset
-    if timestamp == LATEST:
-        return _at(index, end_offset, -1)
-    if record is None or record[0] >= end_offset:  # records of open transactions are hidden
-        return Partition(partition_index=index)
-    return _at(index, *record)
-
-
-def _at(index: int, offset: int, timestamp: int) -> Partition:
-    return Partition(partition_index=index, offset=offset, timestamp=timestamp, leader_epoch=0)
-
-
-def _refused(index: int, code: ErrorCode) -> Partition:
-    return Partition(partition_index=index, error_code=code)
+    partition = Partition(index)
+    if timestamp in (EARLIEST, EARLIEST_LOCAL):
+        partition.offset, partition.leader_epoch = log.log_start_offset, LEADER_EPOCH
+    elif timestamp == LATEST:
+        partition.offset, partition.leader_epoch = end_offset, LEADER_EPOCH
+    elif record is not None and record[0] < end_offset:  # those of open transactions are hidden
+        partition.offset, partition.timestamp = record
+        partition.leader_epoch = LEADER_EPOCH
+    return partition

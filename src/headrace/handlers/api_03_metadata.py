@@ -23,10 +23,10 @@ Version notes:
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
-from headrace.errors import ErrorCode
+from headrace.errors import ErrorCode, Refusal, StorageError
 from headrace.internal_topics import INTERNAL_TOPICS
 from headrace.log.partition_log import LEADER_EPOCH
 from headrace.log_lines import LimitedLog, get_logger
@@ -37,16 +37,12 @@ from headrace.net.rules import CLUSTER, CREATE, DESCRIBE, TOPIC, inside
 from headrace.protocol.api import MetadataRequest, MetadataResponse
 from headrace.protocol.schema import Encoded
 from headrace.protocol.time_slices import chunks
-from headrace.topics.catalog import MAX_TOPICS_PER_TRANSACTION, CatalogError, NewTopic, fold
+from headrace.topics.catalog import MAX_TOPICS_PER_TRANSACTION, NewTopic
 from headrace.topics.catalog import Topic as CatalogTopic
-from headrace.topics.topic_rules import check_new_topic_name, check_topic_name
+from headrace.topics.creation import Creation
+from headrace.topics.topic_rules import check_topic_name
 
 from .api_60_describe_cluster import cluster_operations
-
-MAX_METADATA_VERSIONS = 3
-"""The versions of the response to Metadata for all topics that are kept as bytes, at about 150
-bytes for each topic.
-"""
 
 RequestTopic = MetadataRequest.MetadataRequestTopic
 Topic = MetadataResponse.MetadataResponseTopic
@@ -64,11 +60,14 @@ log = LimitedLog(get_logger("headrace.metadata"))
 
 _FIRST_WITH_TOPIC_IDS = 12
 """Versions 10 and 11 have a field for topic ids, which Apache Kafka refuses."""
+MAX_METADATA_VERSIONS = 3
+"""The versions of the response to Metadata for all topics that are kept as bytes, at about 150
+bytes for each topic.
+"""
 
 
 async def handle(call: Call, request: MetadataRequest) -> MetadataResponse:
     """Describe this broker and the topics of a request."""
-    broker = call.broker
     topics = request.topics
     if call.version == 0 and not topics:
         topics = None
@@ -76,19 +75,20 @@ async def handle(call: Call, request: MetadataRequest) -> MetadataResponse:
         topic.name is None or topic.topic_id is not None for topic in topics or ()
     ):
         code = ErrorCode.INVALID_REQUEST
-        refused = [_unknown(topic, code) for topic in topics or ()]
+        refused = [_refused(topic, code) for topic in topics or ()]
         return MetadataResponse(topics=refused, error_code=code)
+    client = call.client
     response = MetadataResponse(
         brokers=[
             MetadataResponse.MetadataResponseBroker(
-                node_id=broker.node_id,
-                host=call.client.listener_host,
-                port=call.client.listener_port,
-                rack=broker.config.get_str("broker.rack"),
+                call.node_id,
+                client.listener_host,
+                client.listener_port,
+                call.config.get_str("broker.rack"),
             )
         ],
-        cluster_id=broker.catalog.cluster_id,
-        controller_id=broker.node_id,
+        cluster_id=call.catalog.cluster_id,
+        controller_id=call.node_id,
     )
     if request.include_cluster_authorized_operations:
         response.cluster_authorized_operations = cluster_operations(call)
@@ -104,7 +104,7 @@ async def handle(call: Call, request: MetadataRequest) -> MetadataResponse:
 
 async def _all_topics(call: Call) -> Encoded:
     """Describe all topics. The bytes are kept until topics change: every client asks for them."""
-    catalog, cache = call.broker.catalog, call.broker.topic_descriptions
+    catalog, cache = call.catalog, call.catalog.descriptions
     described = cache.pop(call.version, None)
     if described is None or described[0] != catalog.version:
         version, topics = catalog.version, list(catalog.topics.values())
@@ -121,78 +121,70 @@ async def _all_topics(call: Call) -> Encoded:
 
 async def _visible_topics(call: Call, *, with_operations: bool) -> list[Topic]:
     """Describe all topics that the client may see."""
-    sees, topics = call.sees_topic(), []
-    for topic in list(call.broker.catalog.topics.values()):
+    sees, descriptions = call.sees_topic(), []
+    for topic in list(call.catalog.topics.values()):
         if sees is None or sees(topic.name):
-            described = _described(call, topic)
+            description = _described(call, topic)
             if with_operations:
-                _add_operations(call, described)
-            topics.append(described)
+                _add_operations(call, description)
+            descriptions.append(description)
         await call.pause()
-    return topics
+    return descriptions
 
 
 async def _named_topics(
     call: Call, request: MetadataRequest, topics: Sequence[RequestTopic]
 ) -> list[Topic]:
     """Describe the topics that a request names, and create those that do not exist."""
-    visible, hidden = topics, []
-    if call.access.is_limited:
-        visible = []
-        for topic in topics:
-            if _may_see(call, topic):
-                visible.append(topic)
-            else:
-                hidden.append(topic)
-            await call.pause()
+    visible, hidden = [], []
+    for topic in topics:
+        if _may_see(call, topic):
+            visible.append(topic)
+        else:
+            hidden.append(_hidden(topic))
+        await call.pause()
     refusals: Mapping[str, ErrorCode] = {}
-    if request.allow_auto_topic_creation and call.broker.config.get_bool(
-        "auto.create.topics.enable"
-    ):
+    if request.allow_auto_topic_creation and call.config.get_bool("auto.create.topics.enable"):
         refusals = await _create_unknown(call, visible)
-    answers: list[Topic] = []
+    descriptions: list[Topic] = []
     for topic in visible:
-        described = _describe(call, topic, refusals)
+        description = _describe(call, topic, refusals)
         if (
             request.include_topic_authorized_operations
-            and described.error_code != ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            and description.error_code != ErrorCode.TOPIC_AUTHORIZATION_FAILED
         ):
-            _add_operations(call, described)
-        answers.append(described)
+            _add_operations(call, description)
+        descriptions.append(description)
         await call.pause()
-    return answers + [_hidden(topic) for topic in hidden]
+    return descriptions + hidden
 
 
 def _may_see(call: Call, topic: RequestTopic) -> bool:
     """Return whether a client may describe a requested topic; True for an unknown id."""
     name = topic.name
     if topic.topic_id is not None:
-        present = call.broker.catalog.topics_by_id.get(topic.topic_id)
+        present = call.catalog.topics_by_id.get(topic.topic_id)
         name = None if present is None else present.name
     return name is None or call.may(DESCRIBE, TOPIC, name)
 
 
 def _hidden(topic: RequestTopic) -> Topic:
     """Refuse a requested topic, and do not tell whether it exists."""
-    return Topic(
-        error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-        name=None if topic.topic_id is not None else topic.name,
-        topic_id=topic.topic_id,
-    )
+    name = topic.name if topic.topic_id is None else None
+    return Topic(ErrorCode.TOPIC_AUTHORIZATION_FAILED, name, topic.topic_id)
 
 
 async def _create_unknown(call: Call, topics: Sequence[RequestTopic]) -> Mapping[str, ErrorCode]:
     """Create the topics that do not exist; return the errors of those that cannot be created."""
-    broker = call.broker
     unknown = dict.fromkeys(
         topic.name
         for topic in topics
         if topic.topic_id is None
         and topic.name is not None
-        and topic.name not in broker.catalog.topics
+        and topic.name not in call.catalog.topics
     )
     refusals: dict[str, ErrorCode] = {}
-    if call.access.is_limited and not call.access.allows_cluster(CREATE, is_audited=False):
+    if not call.access.allows_cluster(CREATE, is_audited=False):
         for name in list(unknown):
             if not call.may(CREATE, TOPIC, name):
                 refusals[name] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
@@ -203,38 +195,34 @@ async def _create_unknown(call: Call, topics: Sequence[RequestTopic]) -> Mapping
     return refusals
 
 
-def _create(call: Call, names: Collection[str]) -> Mapping[str, ErrorCode]:
+def _create(call: Call, names: Sequence[str]) -> dict[str, ErrorCode]:
     """Create topics in one transaction; return the errors of those that cannot be created. Topics
     beyond the client's quota of mutations are unknown for now.
     """
-    broker, charge = call.broker, call.client.charge
     refusals: dict[str, ErrorCode] = {}
-    new: dict[str, NewTopic] = {}
+    creation = Creation(call.catalog)
     for name in names:
-        same = new.get(fold(name))
-        twin = broker.catalog.twin(name) or (None if same is None else same.name)
-        refusal = check_new_topic_name(name, twin)
-        try:
-            if refusal is not None:
-                refusals[name] = refusal.code
-            elif name in INTERNAL_TOPICS:
-                broker.topic_logs.internal_topic(name)
-            else:
-                partitions = broker.config.get_int("num.partitions")
-                if charge is None or charge.admit_auto_creation(partitions):
-                    new[fold(name)] = NewTopic(name, partitions)
-        except CatalogError as error:
-            log.error("clients", "cannot create the topic %s: %s", name, error)
-            refusals[name] = ErrorCode.KAFKA_STORAGE_ERROR
-    if new:
-        try:
-            broker.create_topics(list(new.values()))
-        except CatalogError as error:
-            log.error("clients", "cannot create topics: %s", error)
-            refusals |= {topic.name: ErrorCode.KAFKA_STORAGE_ERROR for topic in new.values()}
+        refusal = creation.check_name(name)
+        if refusal is not None:
+            refusals[name] = refusal.code
+        elif name in INTERNAL_TOPICS:
+            try:
+                call.topics.internal_topic(name)
+            except StorageError as error:
+                log.error("clients", "cannot create the topic %s: %s", name, error)
+                refusals[name] = ErrorCode.KAFKA_STORAGE_ERROR
         else:
-            created = (Change(CREATE, "TOPIC", topic.name) for topic in new.values())
-            log_changes("metadata", call.client, created)
+            partitions = call.config.get_int("num.partitions")
+            if call.admits_auto_creation(partitions):
+                creation.plan(NewTopic(name, partitions))
+    created = []
+    for name, topic in creation.create().items():
+        if isinstance(topic, Refusal):
+            log.error("clients", "cannot create topics: %s", topic.message)
+            refusals[name] = topic.code
+        else:
+            created.append(Change(CREATE, "TOPIC", name))
+    log_changes("metadata", call.client, iter(created))
     return refusals
 
 
@@ -243,39 +231,34 @@ def _describe(call: Call, topic: RequestTopic, refusals: Mapping[str, ErrorCode]
 
     :param refusals: the errors of topics that could not be created, by name
     """
-    catalog = call.broker.catalog
+    catalog, name = call.catalog, topic.name
     if topic.topic_id is not None:
         present = catalog.topics_by_id.get(topic.topic_id)
-        if present is None:
-            return _unknown(topic, ErrorCode.UNKNOWN_TOPIC_ID)
-        return _described(call, present)
-    if topic.name is None:
-        return _unknown(topic, ErrorCode.INVALID_REQUEST)
-    present = catalog.topics.get(topic.name)
+    else:
+        present = catalog.topics.get(name or "")
     if present is not None:
         return _described(call, present)
-    code = refusals.get(topic.name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    if code != ErrorCode.TOPIC_AUTHORIZATION_FAILED and check_topic_name(topic.name) is not None:
+    if topic.topic_id is not None:
+        return _refused(topic, ErrorCode.UNKNOWN_TOPIC_ID)
+    if name is None:
+        return _refused(topic, ErrorCode.INVALID_REQUEST)
+    code = refusals.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    if code != ErrorCode.TOPIC_AUTHORIZATION_FAILED and check_topic_name(name) is not None:
         code = ErrorCode.INVALID_TOPIC_EXCEPTION
-    return _unknown(topic, code)
+    return _refused(topic, code)
 
 
-def _unknown(topic: RequestTopic, code: ErrorCode) -> Topic:
+def _refused(topic: RequestTopic, code: ErrorCode) -> Topic:
     # A topic in the response has a name or an id.
     name = None if code == ErrorCode.UNKNOWN_TOPIC_ID else topic.name or ""
-    return Topic(
-        error_code=code,
-        name=name,
-        topic_id=topic.topic_id,
-        is_internal=name in INTERNAL_TOPICS,
-    )
+    return Topic(code, name, topic.topic_id, name in INTERNAL_TOPICS)
 
 
-def _add_operations(call: Call, described: Topic) -> None:
+def _add_operations(call: Call, description: Topic) -> None:
     """Add the authorized operations to the description of a topic that has a name."""
-    if described.name is not None:
-        operations = call.access.operations(TOPIC, described.name)
-        described.topic_authorized_operations = operations
+    if description.name is not None:
+        operations = call.access.operations(TOPIC, description.name)
+        description.topic_authorized_operations = operations
 
 
 def _described(call: Call, topic: CatalogTopic) -> Topic:
@@ -283,7 +266,7 @@ def _described(call: Call, topic: CatalogTopic) -> Topic:
         name=topic.name,
         topic_id=topic.topic_id,
         is_internal=topic.internal,
-        partitions=_partitions(call.version, call.broker.node_id, topic.partitions),
+        partitions=_partitions(call.version, call.node_id, topic.partitions),
     )
 
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 import re
 from functools import partial
 
-from headrace.errors import ErrorCode
+from headrace.errors import ErrorCode, StorageError
 from headrace.internal_topics import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
 from headrace.log_lines import LimitedLog, get_logger
 from headrace.net.api import Api
@@ -29,11 +29,11 @@ from headrace.net.rules import (
     CLUSTER_ACTION,
     DESCRIBE,
     GROUP,
+    MESSAGES,
     TRANSACTIONAL_ID,
     inside,
 )
 from headrace.protocol.api import FindCoordinatorRequest, FindCoordinatorResponse
-from headrace.topics.catalog import CatalogError
 
 Coordinator = FindCoordinatorResponse.Coordinator
 
@@ -50,10 +50,6 @@ _GROUP, _TRANSACTION, _SHARE = 0, 1, 2
 _TOPICS = {_GROUP: CONSUMER_OFFSETS, _TRANSACTION: TRANSACTION_STATE, _SHARE: SHARE_GROUP_STATE}
 _FIRST_WITH_SEVERAL_KEYS = 4
 _FIRST_WITH_SHARE = 6
-_MESSAGES = {
-    ErrorCode.GROUP_AUTHORIZATION_FAILED: "Group authorization failed.",
-    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "Transactional Id authorization failed.",
-}
 _TOPIC_ID = re.compile(r"[A-Za-z0-9_-]{22}(==)?")
 _INTEGER = re.compile(r"[+-]?\d{1,10}", re.ASCII)
 
@@ -75,24 +71,14 @@ async def handle(call: Call, request: FindCoordinatorRequest) -> FindCoordinator
 
 def _coordinator(call: Call, key_type: int, key: str) -> Coordinator:
     code = _prepare(call, key_type, key)
-    if code:
-        message = _message(code, call.version)
-        return Coordinator(key, node_id=-1, port=-1, error_code=code, error_message=message)
-    client = call.client
-    return Coordinator(
-        key, call.broker.node_id, client.listener_host, client.listener_port, error_message=""
-    )
-
-
-def _message(code: ErrorCode, version: int) -> str:
-    """Return the message for an error. Apache Kafka has one for missing permissions on the
-    cluster, and before version 4 on groups and transactional ids.
-    """
-    if code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
-        return "Cluster authorization failed."
-    if version < _FIRST_WITH_SEVERAL_KEYS:
-        return _MESSAGES.get(code, "")
-    return ""
+    if not code:
+        client = call.client
+        return Coordinator(key, call.node_id, client.listener_host, client.listener_port)
+    message = ""
+    # Apache Kafka has messages for missing permissions on the cluster, and of old versions.
+    if call.version < _FIRST_WITH_SEVERAL_KEYS or code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
+        message = MESSAGES.get(code, "")
+    return Coordinator(key, -1, port=-1, error_code=code, error_message=message)
 
 
 def _prepare(call: Call, key_type: int, key: str) -> ErrorCode:
@@ -112,8 +98,8 @@ def _prepare(call: Call, key_type: int, key: str) -> ErrorCode:
         if not _is_share_partition(key):
             return ErrorCode.INVALID_REQUEST
     try:
-        call.broker.topic_logs.internal_topic(topic)
-    except CatalogError as error:
+        call.topics.internal_topic(topic)
+    except StorageError as error:
         log.error("clients", "cannot create the topic %s: %s", topic, error)
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
     return ErrorCode.NONE

@@ -40,7 +40,8 @@ async def handle(call: Call, request: JoinGroupRequest) -> JoinGroupResponse:
     The id of a new member begins with its client id or instance id. If the id is longer than the
     longest string, return UNKNOWN_SERVER_ERROR, as Apache Kafka does.
     """
-    if not call.may(READ, GROUP, request.group_id):
+    group_id = request.group_id
+    if not call.may(READ, GROUP, group_id):
         refusal = JoinReply(ErrorCode.GROUP_AUTHORIZATION_FAILED, request.member_id)
         return _response(call, refusal)
     client_id = call.client_id or ""
@@ -65,8 +66,8 @@ async def handle(call: Call, request: JoinGroupRequest) -> JoinGroupResponse:
         known_member_id_required=call.version >= _FIRST_WITH_KNOWN_MEMBER_ID,
         skips_assignment=call.version >= _FIRST_WITH_SKIP_ASSIGNMENT,
     )
-    decide = partial(call.broker.groups.join, request.group_id, join)
-    return _response(call, await call.broker.group_runtime.write_parkable(request.group_id, decide))
+    decide = partial(call.groups.coordinator.join, group_id, join)
+    return _response(call, await call.groups.write_parkable(group_id, decide))
 
 
 def _response(call: Call, reply: JoinReply) -> JoinGroupResponse:

@@ -10,20 +10,20 @@ Version notes:
 
 from __future__ import annotations
 
+from functools import partial
+
 from headrace.errors import ErrorCode
-from headrace.groups.classic.member import LeaveReply, MemberIdentity
-from headrace.groups.records import GroupRecord
+from headrace.groups.classic.member import MemberIdentity
 from headrace.net.api import Api
 from headrace.net.call import Call
 from headrace.net.rules import GROUP, READ, on
-from headrace.outcome import Outcome
 from headrace.protocol.api import LeaveGroupRequest, LeaveGroupResponse
 
 API = Api(
     13,
     on(READ, GROUP, "group_id"),
     storage_error=ErrorCode.NOT_COORDINATOR,
-    refuse=lambda request, code: LeaveGroupResponse(error_code=code),
+    has_one_error=True,
 )
 
 _FIRST_WITH_MEMBERS = 3
@@ -37,11 +37,8 @@ async def handle(call: Call, request: LeaveGroupRequest) -> LeaveGroupResponse:
         leavers = [
             MemberIdentity(member.member_id, member.group_instance_id) for member in request.members
         ]
-
-    def leave(now_ms: int, wall_ms: int) -> Outcome[GroupRecord, LeaveReply]:
-        return call.broker.groups.leave(request.group_id, leavers, now_ms, wall_ms)
-
-    reply = await call.broker.group_runtime.write(request.group_id, leave)
+    decide = partial(call.groups.coordinator.leave, request.group_id, leavers)
+    reply = await call.groups.write(request.group_id, decide)
     if isinstance(reply, ErrorCode):
         return LeaveGroupResponse(error_code=reply)
     if not has_members:

@@ -11,14 +11,7 @@ Version notes:
 
 from __future__ import annotations
 
-from headrace.errors import ErrorCode
-from headrace.net.api import Api
-from headrace.net.call import Call
-from headrace.protocol.api import SaslHandshakeRequest, SaslHandshakeResponse
+from headrace.errors import ErrorCode, Refusal
+from headrace.net.api import stub
 
-API = Api(17)
-
-
-async def handle(call: Call, request: SaslHandshakeRequest) -> SaslHandshakeResponse:
-    """Refuse a login."""
-    return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE)
+API, handle = stub(17, error=Refusal(ErrorCode.ILLEGAL_SASL_STATE))

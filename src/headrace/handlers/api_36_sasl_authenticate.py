@@ -11,17 +11,13 @@ Version notes:
 
 from __future__ import annotations
 
-from headrace.errors import ErrorCode
-from headrace.net.api import Api
-from headrace.net.call import Call
-from headrace.protocol.api import SaslAuthenticateRequest, SaslAuthenticateResponse
+from headrace.errors import ErrorCode, Refusal
+from headrace.net.api import stub
 
-API = Api(36)
-
-
-async def handle(call: Call, request: SaslAuthenticateRequest) -> SaslAuthenticateResponse:
-    """Refuse a message outside of a login."""
-    return SaslAuthenticateResponse(
-        error_code=ErrorCode.ILLEGAL_SASL_STATE,
-        error_message="SaslAuthenticate request received after successful authentication",
-    )
+API, handle = stub(
+    36,
+    error=Refusal(
+        ErrorCode.ILLEGAL_SASL_STATE,
+        "SaslAuthenticate request received after successful authentication",
+    ),
+)

@@ -13,15 +13,19 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from headrace.errors import ErrorCode, Refusal
+from headrace.errors import ErrorCode, Refusal, StorageError
 from headrace.net.api import Api
 from headrace.net.audit import Change
 from headrace.net.call import Call
 from headrace.net.rules import ALTER, TOPIC, each
 from headrace.protocol.api import CreatePartitionsRequest, CreatePartitionsResponse
 from headrace.protocol.time_slices import chunks
-from headrace.topics.catalog import MAX_TOPICS_PER_TRANSACTION, CatalogError
-from headrace.topics.topic_rules import MAX_PARTITIONS_PER_REQUEST, check_growth
+from headrace.topics.catalog import MAX_TOPICS_PER_TRANSACTION
+from headrace.topics.topic_rules import (
+    MAX_PARTITIONS_PER_REQUEST,
+    TOO_MANY_PARTITIONS,
+    check_growth,
+)
 
 Result = CreatePartitionsResponse.CreatePartitionsTopicResult
 
@@ -41,42 +45,33 @@ API = Api(37, each(ALTER, TOPIC, "topics", "name", once=True), changes=changes)
 
 _FIRST_WITH_QUOTA = 3
 """Earlier versions are throttled, but not refused."""
+_DUPLICATE = Refusal(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
 _OK = Refusal(ErrorCode.NONE)
 
 
 async def handle(call: Call, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
     """Add partitions to topics, each on its own."""
-    broker = call.broker
     allowed, refused = call.allowed(request.topics)
     times = Counter(topic.name for topic in allowed)
-    refusals = {
-        name: Refusal(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-        for name, count in times.items()
-        if count > 1
-    }
-    once = [topic for topic in allowed if times[topic.name] == 1]
-    for some in chunks(once, MAX_TOPICS_PER_TRANSACTION):
-        checked = {topic.name: _check(call, topic) for topic in some}
-        totals = {topic.name: topic.count for topic in some if not checked[topic.name].code}
+    outcomes = {name: _DUPLICATE for name, count in times.items() if count > 1}
+    unique = [topic for topic in allowed if times[topic.name] == 1]
+    for topics in chunks(unique, MAX_TOPICS_PER_TRANSACTION):
+        outcomes |= {topic.name: _check(call, topic) for topic in topics}
+        totals = {topic.name: topic.count for topic in topics if not outcomes[topic.name].code}
         if totals and not request.validate_only:
             try:
-                broker.grow_topics(totals)
-            except CatalogError as error:
+                call.catalog.grow_topics(totals)
+            except StorageError as error:
                 failed = Refusal(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
-                checked |= dict.fromkeys(totals, failed)
-        refusals |= checked
+                outcomes |= dict.fromkeys(totals, failed)
         await call.pause()
-    results = [
-        Result(name=name, error_code=refusal.code, error_message=refusal.message)
-        for name, refusal in refusals.items()
-    ]
+    results = [Result(name).refused(outcome) for name, outcome in outcomes.items()]
     return CreatePartitionsResponse(results=results + call.refused_items(Result, refused))
 
 
 def _check(call: Call, topic: CreatePartitionsRequest.CreatePartitionsTopic) -> Refusal:
     """Return the error for growing a topic, or NONE if it can grow."""
-    broker, charge = call.broker, call.client.charge
-    present = broker.catalog.topics.get(topic.name)
+    present = call.catalog.topics.get(topic.name)
     if present is None:
         return Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     if present.internal:
@@ -85,14 +80,12 @@ def _check(call: Call, topic: CreatePartitionsRequest.CreatePartitionsTopic) -> 
     assignments = None
     if topic.assignments is not None:
         assignments = [assignment.broker_ids for assignment in topic.assignments]
-    refusal = check_growth(topic.name, present.partitions, topic.count, assignments, broker.node_id)
+    refusal = check_growth(topic.name, present.partitions, topic.count, assignments, call.node_id)
     if refusal is not None:
         return refusal
     added = topic.count - present.partitions
     if added > MAX_PARTITIONS_PER_REQUEST:
-        message = "Excessively large number of partitions per request."
-        return Refusal(ErrorCode.POLICY_VIOLATION, message)
-    is_strict = call.version >= _FIRST_WITH_QUOTA
-    if charge is not None and not charge.admit_mutations(added, strict=is_strict):
+        return TOO_MANY_PARTITIONS
+    if not call.admits_mutations(added, strict=call.version >= _FIRST_WITH_QUOTA):
         return Refusal(ErrorCode.THROTTLING_QUOTA_EXCEEDED)
     return _OK

@@ -22,7 +22,7 @@ async def handle(call: Call, request: UnregisterControllerRequest) -> Unregister
     """Refuse the request."""
     code = ErrorCode.INVALID_REQUEST
     message = "Controller cannot unregister itself while it is active."
-    if request.controller_id != call.broker.node_id:
+    if request.controller_id != call.node_id:
         code = ErrorCode.CONTROLLER_ID_NOT_REGISTERED
         message = f"Controller ID {request.controller_id} is not currently registered."
     return UnregisterControllerResponse(error_code=code, error_message=message)

@@ -7,7 +7,7 @@ from functools import cached_property
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from headrace.errors import ErrorCode
+from headrace.errors import ErrorCode, Refusal
 from headrace.protocol.schema import Versions, schema_of, snake_case, versions_of
 
 from .refusals import refuse_all
@@ -39,6 +39,7 @@ class Api:
         Kafka's do: clients find the coordinator again and retry
     :param refuse: makes the response to a request that is refused as a whole; None for one with the
         error in every place that it has for errors
+    :param has_one_error: the response to such a request has its error at the top, and no items
     :param changes: tells what is logged of it, see :mod:`.audit`
     :param unserved: makes the response, in version 0, to a version that is not served; None to
         close the connection
@@ -55,6 +56,7 @@ class Api:
         protocol: str | None = None,
         storage_error: ErrorCode = ErrorCode.KAFKA_STORAGE_ERROR,
         refuse: Refuse | None = None,
+        has_one_error: bool = False,
         changes: Changes | None = None,
         unserved: Callable[[Call], Any] | None = None,
     ) -> None:
@@ -68,6 +70,7 @@ class Api:
         self.lowest, self.highest = self.request.versions
         self.wholes = tuple(rule for rule in rules if isinstance(rule, Whole))
         self._refuse = refuse
+        self._has_one_error = has_one_error
 
     @cached_property
     def name(self) -> str:
@@ -84,6 +87,8 @@ class Api:
         """Return the response to a request that is refused as a whole."""
         if self._refuse is not None:
             return self._refuse(request, code)
+        if self._has_one_error:
+            return self.response.message_type(error_code=code)
         return refuse_all(request, self.response, code)
 
 
@@ -120,6 +125,20 @@ class Apis(Mapping[int, Api]):
         if api.is_quick:
             self.quick.add(api_key)
         return api
+
+
+def stub(key: int, *rules: Any, error: Refusal, protocol: str | None = None) -> tuple[Api, Handle]:
+    """Return an API that refuses every request, and its handler."""
+    api = Api(key, *rules, protocol=protocol)
+
+    async def handle(call: Any, request: Any) -> Any:
+        response = api.response.message_type()
+        response.error_code = error.code
+        if error.message is not None:
+            response.error_message = error.message
+        return response
+
+    return api, handle
 
 
 def served_versions(api_key: int, config: Settings) -> Versions:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from asyncio import CancelledError
 from collections import Counter
-from collections.abc import Callable, Collection, Generator, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Generator, Iterable, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -29,7 +29,23 @@ from .rules import DESCRIBE, ERROR_OF, Each, Owner, Whole
 
 if TYPE_CHECKING:
     from headrace.broker.broker import Broker
+    from headrace.broker.config.broker_config import Config
+    from headrace.coordinators.clock import Clock
+    from headrace.coordinators.coordinators import Coordinators
+    from headrace.coordinators.runtime import CoordinatorRuntime
+    from headrace.coordinators.share_partitions import SharePartitions
+    from headrace.coordinators.transactions import Transactions
+    from headrace.groups.coordinator import GroupCoordinator
+    from headrace.share.share_state import ShareCoordinator
+    from headrace.topics.catalog import Catalog
+    from headrace.topics.features import Features
+    from headrace.topics.regex_matcher import RegexMatcher
+    from headrace.topics.timestamp_searches import TimestampSearches
+    from headrace.topics.topic_deletions import TopicDeletions
+    from headrace.topics.topic_logs import TopicLogs
 
+    from .access_control import AccessControl
+    from .client_quotas import Quotas
     from .request_charge import RequestCharge
 
 SLICED_ABOVE = 100
@@ -48,6 +64,8 @@ log = LimitedLog(get_logger("headrace.server"))
 SLICE_S = SLICE_MS / 1000
 SLICED_REQUEST_BYTES = 32 * 1024
 """The size above which a request is read in slices of time."""
+MAX_SHARED_ARRAYS = 100
+"""The arrays that items of one response have in common."""
 
 
 class CloseConnection(Exception):
@@ -120,6 +138,88 @@ class Call:
         self.is_long = False
         self._slice_end_s = 0.0
 
+    # Services -------------------------------------------------------------------------------------
+
+    @property
+    def node_id(self) -> int:
+        """The id of this broker."""
+        return self.broker.node_id
+
+    @property
+    def clock(self) -> Clock:
+        """The steady and the wall time."""
+        return self.broker.clock
+
+    @property
+    def config(self) -> Config:
+        """The configuration of the broker, its topics and groups."""
+        return self.broker.config
+
+    @property
+    def catalog(self) -> Catalog:
+        """The topics, and what is configured."""
+        return self.broker.catalog
+
+    @property
+    def topics(self) -> TopicLogs:
+        """The logs of topics."""
+        return self.broker.topic_logs
+
+    @property
+    def topic_deletions(self) -> TopicDeletions:
+        """Deletes topics from catalog, logs and coordinators."""
+        return self.broker.topic_deletions
+
+    @property
+    def timestamp_searches(self) -> TimestampSearches:
+        """Looks up offsets by time."""
+        return self.broker.timestamp_searches
+
+    @property
+    def regex_matcher(self) -> RegexMatcher:
+        """Matches the regular expressions of clients."""
+        return self.broker.regex_matcher
+
+    @property
+    def features(self) -> Features:
+        """The features of the cluster and their levels."""
+        return self.broker.features
+
+    @property
+    def access_control(self) -> AccessControl | None:
+        """The ACLs; None without an authorizer."""
+        return self.broker.access_control
+
+    @property
+    def quotas(self) -> Quotas:
+        """The client quotas."""
+        return self.broker.quotas
+
+    @property
+    def groups(self) -> CoordinatorRuntime[GroupCoordinator]:
+        """The group coordinator, for groups and committed offsets."""
+        return self.broker.group_runtime
+
+    @property
+    def share_state(self) -> CoordinatorRuntime[ShareCoordinator]:
+        """The share coordinator."""
+        return self.broker.share_state_runtime
+
+    @property
+    def share(self) -> SharePartitions:
+        """The share-partitions."""
+        return self.broker.share
+
+    @property
+    def transactions(self) -> Transactions:
+        """The transactions, with their coordinator."""
+        return self.broker.transactions
+
+    @property
+    def coordinators(self) -> Coordinators:
+        """All coordinators, for changes that several of them take part in."""
+        return self.broker.coordinators
+
     # Time -----------------------------------------------------------------------------------------
 
     @property
@@ -150,6 +250,12 @@ class Call:
                 return value
             await self.pause()
 
+    def to_end(self, steps: Generator[None, None, T]) -> Awaitable[T]:
+        """Run a generator that yields between its steps, also if the client goes meanwhile: for a
+        change of which nobody may see a half. Return its value.
+        """
+        return self.broker.slices.run_to_end(steps)
+
     def lazily(self, make: Callable[[T], R], items: Sequence[T]) -> Collection[R]:
         """Return an array of the response: made now if it is short, else item by item while the
         response is written, in slices.
@@ -163,6 +269,20 @@ class Call:
         """Return an array of structures of the response as bytes, which it may have many times."""
         return self.api.response.encode(self.version, items)
 
+    def encode_once(
+        self, shared: dict[object, Encoded], key: object, make: Callable[[], Sequence[Any]]
+    ) -> Encoded:
+        """Return an array of structures of the response as bytes; many items have equal ones.
+
+        :param shared: the arrays that were made for other items, by their keys
+        """
+        encoded = shared.get(key)
+        if encoded is None:
+            encoded = self.encode(make())
+            if len(shared) < MAX_SHARED_ARRAYS:
+                shared[key] = encoded
+        return encoded
+
     async def durable(self) -> None:
         """Wait until everything that was appended is as durable as the flush settings require.
 
@@ -170,6 +290,24 @@ class Call:
         """
         if not self.broker.topic_logs.is_durable:
             await self.broker.durable()
+
+    # Quotas ---------------------------------------------------------------------------------------
+
+    def admits_mutations(self, partitions: int, *, strict: bool) -> bool:
+        """Charge the client the creation or deletion of partitions; return False if its quota
+        refuses it now.
+
+        :param strict: False where a client is throttled instead
+        """
+        charge = self.client.charge
+        return charge is None or charge.admit_mutations(partitions, strict=strict)
+
+    def admits_auto_creation(self, partitions: int) -> bool:
+        """Charge the client the creation of a topic that it has not requested as such; return False
+        if its quota refuses it now.
+        """
+        charge = self.client.charge
+        return charge is None or charge.admit_auto_creation(partitions)
 
     # Permissions ----------------------------------------------------------------------------------
 

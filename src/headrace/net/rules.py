@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
-from headrace.errors import ErrorCode
+from headrace.errors import ErrorCode, Refusal
 from headrace.protocol.authorized_operations import Operation
 from headrace.security.acls import CLUSTER_NAME, ResourceType
 
@@ -35,9 +35,14 @@ MESSAGES = {
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: "Topic authorization failed.",
     ErrorCode.GROUP_AUTHORIZATION_FAILED: "Group authorization failed.",
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "Cluster authorization failed.",
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "Transactional Id authorization failed.",
     ErrorCode.UNSUPPORTED_VERSION: "The version of API is not supported.",
 }
 """Kafka's messages for requests that are refused. Only some responses have them."""
+TOPIC_DENIED = Refusal(
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED, MESSAGES[ErrorCode.TOPIC_AUTHORIZATION_FAILED]
+)
+"""The error of a topic that the client may not use, where the response has a message."""
 
 
 class Whole(NamedTuple):

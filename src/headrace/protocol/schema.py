@@ -20,7 +20,7 @@ from collections.abc import Callable, Collection, Generator, Iterator, Sequence,
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, NoReturn, Self
 from uuid import UUID
 
 from .primitives import (
@@ -35,6 +35,9 @@ from .primitives import (
     tagged_fields,
     topic_id_from,
 )
+
+if TYPE_CHECKING:
+    from headrace.errors import Refusal
 
 Put = Callable[[Any], object]
 Read = Callable[[Any, int, int], tuple[Any, int]]
@@ -291,6 +294,12 @@ class Message:
         pieces: list[Any] = []
         self.SCHEMA.writer(version)(pieces.append, self)
         return b"".join(pieces)
+
+    def refused(self, refusal: Refusal) -> Self:
+        """Set the error code and the error message, and return the structure, which has both."""
+        structure: Any = self
+        structure.error_code, structure.error_message = refusal.code, refusal.message
+        return self
 
     def summary(self) -> str:
         """Return the kind and the sizes of its fields: never its contents."""

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from secrets import token_bytes
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID, uuid4
 from zlib import crc32
 
@@ -35,6 +35,9 @@ from headrace.security.acls import Acl
 from headrace.uuid_text import uuid_text
 
 from . import catalog_file
+
+if TYPE_CHECKING:
+    from headrace.protocol.schema import Encoded
 
 MAX_TOPICS_PER_TRANSACTION = 2000
 """The topics or configured resources that one transaction of the catalog creates, changes or
@@ -150,6 +153,11 @@ class Catalog:
     acls: dict[Acl, None]
     """All ACLs."""
 
+    descriptions: dict[int, tuple[int, Encoded]]
+    """The descriptions of all topics for Metadata, with the version of the topics that they
+    describe, by the version of the response.
+    """
+
     version: int
     """The version of the topics; every change of a topic, its configs or ACLs increases it."""
 
@@ -163,6 +171,7 @@ class Catalog:
         self._sorted: tuple[int, list[str]] = (-1, [])
         self.deleted_topics = {}
         self.acls = {}
+        self.descriptions = {}
         self.topics = MappingProxyType(self._topics)
         self.topics_by_id = MappingProxyType(self._topics_by_id)
         self.version = 0

@@ -9,6 +9,9 @@ from headrace.topic_names import why_illegal
 
 MAX_PARTITIONS_PER_REQUEST = 10_000
 """Kafka's own: the partitions that one request may create."""
+TOO_MANY_PARTITIONS = Refusal(
+    ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request."
+)
 
 
 def check_topic_name(name: str) -> Refusal | None:
