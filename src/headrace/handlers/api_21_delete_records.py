@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from headrace.broker.broker import Broker
 from headrace.errors import ErrorCode, Refusal
 from headrace.log.partition_log import PartitionLog
 from headrace.net.api import Api
@@ -43,62 +42,59 @@ def changes(request: DeleteRecordsRequest, response: DeleteRecordsResponse) -> I
 
 API = Api(21, each(DELETE, TOPIC, "topics", "name"), changes=changes)
 
+_UNKNOWN_OFFSET = -1
+
 
 async def handle(call: Call, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
     """Delete the records before an offset in each partition of a request, a few at a time."""
-    broker = call.broker
     allowed, refused = call.allowed(request.topics)
     topics = []
     for topic in allowed:
-        partitions: list[Partition] = []
-        for some in chunks(topic.partitions, DELETIONS_AT_ONCE):
-            partitions += await _delete(broker, topic.name, some)
+        results: list[Partition] = []
+        for partitions in chunks(topic.partitions, DELETIONS_AT_ONCE):
+            results += await _delete(call, topic.name, partitions)
             await call.pause()
-        topics.append(Topic(name=topic.name, partitions=partitions))
+        topics.append(Topic(topic.name, results))
         await call.pause()
     for topic, code in refused:
-        partitions = [_refused(partition.partition_index, code) for partition in topic.partitions]
-        topics.append(Topic(name=topic.name, partitions=partitions))
+        results = [
+            Partition(partition.partition_index, _UNKNOWN_OFFSET, code)
+            for partition in topic.partitions
+        ]
+        topics.append(Topic(topic.name, results))
     return DeleteRecordsResponse(topics=topics)
 
 
 async def _delete(
-    broker: Broker, name: str, targets: Sequence[DeleteRecordsRequest.DeleteRecordsPartition]
+    call: Call, name: str, partitions: Sequence[DeleteRecordsRequest.DeleteRecordsPartition]
 ) -> list[Partition]:
-    logs = [_log_of(broker, name, target.partition_index) for target in targets]
-    start_offsets = iter(
-        await broker.topic_logs.delete_records(
-            [
-                (log, target.offset)
-                for log, target in zip(logs, targets, strict=True)
-                if isinstance(log, PartitionLog)
-            ]
-        )
+    results, deletions = [], []
+    for partition in partitions:
+        log = _log_of(call, name, partition.partition_index)
+        result = Partition(partition.partition_index, _UNKNOWN_OFFSET)
+        results.append(result)
+        if isinstance(log, ErrorCode):
+            result.error_code = log
+        else:
+            deletions.append((result, log, partition.offset))
+    start_offsets = await call.topics.delete_records(
+        [(log, offset) for _, log, offset in deletions]
     )
-    partitions = []
-    for log, target in zip(logs, targets, strict=True):
-        index = target.partition_index
-        start_offset = next(start_offsets) if isinstance(log, PartitionLog) else Refusal(log)
-        partitions.append(
-            _refused(index, start_offset.code)
-            if isinstance(start_offset, Refusal)
-            else Partition(partition_index=index, low_watermark=start_offset)
-        )
-    return partitions
+    for (result, _, _), start_offset in zip(deletions, start_offsets, strict=True):
+        if isinstance(start_offset, Refusal):
+            result.error_code = start_offset.code
+        else:
+            result.low_watermark = start_offset
+    return results
 
 
-def _log_of(broker: Broker, name: str, partition: int) -> PartitionLog | ErrorCode:
+def _log_of(call: Call, name: str, partition: int) -> PartitionLog | ErrorCode:
     """Return the log of a partition whose records may be deleted, or the error."""
-    topic = broker.catalog.topics.get(name)
-    log = broker.partition_by_name(name, partition)
+    log = call.topics.partition_by_name(name, partition)
     if isinstance(log, ErrorCode):
         return log
-    if topic is not None and topic.internal:
+    if log.config.internal:
         return ErrorCode.INVALID_TOPIC_EXCEPTION
     if "delete" not in log.config.cleanup_policy:
         return ErrorCode.POLICY_VIOLATION
     return log
-
-
-def _refused(index: int, code: ErrorCode) -> Partition:
-    return Partition(partition_index=index, low_watermark=-1, error_code=code)

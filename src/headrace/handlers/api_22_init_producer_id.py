@@ -43,24 +43,23 @@ _FIRST_WITH_FENCED = 4
 
 async def handle(call: Call, request: InitProducerIdRequest) -> InitProducerIdResponse:
     """Return an id and an epoch for a producer."""
-    broker, access = call.broker, call.access
     transactional_id = request.transactional_id
     if transactional_id is None and not (
-        access.allows_cluster(IDEMPOTENT_WRITE) or access.allows_any(WRITE, TOPIC)
+        call.access.allows_cluster(IDEMPOTENT_WRITE) or call.access.allows_any(WRITE, TOPIC)
     ):
         return _refused(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     expected = Producer(request.producer_id, request.producer_epoch)
     if (expected.producer_id == NO_PRODUCER_ID) != (expected.producer_epoch == NO_PRODUCER_EPOCH):
         return _refused(ErrorCode.INVALID_REQUEST)
     if transactional_id is None:
-        return InitProducerIdResponse(producer_id=broker.catalog.allocate_producer_id())
+        return InitProducerIdResponse(producer_id=call.catalog.allocate_producer_id())
     if not transactional_id:
         return _refused(ErrorCode.INVALID_REQUEST)
     if request.enable2_pc:  # the error of Apache Kafka while two-phase commit is off
         return _refused(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     if request.keep_prepared_txn:
         return _refused(ErrorCode.UNSUPPORTED_VERSION)
-    producer = broker.transactions.init_producer_id(
+    producer = call.transactions.init_producer_id(
         transactional_id, request.transaction_timeout_ms, expected
     )
     if isinstance(producer, Refusal):

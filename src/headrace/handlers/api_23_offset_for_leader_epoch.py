@@ -12,6 +12,7 @@ Version notes:
 from __future__ import annotations
 
 from headrace.errors import ErrorCode
+from headrace.log.partition_log import LEADER_EPOCH
 from headrace.net.api import Api
 from headrace.net.call import Call
 from headrace.net.rules import CLUSTER_ACTION, DESCRIBE, TOPIC, each
@@ -25,28 +26,25 @@ API = Api(23, each(DESCRIBE, TOPIC, "topics", "topic", unless=CLUSTER_ACTION))
 
 async def handle(call: Call, request: OffsetForLeaderEpochRequest) -> OffsetForLeaderEpochResponse:
     """Return the end offset of an epoch for each partition of a request."""
-    broker = call.broker
     allowed, refused = call.allowed(request.topics)
     topics = []
     for topic in allowed:
         partitions = []
         for query in topic.partitions:
             partition = Partition(partition=query.partition)
-            log = broker.partition_by_name(topic.topic, query.partition)
+            log = call.topics.partition_by_name(topic.topic, query.partition)
             if isinstance(log, ErrorCode):
                 partition.error_code = log
-            elif query.current_leader_epoch > 0:
+            elif query.current_leader_epoch > LEADER_EPOCH:
                 partition.error_code = ErrorCode.UNKNOWN_LEADER_EPOCH
             else:
                 epoch, end_offset = log.end_offset_for_epoch(query.leader_epoch)
                 partition.leader_epoch, partition.end_offset = epoch, end_offset
             partitions.append(partition)
             await call.pause()
-        topics.append(Topic(topic=topic.topic, partitions=partitions))
+        topics.append(Topic(topic.topic, partitions))
         await call.pause()
     for topic, code in refused:
-        partitions = [
-            Partition(partition=query.partition, error_code=code) for query in topic.partitions
-        ]
-        topics.append(Topic(topic=topic.topic, partitions=partitions))
+        partitions = [Partition(code, query.partition) for query in topic.partitions]
+        topics.append(Topic(topic.topic, partitions))
     return OffsetForLeaderEpochResponse(topics=topics)

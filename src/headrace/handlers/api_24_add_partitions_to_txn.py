@@ -14,7 +14,6 @@ Version notes:
 
 from __future__ import annotations
 
-from headrace.broker.broker import Broker
 from headrace.errors import ErrorCode, Refusal
 from headrace.internal_topics import INTERNAL_TOPICS
 from headrace.net.api import Api
@@ -23,7 +22,6 @@ from headrace.net.refusals import refuse_all, refuse_items
 from headrace.net.rules import CLUSTER, CLUSTER_ACTION, TOPIC, TRANSACTIONAL_ID, WRITE, inside
 from headrace.protocol.api import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
 from headrace.protocol.partitions import TopicPartition
-from headrace.security.access import AnyAccess
 from headrace.transactions.producer import Producer, error_code
 
 Transaction = AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction
@@ -95,56 +93,49 @@ async def _add(call: Call, transaction: Transaction) -> list[TopicResult]:
 
 async def _codes(call: Call, transaction: Transaction) -> dict[TopicPartition, ErrorCode]:
     """Add the partitions of a transaction, or verify that they are in it; return their errors."""
-    broker, transactional_id = call.broker, transaction.transactional_id
+    transactional_id, transactions = transaction.transactional_id, call.transactions
     partitions = [
         (topic.name, partition) for topic in transaction.topics for partition in topic.partitions
     ]
-    is_client = call.version < _FIRST_FOR_BROKERS
-    if is_client and not call.may(WRITE, TRANSACTIONAL_ID, transactional_id):
+    if call.version < _FIRST_FOR_BROKERS and not call.may(
+        WRITE, TRANSACTIONAL_ID, transactional_id
+    ):
         return dict.fromkeys(partitions, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     if not transactional_id:
         return dict.fromkeys(partitions, ErrorCode.INVALID_REQUEST)
     refused: dict[TopicPartition, ErrorCode] = {}
     for partition in partitions:
-        code = _refusal(broker, partition, call.access if is_client else None)
-        if code is not None:
+        code = _check(call, *partition)
+        if code:
             refused[partition] = code
         await call.pause()
     if refused:
         return dict.fromkeys(partitions, ErrorCode.OPERATION_NOT_ATTEMPTED) | refused
     producer = Producer(transaction.producer_id, transaction.producer_epoch)
-    if transaction.verify_only:
-        return {
-            partition: _verified(broker, transactional_id, producer, partition)
-            for partition in partitions
-        }
-    added = broker.transactions.add_partitions(transactional_id, producer, partitions)
-    if isinstance(added, Refusal):
-        return dict.fromkeys(partitions, error_code(added, call.version, _FIRST_WITH_FENCED))
-    return dict.fromkeys(partitions, ErrorCode.NONE)
+    if not transaction.verify_only:
+        added = transactions.add_partitions(transactional_id, producer, partitions)
+        code = ErrorCode.NONE
+        if isinstance(added, Refusal):
+            code = error_code(added, call.version, _FIRST_WITH_FENCED)
+        return dict.fromkeys(partitions, code)
+    codes = dict.fromkeys(partitions, ErrorCode.NONE)
+    for partition in partitions:
+        refusal = transactions.coordinator.takes_part(transactional_id, producer, partition)
+        if refusal is not None:
+            is_abortable = refusal.code == ErrorCode.INVALID_TXN_STATE
+            codes[partition] = ErrorCode.TRANSACTION_ABORTABLE if is_abortable else refusal.code
+    return codes
 
 
-def _refusal(
-    broker: Broker, partition: TopicPartition, access: AnyAccess | None
-) -> ErrorCode | None:
-    """Return the error for a partition that does not exist or that the client may not write to.
-
-    An offline partition exists; Produce refuses its records.
-
-    :param access: the access of a client; None for a broker
+def _check(call: Call, name: str, index: int) -> ErrorCode:
+    """Return the error for a partition that does not exist or that the client, which is no broker,
+    may not write to; else NONE. An offline partition exists; Produce refuses its records.
     """
-    name, index = partition
-    if access is not None and (name in INTERNAL_TOPICS or not access.allows(WRITE, TOPIC, name)):
+    if call.version < _FIRST_FOR_BROKERS and (
+        name in INTERNAL_TOPICS or not call.may(WRITE, TOPIC, name)
+    ):
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    log = broker.partition_by_name(name, index)
-    return log if isinstance(log, ErrorCode) and log != ErrorCode.KAFKA_STORAGE_ERROR else None
-
-
-def _verified(
-    broker: Broker, transactional_id: str, producer: Producer, partition: TopicPartition
-) -> ErrorCode:
-    refusal = broker.transactions.coordinator.takes_part(transactional_id, producer, partition)
-    if refusal is None:
-        return ErrorCode.NONE
-    is_abortable = refusal.code == ErrorCode.INVALID_TXN_STATE
-    return ErrorCode.TRANSACTION_ABORTABLE if is_abortable else refusal.code
+    log = call.topics.partition_by_name(name, index)
+    if isinstance(log, ErrorCode) and log != ErrorCode.KAFKA_STORAGE_ERROR:
+        return log
+    return ErrorCode.NONE

@@ -31,7 +31,7 @@ async def handle(call: Call, request: AddOffsetsToTxnRequest) -> AddOffsetsToTxn
     if not request.transactional_id:
         return AddOffsetsToTxnResponse(error_code=ErrorCode.INVALID_REQUEST)
     producer = Producer(request.producer_id, request.producer_epoch)
-    added = call.broker.transactions.add_group(request.transactional_id, producer, request.group_id)
+    added = call.transactions.add_group(request.transactional_id, producer, request.group_id)
     if isinstance(added, Refusal):
         code = error_code(added, call.version, _FIRST_WITH_FENCED)
         return AddOffsetsToTxnResponse(error_code=code)

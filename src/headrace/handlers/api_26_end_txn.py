@@ -32,7 +32,7 @@ async def handle(call: Call, request: EndTxnRequest) -> EndTxnResponse:
     """End a transaction, and respond after its markers are written."""
     if not request.transactional_id:
         return EndTxnResponse(error_code=ErrorCode.INVALID_REQUEST)
-    producer = call.broker.transactions.end(
+    producer = call.transactions.end(
         request.transactional_id,
         Producer(request.producer_id, request.producer_epoch),
         commit=request.committed,

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from headrace.broker.broker import Broker
 from headrace.errors import ErrorCode, StorageError
 from headrace.log_lines import LimitedLog, get_logger
 from headrace.net.api import Api
@@ -37,7 +36,7 @@ async def handle(call: Call, request: WriteTxnMarkersRequest) -> WriteTxnMarkers
     for marker in request.markers:
         for topic in marker.topics:
             for partition in topic.partition_indexes:
-                code = _write(call.broker, marker, topic.name, partition)
+                code = _write(call, marker, topic.name, partition)
                 topics = results.setdefault(marker.producer_id, defaultdict(dict))
                 topics[topic.name][partition] = PartitionResult(partition, code)
                 await call.pause()
@@ -54,9 +53,9 @@ async def handle(call: Call, request: WriteTxnMarkersRequest) -> WriteTxnMarkers
 
 
 def _write(
-    broker: Broker, marker: WriteTxnMarkersRequest.WritableTxnMarker, topic: str, partition: int
+    call: Call, marker: WriteTxnMarkersRequest.WritableTxnMarker, topic: str, partition: int
 ) -> ErrorCode:
-    partition_log = broker.partition_by_name(topic, partition)
+    partition_log = call.topics.partition_by_name(topic, partition)
     if isinstance(partition_log, ErrorCode):
         return partition_log
     producer = Producer(marker.producer_id, marker.producer_epoch)
@@ -69,7 +68,7 @@ def _write(
     if error:
         return error
     try:
-        broker.transactions.write_marker(partition_log, producer, control)
+        call.transactions.write_marker(partition_log, producer, control)
     except StorageError as storage_error:
         message = "cannot write a transaction marker to %s-%d: %s"
         log.error(topic, message, topic, partition, storage_error)

@@ -9,27 +9,29 @@ Version notes:
 
 from __future__ import annotations
 
+from typing import TypeVar
+
+from headrace.net.access_control import NO_AUTHORIZER
 from headrace.net.api import Api
-from headrace.net.call import Call
+from headrace.net.call import Call, CloseConnection
 from headrace.net.rules import DESCRIBE, on_cluster
 from headrace.protocol.api import DescribeAclsRequest, DescribeAclsResponse
-
-from .acl_requests import NO_AUTHORIZER, filter_of
+from headrace.security.acls import Acl, AclFilter, is_known
 
 Resource = DescribeAclsResponse.DescribeAclsResource
 AclDescription = DescribeAclsResponse.AclDescription
 
 API = Api(29, on_cluster(DESCRIBE))
 
+A = TypeVar("A", Acl, AclFilter)
+
 
 async def handle(call: Call, request: DescribeAclsRequest) -> DescribeAclsResponse:
     """Return the ACLs that match the filter."""
-    condition = filter_of(request)
-    control = call.broker.access_control
+    condition = checked(AclFilter(*request.field_values()))
+    control = call.access_control
     if control is None:
-        return DescribeAclsResponse(
-            error_code=NO_AUTHORIZER.code, error_message=NO_AUTHORIZER.message
-        )
+        return DescribeAclsResponse().refused(NO_AUTHORIZER)
     by_pattern: dict[tuple[int, str, int], list[AclDescription]] = {}
     for acl in await call.in_slices(control.authorizer.find_sliced(condition)):
         pattern = (acl.resource_type, acl.name, acl.pattern_type)
@@ -38,3 +40,13 @@ async def handle(call: Call, request: DescribeAclsRequest) -> DescribeAclsRespon
         await call.pause()
     resources = [Resource(*pattern, acls) for pattern, acls in by_pattern.items()]
     return DescribeAclsResponse(error_message=None, resources=resources)
+
+
+def checked(acl: A) -> A:
+    """Return an ACL or a filter of a request.
+
+    :raises CloseConnection: when it has numbers without a meaning, as from Kafka
+    """
+    if not is_known(acl):
+        raise CloseConnection("the request has unknown elements of ACLs")
+    return acl

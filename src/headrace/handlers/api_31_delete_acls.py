@@ -13,16 +13,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import chain
 
-from headrace.errors import ErrorCode
+from headrace.errors import ErrorCode, Refusal, StorageError
+from headrace.net.access_control import NO_AUTHORIZER
 from headrace.net.api import Api
 from headrace.net.audit import Change, acl_change
 from headrace.net.call import Call
 from headrace.net.rules import ALTER, on_cluster
 from headrace.protocol.api import DeleteAclsRequest, DeleteAclsResponse
-from headrace.security.acls import Acl
-from headrace.topics.catalog import CatalogError
+from headrace.security.acls import Acl, AclFilter
 
-from .acl_requests import NO_AUTHORIZER, filter_of
+from .api_29_describe_acls import checked
 
 Result = DeleteAclsResponse.DeleteAclsFilterResult
 MatchingAcl = DeleteAclsResponse.DeleteAclsMatchingAcl
@@ -32,16 +32,8 @@ def changes(request: DeleteAclsRequest, response: DeleteAclsResponse) -> Iterato
     """Yield the ACLs that were deleted, for the log."""
     for result in response.filter_results:
         for deleted in result.matching_acls:
-            acl = Acl(
-                deleted.resource_type,
-                deleted.resource_name,
-                deleted.pattern_type,
-                deleted.principal,
-                deleted.host,
-                deleted.operation,
-                deleted.permission_type,
-            )
-            yield acl_change("removed", acl)
+            _, _, *acl = deleted.field_values()  # after the error code and its message
+            yield acl_change("removed", Acl(*acl))
 
 
 API = Api(31, on_cluster(ALTER), changes=changes)
@@ -49,11 +41,14 @@ API = Api(31, on_cluster(ALTER), changes=changes)
 
 async def handle(call: Call, request: DeleteAclsRequest) -> DeleteAclsResponse:
     """Delete the ACLs that match any of the filters, all of them or none."""
-    conditions = list(map(filter_of, request.filters))
-    control = call.broker.access_control
+    conditions = [checked(AclFilter(*condition.field_values())) for condition in request.filters]
+    control = call.access_control
+
+    def refused(refusal: Refusal) -> DeleteAclsResponse:
+        return DeleteAclsResponse(filter_results=[Result().refused(refusal) for _ in conditions])
+
     if control is None:
-        refusal = Result(NO_AUTHORIZER.code, NO_AUTHORIZER.message)
-        return DeleteAclsResponse(filter_results=[refusal] * len(conditions))
+        return refused(NO_AUTHORIZER)
     acls_by_filter = [
         await call.in_slices(control.authorizer.find_sliced(condition)) for condition in conditions
     ]
@@ -65,9 +60,8 @@ async def handle(call: Call, request: DeleteAclsRequest) -> DeleteAclsResponse:
     ]
     try:
         control.delete(acls)
-    except CatalogError as error:
-        failure = Result(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
-        return DeleteAclsResponse(filter_results=[failure] * len(conditions))
+    except StorageError as error:
+        return refused(Refusal(ErrorCode.KAFKA_STORAGE_ERROR, str(error)))
     results = []
     for matching in acls_by_filter:
         deleted = []

@@ -22,16 +22,16 @@ TopicResult = AlterReplicaLogDirsResponse.AlterReplicaLogDirTopicResult
 PartitionResult = AlterReplicaLogDirsResponse.AlterReplicaLogDirPartitionResult
 
 
-Results = defaultdict[str, dict[int, PartitionResult]]
+Codes = defaultdict[str, dict[int, ErrorCode]]
 """By topic and partition: a partition that is named twice has one result."""
 
 
 def refuse(request: AlterReplicaLogDirsRequest, code: ErrorCode) -> AlterReplicaLogDirsResponse:
     """Refuse each partition of a request."""
-    results: Results = defaultdict(dict)
+    codes: Codes = defaultdict(dict)
     for _, topic, partition in _partitions(request):
-        results[topic][partition] = PartitionResult(partition, code)
-    return _response(results)
+        codes[topic][partition] = code
+    return _response(codes)
 
 
 API = Api(34, on_cluster(ALTER), refuse=refuse)
@@ -43,23 +43,20 @@ _FUTURE_SUFFIX_CHARS = len(f".{'0' * 32}-future")
 
 async def handle(call: Call, request: AlterReplicaLogDirsRequest) -> AlterReplicaLogDirsResponse:
     """Answer each partition of a request."""
-    broker = call.broker
-    data_dir = str(broker.data_dir.absolute())
-
-    def check(path: str, topic: str, partition: int) -> ErrorCode:
-        if len(f"{topic}-{partition}") + _FUTURE_SUFFIX_CHARS > _MAX_DIRECTORY_NAME:
-            return ErrorCode.INVALID_TOPIC_EXCEPTION
-        if path != data_dir:
-            return ErrorCode.LOG_DIR_NOT_FOUND
-        log = broker.partition_by_name(topic, partition)
-        return log if isinstance(log, ErrorCode) else ErrorCode.NONE
-
-    results: Results = defaultdict(dict)
+    codes: Codes = defaultdict(dict)
     for path, topic, partition in _partitions(request):
-        code = check(path, topic, partition)
-        results[topic][partition] = PartitionResult(partition, code)
+        codes[topic][partition] = _check(call, path, topic, partition)
         await call.pause()
-    return _response(results)
+    return _response(codes)
+
+
+def _check(call: Call, path: str, topic: str, partition: int) -> ErrorCode:
+    if len(f"{topic}-{partition}") + _FUTURE_SUFFIX_CHARS > _MAX_DIRECTORY_NAME:
+        return ErrorCode.INVALID_TOPIC_EXCEPTION
+    if path != call.log_dir:
+        return ErrorCode.LOG_DIR_NOT_FOUND
+    log = call.topics.partition_by_name(topic, partition)
+    return log if isinstance(log, ErrorCode) else ErrorCode.NONE
 
 
 def _partitions(request: AlterReplicaLogDirsRequest) -> Iterator[tuple[str, str, int]]:
@@ -70,7 +67,10 @@ def _partitions(request: AlterReplicaLogDirsRequest) -> Iterator[tuple[str, str,
                 yield directory.path, topic.name, partition
 
 
-def _response(results: Results) -> AlterReplicaLogDirsResponse:
+def _response(codes: Codes) -> AlterReplicaLogDirsResponse:
     return AlterReplicaLogDirsResponse(
-        results=[TopicResult(topic, partitions.values()) for topic, partitions in results.items()]
+        results=[
+            TopicResult(topic, [PartitionResult(*result) for result in partitions.items()])
+            for topic, partitions in codes.items()
+        ]
     )

@@ -15,7 +15,6 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from headrace.broker.broker import Broker
 from headrace.errors import ErrorCode
 from headrace.net.api import Api
 from headrace.net.call import Call
@@ -30,7 +29,7 @@ PartitionDescription = DescribeLogDirsResponse.DescribeLogDirsPartition
 API = Api(
     35,
     on_cluster(DESCRIBE),
-    refuse=lambda request, code: DescribeLogDirsResponse(error_code=code),
+    has_one_error=True,
 )
 
 _UNKNOWN_SIZE = -1
@@ -38,17 +37,16 @@ _UNKNOWN_SIZE = -1
 
 async def handle(call: Call, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
     """Describe the data directory and the partitions of a request in it."""
-    broker = call.broker
-    log_dir = str(broker.data_dir.absolute())
+    log_dir = call.log_dir
     try:
         room = os.statvfs(log_dir)
     except OSError:
         return DescribeLogDirsResponse(results=[LogDir(ErrorCode.KAFKA_STORAGE_ERROR, log_dir)])
     topics = []
-    for topic, indexes in _partitions_to_describe(broker, request):
+    for topic, indexes in _partitions_to_describe(call, request):
         partitions = []
         for index in indexes:
-            partitions.append(PartitionDescription(index, _size_bytes(broker, topic, index)))
+            partitions.append(PartitionDescription(index, _size_bytes(call, topic, index)))
             await call.pause()
         topics.append(TopicDescription(topic.name, partitions))
     described = LogDir(
@@ -61,10 +59,10 @@ async def handle(call: Call, request: DescribeLogDirsRequest) -> DescribeLogDirs
 
 
 def _partitions_to_describe(
-    broker: Broker, request: DescribeLogDirsRequest
+    call: Call, request: DescribeLogDirsRequest
 ) -> list[tuple[Topic, Sequence[int]]]:
     """Return the partitions of a request that exist, by topic."""
-    topics = broker.catalog.topics
+    topics = call.catalog.topics
     if request.topics is None:
         return [(topic, range(topic.partitions)) for topic in topics.values()]
     named: dict[str, dict[int, None]] = {}
@@ -78,13 +76,13 @@ def _partitions_to_describe(
     return [(topic, indexes) for topic, indexes in existing if indexes]
 
 
-def _size_bytes(broker: Broker, topic: Topic, partition: int) -> int:
+def _size_bytes(call: Call, topic: Topic, partition: int) -> int:
     """Return the size of a partition's log: 0 without records or after the topic was deleted, -1 if
     it is not known.
     """
-    if not broker.logs.exists(topic.name, partition):
+    if not call.topics.exists(topic.name, partition):
         return 0
-    log = broker.partition(topic.topic_id, partition)
+    log = call.topics.partition(topic.topic_id, partition)
     if log is ErrorCode.KAFKA_STORAGE_ERROR:
         return _UNKNOWN_SIZE
     return 0 if isinstance(log, ErrorCode) else log.size_bytes()

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 
+from headrace.errors import ErrorCode, Refusal
 from headrace.log_lines import LimitedLog, get_logger
 from headrace.protocol.authorized_operations import Operation
 from headrace.security.access import Access
@@ -21,6 +22,9 @@ from .authorization import ALLOW_WITHOUT_ACLS, AUTHORIZER, SUPER_USERS, super_us
 
 logger = get_logger("headrace.authorizer")
 log = LimitedLog(logger)
+
+NO_AUTHORIZER = Refusal(ErrorCode.SECURITY_DISABLED, "No Authorizer is configured.")
+"""The error of requests about ACLs without an authorizer."""
 
 
 class AuditLog:

@@ -146,6 +146,11 @@ class Call:
         return self.broker.node_id
 
     @property
+    def log_dir(self) -> str:
+        """The path of the data directory."""
+        return str(self.broker.data_dir.absolute())
+
+    @property
     def clock(self) -> Clock:
         """The steady and the wall time."""
         return self.broker.clock

@@ -295,6 +295,10 @@ class Message:
         self.SCHEMA.writer(version)(pieces.append, self)
         return b"".join(pieces)
 
+    def field_values(self) -> tuple[Any, ...]:
+        """Return the values of its fields, in their order."""
+        return tuple(getattr(self, name) for name in self.FIELDS)
+
     def refused(self, refusal: Refusal) -> Self:
         """Set the error code and the error message, and return the structure, which has both."""
         structure: Any = self

@@ -137,12 +137,12 @@ def check_new(acl: Acl) -> str | None:
     return None
 
 
-def is_known(resource_type: int, pattern_type: int, operation: int, permission: int) -> bool:
-    """Return whether the numbers of a request mean anything to this broker."""
-    known: Collection[tuple[int, type[IntEnum]]] = (
-        (resource_type, ResourceType),
-        (pattern_type, PatternType),
-        (operation, Operation),
-        (permission, Permission),
+def is_known(acl: Acl | AclFilter) -> bool:
+    """Return whether the numbers of an ACL or a filter mean anything to this broker."""
+    numbers: Collection[tuple[int, type[IntEnum]]] = (
+        (acl.resource_type, ResourceType),
+        (acl.pattern_type, PatternType),
+        (acl.operation, Operation),
+        (acl.permission, Permission),
     )
-    return all(0 < number <= max(names) for number, names in known)
+    return all(0 < number <= max(names) for number, names in numbers)

@@ -196,6 +196,10 @@ class TopicLogs:
             self._open_logs[known.topic_id, partition] = open_log
         return open_log
 
+    def exists(self, name: str, partition: int) -> bool:
+        """Return whether a partition ever had a record."""
+        return self._directory.exists(name, partition)
+
     def existing(self, topic: Topic) -> Iterator[tuple[int, PartitionLog]]:
         """Yield number and log of each partition that ever had a record, until the topic is
         deleted.
