@@ -33,12 +33,11 @@ async def handle(call: Call, request: ApiVersionsRequest) -> ApiVersionsResponse
     """List the served APIs and the features, unless the client means another broker: before a
     login, as in Kafka, clients are not told which broker this is.
     """
-    broker = call.broker
     software = (request.client_software_name, request.client_software_version)
     names_both = (request.cluster_id is None) == (request.node_id == _ANY_NODE)
     if call.version >= 3 and not (names_both and all(map(_SOFTWARE.fullmatch, software))):
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
-    this_broker = (broker.catalog.cluster_id, broker.node_id)
+    this_broker = (call.catalog.cluster_id, call.node_id)
     means_another = request.cluster_id is not None and (
         (request.cluster_id, request.node_id) != this_broker
     )
@@ -59,8 +58,7 @@ def _supported(
 
     :param zero_levels: also list features whose lowest supported level is 0
     """
-    broker = call.broker
-    served = {key: served_versions(key, broker.config) for key in APIS}
+    served = {key: served_versions(key, call.config) for key in APIS}
     # Older librdkafka compresses only if Produce 0 is advertised (KAFKA-18659).
     served[_PRODUCE] = served[_PRODUCE]._replace(first=0)
     return ApiVersionsResponse(
@@ -74,10 +72,10 @@ def _supported(
             for name, feature in FEATURES.items()
             if feature.lowest > 0 or zero_levels
         ],
-        finalized_features_epoch=broker.features.epoch,
+        finalized_features_epoch=call.features.epoch,
         finalized_features=[
             ApiVersionsResponse.FinalizedFeatureKey(name, level, level)
-            for name, level in broker.features.finalized()
+            for name, level in call.features.finalized()
         ],
     )
 

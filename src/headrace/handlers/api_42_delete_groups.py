@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from headrace.broker.broker import Broker
 from headrace.coordinators import share_state_recovery
 from headrace.errors import ErrorCode, StorageError
 from headrace.groups.share.group import ShareGroup
@@ -48,7 +47,7 @@ async def handle(call: Call, request: DeleteGroupsRequest) -> DeleteGroupsRespon
     results = []
     for group_id in dict.fromkeys(allowed):
         try:
-            code = _delete(call.broker, group_id)
+            code = _delete(call, group_id)
         except StorageError as error:
             log.error(group_id, "cannot delete the group %s: %s", group_id, error)
             code = ErrorCode.NOT_COORDINATOR
@@ -58,11 +57,13 @@ async def handle(call: Call, request: DeleteGroupsRequest) -> DeleteGroupsRespon
     return DeleteGroupsResponse(results=results + call.refused_items(Result, refused))
 
 
-def _delete(broker: Broker, group_id: str) -> ErrorCode:
-    group = broker.groups.groups.get(group_id)
-    if isinstance(group, ShareGroup) and group.is_empty:
-        share_state_recovery.delete(broker.coordinators, group, group.topic_ids())
-        code = broker.group_runtime.write_now(group_id, broker.groups.delete(group_id))
-        broker.share.group_deleted(group_id)
-        return code
-    return broker.group_runtime.write_now(group_id, broker.groups.delete(group_id))
+def _delete(call: Call, group_id: str) -> ErrorCode:
+    groups = call.groups.coordinator
+    group = groups.groups.get(group_id)
+    has_share_state = isinstance(group, ShareGroup) and group.is_empty
+    if isinstance(group, ShareGroup) and has_share_state:
+        share_state_recovery.delete(call.coordinators, group, group.topic_ids())
+    code = call.groups.write_now(group_id, groups.delete(group_id))
+    if has_share_state:
+        call.share.group_deleted(group_id)
+    return code

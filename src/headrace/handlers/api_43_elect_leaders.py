@@ -32,33 +32,33 @@ async def handle(call: Call, request: ElectLeadersRequest) -> ElectLeadersRespon
     """Answer each partition of a request. Without partitions, list all topics: partitions that
     need no election are omitted.
     """
-    topics = call.broker.catalog.topics
+    response = ElectLeadersResponse()
     unknown_type = None
     if request.election_type not in (_PREFERRED, _UNCLEAN):
         message = f"Unknown election type {request.election_type}"
         unknown_type = Refusal(ErrorCode.INVALID_REQUEST, message)
-    code = ErrorCode.NONE if unknown_type is None else unknown_type.code
-
-    def check(name: str, partition: int) -> Refusal:
-        topic = topics.get(name)
-        if topic is None:
-            return Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such topic as {name}")
-        if not 0 <= partition < topic.partitions:
-            message = f"No such partition as {name}-{partition}"
-            return Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
-        return _NOT_NEEDED
-
+        response.error_code = unknown_type.code
     if request.topic_partitions is None:
-        names = [] if unknown_type else list(topics)
-        return ElectLeadersResponse(
-            error_code=code, replica_election_results=call.lazily(TopicResult, names)
-        )
+        names = [] if unknown_type else list(call.catalog.topics)
+        response.replica_election_results = call.lazily(TopicResult, names)
+        return response
     results = []
-    for named in request.topic_partitions:
+    for topic in request.topic_partitions:
         partitions = []
-        for partition in named.partitions:
-            refusal = unknown_type or check(named.topic, partition)
-            partitions.append(PartitionResult(partition, refusal.code, refusal.message))
+        for index in topic.partitions:
+            refusal = unknown_type or _check(call, topic.topic, index)
+            partitions.append(PartitionResult(index).refused(refusal))
             await call.pause()
-        results.append(TopicResult(named.topic, partitions))
-    return ElectLeadersResponse(error_code=code, replica_election_results=results)
+        results.append(TopicResult(topic.topic, partitions))
+    response.replica_election_results = results
+    return response
+
+
+def _check(call: Call, name: str, index: int) -> Refusal:
+    topic = call.catalog.topics.get(name)
+    if topic is None:
+        return Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such topic as {name}")
+    if not 0 <= index < topic.partitions:
+        message = f"No such partition as {name}-{index}"
+        return Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
+    return _NOT_NEEDED

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from headrace.broker.broker import Broker
 from headrace.errors import ErrorCode, Refusal
 from headrace.net.api import Api
 from headrace.net.call import Call
@@ -39,10 +38,9 @@ async def handle(
     for topic in request.topics:
         partitions = []
         for partition in topic.partitions:
-            result = _check(call.broker, topic.name, partition.partition_index, partition.replicas)
-            partitions.append(
-                PartitionResult(partition.partition_index, result.code, result.message)
-            )
+            index = partition.partition_index
+            result = _check(call, topic.name, index, partition.replicas)
+            partitions.append(PartitionResult(index).refused(result))
             await call.pause()
         results.append(TopicResult(topic.name, partitions))
     return AlterPartitionReassignmentsResponse(
@@ -52,9 +50,9 @@ async def handle(
     )
 
 
-def _check(broker: Broker, name: str, index: int, replicas: Sequence[int] | None) -> Refusal:
+def _check(call: Call, name: str, index: int, replicas: Sequence[int] | None) -> Refusal:
     """Return the result for a partition, with code NONE for success."""
-    topic = broker.catalog.topics.get(name)
+    topic = call.catalog.topics.get(name)
     if topic is None:
         message = f"Unable to find a topic named {name}."
         return Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
@@ -63,4 +61,4 @@ def _check(broker: Broker, name: str, index: int, replicas: Sequence[int] | None
         return Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
     if replicas is None:
         return Refusal(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
-    return check_assignment(replicas, broker.node_id) or _DONE
+    return check_assignment(replicas, call.node_id) or _DONE

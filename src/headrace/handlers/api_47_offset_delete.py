@@ -7,17 +7,15 @@ committed succeeds.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 
 from headrace.errors import ErrorCode
-from headrace.groups.records import GroupRecord
 from headrace.net.api import Api
 from headrace.net.audit import Change
 from headrace.net.call import Call
 from headrace.net.rules import DELETE, GROUP, READ, TOPIC, each, on
-from headrace.outcome import Outcome
 from headrace.protocol.api import OffsetDeleteRequest, OffsetDeleteResponse
-from headrace.protocol.authorized_operations import Operation
 
 Topic = OffsetDeleteResponse.OffsetDeleteResponseTopic
 Partition = OffsetDeleteResponse.OffsetDeleteResponsePartition
@@ -30,7 +28,7 @@ def changes(request: OffsetDeleteRequest, response: OffsetDeleteResponse) -> Ite
             for partition in topic.partitions:
                 if not partition.error_code:
                     detail = f"offset of {topic.name}-{partition.partition_index}"
-                    yield Change(Operation.DELETE, "GROUP", request.group_id, detail)
+                    yield Change(DELETE, "GROUP", request.group_id, detail)
 
 
 API = Api(
@@ -38,42 +36,34 @@ API = Api(
     on(DELETE, GROUP, "group_id"),
     each(READ, TOPIC, "topics", "name"),
     storage_error=ErrorCode.NOT_COORDINATOR,
-    refuse=lambda request, code: OffsetDeleteResponse(error_code=code),
+    has_one_error=True,
     changes=changes,
 )
 
 
 async def handle(call: Call, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
     """Delete the committed offsets of the partitions of a request."""
-    broker = call.broker
-    existing: list[tuple[str, int]] = []
-    topics: dict[str, list[Partition]] = {}
-
-    def answer(name: str, index: int, code: int) -> None:
-        partition = Partition(partition_index=index, error_code=code)
-        topics.setdefault(name, []).append(partition)
-
     allowed, refused = call.allowed(request.topics)
-    for asked in allowed:
-        topic = broker.catalog.topics.get(asked.name)
-        if topic is None:  # in the response even without partitions
-            topics.setdefault(asked.name, [])
-        for partition in asked.partitions:
+    existing: list[tuple[str, int]] = []
+    results: defaultdict[str, list[Partition]] = defaultdict(list)
+    for topic in allowed:
+        present = call.catalog.topics.get(topic.name)
+        if present is None:  # in the response even without partitions
+            results.setdefault(topic.name, [])
+        for partition in topic.partitions:
             index = partition.partition_index
-            if topic is None or not 0 <= index < topic.partitions:
-                answer(asked.name, index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            if present is not None and 0 <= index < present.partitions:
+                existing.append((topic.name, index))
             else:
-                existing.append((asked.name, index))
-
-    def delete(
-        now_ms: int, wall_ms: int
-    ) -> Outcome[GroupRecord, ErrorCode | tuple[ErrorCode, ...]]:
-        return broker.groups.offsets.delete(request.group_id, existing)
-
-    codes = await broker.group_runtime.write(request.group_id, delete)
+                unknown = Partition(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+                results[topic.name].append(unknown)
+    offsets = call.groups.coordinator.offsets
+    codes = await call.groups.write(
+        request.group_id, lambda now_ms, wall_ms: offsets.delete(request.group_id, existing)
+    )
     if isinstance(codes, ErrorCode):
         return OffsetDeleteResponse(error_code=codes)
     for (name, index), code in zip(existing, codes, strict=True):
-        answer(name, index, code)
-    answers = [Topic(name=name, partitions=partitions) for name, partitions in topics.items()]
-    return OffsetDeleteResponse(topics=answers + call.refused_items(Topic, refused))
+        results[name].append(Partition(index, code))
+    topics = [Topic(name, partitions) for name, partitions in results.items()]
+    return OffsetDeleteResponse(topics=topics + call.refused_items(Topic, refused))

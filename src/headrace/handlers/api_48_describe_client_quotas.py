@@ -28,16 +28,11 @@ API = Api(
 
 async def handle(call: Call, request: DescribeClientQuotasRequest) -> DescribeClientQuotasResponse:
     """Describe the entities that match a filter."""
-    parts = [
-        Part(component.entity_type, component.match_type, component.match)
-        for component in request.components
-    ]
+    parts = [Part(*component.field_values()) for component in request.components]
     refusal = check_filter(parts)
     if refusal is not None:
-        return DescribeClientQuotasResponse(
-            error_code=refusal.code, error_message=refusal.message, entries=None
-        )
-    quotas = call.broker.quotas.machine.entities
+        return DescribeClientQuotasResponse(entries=None).refused(refusal)
+    quotas = call.quotas.machine.entities
     matching = []
     for entity in list(quotas):
         if matches(entity, parts, strict=request.strict):
@@ -47,8 +42,8 @@ async def handle(call: Call, request: DescribeClientQuotasRequest) -> DescribeCl
     def describe(entity: Entity) -> EntryData:
         values = quotas.get(entity, {})
         return EntryData(
-            entity=[EntityData(kind, name) for kind, name in entity],
-            values=[ValueData(key, value) for key, value in values.items()],
+            entity=[EntityData(*part) for part in entity],
+            values=[ValueData(*value) for value in values.items()],
         )
 
     # without an error the message is empty, as Apache Kafka's

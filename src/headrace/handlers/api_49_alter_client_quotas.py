@@ -13,16 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from headrace.errors import ErrorCode, Refusal
+from headrace.errors import ErrorCode, Refusal, StorageError
 from headrace.net.api import Api
 from headrace.net.audit import Change
 from headrace.net.call import Call
 from headrace.net.client_quotas import addresses_of
 from headrace.net.rules import ALTER_CONFIGS, MESSAGES, on_cluster
 from headrace.protocol.api import AlterClientQuotasRequest, AlterClientQuotasResponse
-from headrace.protocol.authorized_operations import Operation
 from headrace.security.quota_entities import Entity, entity_of, host_of, plan, text_of
-from headrace.topics.catalog import CatalogError
 
 Entry = AlterClientQuotasRequest.EntryData
 Result = AlterClientQuotasResponse.EntryData
@@ -66,7 +64,7 @@ def changes(
             doubt = " (named twice: unless it was refused)" if entity in repeated else ""
             names = ", ".join(f"{kind} {name or '<default>'}" for kind, name in entity)
             detail = f"{names}: {details[entity]}{doubt}"
-            yield Change(Operation.ALTER_CONFIGS, "CLUSTER", "kafka-cluster", detail)
+            yield Change(ALTER_CONFIGS, "CLUSTER", "kafka-cluster", detail)
 
 
 API = Api(49, on_cluster(ALTER_CONFIGS), refuse=refuse, changes=changes)
@@ -76,43 +74,42 @@ _DONE = Refusal(ErrorCode.NONE)
 
 async def handle(call: Call, request: AlterClientQuotasRequest) -> AlterClientQuotasResponse:
     """Change the valid entities of a request, or check them."""
-    quotas = call.broker.quotas
+    entries = [(_entity(entry), entry.ops) for entry in request.entries]
     hosts: dict[str, list[str]] = {}
-    for entry in request.entries:
-        host = host_of(_entity(entry))
+    for entity, _ in entries:
+        host = host_of(entity)
         if host and host not in hosts:
             hosts[host] = await addresses_of(host)
     new_quotas: dict[Entity, Mapping[str, float | None]] = {}
-    results: dict[Entity, Refusal] = {}
-    for entry in request.entries:
-        entity = _entity(entry)
-        if entity in results:
+    outcomes: dict[Entity, Refusal] = {}
+    for entity, ops in entries:
+        if entity in outcomes:
             message = f"Ignoring duplicate entity {text_of(entity)}"
-            results[entity] = Refusal(ErrorCode.INVALID_REQUEST, message)
+            outcomes[entity] = Refusal(ErrorCode.INVALID_REQUEST, message)
             continue
         planned = plan(
             entity,
-            [(op.key, None if op.remove else op.value) for op in entry.ops],
-            quotas.machine.entities.get(entity, ()),
+            [(op.key, None if op.remove else op.value) for op in ops],
+            call.quotas.machine.entities.get(entity, ()),
             lambda host: bool(hosts[host]),
         )
         if isinstance(planned, Refusal):
-            results[entity] = planned
+            outcomes[entity] = planned
         else:
-            results[entity] = _DONE
+            outcomes[entity] = _DONE
             new_quotas[entity] = planned
+    failed = _DONE
     if not request.validate_only:
         try:
-            quotas.alter(new_quotas, hosts)
-        except CatalogError as error:
+            call.quotas.alter(new_quotas, hosts)
+        except StorageError as error:
             failed = Refusal(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
-            results = {
-                entity: result if result.code else failed for entity, result in results.items()
-            }
     return AlterClientQuotasResponse(
         entries=[
-            Result(result.code, result.message, [EntityData(kind, name) for kind, name in entity])
-            for entity, result in results.items()
+            Result(entity=[EntityData(*part) for part in entity]).refused(
+                failed if outcome is _DONE else outcome
+            )
+            for entity, outcome in outcomes.items()
         ]
     )
 

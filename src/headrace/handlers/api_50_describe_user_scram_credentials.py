@@ -26,7 +26,7 @@ async def handle(
     call: Call, request: DescribeUserScramCredentialsRequest
 ) -> DescribeUserScramCredentialsResponse:
     """Describe the named users, or all."""
-    catalog = call.broker.catalog
+    catalog = call.catalog
     times = Counter([user.name for user in request.users or ()] or user_names(catalog))
 
     def describe(name: str) -> Result:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from headrace.errors import ErrorCode, Refusal
+from headrace.errors import ErrorCode, Refusal, StorageError
 from headrace.net import audit
 from headrace.net.api import Api
 from headrace.net.call import Call
@@ -18,7 +18,6 @@ from headrace.protocol.api import (
     AlterUserScramCredentialsRequest,
     AlterUserScramCredentialsResponse,
 )
-from headrace.protocol.authorized_operations import Operation
 from headrace.security.scram_users import (
     MECHANISM_NUMBERS,
     Change,
@@ -26,7 +25,6 @@ from headrace.security.scram_users import (
     Upsertion,
     plan,
 )
-from headrace.topics.catalog import CatalogError
 
 Result = AlterUserScramCredentialsResponse.AlterUserScramCredentialsResult
 
@@ -37,8 +35,9 @@ def refuse(
     """Refuse each user of a request."""
     names = [deletion.name for deletion in request.deletions]
     names += [upsertion.name for upsertion in request.upsertions]
-    results = [Result(name, code, None) for name in dict.fromkeys(names)]
-    return AlterUserScramCredentialsResponse(results=results)
+    return AlterUserScramCredentialsResponse(
+        results=[Result(name, code, None) for name in dict.fromkeys(names)]
+    )
 
 
 def changes(
@@ -51,7 +50,7 @@ def changes(
         if not result.error_code:
             verb, mechanism = verbs[result.user]
             detail = f"{MECHANISM_NUMBERS[mechanism].name} {verb}"
-            yield audit.Change(Operation.ALTER, "USER", result.user, detail)
+            yield audit.Change(ALTER, "USER", result.user, detail)
 
 
 API = Api(51, on_cluster(ALTER), refuse=refuse, changes=changes)
@@ -61,10 +60,8 @@ async def handle(
     call: Call, request: AlterUserScramCredentialsRequest
 ) -> AlterUserScramCredentialsResponse:
     """Change users in one transaction."""
-    catalog = call.broker.catalog
-    requested: list[Change] = [
-        Deletion(deletion.name, deletion.mechanism) for deletion in request.deletions
-    ]
+    catalog = call.catalog
+    requested: list[Change] = [Deletion(*deletion.field_values()) for deletion in request.deletions]
     requested += [
         Upsertion(
             upsertion.name,
@@ -81,10 +78,11 @@ async def handle(
     done = Refusal(ErrorCode.NONE)
     try:
         store(catalog, (change for change in planned.values() if not isinstance(change, Refusal)))
-    except CatalogError as error:
+    except StorageError as error:
         done = Refusal(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
-    results = []
-    for name, change in planned.items():
-        result = change if isinstance(change, Refusal) else done
-        results.append(Result(name, result.code, result.message))
-    return AlterUserScramCredentialsResponse(results=results)
+    return AlterUserScramCredentialsResponse(
+        results=[
+            Result(name).refused(change if isinstance(change, Refusal) else done)
+            for name, change in planned.items()
+        ]
+    )

@@ -24,11 +24,7 @@ TopicData = DescribeQuorumResponse.TopicData
 PartitionData = DescribeQuorumResponse.PartitionData
 ReplicaState = DescribeQuorumResponse.ReplicaState
 
-API = Api(
-    55,
-    on_cluster(DESCRIBE),
-    refuse=lambda request, code: DescribeQuorumResponse(error_code=code),
-)
+API = Api(55, on_cluster(DESCRIBE), has_one_error=True)
 
 _METADATA_TOPIC = "__cluster_metadata"
 _UNKNOWN = "This server does not host this topic-partition."
@@ -36,7 +32,6 @@ _UNKNOWN = "This server does not host this topic-partition."
 
 async def handle(call: Call, request: DescribeQuorumRequest) -> DescribeQuorumResponse:
     """Describe this node as a quorum of its own."""
-    broker = call.broker
     topics = [
         (topic.topic_name, [partition.partition_index for partition in topic.partitions])
         for topic in request.topics
@@ -49,19 +44,19 @@ async def handle(call: Call, request: DescribeQuorumRequest) -> DescribeQuorumRe
                 for name, indexes in topics
             ]
         )
-    now_ms, end_offset = broker.clock.wall_ms(), broker.catalog.version
+    now_ms, end_offset = call.clock.wall_ms(), call.catalog.version
     voter = ReplicaState(
-        replica_id=broker.node_id,
+        replica_id=call.node_id,
         log_end_offset=end_offset,
         last_fetch_timestamp=now_ms,
         last_caught_up_timestamp=now_ms,
     )
     quorum = PartitionData(
-        leader_id=broker.node_id,
+        leader_id=call.node_id,
         leader_epoch=LEADER_EPOCH,
         high_watermark=end_offset,
         current_voters=[voter],
     )
     return DescribeQuorumResponse(
-        topics=[TopicData(_METADATA_TOPIC, [quorum])], nodes=[Node(broker.node_id)]
+        topics=[TopicData(_METADATA_TOPIC, [quorum])], nodes=[Node(call.node_id)]
     )

@@ -11,26 +11,21 @@ Version notes:
 
 from __future__ import annotations
 
-from headrace.errors import ErrorCode
+from headrace.errors import ErrorCode, StorageError
 from headrace.net.api import Api
 from headrace.net.call import Call
 from headrace.net.rules import ALTER, on_cluster
 from headrace.protocol.api import UpdateFeaturesRequest, UpdateFeaturesResponse
-from headrace.topics.catalog import CatalogError
 from headrace.topics.features import FeatureUpdate
 
-API = Api(
-    57,
-    on_cluster(ALTER),
-    refuse=lambda request, code: UpdateFeaturesResponse(error_code=code),
-)
+API = Api(57, on_cluster(ALTER), has_one_error=True)
 
 _FAILED = "The update failed for all features since the following feature had an error: "
 
 
 async def handle(call: Call, request: UpdateFeaturesRequest) -> UpdateFeaturesResponse:
     """Change the levels of features, or validate the changes."""
-    features = call.broker.features
+    features = call.features
     updates = [
         FeatureUpdate(update.feature, update.max_version_level, update.upgrade_type)
         for update in request.feature_updates
@@ -43,7 +38,7 @@ async def handle(call: Call, request: UpdateFeaturesRequest) -> UpdateFeaturesRe
     if not request.validate_only:
         try:
             features.apply(updates)
-        except CatalogError as error:
+        except StorageError as error:
             return UpdateFeaturesResponse(
                 error_code=ErrorCode.KAFKA_STORAGE_ERROR, error_message=str(error)
             )

@@ -21,7 +21,6 @@ _BROKERS, _CONTROLLERS = 1, 2
 
 async def handle(call: Call, request: DescribeClusterRequest) -> DescribeClusterResponse:
     """Return this broker and the cluster id."""
-    broker = call.broker
     if request.endpoint_type == _CONTROLLERS:
         return DescribeClusterResponse(
             error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE,
@@ -34,15 +33,13 @@ async def handle(call: Call, request: DescribeClusterRequest) -> DescribeCluster
             error_message=f"Unsupported endpoint type {request.endpoint_type}",
         )
     this_broker = DescribeClusterResponse.DescribeClusterBroker(
-        broker_id=broker.node_id,
-        host=call.client.listener_host,
-        port=call.client.listener_port,
-        rack=broker.config.get_str("broker.rack"),
+        call.node_id,
+        call.client.listener_host,
+        call.client.listener_port,
+        call.config.get_str("broker.rack"),
     )
     response = DescribeClusterResponse(
-        cluster_id=broker.catalog.cluster_id,
-        controller_id=broker.node_id,
-        brokers=[this_broker],
+        cluster_id=call.catalog.cluster_id, controller_id=call.node_id, brokers=[this_broker]
     )
     if request.include_cluster_authorized_operations:
         response.cluster_authorized_operations = cluster_operations(call)

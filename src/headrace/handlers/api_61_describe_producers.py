@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from headrace.errors import ErrorCode
+from headrace.errors import ErrorCode, Refusal
 from headrace.log.partition_log import PartitionLog
 from headrace.net.api import Api
 from headrace.net.call import Call
-from headrace.net.rules import MESSAGES, READ, TOPIC, inside
+from headrace.net.rules import READ, TOPIC, TOPIC_DENIED, inside
 from headrace.protocol.api import DescribeProducersRequest, DescribeProducersResponse
 from headrace.protocol.record_batch import NO_SEQUENCE
 from headrace.topics.topic_rules import check_topic_name
@@ -17,41 +17,38 @@ Producer = DescribeProducersResponse.ProducerState
 
 API = Api(61, inside(READ, TOPIC, "TOPIC_AUTHORIZATION_FAILED for its partitions"))
 
-_NOT_ALLOWED = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+_NOT_HOSTED = "This server does not host this topic-partition."
 
 
 async def handle(call: Call, request: DescribeProducersRequest) -> DescribeProducersResponse:
     """Describe the producers of each partition of a request."""
     topics = []
     for topic in request.topics:
-        is_allowed = check_topic_name(topic.name) is not None or call.may(READ, TOPIC, topic.name)
+        refusal = check_topic_name(topic.name)
+        if refusal is None and not call.may(READ, TOPIC, topic.name):
+            refusal = TOPIC_DENIED
+        elif refusal is None and topic.name not in call.catalog.topics:
+            refusal = Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, _NOT_HOSTED)
         partitions = []
         for index in topic.partition_indexes:
-            partition = Partition(partition_index=index)
-            if is_allowed:
+            partition = Partition(index)
+            if refusal is None:
                 _describe(call, topic.name, partition)
             else:
-                partition.error_code = _NOT_ALLOWED
-                partition.error_message = MESSAGES[_NOT_ALLOWED]
+                partition.refused(refusal)
             partitions.append(partition)
             await call.pause()
-        topics.append(Topic(name=topic.name, partitions=partitions))
+        topics.append(Topic(topic.name, partitions))
         await call.pause()
     return DescribeProducersResponse(topics=topics)
 
 
 def _describe(call: Call, topic: str, partition: Partition) -> None:
-    broker = call.broker
-    log = broker.partition_by_name(topic, partition.partition_index)
-    invalid = check_topic_name(topic)
-    if isinstance(log, PartitionLog):
-        partition.active_producers = call.encode(_producers(log))
-    elif invalid is not None:
-        partition.error_code, partition.error_message = invalid.code, invalid.message
-    else:
+    log = call.topics.partition_by_name(topic, partition.partition_index)
+    if isinstance(log, ErrorCode):
         partition.error_code = log
-        if topic not in broker.catalog.topics:
-            partition.error_message = "This server does not host this topic-partition."
+    else:
+        partition.active_producers = call.encode(_producers(log))
 
 
 def _producers(log: PartitionLog) -> list[Producer]:

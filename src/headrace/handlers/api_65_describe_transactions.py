@@ -23,7 +23,7 @@ API = Api(
 
 async def handle(call: Call, request: DescribeTransactionsRequest) -> DescribeTransactionsResponse:
     """Describe the transaction of each transactional id of a request."""
-    transactions = call.broker.transactions.coordinator.transactions
+    transactions = call.transactions.coordinator.transactions
     allowed, refused = call.allowed(request.transactional_ids)
     refusals = dict(refused)
 

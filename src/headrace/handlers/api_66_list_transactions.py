@@ -30,12 +30,11 @@ _STATES = {state.label: state for state in State}
 
 async def handle(call: Call, request: ListTransactionsRequest) -> ListTransactionsResponse:
     """List the transactional ids that match the filters."""
-    broker = call.broker
-    transactions = broker.transactions.coordinator.transactions
+    transactions = call.transactions.coordinator.transactions
     matching = None
     if request.transactional_id_pattern:  # matched off the event loop
         try:
-            matching = await broker.regex_matcher.matching(
+            matching = await call.regex_matcher.matching(
                 request.transactional_id_pattern, list(transactions)
             )
         except InvalidRegex:
@@ -44,7 +43,7 @@ async def handle(call: Call, request: ListTransactionsRequest) -> ListTransactio
     states = {_STATES[name] for name in request.state_filters if name in _STATES}
     if unknown and not states:
         return ListTransactionsResponse(unknown_state_filters=unknown)
-    wall_ms = broker.clock.wall_ms()
+    wall_ms = call.clock.wall_ms()
 
     def is_listed(transactional_id: str, transaction: Transaction) -> bool:
         return (

@@ -11,7 +11,7 @@ from headrace.errors import ErrorCode, Refusal
 from headrace.protocol.schema import Versions, schema_of, snake_case, versions_of
 
 from .refusals import refuse_all
-from .rules import Each, Rules, Whole
+from .rules import MESSAGES, Each, Rules, Whole
 
 if TYPE_CHECKING:
     from headrace.topics.settings import Settings
@@ -40,6 +40,7 @@ class Api:
     :param refuse: makes the response to a request that is refused as a whole; None for one with the
         error in every place that it has for errors
     :param has_one_error: the response to such a request has its error at the top, and no items
+    :param has_message: it has Kafka's message for the error, too
     :param changes: tells what is logged of it, see :mod:`.audit`
     :param unserved: makes the response, in version 0, to a version that is not served; None to
         close the connection
@@ -57,6 +58,7 @@ class Api:
         storage_error: ErrorCode = ErrorCode.KAFKA_STORAGE_ERROR,
         refuse: Refuse | None = None,
         has_one_error: bool = False,
+        has_message: bool = False,
         changes: Changes | None = None,
         unserved: Callable[[Call], Any] | None = None,
     ) -> None:
@@ -70,7 +72,7 @@ class Api:
         self.lowest, self.highest = self.request.versions
         self.wholes = tuple(rule for rule in rules if isinstance(rule, Whole))
         self._refuse = refuse
-        self._has_one_error = has_one_error
+        self._has_one_error, self._has_message = has_one_error, has_message
 
     @cached_property
     def name(self) -> str:
@@ -87,9 +89,9 @@ class Api:
         """Return the response to a request that is refused as a whole."""
         if self._refuse is not None:
             return self._refuse(request, code)
-        if self._has_one_error:
-            return self.response.message_type(error_code=code)
-        return refuse_all(request, self.response, code)
+        message = MESSAGES.get(code) if self._has_message else None
+        items = None if self._has_one_error else request
+        return refuse_all(items, self.response, code, message)
 
 
 class Apis(Mapping[int, Api]):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from headrace.errors import ErrorCode
+from headrace.errors import ErrorCode, Refusal
 from headrace.protocol.schema import Message, Schema, Structure
 
 _UNKNOWN = frozenset(
@@ -29,12 +29,14 @@ _INDEX = ("partition_index", "partition", "index")
 _TEXTS = ("group_id", "key", "name", "transactional_id")
 
 
-def refuse_all(request: Any, response: Schema, code: ErrorCode) -> Any:
+def refuse_all(request: Any, response: Schema, code: ErrorCode, message: str | None = None) -> Any:
     """Return a response with ``code`` in every error field.
 
     :param request: the request, or None for a response without items
+    :param message: the message beside each error; None for that of the schema
     """
-    return _refused(request, response, response.structures[response.name], code)
+    refusal = Refusal(code, message)
+    return _refused(request, response, response.structures[response.name], refusal)
 
 
 def refuse_items(request: Any, response: Schema, name: str, items: Any, code: ErrorCode) -> Any:
@@ -42,8 +44,8 @@ def refuse_items(request: Any, response: Schema, name: str, items: Any, code: Er
 
     :param name: of the structure of the items in the response
     """
-    structure = response.structures[name]
-    return [_refused(_as_part(item, structure), response, structure, code) for item in items]
+    structure, refusal = response.structures[name], Refusal(code)
+    return [_refused(_as_part(item, structure), response, structure, refusal) for item in items]
 
 
 def has_error(message: Any, response: Schema, version: int) -> bool:
@@ -68,24 +70,26 @@ def _has_error(message: Any, response: Schema, structure: Structure, version: in
     return False
 
 
-def _refused(request: Any, response: Schema, structure: Structure, code: ErrorCode) -> Any:
-    refusal = structure.type()
+def _refused(request: Any, response: Schema, structure: Structure, refusal: Refusal) -> Any:
+    refused = structure.type()
     for field in structure.fields:
         nested = response.structures.get(field.type)
         if field.name in _ERROR_CODES:
-            setattr(refusal, field.name, code)
+            setattr(refused, field.name, refusal.code)
+        elif field.name == "error_message" and refusal.message is not None:
+            setattr(refused, field.name, refusal.message)
         elif field.is_array:
             if nested is not None and field.default != "None" and _has_place(response, nested.name):
-                parts = _items_of(request, field.name)
-                items = [_refused(_as_part(part, nested), response, nested, code) for part in parts]
-                setattr(refusal, field.name, items)
+                parts = (_as_part(part, nested) for part in _items_of(request, field.name))
+                items = [_refused(part, response, nested, refusal) for part in parts]
+                setattr(refused, field.name, items)
         elif field.name in _UNKNOWN:
-            setattr(refusal, field.name, -1)
+            setattr(refused, field.name, -1)
         elif (value := _same(request, field.name)) is not None:
-            setattr(refusal, field.name, value)
+            setattr(refused, field.name, value)
         elif field.name == "leader_epoch":  # not in the request
-            setattr(refusal, field.name, -1)
-    return refusal
+            setattr(refused, field.name, -1)
+    return refused
 
 
 @cache
