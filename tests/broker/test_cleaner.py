@@ -15,8 +15,8 @@ import pytest
 
 from headrace.broker import cleaner
 from headrace.broker.broker import Broker
-from headrace.broker.config import changes as config_changes
 from headrace.broker.config.broker_config import Config
+from headrace.broker.config.changes import ConfigChange, ConfigResource, alter
 from headrace.broker.metrics.page import metrics_page
 from headrace.errors import ErrorCode
 from headrace.groups.records import CommittedOffset, OffsetCommit
@@ -25,6 +25,7 @@ from headrace.log.cleanable import expect_gaps
 from headrace.log.cleaner import CleaningStopped, Pace, Round
 from headrace.log.partition_log import PartitionLog
 from headrace.outcome import Outcome
+from headrace.protocol.configs import ConfigOperation, ConfigType
 from headrace.protocol.record_batch import CorruptBatch, build, headers, records
 from headrace.protocol.time_slices import run_now
 from tests.support import HANG_S, story, story_in
@@ -108,9 +109,9 @@ async def test_a_topic_that_becomes_compacted_is_cleaned(broker: Broker) -> None
     fill(broker, log)
     await asyncio.sleep(0.05)
     assert len(offsets(log)) == 200
-    resource = config_changes.ConfigResource(config_changes.TOPIC, "t")
-    plan = config_changes.Plan(None, lambda *_: {"cleanup.policy": "compact"})
-    (refusal,) = run_now(config_changes.alter(broker, [(resource, plan)], validate_only=False))
+    resource = ConfigResource(ConfigType.TOPIC, "t")
+    change = ConfigChange("cleanup.policy", ConfigOperation.SET, "compact")
+    (refusal,) = run_now(alter(broker, [(resource, [change])], replaces=False, validate_only=False))
     assert refusal.code == ErrorCode.NONE
     await cleaned(broker)
     assert len(offsets(log)) < 40
