@@ -1,9 +1,17 @@
-"""The text format of Prometheus, version 0.0.4 (docs/decisions/0006-metrics-by-hand.md)."""
+"""The text format of Prometheus, version 0.0.4 (docs/decisions/0006-metrics-by-hand.md), and the
+declaration of metrics as fields of a dataclass.
+"""
 
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import field, fields
+from functools import partial
+from typing import Any, NamedTuple
+
+from .histogram import DURATION_BOUNDS_MS, Histogram
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -49,3 +57,31 @@ class Family(NamedTuple):
         :param label: what :meth:`label` returned
         """
         return f"{self.name}{label} {'+Inf' if value == math.inf else value}\n"
+
+
+def metric(name: str, meaning: str, *label_names: str, start: float | None = 0) -> Any:
+    """Declare a field as a counter or gauge: a number, or a Counter by the value of its label.
+
+    :param start: the first value of a number; None for no sample
+    """
+    family = Family(name, label_names, meaning)
+    if label_names:
+        return field(default_factory=Counter, metadata={"family": family})
+    return field(default=start, metadata={"family": family})
+
+
+def histogram(name: str, meaning: str, bounds: Sequence[float] = DURATION_BOUNDS_MS) -> Any:
+    """Declare a field as a histogram."""
+    family = Family(name, (), meaning)
+    return field(default_factory=partial(Histogram, bounds), metadata={"family": family})
+
+
+def declared(kind: Any) -> list[tuple[str, Family, bool]]:
+    """Return the names of the fields of a dataclass that are metrics, their families, and whether
+    they are histograms.
+    """
+    return [
+        (column.name, column.metadata["family"], isinstance(column.default_factory, partial))
+        for column in fields(kind)
+        if column.metadata
+    ]

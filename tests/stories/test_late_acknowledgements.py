@@ -14,7 +14,7 @@ SHORT = on_stage(share_record_lock_duration_ms="1000")
 
 
 def late(s: Stage) -> int:
-    return s.broker.metrics.share.late_count(SharePartitionKey(GROUP, s.topic_id, 0))
+    return s.broker.metrics.share.of_group(GROUP).late[SharePartitionKey(GROUP, s.topic_id, 0)]
 
 
 def lines(caplog: pytest.LogCaptureFixture) -> list[str]:

@@ -324,7 +324,7 @@ async def test_what_was_counted_of_a_topic_is_forgotten_with_it_without_a_scrape
     assert refused == {"t": 1}
     counted = s.broker.metrics.share
     assert set(counted.topics) == {s.topic_id}
-    assert counted.groups[GROUP].lock_timeouts == {(s.topic_id, 0): 1}
+    assert counted.groups[GROUP].lock_timeouts == {(GROUP, s.topic_id, 0): 1}
     s.broker.delete_topic(s.broker.catalog.topics["t"])
     assert refused == counted.topics == counted.groups[GROUP].lock_timeouts == {}
 
@@ -338,7 +338,7 @@ async def test_what_was_counted_of_a_group_is_forgotten_with_it_without_a_scrape
     s.broker.share.expire(s.broker.clock.now_ms() + 60_000)
     await m.share_fetch(epoch=-1)
     counted, letters = s.broker.metrics.share, s.broker.share.dead_letters
-    assert counted.groups[GROUP].lock_timeouts == {(s.topic_id, 0): 2}
+    assert counted.groups[GROUP].lock_timeouts == {(GROUP, s.topic_id, 0): 2}
     assert letters.counts[GROUP].records == 2
     await s.ask(76, group_id=GROUP, member_id="member", member_epoch=-1)
     assert (await s.ask(42, groups_names=[GROUP])).results[0].error_code == ErrorCode.NONE

@@ -4,24 +4,34 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from headrace.metric_family import metric
+
 
 @dataclass(slots=True)
 class GroupMeters:
-    """Numbers of events since the broker started.
-
-    :ivar offset_expirations: offsets that expired
-    :ivar offset_deletions: offsets that OffsetDelete deleted
-    :ivar completed_rebalances: generations of classic groups to which partitions were assigned
-    :ivar consumer_rebalances: epochs of consumer groups that a heartbeat or JoinGroup began; as in
-        Kafka, epochs that a leaving member began do not count
-    :ivar streams_rebalances: epochs of streams groups begun by a heartbeat, likewise
+    """Numbers of events since the broker started. As in Kafka, epochs that a leaving member began
+    do not count.
     """
 
-    offset_expirations: int = 0
-    offset_deletions: int = 0
-    completed_rebalances: int = 0
-    consumer_rebalances: int = 0
-    streams_rebalances: int = 0
+    offset_expirations: int = metric(
+        "kafka_server_group_coordinator_metrics_offset_expiration_total", "Offsets that expired."
+    )
+    offset_deletions: int = metric(
+        "kafka_server_group_coordinator_metrics_offset_deletion_total",
+        "Offsets deleted by OffsetDelete.",
+    )
+    completed_rebalances: int = metric(
+        "kafka_server_group_coordinator_metrics_group_completed_rebalance_total",
+        "Generations of classic groups that got their assignment.",
+    )
+    consumer_rebalances: int = metric(
+        "kafka_server_group_coordinator_metrics_consumer_group_rebalance_total",
+        "New epochs of consumer groups, without those for leaving members.",
+    )
+    streams_rebalances: int = metric(
+        "kafka_server_group_coordinator_metrics_streams_group_rebalance_total",
+        "New epochs of streams groups, without those for leaving members.",
+    )
 
     def expired(self, count: int) -> None:
         """Count offsets that expired."""

@@ -128,8 +128,9 @@ class _Describing:
                 in_flight = self._spans(key)
                 loaded = broker.share.loaded(*key)
                 partition.released_count = 0 if loaded is None else loaded.released_count
-                partition.archived_count = broker.metrics.share.archived_count(key)
-                partition.late_count = broker.metrics.share.late_count(key)
+                counted = broker.metrics.share.of_group(group_id)
+                partition.archived_count = counted.archived[key]
+                partition.late_count = counted.late[key]
         if isinstance(summary, Refusal):
             summary = StateSummary()
         lag = _lag(broker, topic, index, summary)

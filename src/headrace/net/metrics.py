@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Container, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from time import perf_counter, time
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from headrace.histogram import DURATION_BOUNDS_MS, Histogram
+from headrace.metric_family import histogram, metric
 
 if TYPE_CHECKING:
     from headrace.log.cleaner import Round
@@ -24,20 +26,22 @@ MAX_LOOP_HOLDERS = 200
 """The names of requests and timers for which delays of the event loop are counted."""
 
 
+@dataclass(slots=True)
 class RequestMetrics:
     """Counters of one API.
 
-    :ivar total_ms: time from the arrival of a whole request to its answer, waiting included
     :ivar errors: number of responses by their top-level error code
-    :ivar failures: number of requests whose handler raised
     """
 
-    __slots__ = ("errors", "failures", "total_ms")
-
-    def __init__(self) -> None:
-        self.total_ms = Histogram(DURATION_BOUNDS_MS)
-        self.errors: Counter[int] = Counter()
-        self.failures = 0
+    errors: Counter[int] = field(default_factory=Counter)
+    failures: int = metric(
+        "headrace_request_failures_total",
+        "Requests that ended in an unexpected error or a storage error.",
+    )
+    total_ms: Histogram = histogram(
+        "kafka_network_requestmetrics_totaltimems",
+        "Time from a request to its answer, waiting included, in milliseconds.",
+    )
 
     def took(self, started: float) -> None:
         """Count a request without a top-level error.
@@ -76,45 +80,56 @@ class CoordinatorMetrics:
         :param started: the start of the append, by ``time.perf_counter``
         """
         self.records += len(records)
-        written = [type(one) for one in records if getattr(one, "value", 0) is not None]
+        written = [type(record) for record in records if getattr(record, "value", 0) is not None]
         for kind in dict.fromkeys(written):  # mostly one
             self.kinds[kind] += written.count(kind)
         self.append_ms.observe((perf_counter() - started) * 1000)
 
 
+@dataclass(slots=True)
 class CleanerMetrics:
-    """Counters of log compaction.
+    """Counters of log compaction."""
 
-    :ivar rounds: number of compactions of a log that succeeded
-    :ivar failures: number of compactions that failed, for damage or a full disk
-    :ivar read_bytes: bytes of the segments that were read
-    :ivar written_bytes: bytes of the segments that were written
-    :ivar keys: number of different keys in the parts of logs compacted for the first time
-    """
+    rounds: int = metric("headrace_cleaner_rounds_total", "Compactions of a log that succeeded.")
+    failures: int = metric(
+        "headrace_cleaner_failures_total",
+        "Compactions of a log that failed, for damage or a full disk.",
+    )
+    read_bytes: int = metric("headrace_cleaner_read_bytes_total", "Bytes read by compaction.")
+    written_bytes: int = metric(
+        "headrace_cleaner_written_bytes_total", "Bytes of the segments written by compaction."
+    )
+    keys: int = metric(
+        "headrace_cleaner_keys_total",
+        "Different keys in the parts of logs compacted for the first time.",
+    )
 
-    def __init__(self) -> None:
-        self.rounds = self.failures = self.read_bytes = self.written_bytes = self.keys = 0
-
-    def cleaned(self, one: Round) -> None:
+    def cleaned(self, compaction: Round) -> None:
         """Count a compaction that succeeded."""
         self.rounds += 1
-        self.read_bytes += one.read_bytes
-        self.written_bytes += one.written_bytes
-        self.keys += one.keys
+        self.read_bytes += compaction.read_bytes
+        self.written_bytes += compaction.written_bytes
+        self.keys += compaction.keys
 
 
+@dataclass(slots=True)
 class ScrubberMetrics:
-    """Counters of the background verification of stored batches.
+    """Counters of the background verification of stored batches."""
 
-    :ivar read_bytes: bytes of the batches that were verified
-    :ivar damaged: number of places with damaged batches that were found, each counted once
-    :ivar passes: number of verifications of all batches that came to their end
-    :ivar last_pass_s: end of the last one, in seconds since the epoch; None before the first
-    """
-
-    def __init__(self) -> None:
-        self.read_bytes = self.damaged = self.passes = 0
-        self.last_pass_s: float | None = None
+    read_bytes: int = metric(
+        "headrace_scrubber_read_bytes_total", "Bytes of stored batches verified in the background."
+    )
+    damaged: int = metric(
+        "headrace_scrubber_damaged_total", "Places with damaged batches found in the background."
+    )
+    passes: int = metric(
+        "headrace_scrubber_passes_total", "Verifications of all stored batches that were finished."
+    )
+    last_pass_s: float | None = metric(
+        "headrace_scrubber_last_pass_time_seconds",
+        "End of the last verification of all stored batches, in seconds since the epoch.",
+        start=None,
+    )
 
 
 class MemoryUse:
@@ -132,18 +147,26 @@ class MemoryUse:
         self.limit_bytes = -1
 
 
+@dataclass(slots=True)
 class LoopMetrics:
-    """The delays of the event loop.
-
-    :ivar delay_ms: how late a timer ran, measured every ``LOOP_WATCH_MS``
-    :ivar longest_ms: the longest delay since the start
-    :ivar held_ms: the sum of the delays of at least ``LOOP_HELD_MS``, by what held the loop
+    """The delays of the event loop: how late a timer ran, measured every ``LOOP_WATCH_MS``. Those
+    of at least ``LOOP_HELD_MS`` are counted by what held the loop.
     """
 
-    def __init__(self) -> None:
-        self.delay_ms = Histogram(DURATION_BOUNDS_MS)
-        self.longest_ms = 0.0
-        self.held_ms: Counter[str] = Counter()
+    delay_ms: Histogram = histogram(
+        "headrace_loop_delay_ms",
+        "Time by which a timer of the event loop was late, in milliseconds.",
+    )
+    longest_ms: float = metric(
+        "headrace_loop_delay_max_ms",
+        "The longest delay of the event loop since the start, in milliseconds.",
+        start=0.0,
+    )
+    held_ms: Counter[str] = metric(
+        "headrace_loop_held_ms_total",
+        "Long delays of the event loop in milliseconds, by the request or timer that held it.",
+        "by",
+    )
 
     def delayed(self, delay_ms: float) -> None:
         """Count a measurement."""
@@ -159,6 +182,7 @@ class LoopMetrics:
             self.held_ms[name] += int(delay_ms)
 
 
+@dataclass
 class Metrics:
     """All counters of one broker.
 
@@ -166,38 +190,57 @@ class Metrics:
     :ivar started: the start of the broker, in seconds since the epoch
     :ivar requests: counters by API key
     :ivar connections: the open connections
-    :ivar connections_refused: connections for which there was no file descriptor
-    :ivar failed_logins: connections closed because their login has failed
-    :ivar throttled_requests: requests that exceeded a client quota
-    :ivar throttled_connections: connections that exceeded the quota of their address
     :ivar request_memory: requests that are not served yet
     :ivar response_memory: responses that are not sent yet
-    :ivar refused_produces: number of refused batches of producers, by topic name
     :ivar coordinators: counters by the name of the coordinator's topic
     """
 
-    def __init__(self, known_topics: Container[UUID]) -> None:
-        self._known_topics = known_topics
-        self.started = time()
-        self.requests: defaultdict[int, RequestMetrics] = defaultdict(RequestMetrics)
-        self.connections_accepted = 0
-        self.connections: set[Any] = set()
-        self.connections_refused = 0
-        self.failed_logins = 0
-        self.throttled_requests = self.throttled_connections = 0
-        self.request_memory = MemoryUse()
-        self.response_memory = MemoryUse()
-        self.received_bytes = 0
-        self.sent_bytes = 0
-        self.refused_produces: Counter[str] = Counter()
-        self.cleaner = CleanerMetrics()
-        self.scrubber = ScrubberMetrics()
-        self.loop = LoopMetrics()
-        self.coordinators: defaultdict[str, CoordinatorMetrics] = defaultdict(CoordinatorMetrics)
+    known_topics: Container[UUID]
+    started: float = field(default_factory=time)
+    requests: defaultdict[int, RequestMetrics] = field(
+        default_factory=lambda: defaultdict(RequestMetrics)
+    )
+    connections: set[Any] = field(default_factory=set)
+    request_memory: MemoryUse = field(default_factory=MemoryUse)
+    response_memory: MemoryUse = field(default_factory=MemoryUse)
+    cleaner: CleanerMetrics = field(default_factory=CleanerMetrics)
+    scrubber: ScrubberMetrics = field(default_factory=ScrubberMetrics)
+    loop: LoopMetrics = field(default_factory=LoopMetrics)
+    coordinators: defaultdict[str, CoordinatorMetrics] = field(
+        default_factory=lambda: defaultdict(CoordinatorMetrics)
+    )
+    connections_accepted: int = metric(
+        "kafka_server_socket_server_metrics_connection_creation_total", "Connections accepted."
+    )
+    received_bytes: int = metric(
+        "kafka_server_socket_server_metrics_incoming_byte_total", "Bytes received from clients."
+    )
+    sent_bytes: int = metric(
+        "kafka_server_socket_server_metrics_outgoing_byte_total", "Bytes sent to clients."
+    )
+    connections_refused: int = metric(
+        "headrace_connections_refused_total",
+        "Connections refused because the process has too few file descriptors.",
+    )
+    failed_logins: int = metric(
+        "headrace_failed_logins_total", "Connections closed because their login has failed."
+    )
+    throttled_requests: int = metric(
+        "headrace_throttled_requests_total", "Requests that exceeded a client quota."
+    )
+    throttled_connections: int = metric(
+        "headrace_throttled_connections_total",
+        "Connections that exceeded the quota of their address.",
+    )
+    refused_produces: Counter[str] = metric(
+        "kafka_server_brokertopicmetrics_failedproducerequests_total",
+        "Batches refused, by topic.",
+        "topic",
+    )
 
     @cached_property
     def share(self) -> ShareMetrics:
         """Counters of share groups, created when first needed."""
         from .share_metrics import ShareMetrics
 
-        return ShareMetrics(self._known_topics)
+        return ShareMetrics(self.known_topics)

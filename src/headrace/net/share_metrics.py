@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Container, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from time import perf_counter
 from uuid import UUID
 
 from headrace.errors import ErrorCode, Refusal
-from headrace.histogram import DURATION_BOUNDS_MS, Histogram
+from headrace.histogram import Histogram
+from headrace.metric_family import histogram, metric
 from headrace.share.acknowledgement import ACCEPT, REJECT, RELEASE, RENEW, AcknowledgementBatch
 from headrace.share.acquisition_locks import AcquiredRecords
 from headrace.share.records import SharePartitionKey
@@ -20,46 +22,57 @@ RECORDS_BOUNDS = (1.0, 2.0, 5.0, 10.0, 25.0, 50.0, 100.0, 250.0, 500.0, 1000.0, 
 """The bounds of histograms of numbers of records."""
 
 
+@dataclass(slots=True)
 class ShareTopicMetrics:
     """Counters of ShareFetch and ShareAcknowledge of one topic, or of all topics."""
 
-    __slots__ = ("acknowledges", "failed_acknowledges", "failed_fetches", "fetches")
+    fetches: int = metric(
+        "kafka_server_brokertopicmetrics_totalsharefetchrequests_total",
+        "ShareFetches; without the label topic, of all topics.",
+    )
+    failed_fetches: int = metric(
+        "kafka_server_brokertopicmetrics_failedsharefetchrequests_total",
+        "Partitions of ShareFetches that had an error.",
+    )
+    acknowledges: int = metric(
+        "kafka_server_brokertopicmetrics_totalshareacknowledgementrequests_total",
+        "Requests with acknowledgements; without the label topic, of all topics.",
+    )
+    failed_acknowledges: int = metric(
+        "kafka_server_brokertopicmetrics_failedshareacknowledgementrequests_total",
+        "Partitions whose acknowledgements were refused.",
+    )
 
-    def __init__(self) -> None:
-        self.fetches = self.failed_fetches = self.acknowledges = self.failed_acknowledges = 0
 
-
+@dataclass(slots=True)
 class ShareGroupMetrics:
     """Counters of one share group.
 
-    :ivar acquire_ms: time in which a ShareFetch acquired records; without those that acquired none
-    :ivar fetch_percent: percentage of the session's partitions from which such a ShareFetch
-        acquired records
-    :ivar batch_records: number of records in each acquired batch
-    :ivar lock_timeouts: number of records whose acquisition lock timed out, by topic id and
-        partition
+    :ivar lock_timeouts: number of records whose acquisition lock timed out, by share-partition
     :ivar archived: number of records that were archived without having been accepted, likewise
     :ivar late: number of records that were acknowledged after their lock, likewise
     """
 
-    __slots__ = (
-        "acquire_ms",
-        "archived",
-        "batch_records",
-        "fetch_percent",
-        "late",
-        "lock_timeouts",
+    acquire_ms: Histogram = histogram(
+        "kafka_server_sharegroupmetrics_topicpartitionsacquiretimems",
+        "Time in which a ShareFetch acquired records, in milliseconds.",
     )
+    fetch_percent: Histogram = histogram(
+        "kafka_server_sharegroupmetrics_requesttopicpartitionsfetchratio",
+        "Percentage of its partitions from which such a ShareFetch acquired records.",
+        PERCENT_BOUNDS,
+    )
+    batch_records: Histogram = histogram(
+        "kafka_server_sharepartitionmetrics_inflightbatchmessagecount",
+        "Records in each acquired batch.",
+        RECORDS_BOUNDS,
+    )
+    lock_timeouts: Counter[SharePartitionKey] = field(default_factory=Counter)
+    archived: Counter[SharePartitionKey] = field(default_factory=Counter)
+    late: Counter[SharePartitionKey] = field(default_factory=Counter)
 
-    def __init__(self) -> None:
-        self.acquire_ms = Histogram(DURATION_BOUNDS_MS)
-        self.fetch_percent = Histogram(PERCENT_BOUNDS)
-        self.batch_records = Histogram(RECORDS_BOUNDS)
-        self.lock_timeouts: Counter[tuple[UUID, int]] = Counter()
-        self.archived: Counter[tuple[UUID, int]] = Counter()
-        self.late: Counter[tuple[UUID, int]] = Counter()
 
-
+@dataclass
 class ShareMetrics:
     """Counters of all share groups. Those of a topic or a group end with it.
 
@@ -68,37 +81,48 @@ class ShareMetrics:
     :ivar all_topics: counters of all topics together
     :ivar topics: counters by topic id
     :ivar groups: counters by group id
-    :ivar partition_load_ms: time to load a share-partition
-    :ivar session_evictions: number of share sessions that ended with their connection
     :ivar delayed_fetches: number of ShareFetches that are waiting
-    :ivar expired_fetches: number of ShareFetches that timed out without records
     """
 
-    def __init__(self, known_topics: Container[UUID]) -> None:
-        self._known_topics = known_topics
-        self._unknown_topics = ShareTopicMetrics()  # one for all: clients may send any id
-        self.acknowledged = {ACCEPT: 0, RELEASE: 0, REJECT: 0, RENEW: 0}
-        self.all_topics = ShareTopicMetrics()
-        self.topics: dict[UUID, ShareTopicMetrics] = {}
-        self.groups: dict[str, ShareGroupMetrics] = {}
-        self.partition_load_ms = Histogram(DURATION_BOUNDS_MS)
-        self.session_evictions = 0
-        self.delayed_fetches = 0
-        self.expired_fetches = 0
+    known_topics: Container[UUID]
+    acknowledged: dict[int, int] = field(
+        default_factory=lambda: {ACCEPT: 0, RELEASE: 0, REJECT: 0, RENEW: 0}
+    )
+    all_topics: ShareTopicMetrics = field(default_factory=ShareTopicMetrics)
+    topics: dict[UUID, ShareTopicMetrics] = field(default_factory=dict)
+    unknown_topics: ShareTopicMetrics = field(default_factory=ShareTopicMetrics)
+    """One for all: clients may send any id."""
+    groups: dict[str, ShareGroupMetrics] = field(default_factory=dict)
+    delayed_fetches: int = 0
+    partition_load_ms: Histogram = histogram(
+        "kafka_server_sharegroupmetrics_partitionloadtimems",
+        "Time to load a share-partition, in milliseconds.",
+    )
+    session_evictions: int = metric(
+        "kafka_server_sharesessioncache_sharesessionevictions_total",
+        "Share sessions that ended with their connection.",
+    )
+    expired_fetches: int = metric(
+        "kafka_server_delayedsharefetchmetrics_expires_total",
+        "ShareFetches that timed out without records.",
+    )
 
     def _topic(self, topic_id: UUID) -> ShareTopicMetrics:
-        found = self.topics.get(topic_id)
-        if found is None:
-            if topic_id not in self._known_topics:
-                return self._unknown_topics
-            found = self.topics[topic_id] = ShareTopicMetrics()
-        return found
+        counters = self.topics.get(topic_id)
+        if counters is None:
+            if topic_id not in self.known_topics:
+                return self.unknown_topics
+            counters = self.topics[topic_id] = ShareTopicMetrics()
+        return counters
 
     def _group(self, group_id: str) -> ShareGroupMetrics:
-        found = self.groups.get(group_id)
-        if found is None:
-            found = self.groups[group_id] = ShareGroupMetrics()
-        return found
+        if group_id not in self.groups:
+            self.groups[group_id] = ShareGroupMetrics()
+        return self.groups[group_id]
+
+    def of_group(self, group_id: str) -> ShareGroupMetrics:
+        """Return the counters of a group, for reading."""
+        return self.groups.get(group_id, _NONE)
 
     def fetch(self, partitions: Iterable[tuple[UUID, int]]) -> None:
         """Count a ShareFetch of these partitions."""
@@ -110,13 +134,13 @@ class ShareMetrics:
         self,
         group_id: str,
         started: float,
-        asked: int,
+        partitions: int,
         results: Iterable[tuple[UUID, ErrorCode, Sequence[AcquiredRecords]]],
     ) -> None:
         """Count the result of a ShareFetch.
 
         :param started: its start, by ``time.perf_counter``
-        :param asked: the number of partitions of its session
+        :param partitions: the number of partitions of its session
         :param results: topic id, error and acquired records of each partition that has an error or
             records
         """
@@ -132,7 +156,7 @@ class ShareMetrics:
         if successful:
             group = self._group(group_id)
             group.acquire_ms.observe((perf_counter() - started) * 1000)
-            group.fetch_percent.observe(100 * successful / asked)
+            group.fetch_percent.observe(100 * successful / partitions)
             for size in sizes:
                 group.batch_records.observe(size)
 
@@ -156,50 +180,31 @@ class ShareMetrics:
                 if types[0] in acknowledged:  # gaps are not counted, as in Kafka
                     acknowledged[types[0]] += last - first + 1
             else:
-                left = len(types)
+                uncounted = len(types)
                 for acknowledge_type in acknowledged:
-                    of_this = types.count(acknowledge_type)
-                    acknowledged[acknowledge_type] += of_this
-                    left -= of_this
-                    if not left:
+                    records = types.count(acknowledge_type)
+                    acknowledged[acknowledge_type] += records
+                    uncounted -= records
+                    if not uncounted:
                         break
 
     def locks_timed_out(self, key: SharePartitionKey, records: int) -> None:
         """Count records whose acquisition lock timed out."""
-        self._group(key.group_id).lock_timeouts[key.topic_id, key.partition] += records
-
-    def lock_timeouts(self, key: SharePartitionKey) -> int:
-        """Return the number of a share-partition's records whose acquisition lock timed out."""
-        group = self.groups.get(key.group_id)
-        return 0 if group is None else group.lock_timeouts[key.topic_id, key.partition]
+        self._group(key.group_id).lock_timeouts[key] += records
 
     def archived(self, key: SharePartitionKey, records: int) -> None:
         """Count records that are archived without having been accepted."""
-        self._group(key.group_id).archived[key.topic_id, key.partition] += records
-
-    def archived_count(self, key: SharePartitionKey) -> int:
-        """Return the number of a share-partition's records that were archived without having been
-        accepted.
-        """
-        group = self.groups.get(key.group_id)
-        return 0 if group is None else group.archived[key.topic_id, key.partition]
+        self._group(key.group_id).archived[key] += records
 
     def late(self, key: SharePartitionKey, records: int) -> None:
         """Count records that were acknowledged after their lock."""
-        self._group(key.group_id).late[key.topic_id, key.partition] += records
+        self._group(key.group_id).late[key] += records
 
     def late_total(self, group_id: str) -> int:
         """Return the number of a group's records that were acknowledged after their lock. It takes
         time by the number of share-partitions.
         """
-        return self._group(group_id).late.total()
-
-    def late_count(self, key: SharePartitionKey) -> int:
-        """Return the number of a share-partition's records that were acknowledged after their
-        lock.
-        """
-        group = self.groups.get(key.group_id)
-        return 0 if group is None else group.late[key.topic_id, key.partition]
+        return self.of_group(group_id).late.total()
 
     def group_deleted(self, group_id: str) -> None:
         """Drop the counters of a group."""
@@ -211,6 +216,10 @@ class ShareMetrics:
             self.topics.pop(topic_id, None)
         for group in list(self.groups.values()):
             for counts in (group.lock_timeouts, group.archived, group.late):
-                for key in [key for key in counts if key[0] in topic_ids]:
+                for key in [key for key in counts if key.topic_id in topic_ids]:
                     del counts[key]
             yield
+
+
+_NONE = ShareGroupMetrics()
+"""The counters of a group that has none."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
-from typing import NamedTuple
+from dataclasses import dataclass
 from uuid import UUID
 
 from headrace.broker.broker import Broker
@@ -16,7 +16,8 @@ from headrace.groups.share.group import ShareGroup
 from headrace.groups.streams.group import StreamsGroup
 from headrace.log.partition_log import PartitionLog
 from headrace.log_lines import LimitedLog, get_logger
-from headrace.metric_family import labels
+from headrace.metric_family import labels, metric
+from headrace.net.share_metrics import ShareGroupMetrics
 from headrace.share.records import UNKNOWN, SharePartitionKey
 from headrace.share.share_state import StateSummary
 from headrace.topics.catalog import Topic
@@ -44,33 +45,52 @@ _SHARE_STATES = ("Empty", "Stable", "Dead")
 _STREAMS_STATES = ("Empty", "NotReady", "Assigning", "Reconciling", "Stable", "Dead")
 
 
-class _LogRow(NamedTuple):
+@dataclass(slots=True)
+class _LogRow:
     """The metrics of one partition's log."""
 
-    label: str
-    start_offset: int
-    end_offset: int
-    size_bytes: int
+    start_offset: int = metric("kafka_log_log_logstartoffset", "First offset of a partition.")
+    end_offset: int = metric(
+        "kafka_log_log_logendoffset", "Offset of the next record of a partition."
+    )
+    size_bytes: int = metric("kafka_log_log_size", "Bytes of a partition's log.")
 
 
-class _OffsetRow(NamedTuple):
+@dataclass(slots=True)
+class _OffsetRow:
     """The metrics of one committed offset. The lag is None while the log is not loaded."""
 
-    label: str
-    offset: int
-    lag: int | None
+    offset: int = metric("headrace_consumer_group_offset", "Committed offset of a consumer group.")
+    lag: int | None = metric(
+        "headrace_consumer_group_lag", "Records from the committed offset to the end of the log."
+    )
 
 
-class _SharePartitionRow(NamedTuple):
+@dataclass(slots=True)
+class _SharePartitionRow:
     """The metrics of one share-partition; None for those without a sample."""
 
-    label: str
-    start_offset: int
-    end_offset: int
-    lag: int | None
-    in_flight: int | None
-    in_flight_batches: int | None
-    lock_timeouts: int
+    start_offset: int = metric(
+        "headrace_share_group_start_offset", "First record that is not finished (SPSO)."
+    )
+    end_offset: int = metric(
+        "headrace_share_group_end_offset", "End of the log that the share group reads."
+    )
+    lag: int | None = metric(
+        "headrace_share_group_lag", "Records that the share group has not finished (KIP-1226)."
+    )
+    in_flight: int | None = metric(
+        "kafka_server_sharepartitionmetrics_inflightmessagecount",
+        "Records between start and end of a share-partition.",
+    )
+    in_flight_batches: int | None = metric(
+        "kafka_server_sharepartitionmetrics_inflightbatchcount",
+        "Batches in which those were acquired.",
+    )
+    lock_timeouts: int = metric(
+        "kafka_server_sharepartitionmetrics_acquisitionlocktimeout_total",
+        "Records whose acquisition lock timed out.",
+    )
 
 
 class MetricsScrape:
@@ -118,19 +138,13 @@ class MetricsScrape:
     async def logs(self) -> None:
         """Write offsets and sizes of all partitions with records, and the number of topics."""
         topics = list(self._broker.catalog.topics.values())
-        rows = [row async for row in self._log_rows(topics)]
-        for index, name, meaning in (
-            (1, "logstartoffset", "First offset of a partition."),
-            (2, "logendoffset", "Offset of the next record of a partition."),
-            (3, "size", "Bytes of a partition's log."),
-        ):
-            await self._family(f"kafka_log_log_{name}", meaning, rows, index)
+        await self._page.rows(_LogRow, [row async for row in self._log_rows(topics)])
         partitions = sum(topic.partitions for topic in topics)
         prefix = "kafka_controller_kafkacontroller_global"
         self._page.single(f"{prefix}topiccount", "Topics.", len(topics))
         self._page.single(f"{prefix}partitioncount", "Partitions of all topics.", partitions)
 
-    async def _log_rows(self, topics: Iterable[Topic]) -> AsyncIterator[_LogRow]:
+    async def _log_rows(self, topics: Iterable[Topic]) -> AsyncIterator[tuple[str, _LogRow]]:
         broker, count = self._broker, 0
         for number, topic in enumerate(topics):
             if number % TOPICS_PER_TURN == 0:
@@ -146,27 +160,12 @@ class MetricsScrape:
                     self.left_out["partitions"] += 1
                     continue
                 assert partition_log is not None
-                yield _LogRow(
-                    labels(topic=topic.name, partition=partition),
+                row = _LogRow(
                     partition_log.log_start_offset,
                     partition_log.end_offset,
                     partition_log.size_bytes(),
                 )
-
-    async def _family(
-        self,
-        name: str,
-        meaning: str,
-        rows: Iterable[_LogRow | _OffsetRow | _SharePartitionRow],
-        index: int,
-    ) -> None:
-        """Write a metric with a sample for each row that has a value at ``index``."""
-        self._page.family(name, meaning)
-        for row in rows:
-            value = row[index]
-            if value is not None:
-                self._page.sample(value, row.label)  # type: ignore[arg-type]
-            await self._page.end_slice_if_full()
+                yield labels(topic=topic.name, partition=partition), row
 
     # Groups ---------------------------------------------------------------------------------------
 
@@ -196,13 +195,9 @@ class MetricsScrape:
             "Committed offsets.",
             len(rows) + self.left_out["consumer_group_partitions"],
         )
-        for index, name, meaning in (
-            (1, "offset", "Committed offset of a consumer group."),
-            (2, "lag", "Records from the committed offset to the end of the log."),
-        ):
-            await self._family(f"headrace_consumer_group_{name}", meaning, rows, index)
+        await self._page.rows(_OffsetRow, rows)
 
-    async def _offset_rows(self) -> AsyncIterator[_OffsetRow]:
+    async def _offset_rows(self) -> AsyncIterator[tuple[str, _OffsetRow]]:
         coordinator = self._broker.coordinators.loaded_groups
         if coordinator is None:
             return
@@ -211,7 +206,7 @@ class MetricsScrape:
         for group_id in list(offsets):
             for name, committed in list(offsets.of_group(group_id).items()):
                 topic = self._broker.catalog.topics.get(name)
-                for partition, one in list(committed.items()):
+                for partition, commit in list(committed.items()):
                     await self._end_slice_if_full()
                     if count >= MAX_METRIC_PARTITIONS:
                         self.left_out["consumer_group_partitions"] += 1
@@ -221,39 +216,18 @@ class MetricsScrape:
                     lag = None
                     if await self._load(partition_log):
                         assert partition_log is not None
-                        lag = max(partition_log.end_offset - one.offset, 0)
+                        lag = max(partition_log.end_offset - commit.offset, 0)
                     label = labels(group=group_id, topic=name, partition=partition)
-                    yield _OffsetRow(label, one.offset, lag)
+                    yield label, _OffsetRow(commit.offset, lag)
 
     # Share groups ---------------------------------------------------------------------------------
 
     async def share_groups(self) -> None:
         """Write offsets, lag and in-flight records of all share-partitions."""
         rows = [row async for row in self._share_partition_rows()]
-        prefix = "kafka_server_sharepartitionmetrics_"
-        for index, name, meaning in (
-            (1, "headrace_share_group_start_offset", "First record that is not finished (SPSO)."),
-            (2, "headrace_share_group_end_offset", "End of the log that the share group reads."),
-            (
-                3,
-                "headrace_share_group_lag",
-                "Records that the share group has not finished (KIP-1226).",
-            ),
-            (
-                4,
-                f"{prefix}inflightmessagecount",
-                "Records between start and end of a share-partition.",
-            ),
-            (5, f"{prefix}inflightbatchcount", "Batches in which those were acquired."),
-            (
-                6,
-                f"{prefix}acquisitionlocktimeout_total",
-                "Records whose acquisition lock timed out.",
-            ),
-        ):
-            await self._family(name, meaning, rows, index)
+        await self._page.rows(_SharePartitionRow, rows)
 
-    async def _share_partition_rows(self) -> AsyncIterator[_SharePartitionRow]:
+    async def _share_partition_rows(self) -> AsyncIterator[tuple[str, _SharePartitionRow]]:
         broker = self._broker
         count = 0
         for group in [group for group in self._groups() if isinstance(group, ShareGroup)]:
@@ -268,7 +242,9 @@ class MetricsScrape:
                 if topic is not None and await self._load(partition_log):
                     assert partition_log is not None
                     end_offset = partition_log.end_offset
-                    yield self._share_partition_row(group.group_id, topic, partition, end_offset)
+                    label = labels(group=group.group_id, topic=topic.name, partition=partition)
+                    row = self._share_partition_row(group.group_id, topic, partition, end_offset)
+                    yield label, row
 
     def _share_partition_row(
         self, group_id: str, topic: Topic, partition: int, end_offset: int
@@ -286,47 +262,30 @@ class MetricsScrape:
             start = summary.start_offset
             lag = end_offset - start - summary.delivery_complete_count
         return _SharePartitionRow(
-            labels(group=group_id, topic=topic.name, partition=partition),
             start,
             end_offset,
             lag,
             None if loaded is None else loaded.partition.in_flight,
             None if loaded is None else loaded.partition.in_flight_batches,
-            self._broker.metrics.share.lock_timeouts(key),
+            self._broker.metrics.share.of_group(group_id).lock_timeouts[key],
         )
 
     async def share_group_counters(self) -> None:
         """Write the histograms and the counts of dead letters of each share group."""
-        page, counted = self._page, self._broker.metrics.share
-        prefix = "kafka_server_sharegroupmetrics_"
-        for attribute, name, meaning in (
-            (
-                "acquire_ms",
-                f"{prefix}topicpartitionsacquiretimems",
-                "Time in which a ShareFetch acquired records, in milliseconds.",
-            ),
-            (
-                "fetch_percent",
-                f"{prefix}requesttopicpartitionsfetchratio",
-                "Percentage of its partitions from which such a ShareFetch acquired records.",
-            ),
-            (
-                "batch_records",
-                "kafka_server_sharepartitionmetrics_inflightbatchmessagecount",
-                "Records in each acquired batch.",
-            ),
-        ):
-            page.family(name, meaning, "histogram")
-            for group_id, group in list(counted.groups.items()):
-                page.histogram(getattr(group, attribute), labels(group=group_id))
-                await page.end_slice_if_full()
+        page = self._page
+        groups = [
+            (labels(group=group_id), counters)
+            for group_id, counters in self._broker.metrics.share.groups.items()
+        ]
+        await page.rows(ShareGroupMetrics, groups)
         page.family(
             "headrace_share_group_late_acknowledgements_total",
             "Records that were acknowledged after the end of their acquisition lock.",
         )
-        for group_id, group in list(counted.groups.items()):
-            page.sample(group.late.total(), labels(group=group_id))
+        for label, counters in groups:
+            page.sample(counters.late.total(), label)
             await page.end_slice_if_full()
+        prefix = "kafka_server_sharegroupmetrics_"
         share = self._broker.coordinators.loaded_share
         dead_letters = [] if share is None else list(share.dead_letters.counts.items())
         for attribute, name, meaning in (

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
+from collections.abc import Iterable
 
 from headrace.histogram import Histogram
+from headrace.metric_family import declared
 
 SCRAPE_SLICE_SAMPLES = 1000
 """The lines of metrics after which other requests are served."""
@@ -48,6 +51,25 @@ class MetricsPage:
             below += count
             self._lines.append(f'{name}_bucket{{{inner}le="{bound}"}} {below}\n')
         self._lines.append(f"{name}_sum{label} {observed.total:.6f}\n{name}_count{label} {below}\n")
+
+    async def rows(self, kind: type, rows: Iterable[tuple[str, object]]) -> None:
+        """Write the metrics that a class declares, each with a sample of every row with a value.
+
+        :param rows: labels made by :func:`.metric_family.labels`, and an object of the class
+        """
+        rows = list(rows)
+        for attribute, family, is_histogram in declared(kind):
+            self.family(family.name, family.meaning, "histogram" if is_histogram else None)
+            for label, row in rows:
+                value = getattr(row, attribute)
+                if is_histogram:
+                    self.histogram(value, label)
+                elif isinstance(value, Counter):
+                    for key, count in sorted(value.items()):
+                        self.sample(count, family.label(key))
+                elif value is not None:
+                    self.sample(round(value, 3), label)
+                await self.end_slice_if_full()
 
     async def end_slice_if_full(self) -> None:
         """Yield to the event loop after every ``SCRAPE_SLICE_SAMPLES`` lines."""
