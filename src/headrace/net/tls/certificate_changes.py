@@ -20,8 +20,8 @@ _CERTIFICATE = re.compile(rb"-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-
 
 def first_certificate(pem: bytes) -> bytes:
     """Return the certificate of a key store, in PEM; empty if it has none."""
-    found = _CERTIFICATE.search(pem)
-    return found.group() if found is not None else b""
+    match = _CERTIFICATE.search(pem)
+    return match.group() if match is not None else b""
 
 
 def check_names(before: bytes, after: bytes, *, may_rename: bool, may_drop: bool) -> None:
@@ -55,7 +55,10 @@ def check_names(before: bytes, after: bytes, *, may_rename: bool, may_drop: bool
 def _folded(name: x509.Name) -> list[set[tuple[str, str]]]:
     """Return a name as Java compares it: without case and repeated spaces, in its order."""
     return [
-        {(one.oid.dotted_string, " ".join(str(one.value).upper().lower().split())) for one in part}
+        {
+            (attribute.oid.dotted_string, " ".join(str(attribute.value).upper().lower().split()))
+            for attribute in part
+        }
         for part in name.rdns
     ]
 

@@ -9,8 +9,8 @@ from headrace.imports import require
 
 from .key_material import (
     InvalidMaterial,
+    KeyStore,
     Setting,
-    key_store,
     load,
     trusted_certificates,
 )
@@ -30,9 +30,10 @@ _CLIENT_AUTH = {
 }
 
 
-def make_context(setting: Setting) -> ssl.SSLContext:
+def make_context(setting: Setting, store: KeyStore) -> ssl.SSLContext:
     """Return a context of a server.
 
+    :param store: its key and certificates
     :raises InvalidMaterial: when keys or certificates cannot be used, or the configuration asks
         for what OpenSSL does not have
     :raises headrace.imports.MissingPackage: cryptography is not installed
@@ -43,7 +44,7 @@ def make_context(setting: Setting) -> ssl.SSLContext:
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
     _set_versions(context, setting)
     _set_cipher_suites(context, setting)
-    load(context, key_store(setting))
+    load(context, store)
     trusted = trusted_certificates(setting)
     context.verify_mode = _CLIENT_AUTH[setting("ssl.client.auth") or "none"]
     if trusted is not None:
@@ -66,7 +67,7 @@ def _set_versions(context: ssl.SSLContext, setting: Setting) -> None:
         )
     versions = [PROTOCOLS[name.upper()] for name in names]
     if not _allows_tls13(setting):
-        versions = [one for one in versions if one is not ssl.TLSVersion.TLSv1_3]
+        versions = [version for version in versions if version is not ssl.TLSVersion.TLSv1_3]
     if not versions:
         raise InvalidMaterial("ssl.cipher.suites has no suite of the enabled protocols")
     context.minimum_version, context.maximum_version = min(versions), max(versions)
@@ -90,7 +91,7 @@ def _allows_tls13(setting: Setting) -> bool:
 
 
 def _set_cipher_suites(context: ssl.SSLContext, setting: Setting) -> None:
-    named = [one for one in _names(setting("ssl.cipher.suites")) if one not in TLS13_SUITES]
+    named = [suite for suite in _names(setting("ssl.cipher.suites")) if suite not in TLS13_SUITES]
     if not named:
         return
     for name in named:
@@ -118,4 +119,4 @@ def openssl_name(suite: str) -> str:
 
 
 def _names(text: str | None) -> Sequence[str]:
-    return [one.strip() for one in (text or "").split(",") if one.strip()]
+    return [name for part in (text or "").split(",") if (name := part.strip())]

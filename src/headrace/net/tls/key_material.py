@@ -176,7 +176,7 @@ def _pkcs12_key(data: bytes, path: str, password: str | None) -> KeyStore:
     if key is None or certificate is None:
         raise InvalidMaterial(f"{path} has no private key with a certificate")
     pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-    chain = [one.public_bytes(Encoding.PEM) for one in (certificate, *others)]
+    chain = [signed.public_bytes(Encoding.PEM) for signed in (certificate, *others)]
     return KeyStore(pem + b"".join(chain), None)
 
 
@@ -190,10 +190,10 @@ def _pkcs12_certificates(data: bytes, path: str, password: str | None) -> str:
         raise InvalidMaterial(
             f"{path} cannot be read as PKCS12: is ssl.truststore.password right?"
         ) from None
-    found = [one.certificate for one in (store.cert, *store.additional_certs) if one is not None]
-    if not found:
+    entries = [entry for entry in (store.cert, *store.additional_certs) if entry is not None]
+    if not entries:
         raise InvalidMaterial(f"{path} has no certificates")
-    return "".join(one.public_bytes(Encoding.PEM).decode() for one in found)
+    return "".join(entry.certificate.public_bytes(Encoding.PEM).decode() for entry in entries)
 
 
 @contextmanager

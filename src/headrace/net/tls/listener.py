@@ -6,19 +6,31 @@ from __future__ import annotations
 
 import os
 import ssl
+from typing import NamedTuple
 
 from headrace.errors import ConfigError
 from headrace.log_lines import get_logger
 from headrace.security.distinguished_names import subject
 from headrace.security.principal import ANONYMOUS, USER, Principal
-from headrace.security.principal_mapping import InvalidRules, PrincipalMapping
+from headrace.security.principal_mapping import PrincipalMapping
 from headrace.topics.settings import Settings
 
 from .certificate_changes import check_names, first_certificate
 from .contexts import make_context
-from .key_material import InvalidMaterial, files, key_store
+from .key_material import files, key_store
 
 log = get_logger("headrace.tls")
+
+
+class _Material(NamedTuple):
+    """What the settings of a listener and its files give.
+
+    :ivar certificate: the one that the listener shows, in PEM
+    """
+
+    context: ssl.SSLContext
+    mapping: PrincipalMapping
+    certificate: bytes
 
 
 class TlsListener:
@@ -26,16 +38,18 @@ class TlsListener:
 
     :param name: the listener's
     :raises ConfigError: when its keys, certificates or other settings cannot be used
-    :ivar context: for new connections
     """
 
     def __init__(self, name: str, config: Settings) -> None:
         self._name = name
         self._config = config
         self._versions = self._file_versions()
-        self.context = self._make_context(config)
-        self._mapping = self._make_mapping(config)
-        self._certificate = self._certificate_of(config)
+        self._material = self._load(config, present=None)
+
+    @property
+    def context(self) -> ssl.SSLContext:
+        """The context of new connections."""
+        return self._material.context
 
     def principal(self, certificate: bytes | None) -> Principal:
         """Return the principal of a client.
@@ -45,16 +59,14 @@ class TlsListener:
         """
         if certificate is None:
             return ANONYMOUS
-        return Principal(USER, self._mapping.name_of(subject(certificate)))
+        return Principal(USER, self._material.mapping.name_of(subject(certificate)))
 
     def check(self, config: Settings) -> None:
         """Check that the listener can take over a configuration.
 
         :raises ConfigError: when it cannot
         """
-        self._make_context(config)
-        self._make_mapping(config)
-        self._check_names(config)
+        self._load(config, self._material)
 
     def reload(self) -> None:
         """Use the present configuration and files for new connections. If they are not valid, log
@@ -62,14 +74,10 @@ class TlsListener:
         """
         self._versions = self._file_versions()
         try:
-            self._check_names(self._config)
-            context = self._make_context(self._config)
-            mapping = self._make_mapping(self._config)
-            certificate = self._certificate_of(self._config)
+            self._material = self._load(self._config, self._material)
         except ConfigError as error:
             log.error("%s; the certificates before are used", error)
             return
-        self.context, self._mapping, self._certificate = context, mapping, certificate
         log.info("listener %s has loaded its certificates again", self._name)
 
     def reload_changed_files(self) -> None:
@@ -77,43 +85,33 @@ class TlsListener:
         if self._file_versions() != self._versions:
             self.reload()
 
-    def _make_context(self, config: Settings) -> ssl.SSLContext:
-        try:
-            return make_context(lambda name: config.listener_text(self._name, name))
-        except InvalidMaterial as error:
-            raise ConfigError(f"listener {self._name}: {error}") from error
+    def _load(self, config: Settings, present: _Material | None) -> _Material:
+        """Read the files of a configuration.
 
-    def _certificate_of(self, config: Settings) -> bytes:
-        try:
-            store = key_store(lambda name: config.listener_text(self._name, name))
-        except InvalidMaterial as error:
-            raise ConfigError(f"listener {self._name}: {error}") from error
-        return first_certificate(store.pem)
-
-    def _check_names(self, config: Settings) -> None:
-        """Check that the certificate in a configuration may replace the one in use.
-
-        :raises ConfigError: when it has other names
+        :param present: what is in use, whose certificate has names that the new one must have
+        :raises ConfigError: when they cannot be used
         """
+
+        def setting(name: str) -> str | None:
+            return config.listener_text(self._name, name)
+
         try:
-            check_names(
-                self._certificate,
-                self._certificate_of(config),
-                may_rename=self._allows(config, "ssl.allow.dn.changes"),
-                may_drop=self._allows(config, "ssl.allow.san.changes"),
+            store = key_store(setting)
+            material = _Material(
+                make_context(setting, store),
+                PrincipalMapping(setting("ssl.principal.mapping.rules") or ""),
+                first_certificate(store.pem),
             )
-        except (InvalidMaterial, ValueError) as error:
+            if present is not None:
+                check_names(
+                    present.certificate,
+                    material.certificate,
+                    may_rename=(setting("ssl.allow.dn.changes") or "").lower() == "true",
+                    may_drop=(setting("ssl.allow.san.changes") or "").lower() == "true",
+                )
+        except ValueError as error:  # InvalidMaterial, InvalidRules, or that of a certificate
             raise ConfigError(f"listener {self._name}: {error}") from error
-
-    def _allows(self, config: Settings, name: str) -> bool:
-        return (config.listener_text(self._name, name) or "false").lower() == "true"
-
-    def _make_mapping(self, config: Settings) -> PrincipalMapping:
-        text = config.listener_text(self._name, "ssl.principal.mapping.rules")
-        try:
-            return PrincipalMapping(text or "")
-        except InvalidRules as error:
-            raise ConfigError(f"listener {self._name}: {error}") from error
+        return material
 
     def _file_versions(self) -> list[tuple[int, int, int] | None]:
         """Return inode, ctime and size of each file, None for a missing one.
