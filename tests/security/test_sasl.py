@@ -23,7 +23,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 
 from headrace import ConfigError
 from headrace.broker.config.broker_config import Config
-from headrace.net import authentication, connection, jwks
+from headrace.net import authentication, jwks, session
 from headrace.net.scram_users import SCRAM, NewUser, add_users, credential_of_login
 from headrace.security.conversation import Challenge, Failure
 from headrace.security.plain import PlainServer
@@ -94,7 +94,7 @@ async def test_plain(version: int) -> None:
         assert shaken.mechanisms == ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
         response = await client.ask(SASL_AUTHENTICATE, version, auth_bytes=ANN)
         assert (response.error_code, response.auth_bytes) == (0, b"")
-        assert str(broker.connection.principal) == "User:ann"
+        assert str(broker.connection.session.principal) == "User:ann"
         assert (await client.ask(METADATA, 1, topics=[])).brokers
 
 
@@ -141,7 +141,7 @@ async def test_scram(mechanism: str) -> None:
         final = scram.final(bytes(first.auth_bytes).decode())
         last = await client.ask(SASL_AUTHENTICATE, 2, auth_bytes=final)
         assert (last.error_code, bytes(last.auth_bytes)[:2]) == (0, b"v=")
-        assert str(broker.connection.principal) == "User:b=o,b"
+        assert str(broker.connection.session.principal) == "User:b=o,b"
 
 
 @pytest.mark.parametrize("token", [WRONG, NOBODY, b"", b"x" * 1000, b"\0\0\0"])
@@ -271,7 +271,7 @@ async def test_a_large_request_before_the_login() -> None:
 
 @on_uvloop
 async def test_a_slow_login_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection, "LOGIN_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(session, "LOGIN_TIMEOUT_S", 0.2)
     async with serving(configs()) as broker:
         silent, half = await connected(broker), await connected(broker)
         done = await logged_in(broker)
@@ -416,7 +416,7 @@ async def test_tokens_and_new_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     async with serving(token_configs(keys.as_uri())) as broker:
         _, code = await log_in_with_token(broker, token_message())
         assert code == 0
-        assert str(broker.connection.principal) == "User:ann"
+        assert str(broker.connection.session.principal) == "User:ann"
         for message in (token_message(lifetime_s=-60), token_message("two")):
             assert (await log_in_with_token(broker, message))[1] == 58
         key_file(keys, "two")
