@@ -1,4 +1,4 @@
-"""The catalog and ``meta.properties``, damaged in every way: mended or refused, never believed."""
+"""The catalog and ``format``, damaged in every way: mended or refused, never believed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 
 from headrace.broker.broker import Broker
 from headrace.broker.config.broker_config import Config
-from headrace.log.directory_format import META_FILE, UnusableDirectory
+from headrace.log.directory_format import FORMAT_FILE, UnusableDirectory
 from headrace.topics import catalog as catalog_module
 from headrace.topics.catalog import CATALOG_FILE, Catalog, CatalogError
 
@@ -83,7 +83,7 @@ def damaged(data: bytes, chance: random.Random) -> Iterator[tuple[str, bytes | N
         yield f"bit {bit % 8} of byte {bit // 8}", bytes(flipped)
 
 
-@pytest.mark.parametrize("name", [CATALOG_FILE, META_FILE])
+@pytest.mark.parametrize("name", [CATALOG_FILE, FORMAT_FILE])
 def test_damage_is_mended_or_refused(written: Path, name: str, tmp_path: Path) -> None:
     expected, outcomes = opened(written), Counter[str]()
     chance = random.Random(30)

@@ -20,10 +20,11 @@ import headrace
 from headrace.backup import commands, control_socket, copy, manifest
 from headrace.backup.directory import Directory
 from headrace.backup.errors import BackupError
-from headrace.log.directory_format import FORMAT_VERSION
+from headrace.log import checked_file
+from headrace.log.checked_file import FORMAT_VERSION
+from headrace.log.directory_format import FORMAT_FILE
 from tests.cli.command import run, start
 from tests.clients.confluent import PATIENCE_S, consumer, create_topic, produce, take
-from tests.log.test_directory_format import FORMAT_1, version_in
 from tests.support import HeadraceProcess, wait_until
 
 pytestmark = pytest.mark.broker
@@ -172,23 +173,14 @@ def test_a_mount_point_is_filled_in_place(
         commands.restore(str(made), str(target), no_progress, verify=False)
 
 
-def test_an_older_directory_stays_older_and_is_upgraded_when_it_is_used(tmp_path: Path) -> None:
-    import sqlite3
-
-    (tmp_path / "old").mkdir()
-    with sqlite3.connect(tmp_path / "old" / "headrace.db", isolation_level=None) as database:
-        for statement in FORMAT_1:
-            database.execute(statement)
-    database.close()
-    commands.backup(str(tmp_path / "old"), str(tmp_path / "backup"), no_progress, verify=True)
-    header, _ = manifest.read(str(tmp_path / "backup"))
-    assert header.format == 1
-    commands.restore(str(tmp_path / "backup"), str(tmp_path / "new"), no_progress, verify=True)
-    assert version_in(tmp_path / "new" / "headrace.db") == 1
-    with broker(tmp_path / "new"):
-        pass
-    assert version_in(tmp_path / "new" / "headrace.db") == FORMAT_VERSION
-    assert version_in(tmp_path / "new" / "headrace.db.format-1") == 1
+def test_a_directory_of_another_version_is_not_copied(stopped: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    shutil.copytree(stopped, other)
+    path = str(other / FORMAT_FILE)
+    Path(path).write_bytes(checked_file.encode(path, "x" * 22, FORMAT_VERSION - 1))
+    line = refusal("backup", tmp_path / "made", "--data-dir", other)
+    assert f"{path} was written by another headrace" in line
+    check_nothing_left(tmp_path / "made")
 
 
 # ---------------------------------------------------------------------- refusals
@@ -216,7 +208,9 @@ def test_refused_backups(stopped: Path, made: Path, tmp_path: Path) -> None:
     assert "Not a directory" in refused(tmp_path / "file" / "backup")
 
 
-def test_a_damaged_or_newer_catalog_is_not_backed_up(stopped: Path, tmp_path: Path) -> None:
+def test_a_catalog_of_another_version_or_damaged_is_not_backed_up(
+    stopped: Path, tmp_path: Path
+) -> None:
     shutil.copytree(stopped, tmp_path / "data")
     catalog, target = tmp_path / "data" / "headrace.db", tmp_path / "backup"
     whole = catalog.read_bytes()
@@ -224,7 +218,7 @@ def test_a_damaged_or_newer_catalog_is_not_backed_up(stopped: Path, tmp_path: Pa
     assert "headrace.db is damaged" in refusal("backup", target, "--data-dir", tmp_path / "data")
     catalog.write_bytes(whole[:60] + (99).to_bytes(4, "big") + whole[64:])  # PRAGMA user_version
     line = refusal("backup", target, "--data-dir", tmp_path / "data")
-    assert "newer headrace: its format is 99" in line
+    assert "another headrace: its format is 99" in line
     check_nothing_left(target)
 
 
@@ -298,14 +292,12 @@ def test_a_changed_backup_is_not_restored(made: Path, tmp_path: Path) -> None:
     assert f"{segment} is missing in the backup" in refused()
     segment.write_bytes(whole)
 
-    lines = (made / "backup-manifest").read_bytes().splitlines(keepends=True)
-    for damaged in (b"", b"".join(lines[:-1]), b"".join([lines[0], *lines[2:]]), b"\xff\n{}\n"):
+    saved = (made / "backup-manifest").read_bytes()
+    for damaged in (b"", saved[:-1], saved[:-9] + saved[-8:], saved + saved, b"\xff\n{}\n"):
         (made / "backup-manifest").write_bytes(damaged)
         assert "backup-manifest is damaged" in refused()
-    newer = lines[0].replace(b'"format": %d' % FORMAT_VERSION, b'"format": 99')
-    (made / "backup-manifest").write_bytes(b"".join([newer, *lines[1:]]))
-    known = f"and this one knows up to {FORMAT_VERSION}"
-    assert f"newer headrace: its format is 99, {known}" in refused()
+    (made / "backup-manifest").write_bytes(checked_file.encode("backup-manifest", {}, 99))
+    assert f"its format is 99, and this one has {FORMAT_VERSION}" in refused()
 
 
 @pytest.mark.parametrize("name", ["../mine", "/mine", "orders-0/../../mine", "a/b/c", "", "."])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sqlite3
 import stat
@@ -17,6 +16,7 @@ from crc32c import crc32c
 import headrace
 from headrace.backup import commands, copy, manifest
 from headrace.backup.errors import BackupError
+from headrace.log import checked_file
 from tests.cli.command import run
 from tests.cli.test_backup import no_progress
 from tests.clients.confluent import create_topic, produce
@@ -179,48 +179,52 @@ def test_a_partition_that_is_a_link_is_not_followed(made: Path, tmp_path: Path) 
         commands.restore(str(made), str(tmp_path / "restored"), no_progress, verify=True)
 
 
-def with_checksum(*lines: str | bytes) -> bytes:
-    body = b"".join((one.encode() if isinstance(one, str) else one) + b"\n" for one in lines)
-    return body + json.dumps({"files": len(lines) - 1, "crc": crc32c(body)}).encode() + b"\n"
+def with_checksum(text: bytes) -> bytes:
+    """Return the content of a manifest that has a right checksum."""
+    head = checked_file.encode(manifest.MANIFEST_FILE, None).rsplit(b" ", 2)[0]
+    return b"%s %08x %s\n" % (head, crc32c(text, crc32c(head)), text)
 
 
-HEADER = '{"format": 1, "headrace": "1", "created": "now", "cluster_id": "c"}'
+def about(files: str) -> bytes:
+    return (
+        f'{{"headrace": "1", "created": "now", "cluster_id": "c", "files": [{files}]}}'
+    ).encode()
 
 
 @pytest.mark.parametrize(
-    "lines",
+    "text",
     [
-        [HEADER, '["orders-0/a\\u0000.log", 0, 0]'],
-        [HEADER, '["orders-0/\\ud800.log", 0, 0]'],
-        [HEADER, "[7, 0, 0]"],
-        [HEADER, "[null, 0, 0]"],
-        [HEADER, '["headrace.db", "0", 0]'],
-        [HEADER, '["headrace.db", -1, 0]'],
-        [HEADER, '["headrace.db", 1.5, 0]'],
-        [HEADER, '["headrace.db", true, 0]'],
-        [HEADER, '["headrace.db", 0, null]'],
-        [HEADER, '["headrace.db", 0]'],
-        [HEADER, '{"a": 1, "b": 2, "c": 3}'],
-        [HEADER, '"abc"'],
-        [HEADER, '["headrace.db", 0, 0]', '["headrace.db", 0, 0]'],
-        [HEADER, '["headrace.db-wal", 0, 0]'],
-        [HEADER, '["secrets/a", 0, 0]'],
-        [HEADER, f'["headrace.db", {"9" * 5000}, 0]'],
-        [HEADER, "[" * 100_000],
-        ["[" * 100_000],
-        ["[]"],
-        ['{"format": "1"}'],
-        ['{"format": 1, "headrace": 1, "created": [], "cluster_id": {}}'],
-        [HEADER.replace("}", ', "more": 1}')],
-        [b"\xff\xfe"],
+        about('["orders-0/a\\u0000.log", 0, 0]'),
+        about('["orders-0/\\ud800.log", 0, 0]'),
+        about(f'["{"x" * 5000}", 0, 0]'),
+        about("[7, 0, 0]"),
+        about("[null, 0, 0]"),
+        about('["headrace.db", "0", 0]'),
+        about('["headrace.db", -1, 0]'),
+        about('["headrace.db", 1.5, 0]'),
+        about('["headrace.db", true, 0]'),
+        about('["headrace.db", 0, null]'),
+        about('["headrace.db", 0]'),
+        about('{"a": 1, "b": 2, "c": 3}'),
+        about('"abc"'),
+        about('["headrace.db", 0, 0], ["headrace.db", 0, 0]'),
+        about('["headrace.db-wal", 0, 0]'),
+        about('["secrets/a", 0, 0]'),
+        about('["/headrace.db", 0, 0]'),
+        about(f'["headrace.db", {"9" * 5000}, 0]'),
+        about("[" * 100_000),
+        b"[" * 100_000,
+        b"[]",
+        b"{}",
+        b'{"headrace": 1, "created": [], "cluster_id": {}, "files": []}',
+        about("")[:-1] + b', "more": 1}',
+        b"\xff\xfe",
     ],
-    ids=lambda lines: str(lines[-1])[:40],
+    ids=lambda text: text[-40:].decode(errors="replace"),
 )
-def test_a_manifest_of_others_is_refused_on_one_line(
-    tmp_path: Path, lines: list[str | bytes]
-) -> None:
+def test_a_manifest_of_others_is_refused_on_one_line(tmp_path: Path, text: bytes) -> None:
     (tmp_path / "made").mkdir()
-    (tmp_path / "made" / "backup-manifest").write_bytes(with_checksum(*lines))
+    (tmp_path / "made" / "backup-manifest").write_bytes(with_checksum(text))
     with pytest.raises(BackupError, match="backup-manifest is damaged") as raised:
         manifest.read(str(tmp_path / "made"))
     assert "\n" not in str(raised.value) and str(raised.value).isprintable()
@@ -228,7 +232,7 @@ def test_a_manifest_of_others_is_refused_on_one_line(
 
 
 def test_a_manifest_is_not_endless(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(manifest, "MAX_MANIFEST_BYTES", 1000)
+    monkeypatch.setattr(checked_file, "MAX_FILE_BYTES", 1000)
     (tmp_path / "made").mkdir()
     (tmp_path / "made" / "backup-manifest").write_bytes(bytes(1001))
     with pytest.raises(BackupError, match="backup-manifest is larger than 1000 bytes"):

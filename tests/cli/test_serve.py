@@ -219,7 +219,7 @@ def test_the_password_of_a_variable_logs_in_and_is_not_shown(serve: Serve, tmp_p
     process.terminate()
     _, errors = process.communicate(timeout=10)
     assert "pass$" not in errors
-    assert (tmp_path / "mounted" / "meta.properties").exists()
+    assert (tmp_path / "mounted" / "format").exists()
     assert not (tmp_path / "headrace-data").exists()
 
 
@@ -270,7 +270,7 @@ def test_a_damaged_catalog_is_a_failure(tmp_path: Path) -> None:
     assert "headrace.db is damaged" in line
 
 
-def test_a_catalog_of_a_newer_headrace_is_a_failure(serve: Serve, tmp_path: Path) -> None:
+def test_a_catalog_of_another_version_is_a_failure(serve: Serve, tmp_path: Path) -> None:
     process = serve(*ANY_PORT, "--data-dir", "data")
     addresses(process)
     process.terminate()
@@ -280,7 +280,7 @@ def test_a_catalog_of_a_newer_headrace_is_a_failure(serve: Serve, tmp_path: Path
     database.close()
     status, line = failure("serve", *ANY_PORT, "--data-dir", "data", cwd=tmp_path)
     assert status == 1
-    assert "newer headrace" in line
+    assert "another headrace" in line
 
 
 @pytest.mark.parametrize(

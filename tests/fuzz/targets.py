@@ -411,20 +411,18 @@ def page_request(data: bytes) -> None:
 
 
 def manifest(data: bytes) -> None:
-    """Read the manifest of a backup, as it is and with a right last line."""
-    import json
-
-    from crc32c import crc32c
-
+    """Read the manifest of a backup, as it is and with a right checksum."""
     from headrace.backup.errors import BackupError
-    from headrace.backup.manifest import parsed
+    from headrace.backup.manifest import MANIFEST_FILE, parsed
+    from headrace.log.checked_file import encode
+    from headrace.protocol.checksum import crc32c
 
-    body = data[: data.rstrip(b"\n").rfind(b"\n") + 1]
-    end = {"files": len(body.splitlines()) - 1, "crc": crc32c(body)}
-    for one in (data, body + json.dumps(end).encode() + b"\n"):
+    head = encode(MANIFEST_FILE, None).rsplit(b" ", 2)[0]
+    line = b"%s %08x %s\n" % (head, crc32c(data, crc32c(head)), data)
+    for one in (data, line):
         with only(BackupError):
             try:
-                _, entries = parsed(one, "backup")
+                _, entries = parsed(one, MANIFEST_FILE)
             except BackupError as error:
                 if not str(error).isprintable() or len(str(error)) > 1000:
                     raise Crash(f"the error is not a line: {error!r}") from error
@@ -512,9 +510,8 @@ _FIXED_SEEDS: Mapping[str, tuple[bytes, ...]] = {
         b"topic=t&start=time&time=2026-11-22T08:00:00Z&offset=7",
     ),
     "manifests": (
-        b'{"format": 1, "headrace": "1", "created": "now", "cluster_id": "c"}\n'
-        b'["orders-0/00000000000000000000.log", 7, 9]\n["headrace.db", 0, 0]\n'
-        b'{"files": 2, "crc": 0}\n',
+        b'{"headrace": "1", "created": "now", "cluster_id": "c", "files": '
+        b'[["orders-0/00000000000000000000.log", 7, 9], ["headrace.db", 0, 0]]}',
     ),
     "properties": (b"a=b\n# c\nd : e\\\n f\\u0041\n", b"sasl.password=x\\tq\n"),
     "first-users": (b"SCRAM-SHA-512=[name=a,password=b,c,iterations=4096]",),

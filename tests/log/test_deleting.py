@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from headrace.errors import ErrorCode, Refusal
-from headrace.log import checkpoint
+from headrace.log import checked_file
 from headrace.log.data_directory import DataDirectory
 from headrace.log.log_directory import LogDirectory
 from headrace.log.recovery import LOG_START_FILE
@@ -39,7 +39,7 @@ def test_a_smaller_log_start_is_not_written_over_a_larger_one(disk: Disk) -> Non
     log = full(disk)
     assert log.save_log_start(4) is None
     assert log.save_log_start(2) is None
-    assert checkpoint.read(f"{log.path}/{LOG_START_FILE}") == 4
+    assert checked_file.read(f"{log.path}/{LOG_START_FILE}") == 4
     assert log.log_start_offset == 0, "not before it is told that the offset is durable"
     assert log.advance_log_start(2) == 2
     assert log.advance_log_start(4) == 4
@@ -77,7 +77,7 @@ def test_a_new_topic_does_not_get_the_log_start_of_a_deleted_one(
     refused = log.save_log_start(4)
     assert isinstance(refused, Refusal)
     assert refused.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    assert checkpoint.read(f"{log.path}/{LOG_START_FILE}") == 3
+    assert checked_file.read(f"{log.path}/{LOG_START_FILE}") == 3
 
 
 def test_retention_saves_the_producers_before_it_deletes_their_batches(disk: Disk) -> None:

@@ -1,54 +1,25 @@
-"""The version of the data directory: newer ones are refused, older ones are upgraded."""
+"""The version of the data directory: others are refused."""
 
 from __future__ import annotations
 
-import logging
 import sqlite3
-import uuid
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from headrace.broker.broker import Broker
 from headrace.broker.config.broker_config import Config
+from headrace.errors import ErrorCode, Refusal
+from headrace.log import checked_file
+from headrace.log.checked_file import FORMAT_VERSION, OtherVersion
 from headrace.log.data_directory import DataDirectory
-from headrace.log.directory_format import FORMAT_VERSION, UnusableDirectory
+from headrace.log.directory_format import FORMAT_FILE, UnusableDirectory, saved_cluster_id
 from headrace.log.directory_lock import DirectoryInUse
+from headrace.log.recovery import LOG_START_FILE
+from headrace.protocol.record_batch import build
 from headrace.topics.catalog import Catalog, CatalogError
-
-CLUSTER_ID = "AbCdEfGhIjKlMnOpQrStUv"
-TOPIC_ID = uuid.UUID(int=7)
-FORMAT_1 = (
-    "PRAGMA journal_mode = WAL",
-    "CREATE TABLE cluster (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID",
-    "CREATE TABLE topics (name TEXT PRIMARY KEY, topic_id BLOB NOT NULL UNIQUE, partitions INTEGER "
-    "NOT NULL, internal INTEGER NOT NULL) WITHOUT ROWID",
-    "CREATE TABLE configs (kind TEXT NOT NULL, resource TEXT NOT NULL, name TEXT NOT NULL, value "
-    "TEXT NOT NULL, PRIMARY KEY (kind, resource, name)) WITHOUT ROWID",
-    f"INSERT INTO cluster VALUES ('id', '{CLUSTER_ID}')",
-    "INSERT INTO cluster VALUES ('next_producer_id', '3000')",
-    f"INSERT INTO topics VALUES ('orders', X'{TOPIC_ID.hex}', 3, 0)",
-    "INSERT INTO configs VALUES ('topic', 'orders', 'retention.ms', '1000')",
-    "PRAGMA application_id = 1212498244",
-    "PRAGMA user_version = 1",
-)
-
-
-@pytest.fixture
-def oldest(tmp_path: Path) -> Path:
-    """A data directory of format 1."""
-    with sqlite3.connect(tmp_path / "headrace.db", isolation_level=None) as database:
-        for statement in FORMAT_1:
-            database.execute(statement)
-    database.close()
-    return tmp_path
-
-
-def version_in(path: Path) -> int:
-    with sqlite3.connect(path) as database:
-        (version,) = database.execute("PRAGMA user_version").fetchone()
-    database.close()
-    return version
+from tests.log.disk import NOW, Disk, put
 
 
 def open_and_close(data_dir: Path) -> None:
@@ -57,67 +28,59 @@ def open_and_close(data_dir: Path) -> None:
     broker.logs.close()
 
 
-def check_content(path: Path) -> None:
-    catalog = Catalog(path)
-    assert catalog.cluster_id == CLUSTER_ID
-    assert catalog.topics["orders"].topic_id == TOPIC_ID
-    assert catalog.topics["orders"].partitions == 3
-    assert catalog.topics["orders"].configs == {"retention.ms": "1000"}
-    assert catalog.allocate_producer_id() == 3000
-    catalog.close()
-
-
 def test_a_new_directory_has_its_version_written_down(tmp_path: Path) -> None:
     open_and_close(tmp_path)
-    lines = (tmp_path / "meta.properties").read_text().splitlines()
-    assert f"headrace.format.version={FORMAT_VERSION}" in lines
-    assert version_in(tmp_path / "headrace.db") == FORMAT_VERSION
+    with closing(Catalog(tmp_path / "headrace.db")) as catalog:
+        assert saved_cluster_id(str(tmp_path)) == catalog.cluster_id
+    with closing(sqlite3.connect(tmp_path / "headrace.db")) as database:
+        assert database.execute("PRAGMA user_version").fetchone() == (FORMAT_VERSION,)
 
 
-def test_an_older_one_is_upgraded_after_a_copy(
-    oldest: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    with caplog.at_level(logging.WARNING):
-        open_and_close(oldest)
-    assert [f"saved as {oldest}/headrace.db.format-1" in line for line in caplog.messages] == [True]
-    assert version_in(oldest / "headrace.db.format-1") == 1
-    assert version_in(oldest / "headrace.db") == FORMAT_VERSION
-    assert f"cluster.id={CLUSTER_ID}" in (oldest / "meta.properties").read_text()
-    check_content(oldest / "headrace.db")
-    check_content(oldest / "headrace.db.format-1")
-    caplog.clear()
-    open_and_close(oldest)
-    assert not caplog.messages
-
-
-def test_an_upgrade_without_a_copy_does_not_happen(
-    oldest: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (oldest / "headrace.db.format-1.tmp").mkdir()
-    with pytest.raises((CatalogError, OSError)):
-        open_and_close(oldest)
-    assert version_in(oldest / "headrace.db") == 1
-    (oldest / "headrace.db.format-1.tmp").rmdir()
-    open_and_close(oldest)  # and the directory is not held by the failed start
-    check_content(oldest / "headrace.db")
-
-
-def test_a_crash_in_the_upgrade_is_completed(oldest: Path) -> None:
-    Catalog(oldest / "headrace.db").close()  # and no meta.properties yet
-    open_and_close(oldest)
-    assert f"headrace.format.version={FORMAT_VERSION}" in (oldest / "meta.properties").read_text()
-
-
-def test_a_newer_one_is_refused_and_left_alone(tmp_path: Path) -> None:
+@pytest.mark.parametrize("version", [FORMAT_VERSION - 1, 99])
+def test_one_of_another_version_is_refused_and_left_alone(tmp_path: Path, version: int) -> None:
     open_and_close(tmp_path)
-    meta = tmp_path / "meta.properties"
-    meta.write_text(meta.read_text().replace(f"version={FORMAT_VERSION}", "version=99"))
+    path = tmp_path / FORMAT_FILE
+    path.write_bytes(checked_file.encode(str(path), saved_cluster_id(str(tmp_path)), version))
     (tmp_path / "t-0.abc-delete").mkdir()
     before = sorted(path.name for path in tmp_path.iterdir())
-    with pytest.raises(UnusableDirectory, match=r"newer headrace: its format is 99") as refused:
+    expected = rf"format was written by another headrace: its format is {version}, and this one"
+    with pytest.raises(UnusableDirectory, match=expected) as refused:
         open_and_close(tmp_path)
     assert "\n" not in str(refused.value)
     assert sorted(path.name for path in tmp_path.iterdir()) == before
+
+
+def test_a_catalog_of_another_version_is_refused(tmp_path: Path) -> None:
+    open_and_close(tmp_path)
+    with closing(sqlite3.connect(tmp_path / "headrace.db")) as database, database:
+        database.execute(f"PRAGMA user_version = {FORMAT_VERSION - 1}")
+    with pytest.raises(CatalogError, match=rf"headrace.db .* format is {FORMAT_VERSION - 1}"):
+        open_and_close(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["clean-shutdown", "partitions"])
+def test_a_small_file_of_another_version_is_refused(tmp_path: Path, name: str) -> None:
+    open_and_close(tmp_path)
+    path = tmp_path / name
+    path.write_bytes(checked_file.encode(str(path), {"from": "elsewhere"}, FORMAT_VERSION + 1))
+    with pytest.raises(OtherVersion) as refused:
+        open_and_close(tmp_path)
+    assert str(refused.value) == str(OtherVersion(str(path), FORMAT_VERSION + 1))
+    assert path.exists()
+
+
+def test_the_log_start_of_another_version_is_refused(tmp_path: Path) -> None:
+    """Neither read nor taken for damage: deleted records would come back."""
+    disk = Disk(tmp_path)
+    put(disk.log(), build([(b"k", b"v")], timestamp_ms=NOW))
+    path = disk.path / "t-0" / LOG_START_FILE
+    path.write_bytes(checked_file.encode(str(path), 1, FORMAT_VERSION + 1))
+    disk.stop()
+    disk.start()
+    refused = disk.log().append(build([(b"k", b"v")], timestamp_ms=NOW), NOW)
+    assert isinstance(refused, Refusal) and refused.code == ErrorCode.KAFKA_STORAGE_ERROR
+    assert "was written by another headrace" in refused.message
+    assert path.exists()
 
 
 def test_one_of_apache_kafka_is_refused_and_left_alone(tmp_path: Path) -> None:
@@ -133,14 +96,15 @@ def test_damage_of_the_file_is_mended_from_the_catalog(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     open_and_close(tmp_path)
-    meta = tmp_path / "meta.properties"
-    whole = meta.read_text()
-    for damage in (b"", b"\xff\xfe", b"headrace.format.version=two\n", b"no lines of the kind"):
-        meta.write_bytes(damage)
+    path = tmp_path / FORMAT_FILE
+    saved = path.read_bytes()
+    damaged = (b"", b"\xff\xfe", saved[:-1], saved.replace(b"5", b"6"), saved + saved)
+    for damage in damaged:
+        path.write_bytes(damage)
         caplog.clear()
         open_and_close(tmp_path)
-        assert meta.read_text() == whole
-        assert any("meta.properties is damaged" in line for line in caplog.messages)
+        assert path.read_bytes() == saved
+        assert any("format is damaged" in line for line in caplog.messages)
 
 
 def test_a_catalog_of_another_directory_is_refused(tmp_path: Path) -> None:

@@ -47,7 +47,7 @@ def test_the_files_of_a_snapshot_are_for_their_owner(disk: Disk) -> None:
     put(disk.log(), batch(b"a"))
     snapshot = new_snapshot(disk)
     snapshot.link_all()
-    assert not {name for name in modes(Path(snapshot.path)) if name != "meta.properties"}
+    assert not {name for name in modes(Path(snapshot.path)) if name != "format"}
 
 
 @pytest.mark.parametrize("package", ["log", "backup"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import shutil
@@ -12,9 +11,11 @@ from typing import NamedTuple
 
 import pytest
 
+from headrace.log import checked_file
 from headrace.log.cleanable import cleanable
 from headrace.log.cleaner import clean
 from headrace.log.data_directory import DataDirectory
+from headrace.log.directory_format import FORMAT_FILE
 from headrace.log.log_config import LogConfig
 from headrace.log.log_directory import LogDirectory
 from headrace.log.partition_log import PartitionLog
@@ -43,13 +44,13 @@ def state(log: PartitionLog) -> State:
 
 
 def new_snapshot(disk: Disk) -> Snapshot:
-    (disk.path / "meta.properties").touch()
+    (disk.path / FORMAT_FILE).touch()
     return Snapshot(disk.home)
 
 
 def copied(snapshot: Snapshot, target: Path) -> LogDirectory:
     """Open a copy of a snapshot, in which files end as noted."""
-    sizes = json.loads(Path(snapshot.path, SIZES_FILE).read_text())
+    sizes = checked_file.read(f"{snapshot.path}/{SIZES_FILE}")
     for source in Path(snapshot.path).rglob("*"):
         name = str(source.relative_to(snapshot.path))
         if source.is_file() and name != SIZES_FILE:

@@ -224,10 +224,10 @@ def test_what_is_not_a_catalog_is_said_in_one_line(tmp_path: Path) -> None:
     path.unlink()
 
     Catalog(path).close()
-    with sqlite3.connect(path) as newer:
-        newer.execute("PRAGMA user_version = 99")
-    newer.close()
-    assert "newer headrace" in refusal()
+    with sqlite3.connect(path) as other:
+        other.execute("PRAGMA user_version = 99")
+    other.close()
+    assert "another headrace" in refusal()
     path.unlink()
 
     catalog = Catalog(path)

@@ -4,8 +4,9 @@ of them.
 
 from __future__ import annotations
 
-import os
+import json
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from headrace.groups.coordinator import GroupCoordinator
 from headrace.groups.offsets.service import OffsetService
 from headrace.groups.records import OffsetCommit
 from headrace.handlers import api_51_alter_user_scram_credentials
-from headrace.log import checkpoint, checksums, partition_log, producer_state, recovery
+from headrace.log import checked_file, checksums, partition_log, producer_state, recovery
 from headrace.log.aborted_transactions import AbortedTransactions
 from headrace.log.compaction import LatestOffsets
 from headrace.log.producer_state import ProducerState
@@ -209,14 +210,14 @@ def snapshots_of_producers_are_believed(patch: Patch) -> None:
 
 @mistake
 def the_log_start_offset_is_believed(patch: Patch) -> None:
-    def believe(path: str) -> int | None:
-        if not os.path.exists(path):
-            return None
-        with open(path, "rb") as file:
-            digits = file.read().split()[0]
-        return int(digits) if digits.isdigit() else None
+    parse = checked_file.parse
 
-    patch.setattr(checkpoint, "read", believe)
+    def believe(path: str, line: bytes) -> Any:
+        with suppress(ValueError):
+            return json.loads(line.split(b" ", 4)[4])
+        return parse(path, line)
+
+    patch.setattr(checked_file, "parse", believe)
 
 
 @mistake

@@ -14,8 +14,8 @@ from urllib.parse import quote
 
 from headrace import __version__
 from headrace.log import directory_lock
+from headrace.log.checked_file import FORMAT_VERSION, OtherVersion
 from headrace.log.data_directory import is_partition_name
-from headrace.log.directory_format import FORMAT_VERSION, newer
 from headrace.log.files import sync_filesystem
 from headrace.log.verify import Verified, log_files, verify_file
 from headrace.log_lines import printable
@@ -104,7 +104,7 @@ def backup(
             entries = _copy(opened.files, copied, directory, stage, opened.check)
         catalog = _check_catalog(directory)
         created = datetime.now(UTC).isoformat(timespec="seconds")
-        header = Header(catalog.version, __version__, created, catalog.cluster_id)
+        header = Header(__version__, created, catalog.cluster_id)
         with os.fdopen(directory.create(manifest.MANIFEST_FILE), "wb") as file:
             file.write(manifest.encode(header, entries))
         _force(entries, directory)
@@ -270,7 +270,6 @@ def _damaged(entries: Sequence[Entry], directory: Directory, stage: Stage) -> li
 class _Catalog(NamedTuple):
     """The facts about a copied catalog."""
 
-    version: int
     cluster_id: str
     topics: int
 
@@ -278,7 +277,7 @@ class _Catalog(NamedTuple):
 def _check_catalog(directory: Directory) -> _Catalog:
     """Check a copied catalog, without creating files beside it.
 
-    :raises BackupError: when it is damaged or of a newer version
+    :raises BackupError: when it is damaged or of another version
     """
     directory.check_name()
     try:
@@ -296,9 +295,9 @@ def _check_catalog(directory: Directory) -> _Catalog:
             (topics,) = catalog.execute("SELECT count(*) FROM topics").fetchone()
     except (sqlite3.Error, TypeError) as error:
         raise BackupError(f"{CATALOG_FILE} is damaged: {printable(str(error))}") from error
-    if version > FORMAT_VERSION:
-        raise BackupError(newer(CATALOG_FILE, version))
-    return _Catalog(version, cluster_id, topics)
+    if version != FORMAT_VERSION:
+        raise BackupError(str(OtherVersion(CATALOG_FILE, version)))
+    return _Catalog(cluster_id, topics)
 
 
 def _report(

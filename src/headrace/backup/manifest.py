@@ -1,23 +1,18 @@
-"""The manifest of a backup: its files with sizes and checksums.
-
-``backup-manifest`` has lines of JSON. The first is an object about the backup, the last one has the
-number of files and the checksum of all lines before it, and each line between is an array: path
-below the directory, size in bytes, CRC-32C.
+"""The manifest of a backup, ``backup-manifest``: where it comes from, and its files with sizes and
+checksums (CRC-32C).
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
-from crc32c import crc32c
-
+from headrace.log import checked_file
 from headrace.log.data_directory import CLEAN_SHUTDOWN_FILE
-from headrace.log.directory_format import FORMAT_VERSION, META_FILE, newer
+from headrace.log.directory_format import FORMAT_FILE
 from headrace.log.known_partitions import KNOWN_PARTITIONS_FILE
 from headrace.log.snapshot import is_copied
 from headrace.log_lines import printable
@@ -27,10 +22,8 @@ from .directory import Directory
 from .errors import BackupError, text_of
 
 MANIFEST_FILE = "backup-manifest"
-MAX_MANIFEST_BYTES = 256 << 20
-"""Some two million files. A manifest is read whole."""
 SINGLE_FILES = (
-    META_FILE,
+    FORMAT_FILE,
     CLEAN_SHUTDOWN_FILE,
     KNOWN_PARTITIONS_FILE,  # not in a snapshot: the file may know partitions made after it
     CATALOG_FILE,
@@ -54,14 +47,12 @@ class Entry(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """The first line of a manifest.
+    """The origin of a backup.
 
-    :ivar format: version of the data directory's format
     :ivar headrace: version of headrace that has made the backup
     :ivar created: time of the backup, ISO 8601 with time zone
     """
 
-    format: int
     headrace: str
     created: str
     cluster_id: str
@@ -69,83 +60,78 @@ class Header:
 
 def encode(header: Header, entries: Sequence[Entry]) -> bytes:
     """Return the content of a manifest."""
-    lines = [json.dumps(asdict(header)), *(json.dumps(entry) for entry in entries)]
-    body = "".join(f"{line}\n" for line in lines).encode()
-    end = json.dumps({"files": len(entries), "crc": crc32c(body)})
-    return body + end.encode() + b"\n"
+    return checked_file.encode(MANIFEST_FILE, {**asdict(header), "files": entries})
 
 
 def read(directory: str) -> tuple[Header, list[Entry]]:
     """Read the manifest of a backup, which others may have written.
 
-    :raises BackupError: when it is missing, damaged, or of a newer version
+    :raises BackupError: when it is missing, damaged, or of another version
     """
     path = f"{directory}/{MANIFEST_FILE}"
     try:
         with contextlib.closing(Directory(directory)) as backup:
             fd = backup.open(MANIFEST_FILE)
         with os.fdopen(fd, "rb") as file:
-            data = file.read(MAX_MANIFEST_BYTES + 1)
+            data = file.read(checked_file.MAX_FILE_BYTES + 1)
     except FileNotFoundError:
         raise BackupError(f"{directory} is not a backup: it has no {MANIFEST_FILE}") from None
     except OSError as error:
         raise BackupError(f"cannot read {path}: {text_of(error)}") from error
-    if len(data) > MAX_MANIFEST_BYTES:
-        raise BackupError(f"{path} is larger than {MAX_MANIFEST_BYTES} bytes")
-    return parsed(data, directory)
+    return parsed(data, path)
 
 
-def parsed(data: bytes, directory: str) -> tuple[Header, list[Entry]]:
+def parsed(data: bytes, path: str) -> tuple[Header, list[Entry]]:
     """Return the content of a manifest.
 
-    :param directory: the directory that has it, for errors
-    :raises BackupError: when it is damaged, or of a newer version
+    :param path: the file that has it
+    :raises BackupError: when it is damaged, or of another version
     """
-    lines = data.splitlines(keepends=True)
     try:
-        header = json.loads(lines[0])
-        version = header["format"]
-        if _is_number(version) and version > FORMAT_VERSION:
-            raise BackupError(newer(directory, version))
-        end = json.loads(lines[-1])
-        if end != {"files": len(lines) - 2, "crc": crc32c(b"".join(lines[:-1]))}:
-            raise ValueError("its checksum is wrong")
-        entries = [_entry(json.loads(line)) for line in lines[1:-1]]
-        if len({entry.name for entry in entries}) < len(entries):
-            raise ValueError("it names a file twice")
-        found = Header(**header)
-        if not _is_number(version) or not all(
-            isinstance(text, str) for text in (found.headrace, found.created, found.cluster_id)
-        ):
-            raise ValueError("its first line is not about a backup")
-        return found, entries
-    except (ValueError, KeyError, IndexError, TypeError, RecursionError) as error:
-        problem = printable(str(error))
-        raise BackupError(f"{directory}/{MANIFEST_FILE} is damaged: {problem}") from error
+        value = checked_file.parse(path, data)
+    except (checked_file.DamagedFile, checked_file.OtherVersion) as error:
+        raise BackupError(str(error)) from error
+    match value:
+        case {
+            "headrace": str(made_by),
+            "created": str(created),
+            "cluster_id": str(cluster_id),
+            "files": [*files],
+            **others,
+        } if not others:
+            entries = [_entry(file, path) for file in files]
+        case _:
+            raise BackupError(f"{path} is damaged: it is not about a backup")
+    if len({entry.name for entry in entries}) < len(entries):
+        raise BackupError(f"{path} is damaged: it names a file twice")
+    return Header(made_by, created, cluster_id), entries
 
 
-def _entry(line: Any) -> Entry:
-    """Return the entry of a line.
+def _entry(file: Any, path: str) -> Entry:
+    """Return the entry of a file.
 
-    :raises ValueError: when it is none, or not of a file that a backup has
+    :raises BackupError: when it is none, or not of a file that a backup has
     """
-    match line:
+    match file:
         case [str(name), size_bytes, crc] if _is_number(size_bytes) and _is_number(crc):
-            _check_name(name)
+            if not _is_file_name(name):
+                shown = printable(repr(name))
+                raise BackupError(
+                    f"{path} is damaged: {shown} is not the name of a file in a data directory"
+                )
             return Entry(name, size_bytes, crc)
-    raise ValueError("a line is not of the form [name, bytes, checksum]")
+    raise BackupError(f"{path} is damaged: a file is not of the form [name, bytes, checksum]")
 
 
 def _is_number(value: Any) -> bool:
     return type(value) is int and value >= 0
 
 
-def _check_name(name: str) -> None:
-    """Refuse a name that no backup has, such as one outside of the directory."""
-    folder, _, file = name.rpartition("/")
-    is_in_partition = is_copied(folder) and "/" not in folder and file not in ("", ".", "..")
-    if (
-        not name.isprintable()  # NUL, and what is not UTF-8
-        or not (is_in_partition if folder else name in SINGLE_FILES)
-    ):
-        raise ValueError(f"{name!r} is not the name of a file in a data directory")
+def _is_file_name(name: str) -> bool:
+    """Return False for a name that no backup has, such as one outside of the directory."""
+    if not name.isprintable():  # NUL, and what is not UTF-8
+        return False
+    folder, separator, file = name.rpartition("/")
+    if not separator:
+        return name in SINGLE_FILES
+    return is_copied(folder) and "/" not in folder and file not in ("", ".", "..")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import shutil
@@ -13,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headrace.backup import control_socket
-from headrace.log import directory_format, directory_lock
+from headrace.log import checked_file, directory_format, directory_lock
 from headrace.log.snapshot import SIZES_FILE, is_copied, is_snapshot_name, unused_log_files
 from headrace.log_lines import printable
 from headrace.topics import catalog_file
@@ -120,12 +121,15 @@ def _running(data_dir: str, connection: socket.socket) -> Iterator[Source]:
                 raise BackupError("the broker has stopped during the backup")
 
     try:
-        with open(f"{directory}/{SIZES_FILE}", encoding="utf-8") as file:
-            sizes = json.load(file)
+        sizes = checked_file.read(f"{directory}/{SIZES_FILE}")
+        if sizes is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), directory)
         yield Source(directory, _files(directory, sizes), True, list(response["offline"]), check)
     except FileNotFoundError:
         check()
         raise
+    except checked_file.DamagedFile as error:
+        raise BackupError(str(error)) from error
     finally:
         shutil.rmtree(directory, ignore_errors=True)  # the broker would, but it may be gone
 

@@ -96,7 +96,6 @@ def plan(directory: DataDirectory, config: Config) -> Rebuild:
     if reason is None:
         return Rebuild(None, None, (), 0, missing_partitions(directory, topics, known))
     salvaged = _salvage(path)
-    saved_format = directory_format.read(directory.path)
     of_topic: dict[str, list[str]] = {}
     for name in names:
         topic_name = name.rpartition("-")[0]
@@ -114,7 +113,7 @@ def plan(directory: DataDirectory, config: Config) -> Rebuild:
     largest = max((_largest_producer_id(f"{directory.path}/{name}") for name in names), default=-1)
     return Rebuild(
         reason,
-        salvaged.cluster_id if saved_format is None else saved_format.cluster_id,
+        directory_format.saved_cluster_id(directory.path) or salvaged.cluster_id,
         sorted(found, key=lambda one: one.topic.name),
         max(salvaged.next_producer_id, largest + 1) + PRODUCER_ID_HEADROOM,
         missing_partitions(directory, {one.topic.name: one.topic for one in found}, known),
@@ -250,16 +249,14 @@ def _salvage(path: Path) -> _Salvaged:
 
 
 def _rows(path: Path, table: str, columns: int) -> Iterator[tuple[Any, ...]]:
-    """Yield the rows of a table with this number of columns, except those with a wrong checksum.
-    Older catalogs have no checksums.
-    """
+    """Yield the rows of a table without their checksums, except those with a wrong one."""
     try:
         database = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
     except sqlite3.Error:
         return
     try:
         for row in database.execute(f"SELECT * FROM {table}"):
-            if len(row) == columns or is_whole(table, row):
+            if len(row) == columns + 1 and is_whole(table, row):
                 yield row[:columns]
     except sqlite3.Error:
         return  # the rows before the damage were found

@@ -77,7 +77,7 @@ class EmbeddedBroker:
     :raises headrace.ConfigError: for an unknown name, a value out of range, or, when it starts,
         keys and certificates that cannot be used. Starting also raises
         :class:`headrace.DirectoryInUse` when another broker holds the data directory,
-        :class:`headrace.UnusableDirectory` when a newer headrace has written it,
+        :class:`headrace.UnusableDirectory` when another version has written it,
         :class:`headrace.CorruptLog` when the state of groups in it cannot be read, and OSError when
         the address cannot be bound
     """

@@ -32,9 +32,9 @@ def check_catalog_exists(directory: DataDirectory, path: Path) -> None:
     else:
         return
     _refuse_if_records(directory, path, state)
-    if directory_format.read(directory.path) is not None:
+    if directory_format.saved_cluster_id(directory.path) is not None:
         raise CatalogError(
-            f"{path} {state}, but {directory_format.META_FILE} beside it says that a broker has "
+            f"{path} {state}, but {directory_format.FORMAT_FILE} beside it says that a broker has "
             f"used the directory. {rebuild_hint(path)}"
         )
 

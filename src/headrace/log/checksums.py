@@ -1,15 +1,10 @@
 """The checksums of the small files of a segment, in the file ``<base offset>.checksums``.
 
 Kafka's index files have no checksum of their own. Indexes are derived data, so a file that does not
-have its checksum is rebuilt from the batches. The file has one line for each of them, with its size
-and checksum; a line with the size of the log and its end offset up to which ``.txnindex`` has all
-aborted transactions; and a last line with the checksum of the lines before it::
+have its checksum is rebuilt from the batches. The file has the size and checksum of each of them,
+and the size of the log and its end offset up to which ``.txnindex`` has all aborted transactions::
 
-    index 96 5d0a3c11
-    timeindex 36 90b1cc2e
-    txnindex 34 7e00a1b2
-    log 16384 120
-    01c24f90
+    {".index": [96, 1560951825], ".txnindex": [34, 2113970610], ".log": [16384, 120]}
 """
 
 from __future__ import annotations
@@ -18,13 +13,12 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from headrace.log.files import replace_file
+from headrace.log import checked_file
 from headrace.protocol.checksum import crc32c
 
 SUFFIX = ".checksums"
 INDEX_SUFFIXES = (".index", ".timeindex", ".txnindex")
-_LOG = b"log"
-_MAX_BYTES = 1000
+_LOG = ".log"
 
 
 class Checksum:
@@ -49,8 +43,8 @@ class Checksum:
         return len(data) == self.size_bytes and self.covers(data)
 
 
-NOTHING = Checksum(0, 0)
-"""The checksum of a missing or empty file."""
+_OF_NOTHING = (0, 0)
+"""Size and checksum of a missing or empty file."""
 
 
 class Checksums(NamedTuple):
@@ -87,17 +81,15 @@ def write(
         empty file
     :raises OSError: when the disk fails; the file is as it was
     """
-    lines = []
+    sums = {_LOG: (size_bytes, end_offset)}
     for suffix in suffixes:
         try:
             with open(stem + suffix, "rb") as file:
                 data = file.read()
         except FileNotFoundError:
             continue
-        lines.append(b"%s %d %08x\n" % (suffix[1:].encode(), len(data), crc32c(data)))
-    lines.append(b"%s %d %d\n" % (_LOG, size_bytes, end_offset))
-    text = b"".join(lines)
-    replace_file(stem + SUFFIX, b"%s%08x\n" % (text, crc32c(text)), sync=False)
+        sums[suffix] = len(data), crc32c(data)
+    checked_file.replace(stem + SUFFIX, sums, sync=False)
 
 
 def forget(stem: str) -> None:
@@ -114,24 +106,17 @@ def forget(stem: str) -> None:
 def read(stem: str) -> Checksums | None:
     """Return the checksums of the small files of a segment; None if they were never written.
 
-    Of a damaged file all checksums are wrong, so that everything is rebuilt.
+    Of a file that is damaged, or of another version, all checksums are wrong, so that everything is
+    rebuilt.
 
     :raises OSError: when the disk fails
     """
     try:
-        with open(stem + SUFFIX, "rb") as file:
-            data = file.read(_MAX_BYTES)
-    except FileNotFoundError:
-        return None
-    text, last = data[:-9], data[-9:]
-    if last != b"%08x\n" % crc32c(text):
+        sums = checked_file.read(stem + SUFFIX)
+    except (checked_file.DamagedFile, checked_file.OtherVersion):
         return Checksums(dict.fromkeys(INDEX_SUFFIXES, Checksum(-1, -1)), -1, -1)
-    files = dict.fromkeys(INDEX_SUFFIXES, NOTHING)
-    size_bytes = end_offset = -1
-    for line in text.splitlines():
-        name, first, second = line.split()
-        if name == _LOG:
-            size_bytes, end_offset = int(first), int(second)
-        else:
-            files[f".{name.decode()}"] = Checksum(int(first), int(second, 16))
+    if sums is None:
+        return None
+    size_bytes, end_offset = sums[_LOG]
+    files = {suffix: Checksum(*sums.get(suffix, _OF_NOTHING)) for suffix in INDEX_SUFFIXES}
     return Checksums(files, size_bytes, end_offset)

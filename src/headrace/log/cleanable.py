@@ -9,7 +9,7 @@ from headrace.log.partition_log import PartitionLog
 from headrace.log.segment import Segment
 from headrace.log_lines import get_logger
 
-from . import checkpoint
+from . import checked_file
 
 logger = get_logger("headrace.log")
 
@@ -75,8 +75,8 @@ def _first_dirty_offset(log: PartitionLog) -> int:
     """Return the first offset that no round has cleaned."""
     if log.first_dirty_offset is None:
         try:
-            log.first_dirty_offset = checkpoint.read(f"{log.path}/{CLEANER_OFFSET_FILE}") or 0
-        except checkpoint.DamagedFile as error:
+            log.first_dirty_offset = checked_file.read(f"{log.path}/{CLEANER_OFFSET_FILE}") or 0
+        except checked_file.DamagedFile as error:
             logger.warning("%s: the log is cleaned from its start on", error)
             log.first_dirty_offset = 0
     if not log.log_start_offset <= log.first_dirty_offset <= log.segments[-1].base_offset:
@@ -96,7 +96,7 @@ def expect_gaps(log: PartitionLog) -> None:
     path = f"{log.path}/{CLEANER_OFFSET_FILE}"
     with log.saving() as may_save:
         if may_save and not os.path.exists(path):
-            checkpoint.write(path, log.first_dirty_offset or 0, sync=log.syncs)
+            checked_file.replace(path, log.first_dirty_offset or 0, sync=log.syncs)
 
 
 def cleaned_up_to(log: PartitionLog, offset: int) -> None:
@@ -107,4 +107,4 @@ def cleaned_up_to(log: PartitionLog, offset: int) -> None:
     :raises OSError: when the disk fails
     """
     log.first_dirty_offset = offset
-    checkpoint.write(f"{log.path}/{CLEANER_OFFSET_FILE}", offset, sync=False)
+    checked_file.replace(f"{log.path}/{CLEANER_OFFSET_FILE}", offset, sync=False)

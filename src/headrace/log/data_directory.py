@@ -6,22 +6,19 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import json
 import os
 import re
 import stat
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from zlib import crc32
 
-from headrace.log import known_partitions, partition_metadata
+from headrace.log import checked_file, known_partitions, partition_metadata
 from headrace.log.files import (
     DIRECTORY_MODE,
     TEMPORARY_SUFFIX,
     OpenFiles,
     fsync_path,
-    replace_file,
     sync_filesystem,
 )
 from headrace.log_lines import get_logger
@@ -37,7 +34,7 @@ STRAY_SUFFIX = "-stray"
 _PARTITION = re.compile(r"(.+)-(0|[1-9][0-9]{0,9})")
 _OWN_FILES = (
     CLEAN_SHUTDOWN_FILE,
-    directory_format.META_FILE,
+    directory_format.FORMAT_FILE,
     known_partitions.KNOWN_PARTITIONS_FILE,
 )
 _TEMPORARY = re.compile(
@@ -71,7 +68,7 @@ class DataDirectory:
     :param sync: force files to disk when a segment is full and at a clean stop; not worth it for a
         temporary directory
     :raises DirectoryInUse: when another process holds it
-    :raises UnusableDirectory: when a newer version has written it, or it is an incomplete copy
+    :raises UnusableDirectory: when another version has written it, or it is an incomplete copy
     :ivar path: absolute path
     :ivar files: the open segment files of all logs
     :ivar on_change: called with the path of a log before it deletes or replaces files, or first
@@ -353,9 +350,7 @@ class DataDirectory:
         if self._created:
             self._save(self._created)
             self._created = []
-        replace_file(
-            f"{self.path}/{CLEAN_SHUTDOWN_FILE}", clean_marker(self._unverified), sync=self.sync
-        )
+        write_clean_marker(self.path, self._unverified, sync=self.sync)
 
     def abandon(self) -> None:
         """Release a directory that cannot be used, as it was found."""
@@ -377,36 +372,28 @@ class DataDirectory:
         """
         marker = f"{self.path}/{CLEAN_SHUTDOWN_FILE}"
         try:
-            with open(marker, "rb") as file:
-                unverified = _names_in(file.read())
-        except FileNotFoundError:
+            unverified: list[str] | None = checked_file.read(marker)
+        except checked_file.DamagedFile as error:
+            logger.warning("%s and counts as missing", error)
             unverified = None
-        else:
+        with contextlib.suppress(FileNotFoundError):
             os.unlink(marker)
-            if self.sync:
-                fsync_path(self.path)
-            if unverified is None:
-                logger.warning("%s is damaged and counts as missing", marker)
+            self.make_durable()
         if unverified is not None:
             self._was_clean = True
-            return unverified
-        unverified = set(self.partition_names())
-        if unverified:
+            return set(unverified)
+        names = set(self.partition_names())
+        if names:
             logger.warning(
                 "%s was not closed cleanly: each log is verified when it is opened", self.path
             )
-        return unverified
+        return names
 
 
-def clean_marker(unverified: set[str]) -> bytes:
-    """Return the mark of a clean stop: one line of JSON, and its checksum."""
-    line = json.dumps({"unverified": sorted(unverified)}).encode()
-    return b"%s\n%08x\n" % (line, crc32(line))
+def write_clean_marker(directory: str, unverified: Collection[str], *, sync: bool) -> None:
+    """Write the mark of a clean stop.
 
-
-def _names_in(marker: bytes) -> set[str] | None:
-    """Return the names in the mark of a clean stop; None if it is damaged."""
-    line, separator, checksum = marker.partition(b"\n")
-    if not separator or checksum != b"%08x\n" % crc32(line):
-        return None
-    return set(json.loads(line)["unverified"])
+    :param unverified: the logs that the next start must verify
+    :raises OSError: when the disk fails
+    """
+    checked_file.replace(f"{directory}/{CLEAN_SHUTDOWN_FILE}", sorted(unverified), sync=sync)

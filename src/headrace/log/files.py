@@ -112,8 +112,9 @@ def private(path: str, flags: int) -> int:
 def replace_file(path: str, data: bytes, *, sync: bool = True) -> None:
     """Replace the content of a file atomically. Several threads may do so at the same time.
 
-    :param sync: force the new file to disk first
-    :raises OSError: when the disk fails; the old file is left
+    :param sync: force the new file to disk first, and its name after that
+    :raises OSError: when the disk fails; the file has the old content, or the new one if only its
+        name could not be forced to disk
     """
     temporary = f"{path}.{next(_temporary_numbers)}{TEMPORARY_SUFFIX}"
     try:
@@ -127,6 +128,8 @@ def replace_file(path: str, data: bytes, *, sync: bool = True) -> None:
         with contextlib.suppress(OSError):
             os.unlink(temporary)
         raise
+    if sync:
+        fsync_path(os.path.dirname(path))
 
 
 def link_aside(path: str, name: str) -> str:

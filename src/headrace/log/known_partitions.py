@@ -5,37 +5,36 @@ its partition looks the same: this file tells them apart. It names a directory o
 directory is on disk, so that a power cut does not make it claim too much. It may claim too little:
 a start adds the directories that it finds.
 
-Each line has a checksum (CRC-32 of what follows it), the topic id, the topic, and partitions.
-Lines are appended; a start writes the file again. A line with ``-`` in the place of the id names
-partitions that have no directory any more, because it was set aside or given up. Lines that are
-torn or damaged are left out::
+A start writes the file again, and later lines are appended. A line has topics with their ids and
+runs of partitions, their ends exclusive; null in the place of an id is for partitions that have no
+directory any more, because it was set aside or given up::
 
-    3f0a91c2 TGVhc3QgaW1wb3J0YW50IQ orders 0-11,14
-    77b01ae5 - orders 3
+    {"orders": ["TGVhc3QgaW1wb3J0YW50IQ", [[0, 12], [14, 15]]]}
+    {"orders": [null, [[3, 4]]]}
 """
 
 from __future__ import annotations
 
-import os
 import uuid
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
-from zlib import crc32
 
-from headrace.log.files import FILE_MODE, replace_file
+from headrace.log import checked_file
+from headrace.log_lines import get_logger
 from headrace.uuid_text import uuid_text
 
+logger = get_logger("headrace.log")
+
 KNOWN_PARTITIONS_FILE = "partitions"
-_ANY_ID = "-"
 
 
 class KnownTopic(NamedTuple):
     """The partitions of a topic that have a directory.
 
-    :ivar topic_id: text of the topic id
+    :ivar topic_id: text of the topic id; None for partitions that have no directory any more
     """
 
-    topic_id: str
+    topic_id: str | None
     partitions: set[int]
 
 
@@ -46,39 +45,33 @@ Known = dict[str, KnownTopic]
 def read(directory: str) -> Known:
     """Return the partitions that had a directory when the data directory was last used.
 
-    :raises OSError: when the disk fails
+    :raises OSError: when the disk fails, or another version has written the file
     """
-    known: Known = {}
-    try:
-        with open(f"{directory}/{KNOWN_PARTITIONS_FILE}", "rb") as file:
-            data = file.read()
-    except FileNotFoundError:
-        return known
-    for line in data.split(b"\n"):
-        if line[:8] != b"%08x" % crc32(line[9:]):
-            continue
-        topic_id, topic, ranges = line[9:].decode().split(" ")
-        partitions = _partitions_in(ranges)
-        found = known.get(topic)
-        if topic_id == _ANY_ID:
-            if found is not None:
-                found.partitions.difference_update(partitions)
-        elif found is None or found.topic_id != topic_id:
-            known[topic] = KnownTopic(topic_id, partitions)
-        else:
-            found.partitions.update(partitions)
-    return known
+    path = f"{directory}/{KNOWN_PARTITIONS_FILE}"
+    lines, damaged = checked_file.read_lines(path)
+    if damaged:
+        logger.warning(
+            "%s has %d torn or damaged lines: a lost directory of theirs is not noticed",
+            path,
+            damaged,
+        )
+    topics: Known = {}
+    for line in lines:
+        for topic, (topic_id, runs) in line.items():
+            partitions = {number for first, end in runs for number in range(first, end)}
+            if topic_id is not None:
+                _add(topics, topic, topic_id, partitions)
+            elif topic in topics:
+                topics[topic].partitions.difference_update(partitions)
+    return topics
 
 
-def replace(directory: str, known: Mapping[str, KnownTopic]) -> None:
+def replace(directory: str, topics: Mapping[str, KnownTopic]) -> None:
     """Write the file again, and force it to disk. The directories that it names must be on disk.
 
     :raises OSError: when the disk fails
     """
-    lines = [
-        _line(one.topic_id, topic, one.partitions) for topic, one in known.items() if one.partitions
-    ]
-    replace_file(f"{directory}/{KNOWN_PARTITIONS_FILE}", b"".join(lines))
+    checked_file.replace(f"{directory}/{KNOWN_PARTITIONS_FILE}", _line(topics), sync=True)
 
 
 def add(directory: str, partitions: Iterable[tuple[str, uuid.UUID, int]]) -> None:
@@ -86,11 +79,10 @@ def add(directory: str, partitions: Iterable[tuple[str, uuid.UUID, int]]) -> Non
 
     :raises OSError: when the disk fails
     """
-    of_topic: dict[tuple[str, uuid.UUID], set[int]] = {}
+    topics: Known = {}
     for topic, topic_id, partition in partitions:
-        of_topic.setdefault((topic, topic_id), set()).add(partition)
-    lines = [_line(uuid_text(topic_id), topic, new) for (topic, topic_id), new in of_topic.items()]
-    _append(directory, b"".join(lines), sync=False)
+        _add(topics, topic, uuid_text(topic_id), {partition})
+    checked_file.append(f"{directory}/{KNOWN_PARTITIONS_FILE}", _line(topics), sync=False)
 
 
 def withdraw(directory: str, partitions: Iterable[tuple[str, int]]) -> None:
@@ -98,45 +90,33 @@ def withdraw(directory: str, partitions: Iterable[tuple[str, int]]) -> None:
 
     :raises OSError: when the disk fails
     """
-    lines = [_line(_ANY_ID, topic, {partition}) for topic, partition in partitions]
-    _append(directory, b"".join(lines), sync=True)
+    topics: Known = {}
+    for topic, partition in partitions:
+        _add(topics, topic, None, {partition})
+    checked_file.append(f"{directory}/{KNOWN_PARTITIONS_FILE}", _line(topics), sync=True)
 
 
-def _append(directory: str, lines: bytes, *, sync: bool) -> None:
-    """Append lines. A line that a crash may have torn before them is ended first."""
-    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
-    fd = os.open(f"{directory}/{KNOWN_PARTITIONS_FILE}", flags, FILE_MODE)
-    try:
-        os.write(fd, b"\n" + lines)
-        if sync:
-            os.fsync(fd)
-    finally:
-        os.close(fd)
+def _add(topics: Known, topic: str, topic_id: str | None, partitions: set[int]) -> None:
+    earlier = topics.get(topic)
+    if earlier is None or earlier.topic_id != topic_id:  # a topic of this name was created again
+        topics[topic] = KnownTopic(topic_id, partitions)
+    else:
+        earlier.partitions.update(partitions)
 
 
-def _line(topic_id: str, topic: str, partitions: Collection[int]) -> bytes:
-    text = f"{topic_id} {topic} {_ranges_of(partitions)}".encode()
-    return b"%08x %s\n" % (crc32(text), text)
+def _line(topics: Mapping[str, KnownTopic]) -> dict[str, tuple[str | None, list[list[int]]]]:
+    return {
+        topic: (topic_id, _runs(partitions))
+        for topic, (topic_id, partitions) in topics.items()
+        if partitions
+    }
 
 
-def _ranges_of(partitions: Collection[int]) -> str:
-    """Return numbers as text, such as ``0-2,5``."""
-    if len(partitions) == 1:
-        return str(*partitions)
+def _runs(partitions: set[int]) -> list[list[int]]:
     runs: list[list[int]] = []
     for partition in sorted(partitions):
-        if runs and runs[-1][1] + 1 == partition:
-            runs[-1][1] = partition
+        if runs and runs[-1][1] == partition:
+            runs[-1][1] = partition + 1
         else:
-            runs.append([partition, partition])
-    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
-
-
-def _partitions_in(ranges: str) -> set[int]:
-    if ranges.isdigit():  # most topics of many have one partition
-        return {int(ranges)}
-    partitions: set[int] = set()
-    for run in ranges.split(","):
-        first, _, last = run.partition("-")
-        partitions.update(range(int(first), int(last or first) + 1))
-    return partitions
+            runs.append([partition, partition + 1])
+    return runs

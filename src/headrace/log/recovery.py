@@ -38,7 +38,7 @@ from headrace.protocol.record_batch import (
     marker_in,
 )
 
-from . import aborted_transactions, checkpoint, partition_metadata, swap
+from . import aborted_transactions, checked_file, partition_metadata, swap
 
 logger = get_logger("headrace.log")
 
@@ -482,9 +482,7 @@ def write_log_start(directory: str, offset: int, *, sync: bool) -> None:
     :param sync: force it to disk
     :raises OSError: when the disk fails
     """
-    checkpoint.write(f"{directory}/{LOG_START_FILE}", offset, sync=sync)
-    if sync:
-        fsync_path(directory)  # the file has a new name there
+    checked_file.replace(f"{directory}/{LOG_START_FILE}", offset, sync=sync)
 
 
 def _read_log_start(directory: str) -> int:
@@ -495,18 +493,13 @@ def _read_log_start(directory: str) -> int:
     """
     path = f"{directory}/{LOG_START_FILE}"
     try:
-        return checkpoint.read(path) or 0
-    except checkpoint.DamagedFile as error:
+        return checked_file.read(path) or 0
+    except checked_file.DamagedFile as error:
         logger.error(
             "%s: the log starts with its oldest segment. If records were deleted with "
             "DeleteRecords, they may be there again: delete them once more",
             error,
         )
-        _set_aside(path)
+        with contextlib.suppress(OSError):
+            os.replace(path, f"{path}{DAMAGED_SUFFIX}")
         return 0
-
-
-def _set_aside(path: str) -> None:
-    """Keep a damaged file under another name."""
-    with contextlib.suppress(OSError):
-        os.replace(path, f"{path}{DAMAGED_SUFFIX}")

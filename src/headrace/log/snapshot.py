@@ -16,7 +16,6 @@ systems. Its name ends with ``-delete``: if the broker is killed, the next start
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import re
 import shutil
@@ -29,21 +28,27 @@ from typing import NamedTuple
 from headrace.log.cleanable import CLEANER_OFFSET_FILE
 from headrace.log.cleaner import REST_S, WORK_S
 from headrace.log.data_directory import (
-    CLEAN_SHUTDOWN_FILE,
     DELETED_SUFFIX,
     STRAY_SUFFIX,
-    clean_marker,
     is_partition_name,
+    write_clean_marker,
 )
-from headrace.log.files import DIRECTORY_MODE, TEMPORARY_SUFFIX, private
+from headrace.log.files import DIRECTORY_MODE, TEMPORARY_SUFFIX
 from headrace.log.log_directory import LogDirectory
 from headrace.log.partition_log import PartitionLog
 from headrace.log.segment import DELETED, SUFFIXES
 
-from . import aborted_transactions, checksums, directory_format, partition_metadata, recovery
+from . import (
+    aborted_transactions,
+    checked_file,
+    checksums,
+    directory_format,
+    partition_metadata,
+    recovery,
+)
 
 SIZES_FILE = "sizes"
-"""JSON object: path of a file in the snapshot -> its size at the cut. Files that are not listed
+"""Path of a file in the snapshot -> its size at the cut. Files that are not listed
 belong to the snapshot whole.
 """
 ACTIVE_SUFFIXES = (".log", aborted_transactions.SUFFIX, checksums.SUFFIX)
@@ -128,13 +133,13 @@ class Snapshot:
             self._directory.on_change = None
         if self._error is not None:
             raise self._error
-        _link(f"{self._directory.path}/{directory_format.META_FILE}", self.path)
+        _link(f"{self._directory.path}/{directory_format.FORMAT_FILE}", self.path)
         used = {os.path.basename(path) for path in self._cut_of}
         self.offline = sorted(
             os.path.basename(path) for path, one in self._cut_of.items() if one.log.is_offline
         )
-        self._write(CLEAN_SHUTDOWN_FILE, clean_marker(self._unverified | used))
-        self._write(SIZES_FILE, json.dumps(self._sizes).encode())
+        write_clean_marker(self.path, self._unverified | used, sync=False)
+        checked_file.replace(f"{self.path}/{SIZES_FILE}", self._sizes, sync=False)
 
     def stop(self) -> None:
         """Make :meth:`link_all` end soon. Any thread may call it."""
@@ -223,10 +228,6 @@ class Snapshot:
         target = f"{self.path}/{os.path.basename(path)}"
         os.mkdir(target, DIRECTORY_MODE)
         return target
-
-    def _write(self, name: str, data: bytes) -> None:
-        with open(f"{self.path}/{name}", "wb", opener=private) as file:
-            file.write(data)
 
 
 def is_snapshot_name(name: str) -> bool:

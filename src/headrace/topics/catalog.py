@@ -9,8 +9,7 @@ has promised to keep.
 Each row has a checksum, because a flipped bit in a value is no damage for SQLite. A row with a
 wrong one stops the start.
 
-The schema has the version of the data directory's format. A catalog of an older version is upgraded
-when it is opened, after a copy of it was saved beside it.
+The schema has the version of the data directory's format.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from zlib import crc32
 
 from headrace.errors import StorageError
 from headrace.internal_topics import INTERNAL_TOPICS
-from headrace.log.directory_format import FORMAT_VERSION, newer
+from headrace.log.checked_file import FORMAT_VERSION, OtherVersion
 from headrace.log_lines import get_logger, printable
 from headrace.security.acls import Acl
 from headrace.uuid_text import uuid_text
@@ -85,7 +84,6 @@ _SCHEMA: Mapping[str, str] = MappingProxyType(
         for table, columns in _COLUMNS.items()
     }
 )
-_FIRST_WITH_CHECKSUMS = 3
 _SECRET = "secret"
 _PRIMARY_CODE = 0xFF
 """The part of SQLite's error codes that has the kind of the error."""
@@ -129,8 +127,8 @@ class Catalog:
     """The topics, configs, ACLs and cluster id of a broker. Belongs to one thread.
 
     :param path: the database file, created if missing; None for a database in memory
-    :raises CatalogError: when the file is damaged, is something else, or was written by a newer
-        headrace
+    :raises CatalogError: when the file is damaged, is something else, or was written by another
+        version
     """
 
     cluster_id: str
@@ -235,48 +233,12 @@ class Catalog:
                 self._database.execute(f"PRAGMA user_version = {FORMAT_VERSION}")
         elif self._one("PRAGMA application_id") != _APPLICATION_ID:
             raise CatalogError(f"{self._path} is a database of another program")
-        elif version > FORMAT_VERSION:
-            raise CatalogError(newer(str(self._path), version))
+        elif version != FORMAT_VERSION:
+            raise CatalogError(str(OtherVersion(str(self._path), version)))
         else:
             self._configure()
-            tables = dict(self._database.execute("SELECT name, sql FROM sqlite_master"))
-            if version < 1 or (tables == _SCHEMA) != (version == FORMAT_VERSION):
+            if dict(self._database.execute("SELECT name, sql FROM sqlite_master")) != _SCHEMA:
                 raise ValueError(f"its tables are not those of format {version}")
-            if version < FORMAT_VERSION:
-                self._upgrade(version, [table for table in _SCHEMA if table in tables])
-
-    def _upgrade(self, version: int, tables: Sequence[str]) -> None:
-        """Upgrade a catalog of an older version. Before that, save a copy of it.
-
-        :param tables: its tables; before version 3 their rows had no checksum. The other columns
-            are the same
-        :raises CatalogError: when the disk fails; then the catalog is as it was
-        """
-        saved = f"{self._path}.format-{version}"
-        try:
-            catalog_file.save(self._database, saved)
-        except (OSError, sqlite3.Error) as error:
-            raise CatalogError(f"cannot save {saved} before an upgrade: {error}") from error
-        with self._transaction("upgrade the catalog"):
-            rows = {
-                table: list(self._rows(table))
-                if version >= _FIRST_WITH_CHECKSUMS
-                else self._database.execute(f"SELECT * FROM {table}").fetchall()
-                for table in tables
-            }
-            for table in tables:
-                self._database.execute(f"DROP TABLE {table}")
-            for table, statement in _SCHEMA.items():
-                self._database.execute(statement)
-                self._insert(table, rows.get(table, ()))
-            self._database.execute(f"PRAGMA user_version = {FORMAT_VERSION}")
-        log.warning(
-            "upgraded %s from format %d to %d; the old one was saved as %s",
-            self._path,
-            version,
-            FORMAT_VERSION,
-            saved,
-        )
 
     def _load(self) -> None:
         cluster = dict(self._rows("cluster"))

@@ -30,7 +30,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headrace.errors import ErrorCode, StorageError
-from headrace.log import checkpoint
+from headrace.log import checked_file
 from headrace.log.data_directory import is_partition_name
 from headrace.log.directory_format import UnusableDirectory
 from headrace.log.directory_lock import LOCK_FILE
@@ -384,8 +384,8 @@ def _batches(
 def _log_start(directory: str) -> int:
     """Return the log start offset that DeleteRecords has saved; 0 without a right one."""
     try:
-        return checkpoint.read(f"{directory}/{LOG_START_FILE}") or 0
-    except checkpoint.DamagedFile:
+        return checked_file.read(f"{directory}/{LOG_START_FILE}") or 0
+    except checked_file.DamagedFile:
         return 0
 
 
