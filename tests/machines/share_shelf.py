@@ -9,8 +9,9 @@ from headrace.coordinators.clock import Clock
 from headrace.coordinators.coordinators import Coordinators
 from headrace.coordinators.environment import Environment
 from headrace.coordinators.share_partitions import LoadedPartition
+from headrace.outcome import Outcome
 from headrace.share.acknowledgement import AcknowledgementBatch
-from headrace.share.records import Archived, SharePartitionKey
+from headrace.share.records import Archived, SharePartitionKey, StateUpdate
 from headrace.share.settings import ShareSettings
 from headrace.share.share_partition import SharePartition
 from tests.memory_log import MemoryLog
@@ -40,6 +41,7 @@ class Shelf:
         # which of the log batches aborted transactions wrote
         self.aborted: list[tuple[int, int]] = []
         self.archived: list[Archived] = []
+        self.waiting: list[StateUpdate] = []  # for their dead letters, the first one first
         self.disk = MemoryLog()
         self.coordinators = self._coordinators()
         states = self.coordinators.share_state_runtime
@@ -77,7 +79,7 @@ class Shelf:
     def apply(self, outcome):
         """Have an outcome's updates written, then replayed."""
         with self.loop.turn():
-            assert self.coordinators.share.apply(self.loaded, outcome) is None
+            assert self.coordinators.share.persist(self.loaded, outcome.records) is None
         for update in outcome.records:
             self.archived += update.archived
         return outcome.reply
@@ -90,6 +92,7 @@ class Shelf:
             loaded = self.coordinators.share.load(*KEY)
         assert isinstance(loaded, LoadedPartition)
         self.loaded = loaded
+        self.waiting = []
 
     def partition_state(self):
         """The persisted batches, ascending."""
@@ -144,15 +147,30 @@ class Shelf:
         )
         return [tuple(run) for run in acquired]
 
-    def ack(self, *batches, member="m", **terms):
-        """ShareAcknowledge of (first, last, type or [types]): None, or the refusal."""
+    def ack(self, *batches, member="m", waits=False, **terms):
+        """ShareAcknowledge of (first, last, type or [types]): None, or the refusal.
+
+        :param waits: its dead letters are not written yet
+        """
         typed = [
             AcknowledgementBatch(first, last, [types] if isinstance(types, int) else types)
             for first, last, types in batches
         ]
-        return self.apply(
-            self.partition.acknowledge(member, typed, self.now_ms, self.settings, **terms)
-        )
+        outcome = self.partition.acknowledge(member, typed, self.now_ms, self.settings, **terms)
+        if not waits:
+            return self.apply(outcome)
+        for update in outcome.records:
+            self.partition.start_archiving(update)
+            self.waiting.append(update)
+        return outcome.reply
+
+    def end_letters(self, *, are_written: bool) -> None:
+        """The letters that wait longest are written, or cannot be."""
+        update = self.waiting.pop(0)
+        if are_written:
+            self.apply(Outcome(None, self.partition.archived(update)))
+        else:
+            self.partition.stop_archiving(update.changes)
 
     def close(self, member="m") -> None:
         self.apply(self.partition.release(member, self.now_ms, self.settings))

@@ -195,6 +195,50 @@ def test_what_is_archived_says_why():
     assert s.archived[3:] == [Archived(5, 7, 1, ArchiveReason.GONE)]
 
 
+# --- archiving ---
+
+
+def test_nobody_ends_or_takes_what_waits_for_dead_letters():
+    s = shelf(4, 2)
+    s.fetch(max_records=4)
+    assert s.ack((1, 2, [REJECT, ACCEPT]), waits=True) is None
+    assert s.ack((1, 1, ACCEPT)) == Refusal(ErrorCode.INVALID_RECORD_STATE, OFFSET_STATE)
+    s.close()
+    s.wait(60_000)
+    assert s.fetch("n") == [(0, 0, 2), (3, 3, 2), (4, 5, 1)]
+    assert not s.partition.idle
+    assert (s.lag, s.archived) == (6, [])
+    assert s.ack((0, 0, ACCEPT), member="n") is None
+    s.end_letters(are_written=True)
+    assert s.partition.start_offset == 3
+    assert s.archived == [Archived(1, 1, 1, ArchiveReason.REJECTED)]
+    assert s.lag == 3
+
+
+def test_letters_that_cannot_be_written_leave_the_lock_as_it_was():
+    s = shelf(4)
+    s.fetch()
+    s.ack((0, 1, REJECT), waits=True)
+    s.wait(10_000)
+    s.end_letters(are_written=False)
+    assert s.ack((0, 0, ACCEPT)) is None
+    s.wait(19_999)
+    assert s.fetch("n") == []
+    s.wait(1)
+    assert s.fetch("n") == [(1, 3, 2)]
+
+
+def test_the_log_may_start_behind_what_waits_for_dead_letters():
+    s = shelf(4)
+    s.fetch()
+    s.ack((0, 3, REJECT), waits=True)
+    s.log_start = 2
+    s.fetch("n")
+    s.end_letters(are_written=True)
+    assert (s.partition.start_offset, s.lag) == (4, 0)
+    assert s.archived == [Archived(2, 3, 1, ArchiveReason.REJECTED)]
+
+
 # --- transactions (share.isolation.level=read_committed) ---
 
 

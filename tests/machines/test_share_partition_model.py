@@ -21,6 +21,7 @@ from headrace.share.settings import ShareSettings
 from tests.machines.share_shelf import KEY, Shelf
 
 FINISHED = ARCHIVED
+ARCHIVING = 3
 LIMITS = ShareSettings(
     delivery_count_limit=5, lock_duration_ms=100, max_record_locks=30, release_backoff_max_ms=70
 )
@@ -44,6 +45,8 @@ class NaivePartition:
     :ivar passed: what is persisted of the records that the start offset passed since the last write
     :ivar written: (start offset, complete count) of the last write
     :ivar archived: (offset, reason), as it happened
+    :ivar waiting: acknowledgements whose dead letters are not written: the records as they are
+        afterwards, and what is then archived
     """
 
     def __init__(self) -> None:
@@ -55,12 +58,17 @@ class NaivePartition:
         self.passed: dict[int, tuple[int, int]] = {}
         self.written = (0, 0)
         self.archived: list[tuple[int, ArchiveReason]] = []
+        self.waiting: list[tuple[dict[int, Record], list[tuple[int, ArchiveReason]]]] = []
 
     # what is seen
 
     def states(self):
         return [
-            (offset, record.state, 0 if record.state == FINISHED else record.count)
+            (
+                offset,
+                ACQUIRED if record.state == ARCHIVING else record.state,
+                0 if record.state == FINISHED else record.count,
+            )
             for offset, record in sorted(self.records.items())
         ]
 
@@ -69,8 +77,16 @@ class NaivePartition:
 
     def deadline(self):
         return min(
-            (r.deadline for r in self.records.values() if r.deadline > self.now), default=None
+            (
+                r.deadline
+                for r in self.records.values()
+                if r.deadline > self.now and r.state != ARCHIVING
+            ),
+            default=None,
         )
+
+    def idle(self):
+        return self.deadline() is None and all(r.state != ARCHIVING for r in self.records.values())
 
     def may_be_acquired(self, offset):
         record = self.records[offset]
@@ -190,7 +206,7 @@ class NaivePartition:
             self.new_batch(start, end)
         return [[start, end, 1, start] for start, end in zip(starts, ends, strict=True)]
 
-    def acknowledge(self, member, batches, renew, uncounted=False):
+    def acknowledge(self, member, batches, renew, uncounted=False, waits=False):
         """None, or the error code."""
         previous = -1
         for first, last, types in batches:
@@ -224,6 +240,8 @@ class NaivePartition:
                     became[offset] = kind
         for offset in renewed:
             self.records[offset].deadline = self.now + self.settings.lock_duration_ms
+        before = {offset: replace(self.records[offset], state=ARCHIVING) for offset in became}
+        count = len(self.archived)
         for offset, kind in became.items():
             if kind == RELEASE and uncounted:
                 self.take_back(offset)
@@ -231,9 +249,28 @@ class NaivePartition:
                 self.give_back(offset)
             else:
                 self.finish(offset, REASONS.get(kind))
-        if became:
+        if became and waits:
+            self.waiting.append(
+                ({offset: self.records[offset] for offset in became}, self.archived[count:])
+            )
+            del self.archived[count:]
+            self.records |= before
+        elif became:
             self.wrote()
         return None
+
+    def end_letters(self, are_written):
+        after, archived = self.waiting.pop(0)
+        present = self.records.keys() & after.keys()  # the start of the log has passed others
+        for offset in present:
+            if are_written:
+                self.records[offset] = after[offset]
+            else:
+                self.records[offset].state = ACQUIRED
+        if are_written and present:
+            self.archived += [(offset, reason) for offset, reason in archived if offset in present]
+            self.wrote()
+        self.give_back_all(lambda record: record.deadline <= self.now)
 
     def finish(self, offset, reason):
         record = self.records[offset]
@@ -317,7 +354,7 @@ class NaivePartition:
             for offset in range(first, last + 1)
         }
         assert found == persisted
-        self.records, self.passed = {}, {}
+        self.records, self.passed, self.waiting = {}, {}, []
         self.start = self.end = self.written[0]
         for first, last, state, count in stored:
             if first > self.end:
@@ -469,13 +506,16 @@ class SharePartitionMachine(RuleBasedStateMachine):
         renew=st.booleans(),
         own=st.sampled_from([True, True, False]),
         uncounted=st.sampled_from([False, False, True]),
+        waits=st.sampled_from([False, False, True]),
     )
-    def acknowledge(self, data, member, renew, own, uncounted):
+    def acknowledge(self, data, member, renew, own, uncounted, waits):
         holder = self.somebody_who_holds_records(member)
         batches = self.draw_batches(data, holder)
         member = holder if own else member
-        refusal = self.shelf.ack(*batches, member=member, renew=renew, uncounted=uncounted)
-        expected = self.naive.acknowledge(member, batches, renew, uncounted)
+        refusal = self.shelf.ack(
+            *batches, member=member, renew=renew, uncounted=uncounted, waits=waits
+        )
+        expected = self.naive.acknowledge(member, batches, renew, uncounted, waits)
         assert (refusal and refusal.code) == expected
 
     @rule(data=st.data(), member=MEMBERS, broken=st.sampled_from(BROKEN), back=st.booleans())
@@ -552,6 +592,14 @@ class SharePartitionMachine(RuleBasedStateMachine):
         naive.now = until
         self.shelf.wait(ms)
 
+    @precondition(lambda self: self.naive.waiting)
+    @rule(are_written=st.sampled_from([True, True, False]))
+    def letters_end(self, are_written):
+        shelf = self.shelf
+        shelf.end_letters(are_written=are_written)
+        shelf.apply(shelf.partition.expire(shelf.now_ms, shelf.settings))
+        self.naive.end_letters(are_written)
+
     @rule(member=MEMBERS)
     def close(self, member):
         self.shelf.close(member)
@@ -589,7 +637,7 @@ class SharePartitionMachine(RuleBasedStateMachine):
         assert partition.delivery_complete_count == naive.complete()
         assert partition.next_deadline_ms() == naive.deadline()
         assert partition.fetch_offset(self.shelf.settings) == naive.fetch_offset()
-        assert partition.idle == (naive.deadline() is None)
+        assert partition.idle == naive.idle()
 
     @invariant()
     def what_was_archived_was_said_so_with_the_reason(self):

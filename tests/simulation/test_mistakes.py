@@ -210,7 +210,10 @@ def torn_tails_are_not_looked_for(patch: Patch) -> None:
 
 @mistake
 def dead_letters_are_not_written(patch: Patch) -> None:
-    patch.setattr(DeadLetters, "write", lambda self, *arguments: None)
+    async def write(self: Any, *arguments: Any) -> None:
+        pass
+
+    patch.setattr(DeadLetters, "write", write)
 
 
 # Of what ends and begins anew

@@ -7,23 +7,22 @@ between it is delivered again, so the queue may get it twice. Headers and errors
 
 A few letters are written at once. Many letters, and copies from large batches, are built in the
 thread that opens batches; a queue with ``flush.messages`` is flushed in the thread of the flusher.
-Meanwhile :class:`LettersPending` is raised, and the change that archives the records is decided
-again when the letters are written.
+Meanwhile the records are ARCHIVING, see :mod:`headrace.share.share_partition`.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Container, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.errors import ErrorCode, Refusal, StorageError
 from headrace.log_lines import get_logger
 from headrace.protocol import dead_letters, record_batch
 from headrace.protocol.limits import OPENED_ON_LOOP_BYTES, OPENED_ON_LOOP_RECORDS
-from headrace.share.records import Archived, ArchiveReason, SharePartitionKey, StateUpdate
+from headrace.share.records import Archived, ArchiveReason, SharePartitionKey
+from headrace.share.spans import offset_count, offsets_in
 
 from .dead_letter_originals import LoopBudget, LoopBudgetExceeded, Originals
 from .environment import Environment
@@ -56,20 +55,6 @@ _LETTERS_BETWEEN_PAUSES = 100
 
 Batch = tuple[bytes, list[int]]
 """A batch of letters, and the offsets of their records."""
-
-
-class LettersPending(Exception):
-    """Dead letters are being written: the records must not be archived yet.
-
-    Decide again in a callback of ``written``. The callbacks keep the order of the changes.
-
-    :ivar written: done when the letters are as durable as the flush settings of the queue require;
-        fails with StorageError. Do not cancel it
-    """
-
-    def __init__(self, written: asyncio.Future[None]) -> None:
-        super().__init__()
-        self.written = written
 
 
 class Letter(NamedTuple):
@@ -114,8 +99,8 @@ class _Writing:
 
     :ivar counts: the counters of the group; after its deletion :class:`DeadLetters` has new ones
     :ivar runs: the records that become archived
-    :ivar written: the offsets that have a letter already; those of new letters are added. After a
-        change of the state elsewhere :class:`DeadLetters` has a new set
+    :ivar details: what a member says of their rejection; may be empty
+    :ivar written: the offsets that have a letter already; those of new letters are added
     :ivar originals: the records to copy; None for letters without copies
     """
 
@@ -124,6 +109,7 @@ class _Writing:
     topic: str
     queue: PartitionLog
     runs: Sequence[Archived]
+    details: str
     written: set[int]
     originals: Originals | None
     wall_ms: int
@@ -134,7 +120,7 @@ class _Writing:
         :param pause: called after some letters
         """
         originals = iter(() if self.originals is None else self.originals.records)
-        letters = _letters(self.key, self.topic, self.runs, originals, self.written)
+        letters = _letters(self, originals)
         if pause is not None:
             letters = _paced(letters, pause)
         return _batches(letters, self.queue.config.max_message_bytes, self.wall_ms)
@@ -142,13 +128,6 @@ class _Writing:
     def all_batches(self, opening: Opening) -> list[Batch]:
         """Return all batches; called in the thread that opens batches."""
         return list(self.batches(opening.pause))
-
-
-class _Pending(NamedTuple):
-    """Letters that are being written for the records with these offsets."""
-
-    offsets: frozenset[int]
-    task: asyncio.Task[None]
 
 
 class DeadLetters:
@@ -165,53 +144,43 @@ class DeadLetters:
         self._opener = environment.opener
         self._serves = environment.serves_dead_letters
         self.counts: dict[str, DeadLetterCounts] = {}
-        # Offsets that are in the queue, or were refused by it, and not archived yet. A retry skips
-        # them.
-        self._written: dict[SharePartitionKey, set[int]] = {}
-        self._pending: dict[SharePartitionKey, list[_Pending]] = {}
         self._copying = asyncio.Lock()
         """Held while letters are built in the thread: only one writer's copies are in memory."""
         self._budget: LoopBudget | None = None
         """The work that this turn of the event loop may still do; None before the first letter."""
+        self._tasks: set[asyncio.Task[None]] = set()
         self._is_closed = False
 
-    def check_pending(self, key: SharePartitionKey, update: StateUpdate) -> None:
-        """Check that no letters are being written for the records that an update changes.
+    def due(self, group_id: str, archived: Sequence[Archived]) -> list[Archived]:
+        """Return the records that need a dead letter: none in a group without a queue."""
+        if not archived or not self._queue_name(group_id):
+            return []
+        return [run for run in archived if run.reason in MESSAGES]
 
-        :raises LettersPending: if some are
-        """
-        for pending in self._pending.get(key, ()):
-            spans: Iterable[tuple[int, int]] = (
-                (run.first_offset, run.last_offset)
-                for runs in (update.archived, update.state_batches)
-                for run in runs
-            )
-            for first, last in spans:
-                if not pending.offsets.isdisjoint(range(first, last + 1)):
-                    raise LettersPending(pending.task)
-
-    def write(
-        self, key: SharePartitionKey, source: PartitionLog, archived: Sequence[Archived]
+    async def write(
+        self,
+        key: SharePartitionKey,
+        source: PartitionLog,
+        dead: Sequence[Archived],
+        written: set[int],
+        details: str,
     ) -> None:
-        """Write records that are about to be archived to the group's dead-letter queue, if any.
+        """Write the letters of records, as durable as the flush settings of the queue require.
 
         If the queue is misconfigured, log an error and write nothing, as Kafka does.
 
         :param source: the log of the records
-        :raises LettersPending: while the letters are on their way to the disk
+        :param written: offsets that are in the queue, or were refused by it, and not archived yet:
+            a retry skips them
+        :param details: what a member says of its rejection; may be empty
         :raises StorageError: when the disk fails; the records must not be archived
         """
         config = self._config
-        name = self._queue_name(key.group_id)
-        dead = [run for run in archived if run.reason in MESSAGES] if name else []
-        if not dead:
-            return
-        offsets = frozenset(_offsets(dead))
-        written = self._written.setdefault(key, set())
-        if offsets <= written and not self._is_closed:
+        new = sum(offset not in written for offset in offsets_in(dead))
+        if not new and not self._is_closed:
             return
         counts = self.counts.setdefault(key.group_id, DeadLetterCounts())
-        queue = self._queue(key, source.topic, name)
+        queue = self._queue(key, source.topic, self._queue_name(key.group_id))
         if isinstance(queue, str):
             counts.failed_writes += 1
             self._complain(counts, queue)
@@ -219,15 +188,24 @@ class DeadLetters:
         copies = config.group_value(key.group_id, COPY_RECORD) == "true"
         originals = Originals(source, dead, COPY_OPENED_TOGETHER_BYTES) if copies else None
         wall_ms = self._clock.wall_ms()
-        writing = _Writing(key, counts, source.topic, queue, dead, written, originals, wall_ms)
+        writing = _Writing(
+            key, counts, source.topic, queue, dead, details, written, originals, wall_ms
+        )
         if self._is_closed:
             self._write_last(writing)
-        elif not self._fits_turn(len(offsets - written), originals):
-            self._begin(key, offsets, self._write_later(writing))
+        elif not self._fits_turn(new, originals):
+            await self._run(self._write_later(writing))
         else:
             self._append(writing, writing.batches())
             if _must_flush(queue):
-                self._begin(key, offsets, _flush(writing, self._logs.durable()))
+                await self._run(_flush(writing, self._logs.durable()))
+
+    async def _run(self, steps: Coroutine[None, None, None]) -> None:
+        """Run a coroutine until its end or :meth:`close`."""
+        task = asyncio.get_running_loop().create_task(steps)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        await task
 
     def _fits_turn(self, letters: int, originals: Originals | None) -> bool:
         """Return True if this turn of the event loop may write this number of letters. Then the
@@ -251,28 +229,6 @@ class DeadLetters:
 
     def _end_turn(self) -> None:
         self._budget = None
-
-    def _begin(
-        self, key: SharePartitionKey, offsets: frozenset[int], work: Coroutine[None, None, None]
-    ) -> NoReturn:
-        """Have letters written later.
-
-        :raises LettersPending: always
-        """
-        task = asyncio.get_running_loop().create_task(work)
-        pending = _Pending(offsets, task)
-        self._pending.setdefault(key, []).append(pending)
-        task.add_done_callback(partial(self._end, key, pending))
-        raise LettersPending(task)
-
-    def _end(self, key: SharePartitionKey, pending: _Pending, done: asyncio.Task[None]) -> None:
-        if not done.cancelled():
-            done.exception()  # mark it as retrieved, as there may be no waiter
-        left = [one for one in self._pending.get(key, ()) if one is not pending]
-        if left:
-            self._pending[key] = left
-        else:
-            self._pending.pop(key, None)
 
     async def _write_later(self, writing: _Writing) -> None:
         """Read the records to copy on the event loop, a piece at a time, and open them in the
@@ -332,23 +288,15 @@ class DeadLetters:
                 counts.records += len(offsets)
             writing.written.update(offsets)
 
-    def archiving_ended(self, key: SharePartitionKey, archived: Sequence[Archived]) -> None:
-        """End a :meth:`write`: the records are archived, or cannot be."""
-        written = self._written.get(key)
-        if written is not None:
-            written.difference_update(_offsets(archived))
-            if not written and key not in self._pending:
-                del self._written[key]
-
     def _queue_name(self, group_id: str) -> str:
         """Return the topic for a group's dead letters, empty if it has none."""
         return self._config.group_value(group_id, TOPIC_NAME) if self._serves() else ""
 
-    def archived(self, key: SharePartitionKey, topic: str, archived: Sequence[Archived]) -> None:
+    def count_given_up(
+        self, key: SharePartitionKey, topic: str, archived: Sequence[Archived]
+    ) -> None:
         """Count records that have been given up without a dead-letter queue, and warn of them."""
-        given_up = sum(
-            last - first + 1 for first, last, _, reason, _ in archived if reason in MESSAGES
-        )
+        given_up = offset_count(run for run in archived if run.reason in MESSAGES)
         if not given_up or self._queue_name(key.group_id):
             return
         counts = self.counts.setdefault(key.group_id, DeadLetterCounts())
@@ -365,10 +313,6 @@ class DeadLetters:
                 key.partition,
             )
 
-    def forget(self, key: SharePartitionKey) -> None:
-        """Forget the letters of a share-partition whose state is changed elsewhere."""
-        self._written.pop(key, None)
-
     def group_deleted(self, group_id: str) -> None:
         """Forget what was counted and logged of a group."""
         self.counts.pop(group_id, None)
@@ -376,9 +320,8 @@ class DeadLetters:
     def close(self) -> None:
         """Write letters at once from now on, and give up those that are being written."""
         self._is_closed = True
-        for pending in [one for several in self._pending.values() for one in several]:
-            pending.task.cancel()
-        self._pending.clear()
+        for task in self._tasks:
+            task.cancel()
 
     def _queue(self, key: SharePartitionKey, source_topic: str, name: str) -> PartitionLog | str:
         """Return the dead-letter queue's partition for a share-partition, or Kafka's message that
@@ -461,13 +404,8 @@ async def _flush(writing: _Writing, durable: Awaitable[None]) -> None:
     try:
         await durable
     except Exception:
-        writing.written.difference_update(_offsets(writing.runs))
+        writing.written.difference_update(offsets_in(writing.runs))
         raise
-
-
-def _offsets(runs: Iterable[Archived]) -> Iterator[int]:
-    for run in runs:
-        yield from range(run.first_offset, run.last_offset + 1)
 
 
 def _paced(letters: Iterator[Letter], pause: Callable[[], object]) -> Iterator[Letter]:
@@ -478,25 +416,20 @@ def _paced(letters: Iterator[Letter], pause: Callable[[], object]) -> Iterator[L
             pause()
 
 
-def _letters(
-    key: SharePartitionKey,
-    topic: str,
-    runs: Iterable[Archived],
-    originals: Iterator[record_batch.Record],
-    written: Container[int],
-) -> Iterator[Letter]:
-    """Yield a letter for each offset that is not in ``written``. A letter copies key, value and
-    headers of its record if that is in ``originals``.
+def _letters(writing: _Writing, originals: Iterator[record_batch.Record]) -> Iterator[Letter]:
+    """Yield a letter for each offset that has none yet. It copies key, value and headers of its
+    record if that is in ``originals``.
     """
+    key = writing.key
     shared = (
-        (dead_letters.TOPIC, topic.encode()),
+        (dead_letters.TOPIC, writing.topic.encode()),
         (dead_letters.PARTITION, str(key.partition).encode()),
     )
     original = next(originals, None)
-    for first, last, delivery_count, reason, details in runs:
+    for first, last, delivery_count, reason in writing.runs:
         message = MESSAGES[reason]
-        if details:
-            message = message.rstrip(b".") + b": " + details.encode()
+        if writing.details and reason is ArchiveReason.REJECTED:
+            message = message.rstrip(b".") + b": " + writing.details.encode()
         reasons = (
             (dead_letters.GROUP, key.group_id.encode()),
             (dead_letters.DELIVERY_COUNT, str(delivery_count).encode()),
@@ -505,7 +438,7 @@ def _letters(
         for offset in range(first, last + 1):
             while original is not None and original.offset < offset:
                 original = next(originals, None)
-            if offset in written:
+            if offset in writing.written:
                 continue
             context = (*shared, (dead_letters.OFFSET, str(offset).encode()), *reasons)
             if original is not None and original.offset == offset:
@@ -533,12 +466,12 @@ def _batches(letters: Iterator[Letter], max_bytes: int, wall_ms: int) -> Iterato
             letter = Letter(letter.offset, None, None, (*context, (name, message)))
             own = letter.size_bytes
         if together and size + own > max_bytes:
-            yield _batch(together, wall_ms), [one.offset for one in together]
+            yield _batch(together, wall_ms), [letter.offset for letter in together]
             together, size = [], record_batch.HEADER_BYTES
         together.append(letter)
         size += own
     if together:
-        yield _batch(together, wall_ms), [one.offset for one in together]
+        yield _batch(together, wall_ms), [letter.offset for letter in together]
 
 
 def _batch(letters: Sequence[Letter], wall_ms: int) -> bytes:

@@ -177,7 +177,7 @@ def _apply(
 ) -> ErrorCode | None:
     """Persist an outcome; return the error, None for success."""
     try:
-        refusal = share.apply(loaded, outcome)
+        refusal = share.persist(loaded, outcome.records)
     except StorageError:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
     return None if refusal is None else refusal.code

@@ -8,14 +8,12 @@ keeps the durable state.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from heapq import heappop, heappush
 from operator import attrgetter
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 from headrace.coordinators.iso_durations import duration_ms
@@ -30,19 +28,22 @@ from headrace.share.records import (
     ARCHIVED,
     AVAILABLE,
     UNKNOWN,
-    ArchiveReason,
+    Archived,
     SharePartitionKey,
+    ShareRecord,
     StateUpdate,
 )
 from headrace.share.settings import ShareSettings
 from headrace.share.share_partition import InFlight, SharePartition
 from headrace.share.share_session import ShareSession, ShareSessions
 from headrace.share.share_state import FENCED_STATE_EPOCH, NOT_HOSTED, ReadState, ShareCoordinator
+from headrace.share.spans import offset_count, offsets_in
 
-from .dead_letters import DeadLetters, LettersPending
+from .dead_letters import DeadLetters
 from .environment import Environment
 from .limits import LATE_COMPLAINT_MS, SHARE_PARTITIONS_AT_ONCE
 from .runtime import CoordinatorRuntime
+from .waiting import run_to_end
 
 if TYPE_CHECKING:
     from headrace.log.partition_log import PartitionLog
@@ -84,6 +85,8 @@ class LoadedPartition:
         earlier; None if not scheduled
     :ivar released_count: records that were released since it was loaded, by a member or a timeout
     :ivar ended_locks: those that have timed out, whose acknowledgements come late
+    :ivar letters: the offsets with a dead letter that are not archived yet, as the state could not
+        be written: a retry writes no second one
     """
 
     key: SharePartitionKey
@@ -97,6 +100,7 @@ class LoadedPartition:
     scheduled_ms: int | None = None
     released_count: int = 0
     ended_locks: EndedLocks = field(default_factory=EndedLocks)
+    letters: set[int] = field(default_factory=set)
 
 
 class SharePartitions:
@@ -229,7 +233,7 @@ class SharePartitions:
 
     # Acknowledging --------------------------------------------------------------------------------
 
-    def acknowledge(
+    async def acknowledge(
         self,
         session: ShareSession,
         topic_id: UUID,
@@ -241,8 +245,7 @@ class SharePartitions:
         """Apply a member's acknowledgements of one partition, all or none.
 
         :returns: the error, None for success
-        :raises LettersPending: as :meth:`apply`
-        :raises StorageError: when the disk fails; nothing has changed
+        :raises StorageError: as :meth:`apply`
         """
         loaded = self.loaded(session.group_id, topic_id, partition)
         if loaded is None:
@@ -273,11 +276,7 @@ class SharePartitions:
             uncounted=terms.uncounted,
             delay_ms=terms.delay_ms,
         )
-        if terms.reject_reason:
-            outcome = outcome._replace(
-                records=tuple(_with_details(u, terms.reject_reason) for u in outcome.records)
-            )
-        return outcome.reply or self.apply(loaded, outcome)
+        return outcome.reply or await self.apply(loaded, outcome.records, terms.reject_reason)
 
     def _count_late(
         self, loaded: LoadedPartition, late: LateRecords, settings: ShareSettings, now_ms: int
@@ -316,19 +315,18 @@ class SharePartitions:
             for first, last, state, count in self._runtime.coordinator.state_batches(key)
         ]
 
-    def release_range(self, key: SharePartitionKey, first: int, last: int) -> int | Refusal:
+    async def release_range(self, key: SharePartitionKey, first: int, last: int) -> int | Refusal:
         """Release the records of a range that members hold.
 
         :returns: their number, or the error if the share coordinator refuses
-        :raises LettersPending: as :meth:`apply`
-        :raises StorageError: when the disk fails; nothing has changed
+        :raises StorageError: as :meth:`apply`
         """
         loaded = self.loaded(*key)
         if loaded is None:
             return 0
         settings = self.settings(key.group_id)
         outcome = loaded.partition.release_range(first, last, self.clock.now_ms(), settings)
-        return self.apply(loaded, outcome) or outcome.reply
+        return await self.apply(loaded, outcome.records) or outcome.reply
 
     def close_session(self, session: ShareSession) -> None:
         """End a session and release what its member has acquired."""
@@ -349,7 +347,7 @@ class SharePartitions:
         held: list[LoadedPartition] = sorted(session.acquired_from, key=attrgetter("key"))
         for loaded in held:
             if self.loaded(*loaded.key) is loaded:
-                self._release_from(loaded, session.member_id)
+                run_to_end(self._release_from(loaded, session.member_id))
 
     def _forget_if_unused(self, group_id: str) -> None:
         """Unload the idle share-partitions of a group, if it has no sessions any more."""
@@ -360,29 +358,14 @@ class SharePartitions:
             self._unload_if_idle(loaded)
         self._forget_if_empty(group_id)
 
-    def _release_from(self, loaded: LoadedPartition, member_id: str) -> None:
+    async def _release_from(self, loaded: LoadedPartition, member_id: str) -> None:
         group_id = loaded.key.group_id
         released = loaded.partition.release(member_id, self.clock.now_ms(), self.settings(group_id))
         try:
-            self.apply(loaded, released)
-        except LettersPending as pending:
-            pending.written.add_done_callback(partial(self._release_again, loaded, member_id))
+            await self.apply(loaded, released.records)
         except StorageError as error:  # the acquisition locks will expire
             message = "cannot release what %s holds of %s: %s"
             log.error(group_id, message, member_id, loaded.key, error)
-
-    def _release_again(
-        self, loaded: LoadedPartition, member_id: str, letters: asyncio.Future[None]
-    ) -> None:
-        """Release the records of a member whose dead letters are written, unless the member has a
-        new session. If they could not be written, the acquisition locks will expire.
-        """
-        session = self.sessions.get(loaded.key.group_id, member_id)
-        if session is not None:
-            session.acquired_from.add(loaded)
-        elif _succeeded(letters) and self.loaded(*loaded.key) is loaded:
-            self._release_from(loaded, member_id)
-            self._unload_if_idle(loaded)
 
     def _unload_if_idle(self, loaded: LoadedPartition) -> None:
         """Unload an idle share-partition, if its group has no sessions.
@@ -404,54 +387,95 @@ class SharePartitions:
 
     # Persisting outcomes --------------------------------------------------------------------------
 
-    def apply(self, loaded: LoadedPartition, outcome: Outcome[StateUpdate, Any]) -> Refusal | None:
-        """Persist an outcome's updates, replay them, and wake the fetches that may acquire now.
+    async def apply(
+        self, loaded: LoadedPartition, updates: Iterable[StateUpdate], reject_reason: str = ""
+    ) -> Refusal | None:
+        """Write the dead letters that updates need, then :meth:`persist` them. Run it to its end:
+        begun, it must not be cancelled.
 
-        :returns: None for success; the error if the share coordinator refuses the update. Then the
+        :param reject_reason: what a member says of its rejections, for their letters
+        :returns: as :meth:`persist`
+        :raises StorageError: when the disk fails; the records are held as before
+        """
+        for update in updates:
+            dead = self.dead_letters.due(loaded.key.group_id, update.archived)
+            # No letter is written of what the share coordinator refuses.
+            if dead and self._decide_write(loaded, update).reply is None:
+                refusal = await self._archive(loaded, update, dead, reject_reason)
+            else:
+                refusal = self.persist(loaded, (update,))
+            if refusal is not None:
+                return refusal
+        return None
+
+    async def _archive(
+        self,
+        loaded: LoadedPartition,
+        update: StateUpdate,
+        dead: Sequence[Archived],
+        reject_reason: str,
+    ) -> Refusal | None:
+        partition, letters = loaded.partition, loaded.letters
+        partition.start_archiving(update)
+        try:
+            await self.dead_letters.write(loaded.key, loaded.log, dead, letters, reject_reason)
+            if self.loaded(*loaded.key) is not loaded:  # its state was changed elsewhere meanwhile
+                return _FENCED
+            refusal = self.persist(loaded, partition.archived(update))
+        except Exception:
+            partition.stop_archiving(update.changes)
+            self._schedule_next(loaded)
+            raise
+        letters.difference_update(offsets_in(dead))
+        self._unload_if_idle(loaded)  # the last session may have ended meanwhile
+        return refusal
+
+    def persist(self, loaded: LoadedPartition, updates: Iterable[StateUpdate]) -> Refusal | None:
+        """Persist updates, replay them, and wake the fetches that may acquire now.
+
+        :returns: None for success; the error if the share coordinator refuses an update. Then the
             share-partition is dropped, as its state was changed elsewhere
-        :raises LettersPending: while dead letters are being written; nothing has changed. Decide
-            again when they are written
         :raises StorageError: when the append failed; nothing has changed
         """
-        for update in outcome.records:
-            partition, key = loaded.partition, loaded.key
-            write = self._runtime.coordinator.write(
-                key,
-                loaded.state_epoch,
-                LEADER_EPOCH,
-                update.start_offset,
-                update.delivery_complete_count,
-                update.state_batches,
-                self.clock.wall_ms(),
-                self._partitions(key.topic_id),
-            )
-            if write.reply is None:
-                self.dead_letters.check_pending(key, update)
-                if update.archived:
-                    self.dead_letters.write(key, loaded.log, update.archived)
+        partition, key = loaded.partition, loaded.key
+        for update in updates:
+            write = self._decide_write(loaded, update)
             refusal = self._runtime.write_now(loaded.coordinator_key, write)
-            if update.archived:
-                self.dead_letters.archiving_ended(key, update.archived)
             if refusal is not None:
-                self.drop(key.group_id, key.topic_id, key.partition)
+                self.drop(*key)
                 code = _COORDINATOR_ERRORS.get(refusal.code, ErrorCode.UNKNOWN_SERVER_ERROR)
                 return Refusal(code, f"Error in write state RPC. {refusal.message}")
-            moved = update.start_offset > partition.start_offset
+            is_acquirable = update.start_offset > partition.start_offset
             partition.replay(update)
             loaded.start_persisted = True
+            released = offset_count(
+                batch for batch in update.state_batches if batch.delivery_state == AVAILABLE
+            )
+            loaded.released_count += released
             if update.not_before_ms:
                 self.schedule(loaded, min(update.not_before_ms.values()))
-            elif any(batch.delivery_state == AVAILABLE for batch in update.state_batches):
-                moved = True
-            if moved or update.not_before_ms or update.archived:
-                loaded.released_count += _released_records(update)
-                if archived := _archived_records(update):
-                    self._meters.share.archived(key, archived)
+            elif released:
+                is_acquirable = True
             if update.archived:
-                self.dead_letters.archived(key, loaded.log.topic, update.archived)
-            if moved:
+                self._meters.share.archived(key, offset_count(update.archived))
+                self.dead_letters.count_given_up(key, loaded.log.topic, update.archived)
+            if is_acquirable:
                 self._notify(("share", *key))
         return None
+
+    def _decide_write(
+        self, loaded: LoadedPartition, update: StateUpdate
+    ) -> Outcome[ShareRecord, Refusal | None]:
+        return self._runtime.coordinator.write(
+            loaded.key,
+            loaded.state_epoch,
+            LEADER_EPOCH,
+            update.start_offset,
+            update.delivery_complete_count,
+            update.state_batches,
+            self.clock.wall_ms(),
+            self._partitions(loaded.key.topic_id),
+        )
 
     def _partitions(self, topic_id: UUID) -> int | None:
         topic = self._catalog.topics_by_id.get(topic_id)
@@ -477,50 +501,40 @@ class SharePartitions:
         """Release records whose acquisition locks have expired, and end release backoffs, of some
         share-partitions. Further ones stay due.
         """
-        failures: list[tuple[SharePartitionKey, Exception]] = []
         for _ in range(SHARE_PARTITIONS_AT_ONCE):
             if not self._deadlines or self._deadlines[0][0] > now_ms:
                 break
             scheduled_ms, _, loaded = heappop(self._deadlines)
-            group_id = loaded.key.group_id
             if loaded.scheduled_ms != scheduled_ms or self.loaded(*loaded.key) is not loaded:
                 continue
             loaded.scheduled_ms = None
-            not_before_ms = 0
-            try:
-                ended = loaded.partition.locks.expired(now_ms)
-                outcome = loaded.partition.expire(now_ms, self.settings(group_id))
-                if outcome.reply:
-                    self._notify(("share", *loaded.key))
-                if self.apply(loaded, outcome) is None:
-                    timeouts = sum(map(_changed_records, outcome.records))
-                    if timeouts:
-                        loaded.ended_locks.add(ended)
-                        self._meters.share.locks_timed_out(loaded.key, timeouts)
-            except LettersPending as pending:
-                pending.written.add_done_callback(partial(self._expire_again, loaded))
-                not_before_ms = now_ms + RETRY_MS
-            except Exception as error:  # it may concern one share-partition only: continue
-                failures.append((loaded.key, error))
-                not_before_ms = now_ms + RETRY_MS
-            finally:
-                deadline_ms = loaded.partition.next_deadline_ms()
-                if deadline_ms is not None:
-                    self.schedule(loaded, max(deadline_ms, not_before_ms))
+            run_to_end(self._end_locks(loaded, now_ms))
+            self._schedule_next(loaded)
             self._unload_if_idle(loaded)
-        if failures:
-            message = (
-                "cannot release the expired locks of %d share-partitions; trying again in %d ms; "
-                "the first is %s: %s"
-            )
-            _, first_error = failures[0]
-            trace = None if isinstance(first_error, StorageError) else first_error
-            log.error("timer", message, len(failures), RETRY_MS, *failures[0], exc_info=trace)
 
-    def _expire_again(self, loaded: LoadedPartition, letters: asyncio.Future[None]) -> None:
-        """Expire locks whose dead letters are written."""
-        if _succeeded(letters):
-            self.schedule(loaded, self.clock.now_ms())
+    async def _end_locks(self, loaded: LoadedPartition, now_ms: int) -> None:
+        partition, key = loaded.partition, loaded.key
+        try:
+            ended = partition.locks.expired(now_ms)
+            outcome = partition.expire(now_ms, self.settings(key.group_id))
+            if outcome.reply:
+                self._notify(("share", *key))
+            if await self.apply(loaded, outcome.records) is None and ended:
+                loaded.ended_locks.add(ended)
+                self._meters.share.locks_timed_out(key, offset_count(ended))
+        except Exception as error:  # it may concern one share-partition only
+            message = "cannot release the expired locks of %s; trying again in %d ms: %s"
+            trace = None if isinstance(error, StorageError) else error
+            log.error("timer", message, key, RETRY_MS, error, exc_info=trace)
+
+    def _schedule_next(self, loaded: LoadedPartition) -> None:
+        """Schedule the next lock or backoff that ends. What is due could not be written: it is
+        tried again later.
+        """
+        deadline_ms = loaded.partition.next_deadline_ms()
+        if deadline_ms is not None:
+            now_ms = self.clock.now_ms()
+            self.schedule(loaded, deadline_ms if deadline_ms > now_ms else now_ms + RETRY_MS)
 
     # Dropping -------------------------------------------------------------------------------------
 
@@ -531,7 +545,6 @@ class SharePartitions:
         group = self._groups.get(group_id, {})
         group.pop((topic_id, partition), None)
         self._forget_if_empty(group_id)
-        self.dead_letters.forget(SharePartitionKey(group_id, topic_id, partition))
         self._notify(("share", group_id, topic_id, partition))
 
     def fence(self, group_id: str, topic_id: UUID, partition: int) -> None:
@@ -569,32 +582,8 @@ class SharePartitions:
             settings = self.settings(group_id)
             now_ms = self.clock.now_ms()
             for loaded in list(group.values()):
-                for member_id in {lock.member_id for lock in loaded.partition.locks.spans.values}:
-                    self.apply(loaded, loaded.partition.release(member_id, now_ms, settings))
-
-
-def _succeeded(done: asyncio.Future[None]) -> bool:
-    return not done.cancelled() and done.exception() is None
-
-
-def _changed_records(update: StateUpdate) -> int:
-    """Return the number of records that an update releases or archives."""
-    return _released_records(update) + _archived_records(update)
-
-
-def _released_records(update: StateUpdate) -> int:
-    return sum(
-        last - first + 1 for first, last, state, _ in update.state_batches if state == AVAILABLE
-    )
-
-
-def _archived_records(update: StateUpdate) -> int:
-    return sum(run.last_offset - run.first_offset + 1 for run in update.archived)
-
-
-def _with_details(update: StateUpdate, reason: str) -> StateUpdate:
-    archived = tuple(
-        run._replace(details=reason) if run.reason is ArchiveReason.REJECTED else run
-        for run in update.archived
-    )
-    return update._replace(archived=archived)
+                partition = loaded.partition
+                partition.stop_archiving([(partition.start_offset, partition.end_offset)])
+                for member_id in {lock.member_id for lock in partition.locks.spans.values}:
+                    released = partition.release(member_id, now_ms, settings)
+                    run_to_end(self.apply(loaded, released.records)).result()

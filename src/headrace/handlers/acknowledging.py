@@ -5,17 +5,13 @@ acknowledgements of its records.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Iterable, Sequence
-from dataclasses import dataclass
 from uuid import UUID
 
-from headrace.coordinators.dead_letters import LettersPending
-from headrace.coordinators.share_partitions import SharePartitions
 from headrace.coordinators.waiting import run_to_end
 from headrace.errors import ErrorCode, Refusal, StorageError
 from headrace.groups.share.member import MAX_SHARE_MEMBER_ID_LENGTH
 from headrace.net.call import Call
 from headrace.net.rules import MESSAGES, READ
-from headrace.net.share_metrics import ShareMetrics
 from headrace.protocol.api import ShareAcknowledgeRequest, ShareFetchRequest
 from headrace.share.acknowledgement import (
     MALFORMED,
@@ -52,93 +48,50 @@ async def acknowledge(
     settings: ShareSettings,
     terms: AcknowledgeTerms,
 ) -> Acknowledged:
-    """Apply the acknowledgements of a request; return their results. Those that dead letters must
-    precede are applied when these are written, even if the client does not wait for it.
+    """Apply the acknowledgements of a request, also if the client does not wait for their dead
+    letters; return their results.
     """
-    acknowledged: Acknowledged = {}
-    later: dict[tuple[UUID, int], Awaitable[Refusal | None]] = {}
-    metrics = call.broker.metrics.share
-    applying = _Applying(call.broker.share, metrics, session, settings, terms)
+    applying: dict[tuple[UUID, int], Awaitable[Refusal | None]] = {}
     for topic in topics:
         topic_id = topic.topic_id or NO_TOPIC
         is_allowed = call.may_use_topic(READ, topic_id)
         for partition in topic.partitions:
-            if not partition.acknowledgement_batches:
-                continue
-            batches = [
-                AcknowledgementBatch(batch.first_offset, batch.last_offset, batch.acknowledge_types)
-                for batch in partition.acknowledgement_batches
-            ]
-            key = topic_id, partition.partition_index
-            acknowledged[key] = None
-            if is_allowed:
-                try:
-                    acknowledged[key] = applying.apply(key, batches)
-                except LettersPending as pending:
-                    later[key] = run_to_end(applying.apply_after(pending, key, batches))
-            else:
-                highest = RENEW if terms.renew else REJECT
-                refusal = _NOT_ALLOWED if well_formed(batches, highest) else MALFORMED
-                acknowledged[key] = applying.counted(key, batches, refusal)
-    if acknowledged:
-        metrics.acknowledges({topic_id for topic_id, _ in acknowledged})
-    for key, applied in later.items():
-        acknowledged[key] = await applied
-    return acknowledged
+            if partition.acknowledgement_batches:
+                batches = [
+                    AcknowledgementBatch(
+                        batch.first_offset, batch.last_offset, batch.acknowledge_types
+                    )
+                    for batch in partition.acknowledgement_batches
+                ]
+                key = topic_id, partition.partition_index
+                applying[key] = run_to_end(
+                    _apply(call, session, key, batches, settings, terms, is_allowed=is_allowed)
+                )
+    if applying:
+        call.broker.metrics.share.acknowledges({topic_id for topic_id, _ in applying})
+    return {key: await applied for key, applied in applying.items()}
 
 
-@dataclass(frozen=True, slots=True)
-class _Applying:
-    """Applies the acknowledgements of a request, those of each partition all or none."""
-
-    share: SharePartitions
-    metrics: ShareMetrics
-    session: ShareSession
-    settings: ShareSettings
-    terms: AcknowledgeTerms
-
-    def apply(
-        self, key: tuple[UUID, int], batches: Sequence[AcknowledgementBatch]
-    ) -> Refusal | None:
-        """Apply those of a partition; return the error, None for success.
-
-        :raises LettersPending: as
-            :meth:`~headrace.coordinators.share_partitions.SharePartitions.acknowledge`
-        """
+async def _apply(
+    call: Call,
+    session: ShareSession,
+    key: tuple[UUID, int],
+    batches: Sequence[AcknowledgementBatch],
+    settings: ShareSettings,
+    terms: AcknowledgeTerms,
+    *,
+    is_allowed: bool,
+) -> Refusal | None:
+    """Apply those of a partition, all or none, and count them; return the error, None for
+    success.
+    """
+    if not is_allowed:
+        highest = RENEW if terms.renew else REJECT
+        refusal: Refusal | None = _NOT_ALLOWED if well_formed(batches, highest) else MALFORMED
+    else:
         try:
-            refusal = self.share.acknowledge(self.session, *key, batches, self.settings, self.terms)
+            refusal = await call.broker.share.acknowledge(session, *key, batches, settings, terms)
         except StorageError as error:
-            refusal = _not_available(error)
-        return self.counted(key, batches, refusal)
-
-    async def apply_after(
-        self,
-        pending: LettersPending,
-        key: tuple[UUID, int],
-        batches: Sequence[AcknowledgementBatch],
-    ) -> Refusal | None:
-        """Apply those of a partition when their dead letters are written. The decision then may
-        need further ones.
-        """
-        while True:
-            try:
-                await pending.written
-                return self.apply(key, batches)
-            except LettersPending as again:
-                pending = again
-            except StorageError as error:
-                return self.counted(key, batches, _not_available(error))
-
-    def counted(
-        self,
-        key: tuple[UUID, int],
-        batches: Sequence[AcknowledgementBatch],
-        refusal: Refusal | None,
-    ) -> Refusal | None:
-        """Count those of a partition in the metrics; return the error."""
-        self.metrics.acknowledge(key[0], batches, refusal)
-        return refusal
-
-
-def _not_available(error: StorageError) -> Refusal:
-    return Refusal(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error))
+            refusal = Refusal(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error))
+    call.broker.metrics.share.acknowledge(key[0], batches, refusal)
+    return refusal

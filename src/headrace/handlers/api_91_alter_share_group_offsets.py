@@ -11,13 +11,12 @@ members.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Iterator, Sequence
 from uuid import UUID
 
 from headrace.broker.broker import Broker
 from headrace.coordinators import share_state_recovery
-from headrace.coordinators.dead_letters import LettersPending
+from headrace.coordinators.waiting import run_to_end
 from headrace.errors import ErrorCode, Refusal
 from headrace.net.api import Api
 from headrace.net.audit import Change
@@ -157,13 +156,8 @@ async def _release(
     if refusal is not None or topic is None:
         return refusal
     key = SharePartitionKey(group_id, topic.topic_id, release.partition_index)
-    while True:
-        try:
-            count = broker.share.release_range(key, release.first_offset, release.last_offset)
-        except LettersPending as pending:
-            await asyncio.shield(pending.written)
-        else:
-            break
+    releasing = broker.share.release_range(key, release.first_offset, release.last_offset)
+    count = await run_to_end(releasing)
     if isinstance(count, Refusal):
         return count
     return None if count else NOTHING_HELD

@@ -5,7 +5,6 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from operator import itemgetter
-from typing import TypeAlias
 
 from headrace.share.acknowledgement import GAP, NEXT_STATE, REJECT, RELEASE
 from headrace.share.records import (
@@ -14,16 +13,12 @@ from headrace.share.records import (
     NO_BACKOFF,
     Archived,
     ArchiveReason,
+    Change,
     StateBatch,
     StateUpdate,
 )
 from headrace.share.settings import ShareSettings
 from headrace.share.spans import Spans
-
-Change: TypeAlias = tuple[int, int, int, int, ArchiveReason | None]
-"""The change of a run of records: (first offset, last offset inclusive, delivery state,
-delivery count, reason for ARCHIVED). A plain tuple, as a request may have thousands of them.
-"""
 
 UNCOUNTED_BACKOFF_MS = 1000
 """The shortest backoff after a release that is not counted: no delivery limit ends a loop of them,
@@ -112,5 +107,6 @@ def update_of(
         start = finished.lasts[i] + 1
         i += 1
     complete -= start - start_offset
-    kept = map(StateBatch._make, joined[bisect_left(joined, start, key=itemgetter(1)) :])
-    return StateUpdate(start, complete, tuple(kept), tuple(archived), not_before_ms)
+    after_start = joined[bisect_left(joined, start, key=itemgetter(1)) :]
+    batches = tuple(map(StateBatch._make, after_start))
+    return StateUpdate(start, complete, batches, tuple(archived), changes, not_before_ms)

@@ -9,7 +9,7 @@ ShareSnapshotKey / ShareSnapshotValue / ShareUpdateKey / ShareUpdateValue.
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
@@ -73,16 +73,18 @@ class ArchiveReason(Enum):
 
 
 class Archived(NamedTuple):
-    """A run of records that became ARCHIVED for one reason; ``last_offset`` inclusive.
-
-    :param details: what the member says of the reason; may be empty
-    """
+    """A run of records that became ARCHIVED for one reason; ``last_offset`` inclusive."""
 
     first_offset: int
     last_offset: int
     delivery_count: int
     reason: ArchiveReason
-    details: str = ""
+
+
+Change: TypeAlias = tuple[int, int, int, int, ArchiveReason | None]
+"""The change of a run of records: (first offset, last offset inclusive, delivery state,
+delivery count, reason for ARCHIVED). A plain tuple, as a request may have thousands of them.
+"""
 
 
 class StateUpdate(NamedTuple):
@@ -94,6 +96,8 @@ class StateUpdate(NamedTuple):
     :param state_batches: the changed records from the start offset on, ascending and disjoint
     :param archived: the records that become ARCHIVED, with reasons, including those that the start
         offset passes. Not persisted: used for dead letters, which are written before the change
+    :param changes: of all records, also those that the start offset passes. Not persisted: decided
+        again after dead letters
     :param not_before_ms: the end of the release backoff by delivery count, for records that become
         AVAILABLE. Not persisted: a restart ends backoffs
     """
@@ -102,6 +106,7 @@ class StateUpdate(NamedTuple):
     delivery_complete_count: int
     state_batches: tuple[StateBatch, ...]
     archived: tuple[Archived, ...] = ()
+    changes: Sequence[Change] = ()
     not_before_ms: Mapping[int, int] = NO_BACKOFF
 
 

@@ -13,6 +13,9 @@ exactly one of
   after a backoff, see :mod:`headrace.share.available_records`;
 * *locked* (ACQUIRED): held by a member until a deadline, see
   :mod:`headrace.share.acquisition_locks`;
+* *archiving*: to be finished as soon as dead letters are written. Nobody can take, acknowledge or
+  release it meanwhile, and no deadline ends it. The records of one acknowledgement are archiving
+  together, as all or none of them are finished;
 * *finished*: ACKNOWLEDGED or ARCHIVED, never delivered again. The start offset moves over finished
   records.
 
@@ -26,14 +29,18 @@ ACQUIRED                reject, gap                     ARCHIVED
 ACQUIRED                release, timeout, close         AVAILABLE; ARCHIVED at the delivery limit
 ACQUIRED                uncounted release               AVAILABLE, delivery count - 1
 ACQUIRED                renew                           ACQUIRED with a new deadline
+ACQUIRED                any of these, if it needs       ARCHIVING
+                        dead letters
+ARCHIVING               the letters are written         as above
+ARCHIVING               they cannot be written          ACQUIRED, under the same lock
 AVAILABLE               missing in the log              ARCHIVED
 ======================  ==============================  ===========================================
 
 Commands that finish or release records only decide: their outcome has the :class:`StateUpdate` to
 persist (built in :mod:`headrace.share.changes`), and :meth:`SharePartition.replay` applies it, live
 and on loading. Changes that a restart may lose are made at once and not written: acquiring and
-renewing locks, archiving aborted records, ending backoffs. Source: KIP-932;
-``docs/behaviour/share-groups.md``.
+renewing locks, archiving aborted records, ending backoffs, and ARCHIVING. Source: KIP-932,
+KIP-1191; ``docs/behaviour/share-groups.md``.
 """
 
 from __future__ import annotations
@@ -65,7 +72,6 @@ from headrace.share.acquisition_locks import AcquiredRecords, AcquisitionLock, A
 from headrace.share.available_records import AvailableRecords
 from headrace.share.changes import (
     UNCOUNTED_BACKOFF_MS,
-    Change,
     acknowledged,
     backoffs,
     given_back,
@@ -79,11 +85,12 @@ from headrace.share.records import (
     NO_BACKOFF,
     UNKNOWN,
     ArchiveReason,
+    Change,
     StateBatch,
     StateUpdate,
 )
 from headrace.share.settings import ShareSettings
-from headrace.share.spans import Run, Spans, subtract
+from headrace.share.spans import Range, Run, Spans, subtract
 
 
 class InFlight(NamedTuple):
@@ -113,6 +120,7 @@ class SharePartition:
     """
 
     __slots__ = (
+        "_archiving",
         "_available",
         "_batches",
         "_finished",
@@ -125,6 +133,7 @@ class SharePartition:
         self.start_offset = start_offset
         self.delivery_complete_count = 0
         self.locks = AcquisitionLocks()
+        self._archiving: Spans[AcquisitionLock] = Spans()  # with the locks that they come from
         self._available = AvailableRecords()
         self._finished: Spans[bool] = Spans()
         self._batches = InFlightBatches(start_offset)
@@ -161,17 +170,19 @@ class SharePartition:
 
     @property
     def idle(self) -> bool:
-        """True if no record is locked or in a backoff, so the share-partition can be unloaded."""
-        return not self.locks.spans and not self._available.backoffs.spans
+        """True if no record is locked, archiving or in a backoff, so the share-partition can be
+        unloaded.
+        """
+        return not (self.locks.spans or self._archiving or self._available.backoffs.spans)
 
     def states(self) -> list[StateBatch]:
         """Return the state of all records between start and end offset, for inspection. All
-        finished ones are reported as ARCHIVED.
+        finished ones are reported as ARCHIVED, and those that are archiving as ACQUIRED.
         """
         states = self._available.states()
         states += [
             StateBatch(first, last, ACQUIRED, lock.delivery_count)
-            for first, last, lock in self.locks.spans
+            for first, last, lock in (*self.locks.spans, *self._archiving)
         ]
         states += [StateBatch(first, last, ARCHIVED, 0) for first, last, _ in self._finished]
         return sorted(states)
@@ -183,12 +194,12 @@ class SharePartition:
             for first, last, count in self._available.spans
         ]
         spans += (
-            InFlight(first, last, AVAILABLE, one.delivery_count, None, one.deadline_ms)
-            for first, last, one in self._available.backoffs.spans
+            InFlight(first, last, AVAILABLE, backoff.delivery_count, None, backoff.deadline_ms)
+            for first, last, backoff in self._available.backoffs.spans
         )
         spans += (
             InFlight(first, last, ACQUIRED, lock.delivery_count, lock.member_id, lock.deadline_ms)
-            for first, last, lock in self.locks.spans
+            for first, last, lock in (*self.locks.spans, *self._archiving)
         )
         spans += (
             InFlight(first, last, ARCHIVED, 0, None, None) for first, last, _ in self._finished
@@ -326,8 +337,8 @@ class SharePartition:
                 first, last, types, self.start_offset
             ):
                 if changes and changes[-1][1] >= run_first:  # changed by an earlier batch
-                    whole = self._batches.bounds(run_first) == (run_first, run_first)
-                    return Outcome(BATCH_NOT_ACQUIRED if whole else OFFSET_NOT_ACQUIRED)
+                    is_batch = self._batches.bounds(run_first) == (run_first, run_first)
+                    return Outcome(BATCH_NOT_ACQUIRED if is_batch else OFFSET_NOT_ACQUIRED)
                 held = self._held(member_id, run_first, run_last)
                 if isinstance(held, Refusal):
                     return Outcome(held)
@@ -363,8 +374,8 @@ class SharePartition:
         while True:
             lock = spans.values[i]
             if lock.member_id != member_id:
-                whole = spans.covers(*self._batches.bounds(position))
-                return NOT_OWNER_OF_BATCH if whole else NOT_OWNER_OF_OFFSET
+                is_batch = spans.covers(*self._batches.bounds(position))
+                return NOT_OWNER_OF_BATCH if is_batch else NOT_OWNER_OF_OFFSET
             end = min(spans.lasts[i], last)
             held.append((position, end, lock))
             position = end + 1
@@ -376,8 +387,12 @@ class SharePartition:
 
     def _not_acquired(self, offset: int) -> Refusal:
         bounds = self._batches.bounds(offset)
-        whole = self._available.covers(*bounds) or self._finished.covers(*bounds)
-        return BATCH_NOT_ACQUIRED if whole else OFFSET_NOT_ACQUIRED
+        is_batch = (
+            self._available.covers(*bounds)
+            or self._finished.covers(*bounds)
+            or self._archiving.covers(*bounds)
+        )
+        return BATCH_NOT_ACQUIRED if is_batch else OFFSET_NOT_ACQUIRED
 
     # --- expire and release ---
 
@@ -420,6 +435,37 @@ class SharePartition:
             given_back(first, last, lock.delivery_count, settings) for first, last, lock in locks
         ]
         return self._change(changes, backoffs(changes, now_ms, settings))
+
+    # --- wait for dead letters ---
+
+    def start_archiving(self, update: StateUpdate) -> None:
+        """Have the records that ``update`` changes wait: ACQUIRED becomes ARCHIVING."""
+        locks = self.locks.spans
+        self._archiving.paint(
+            [lock for change in update.changes for lock in locks.within(change[0], change[1])]
+        )
+        locks.erase(update.changes)
+
+    def stop_archiving(self, ranges: Sequence[Range]) -> None:
+        """Make the records of ``ranges`` that are ARCHIVING ACQUIRED again, with their locks."""
+        for first, last, *_ in ranges:
+            for lock in self._archiving.within(first, last):
+                self.locks.grant([lock], lock[2].deadline_ms)
+        self._archiving.erase(ranges)
+
+    def archived(self, update: StateUpdate) -> tuple[StateUpdate, ...]:
+        """Return the update that finishes what waits for the letters of ``update``. Other records
+        may have changed since, and the start of the log may have passed some of these.
+        """
+        start = self.start_offset
+        return self._change(
+            [
+                (max(first, start), last, state, count, reason)
+                for first, last, state, count, reason in update.changes
+                if last >= start
+            ],
+            update.not_before_ms,
+        )
 
     # --- follow the log ---
 
@@ -472,6 +518,7 @@ class SharePartition:
             for batch in batches[bisect_left(batches, self.end_offset, key=itemgetter(1)) :]:
                 self._reach(batch)
             self.locks.spans.erase(batches)
+            self._archiving.erase(batches)
             self._available.erase(batches)
             available = [
                 (first, last, count) for first, last, state, count in batches if state == AVAILABLE
@@ -512,4 +559,5 @@ class SharePartition:
         self._batches.drop_below(start_offset)
         self._available.drop_below(start_offset)
         self._finished.drop_below(start_offset)
+        self._archiving.drop_below(start_offset)
         self.locks.spans.drop_below(start_offset)

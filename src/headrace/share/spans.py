@@ -20,6 +20,17 @@ Range: TypeAlias = "tuple[int, int, *tuple[object, ...]]"
 """(first offset, last offset inclusive), perhaps with further elements"""
 
 
+def offset_count(ranges: Iterable[Range]) -> int:
+    """Return the number of offsets in ranges, which are disjoint."""
+    return sum(last - first + 1 for first, last, *_ in ranges)
+
+
+def offsets_in(ranges: Iterable[Range]) -> Iterator[int]:
+    """Yield the offsets in ranges."""
+    for first, last, *_ in ranges:
+        yield from range(first, last + 1)
+
+
 def subtract(runs: Iterable[Run[V]], ranges: Sequence[Range]) -> list[Run[V]]:
     """Return ``runs`` without ``ranges``, both ascending and disjoint. Adjacent runs are not
     joined.
