@@ -239,7 +239,7 @@ async def test_an_unexpected_error_delays_the_markers_only(
     await broker.durable()
     transactions.end("id", producer, commit=True, client_version=0)
     while transactions.coordinator.prepared:
-        assert transactions._tasks or transactions.next_deadline_ms() is not None
+        assert transactions._completing or transactions.next_deadline_ms() is not None
         await asyncio.sleep(0)
     log = broker.log(broker.catalog.topics["t"], 0)
     assert log is not None

@@ -9,8 +9,7 @@ transaction that has ended changes nothing.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Generator, Iterable, Iterator
-from functools import partial
+from collections.abc import Callable, Collection, Generator, Iterable
 from typing import TYPE_CHECKING
 
 from headrace.coordinators.hashing import internal_partition
@@ -33,6 +32,7 @@ from headrace.transactions.transaction import (
 from .environment import Configuration, Environment
 from .limits import MARKERS_AT_ONCE
 from .runtime import CoordinatorRuntime
+from .waiting import run_to_end
 
 if TYPE_CHECKING:
     from headrace.groups.coordinator import GroupCoordinator
@@ -83,7 +83,6 @@ class Transactions:
         # transactional id -> the partitions that have the marker of its decided transaction
         self._marked: dict[str, set[TopicPartition]] = {}
         self._completing: set[str] = set()
-        self._tasks: set[asyncio.Task[None]] = set()
         self._is_closed = False
 
     def close(self) -> None:
@@ -221,62 +220,48 @@ class Transactions:
             self._complete(transactional_id)
 
     def _complete(self, transactional_id: str) -> None:
-        """Write the markers of a decided transaction, then record that it is complete.
+        if transactional_id not in self._completing:
+            self._completing.add(transactional_id)
+            run_to_end(self._mark_and_complete(transactional_id))
+
+    async def _mark_and_complete(self, transactional_id: str) -> None:
+        """Write the markers of a decided transaction, then record that it is complete: usually at
+        once.
 
         Each step waits until the one before is as durable as the flush settings require. Otherwise
         a power cut could leave a marker without the decision, or the completion without a marker.
         """
-        if transactional_id not in self._completing:
-            self._completing.add(transactional_id)
-            self._when_durable(transactional_id, self._mark)
-
-    def _mark(self, transactional_id: str) -> None:
-        self._continue_marking(self._write_markers(transactional_id), transactional_id)
-
-    def _continue_marking(self, steps: Iterator[None], transactional_id: str) -> None:
-        for _ in steps:
-            step = partial(self._continue_marking, steps)
-            asyncio.get_running_loop().call_soon(self._take, transactional_id, step)
-            return
-        self._when_durable(transactional_id, self._record_completion)
-
-    def _record_completion(self, transactional_id: str) -> None:
-        completed = self.coordinator.complete(transactional_id, self._stamp())
-        self.runtime.write_now(transactional_id, completed)
-        del self._marked[transactional_id]
-        self._completing.remove(transactional_id)
-
-    def _when_durable(self, transactional_id: str, step: Callable[[str], None]) -> None:
-        """Take the next step of a completion, usually at once."""
-        if self._internal_logs.is_durable:
-            self._take(transactional_id, step)
-            return
-        waiting = self._take_later(self._internal_logs.durable(), transactional_id, step)
-        task = asyncio.get_running_loop().create_task(waiting)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def _take_later(
-        self, durable: Awaitable[None], transactional_id: str, step: Callable[[str], None]
-    ) -> None:
         try:
-            await durable
+            await self._durable(transactional_id)
+            await self._write_markers(transactional_id)
+            await self._durable(transactional_id)
+            completed = self.coordinator.complete(transactional_id, self._stamp())
+            self.runtime.write_now(transactional_id, completed)
         except Exception as error:
-            self._marked.pop(transactional_id, None)  # the markers may be lost
             self._failed(transactional_id, error)
         else:
-            self._take(transactional_id, step)
+            del self._marked[transactional_id]
+            self._completing.remove(transactional_id)
 
-    def _take(self, transactional_id: str, step: Callable[[str], None]) -> None:
-        if self._is_closed:  # the data directory may be another process's by now
-            return
-        try:
-            step(transactional_id)
-        except Exception as error:
-            self._failed(transactional_id, error)
+    async def _durable(self, transactional_id: str) -> None:
+        if not self._internal_logs.is_durable:
+            try:
+                await self._internal_logs.durable()
+            except Exception:
+                self._marked.pop(transactional_id, None)  # the markers may be lost
+                raise
+        self._check_open()
+
+    def _check_open(self) -> None:
+        """Write nothing once the broker has closed: the data directory may be another process's.
+
+        :raises StorageError: it has
+        """
+        if self._is_closed:
+            raise StorageError("the broker has closed")
 
     def _failed(self, transactional_id: str, error: Exception) -> None:
-        """Try again later."""
+        """Try again later, unless the broker has closed."""
         if self._is_closed:
             return
         self._completing.discard(transactional_id)
@@ -286,9 +271,8 @@ class Transactions:
         log.error(transactional_id, message, transactional_id, error, exc_info=trace)
         self._schedule_timer()
 
-    def _write_markers(self, transactional_id: str) -> Generator[None]:
+    async def _write_markers(self, transactional_id: str) -> None:
         """Write the markers of a decided transaction to the partitions that do not have them yet.
-        Yield whenever other requests should be served.
 
         After a crash all partitions get a marker again; the second one changes nothing.
 
@@ -301,8 +285,9 @@ class Transactions:
         self._check_online(transactional_id)
         first_error: Exception | None = None
         for number, (topic, partition) in enumerate(sorted(decided.partitions - marked)):
-            if number and number % MARKERS_AT_ONCE == 0:
-                yield
+            if number and number % MARKERS_AT_ONCE == 0:  # let other requests be served
+                await asyncio.sleep(0)
+                self._check_open()
             partition_log = self._logs.partition_by_name(topic, partition)
             try:
                 if partition_log is ErrorCode.KAFKA_STORAGE_ERROR:
