@@ -6,8 +6,9 @@ as most of the broker's code belongs to the coordinators.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from collections.abc import Generator, Iterator, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 from headrace.errors import StorageError
 from headrace.internal_topics import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
@@ -25,30 +26,10 @@ if TYPE_CHECKING:
     from .share_partitions import SharePartitions
     from .transactions import Transactions
 
-T = TypeVar("T")
-
-
-class _Lazy(Generic[T]):
-    """An object that is created on first use.
-
-    :ivar loaded: the object, None before its first use
-    """
-
-    __slots__ = ("_create", "loaded")
-
-    def __init__(self, create: Callable[[], T]) -> None:
-        self._create = create
-        self.loaded: T | None = None
-
-    def get(self) -> T:
-        """Return the object; create it on the first call."""
-        if self.loaded is None:
-            self.loaded = self._create()
-        return self.loaded
-
 
 class Coordinators:
-    """All coordinators, their runtimes, and the services that tie them to logs.
+    """All coordinators, their runtimes, and the services that tie them to logs. A cached property
+    is created on first use; ``loaded_`` ones are None before that.
 
     :ivar timer: expires what is due in all loaded coordinators
     """
@@ -56,63 +37,33 @@ class Coordinators:
     def __init__(self, environment: Environment) -> None:
         self.environment = environment
         self.timer = DeadlineTimer(environment.clock.now_ms, self._timed)
-        self._groups = _Lazy(self._create_groups)
-        self._share_state = _Lazy(self._create_share_state)
-        self._transactions = _Lazy(self._create_transactions)
-        self._share = _Lazy(self._create_share)
 
     # Groups ---------------------------------------------------------------------------------------
 
-    @property
+    @cached_property
     def group_runtime(self) -> CoordinatorRuntime[GroupCoordinator]:
         """The runtime of the group coordinator, for groups and committed offsets."""
-        return self._groups.get()
-
-    @property
-    def groups(self) -> GroupCoordinator:
-        """The group coordinator."""
-        return self._groups.get().coordinator
-
-    @property
-    def loaded_groups(self) -> GroupCoordinator | None:
-        """The group coordinator, None before its first use."""
-        return None if self._groups.loaded is None else self._groups.loaded.coordinator
-
-    def _create_groups(self) -> CoordinatorRuntime[GroupCoordinator]:
         from headrace.groups.coordinator import GroupCoordinator
 
         groups = GroupCoordinator(self.environment.config, self.environment.catalog)
         groups.loaded(self.environment.clock.now_ms())
         return self._runtime(groups)
 
+    @property
+    def groups(self) -> GroupCoordinator:
+        """The group coordinator."""
+        return self.group_runtime.coordinator
+
+    @property
+    def loaded_groups(self) -> GroupCoordinator | None:
+        """The group coordinator, None before its first use."""
+        return self.groups if "group_runtime" in self.__dict__ else None
+
     # Share groups ---------------------------------------------------------------------------------
 
-    @property
+    @cached_property
     def share_state_runtime(self) -> CoordinatorRuntime[ShareCoordinator]:
         """The runtime of the share coordinator."""
-        return self._share_state.get()
-
-    @property
-    def share_state(self) -> ShareCoordinator:
-        """The share coordinator."""
-        return self._share_state.get().coordinator
-
-    @property
-    def loaded_share_state(self) -> ShareCoordinator | None:
-        """The share coordinator, None before its first use."""
-        return None if self._share_state.loaded is None else self._share_state.loaded.coordinator
-
-    @property
-    def share(self) -> SharePartitions:
-        """The share-partitions."""
-        return self._share.get()
-
-    @property
-    def loaded_share(self) -> SharePartitions | None:
-        """The share-partitions, None before their first use."""
-        return self._share.loaded
-
-    def _create_share_state(self) -> CoordinatorRuntime[ShareCoordinator]:
         from headrace.share.share_state import ShareCoordinator
 
         number = self.environment.config.get_int
@@ -124,28 +75,44 @@ class Coordinators:
             )
         )
 
-    def _create_share(self) -> SharePartitions:
+    @property
+    def share_state(self) -> ShareCoordinator:
+        """The share coordinator."""
+        return self.share_state_runtime.coordinator
+
+    @property
+    def loaded_share_state(self) -> ShareCoordinator | None:
+        """The share coordinator, None before its first use."""
+        return self.share_state if "share_state_runtime" in self.__dict__ else None
+
+    @cached_property
+    def share(self) -> SharePartitions:
+        """The share-partitions."""
         from .share_partitions import SharePartitions
 
         return SharePartitions(self.environment, self.share_state_runtime, self.timer.schedule)
 
+    @property
+    def loaded_share(self) -> SharePartitions | None:
+        """The share-partitions, None before their first use."""
+        return self.__dict__.get("share")
+
     # Transactions ---------------------------------------------------------------------------------
 
-    @property
+    @cached_property
     def transactions(self) -> Transactions:
         """The transactions, with their coordinator."""
-        return self._transactions.get()
+        from .transactions import Transactions, transaction_coordinator
+
+        runtime = self._runtime(transaction_coordinator(self.environment.config))
+        return Transactions(
+            self.environment, runtime, lambda: self.group_runtime, self.timer.schedule
+        )
 
     @property
     def loaded_transactions(self) -> Transactions | None:
         """The transactions, None before their first use."""
-        return self._transactions.loaded
-
-    def _create_transactions(self) -> Transactions:
-        from .transactions import Transactions, transaction_coordinator
-
-        runtime = self._runtime(transaction_coordinator(self.environment.config))
-        return Transactions(self.environment, runtime, self._groups.get, self.timer.schedule)
+        return self.__dict__.get("transactions")
 
     # All of them ----------------------------------------------------------------------------------
 
@@ -222,13 +189,17 @@ class Coordinators:
         )
 
     def _timed(self) -> Iterator[Expiring]:
-        if self._groups.loaded is not None:
-            yield self._groups.loaded
-        if self._share_state.loaded is not None:
-            yield self._share_state.loaded
-        if self._transactions.loaded is not None:
-            yield self._transactions.loaded.runtime
-        if self._share.loaded is not None:
-            yield self._share.loaded
-        if self._transactions.loaded is not None:
-            yield self._transactions.loaded
+        """Yield what has deadlines, in the order in which to expire it."""
+        loaded = self.__dict__
+        transactions = self.loaded_transactions
+        yield from (
+            timed
+            for timed in (
+                loaded.get("group_runtime"),
+                loaded.get("share_state_runtime"),
+                transactions and transactions.runtime,
+                self.loaded_share,
+                transactions,
+            )
+            if timed is not None
+        )
