@@ -1,7 +1,9 @@
 """Read the message definitions out of Apache Kafka's jars and print them as a table of facts.
 
     python scripts/schemas.py JAR... > src/headrace/protocol/schemas.txt
-    python scripts/schemas.py --stub > src/headrace/protocol/api.pyi
+    python scripts/schemas.py --stub request response > src/headrace/protocol/api.pyi
+    python scripts/schemas.py --stub coordinator-key coordinator-value data \\
+        > src/headrace/protocol/stored.pyi
 
 A message is a block of lines. The first names its kind, API key (or record type, or -), name, valid
 and flexible versions. Each other line is a field: name, type and versions, then ``null VERSIONS``,
@@ -27,7 +29,7 @@ def is_served(message: dict[str, Any]) -> bool:
     """Return whether brokers serve a request or its response, or write or read the data."""
     if message["type"] == "request":
         return "broker" in message.get("listeners", ())
-    return message["type"] in {"response", "data", "coordinator-key", "coordinator-value", "header"}
+    return message["type"] in {"response", "data", "coordinator-key", "coordinator-value"}
 
 
 def messages(jar: str) -> list[dict[str, Any]]:
@@ -57,7 +59,8 @@ def lines(message: dict[str, Any]) -> list[str]:
 def fields(items: list[dict[str, Any]], depth: int) -> list[str]:
     block = []
     for field in items:
-        words = [field["name"], field["type"], field.get("versions", "0+")]
+        versions = field.get("versions", field.get("taggedVersions", "0+"))
+        words = [field["name"], field["type"], versions]
         if "nullableVersions" in field:
             words += ["null", field["nullableVersions"]]
         if "tag" in field:
@@ -80,8 +83,8 @@ _TYPES = {
 }
 
 
-def stub() -> Iterator[str]:
-    """Yield the lines of a stub of all messages, for type checkers."""
+def stub(kinds: list[str]) -> Iterator[str]:
+    """Yield the lines of a stub of all messages of some kinds, for type checkers."""
     yield "# Written by scripts/schemas.py --stub."
     yield "from collections.abc import Collection, Sequence"
     yield "from typing import Any"
@@ -90,6 +93,8 @@ def stub() -> Iterator[str]:
     yield "from .schema import Message"
     for name in schema.names():
         message = schema.schema(name)
+        if message.kind not in kinds:
+            continue
         yield ""
         yield from stub_of(message, message.structures[name], 0)
 
@@ -115,16 +120,19 @@ def stub_of(message: schema.Schema, structure: schema.Structure, depth: int) -> 
 def hint(message: schema.Schema, field: schema.Field) -> str:
     """Return the type of a field."""
     nested = field.type in message.structures
+    if message.kind == "coordinator-value" and field.type == "bytes":
+        return "bytes"
     text = _TYPES.get(field.type) or (f"{message.name}.{field.type}" if nested else "int")
     if field.is_array:
-        text = f"Sequence[{text}]"
+        kind = "tuple[{}, ...]" if message.kind == "coordinator-value" else "Sequence[{}]"
+        text = kind.format(text)
     can_be_null = field.nullable.last >= field.nullable.first or field.default == "None"
     return text if not can_be_null or text.endswith(("None", "Any")) else f"{text} | None"
 
 
 def main(jars: list[str]) -> None:
-    if jars == ["--stub"]:
-        print("\n".join(stub()))
+    if jars[0] == "--stub":
+        print("\n".join(stub(jars[1:])))
         return
     found = [message for jar in jars for message in messages(jar)]
     served = {

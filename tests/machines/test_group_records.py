@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headrace.groups.classic.member import Member
 from headrace.groups.record_schemas import decode, encode
 from headrace.groups.records import (
     AssignmentEpoch,
@@ -301,7 +302,10 @@ CAPTURED = {
                         (),
                         (
                             InternalTopic(
-                                "t-24839-956678226-5-counts", 0, 0, (("cleanup.policy", "compact"),)
+                                "t-24839-956678226-5-counts",
+                                0,
+                                0,
+                                (Topology.TopicConfig("cleanup.policy", "compact"),),
                             ),
                         ),
                         (),
@@ -409,7 +413,7 @@ def test_older_offset_commits_are_read(value, expected):
     [
         (
             "00000001630000000100017200016d0000000100016d0001690001680000138800000001610000000162",
-            GenerationMember("m", None, "i", "h", 5000, 5000, b"a", b"b"),
+            GenerationMember("m", None, "i", "h", -1, 5000, b"a", b"b"),
         ),
         (
             "00010001630000000100017200016d0000000100016d0001690001680000ea600000138800000001610000000162",
@@ -424,6 +428,11 @@ def test_older_offset_commits_are_read(value, expected):
 def test_older_and_newer_group_metadata_is_read(value, member):
     record = decode(bytes.fromhex("0002000167"), bytes.fromhex(value))
     assert record == GroupMetadata("g", Generation("c", 1, "r", "m", -1, (member,)))
+
+
+def test_a_member_without_a_rebalance_timeout_has_as_much_time_as_its_session_lasts():
+    recorded = GenerationMember("m", None, "i", "h", -1, 5000, b"a", b"b")
+    assert Member.recorded(recorded, "r").rebalance_timeout_ms == 5000
 
 
 def test_other_record_types_are_left_alone():

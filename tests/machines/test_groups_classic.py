@@ -208,7 +208,7 @@ def test_the_first_record_of_a_group_is_the_empty_one(desk):
     desk.stable(1)
     first, second = (desk.coordinator.decode(key, value) for key, value in desk.log)
     assert first.value == Generation("", 0, None, None, desk.wall_ms)
-    assert (second.value.generation_id, len(second.value.members)) == (1, 1)
+    assert (second.value.generation, len(second.value.members)) == (1, 1)
 
 
 def test_the_protocol_is_the_one_that_all_speak_and_most_like(desk):
@@ -523,7 +523,7 @@ def test_sessions_do_not_follow_the_wall_clock(desk, hours):
 def test_records_have_the_wall_clocks_time(desk):
     desk.wall_ahead_ms = 3_600_000
     desk.stable(1)
-    assert desk.coordinator.groups["g"].recorded.current_state_timestamp_ms == desk.wall_ms
+    assert desk.coordinator.groups["g"].recorded.current_state_timestamp == desk.wall_ms
 
 
 # --- commits ---

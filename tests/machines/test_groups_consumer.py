@@ -400,7 +400,7 @@ def test_a_classic_group_whose_assignment_is_out_of_date_rebalances(desk):
     assert (joined.code, joined.generation_id) == (ErrorCode.NONE, 0)
     group = desk.coordinator.groups["c"]
     (member,) = group.recorded.members
-    assert (group.type_name, group.recorded.generation_id) == ("classic", 2)
+    assert (group.type_name, group.recorded.generation) == ("classic", 2)
     assert read_assignment(member.assignment) == {"t": (0, 1, 2, 3)}
     desk.pass_ms(0)
     assert group.state_name == "PreparingRebalance"

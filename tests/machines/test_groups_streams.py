@@ -30,6 +30,7 @@ def desk():
     return desk
 
 
+TopicConfig = Topology.TopicConfig
 COUNT = Topology(
     0,
     (
@@ -37,7 +38,7 @@ COUNT = Topology(
         Subtopology(
             "1",
             state_changelog_topics=(
-                InternalTopic("counts", 0, 0, (("cleanup.policy", "compact"),)),
+                InternalTopic("counts", 0, 0, (TopicConfig("cleanup.policy", "compact"),)),
             ),
             repartition_source_topics=(InternalTopic("words", 0, 0),),
             copartition_groups=(CopartitionGroup((), (), (0,)),),

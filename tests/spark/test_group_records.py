@@ -177,7 +177,7 @@ def expected(record: Any) -> dict[str, Any] | None:
         case GroupMetadata():
             fields |= {"event": GROUP, "groupType": "classic"}
             if value is not None:
-                fields |= {"epoch": value.generation_id, "members": len(value.members)}
+                fields |= {"epoch": value.generation, "members": len(value.members)}
         case ConsumerGroupMetadata() | ShareGroupMetadata():
             kind = "share" if isinstance(record, ShareGroupMetadata) else "consumer"
             fields |= {"event": GROUP, "groupType": kind} | (

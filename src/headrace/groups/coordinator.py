@@ -311,9 +311,9 @@ class GroupCoordinator:
             if record.value is not None:
                 if not isinstance(group, ClassicGroup):
                     group = self.groups[group_id] = ClassicGroup(group_id, self._timers)
-                before = -1 if group.recorded is None else group.recorded.generation_id
+                before = -1 if group.recorded is None else group.recorded.generation
                 self.meters.completed_rebalances += (
-                    bool(record.value.members) and record.value.generation_id > before
+                    bool(record.value.members) and record.value.generation > before
                 )
                 group.replay(record.value)
             elif isinstance(group, ClassicGroup):

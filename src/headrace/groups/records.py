@@ -2,31 +2,58 @@
 :mod:`headrace.groups.record_schemas` has their bytes.
 
 Each record has its group id, and its member id or partition if it has one. A ``value`` of None is
-a tombstone. Source: the schemas of Apache Kafka's group coordinator, KIP-211 (explicit retention),
-KIP-345 (static members), KIP-848 (consumer groups), KIP-932 (share groups), KIP-1071 (streams
-groups).
+a tombstone. The class of a record has the name of Kafka's definition, and its value is a message of
+it. Where a machine needs another value, the ``read`` of the record makes it of the fields of the
+definition, and its ``fields()`` returns them.
+
+Source: the schemas of Apache Kafka's group coordinator, KIP-211 (explicit retention), KIP-345
+(static members), KIP-848 (consumer groups), KIP-932 (share groups), KIP-1071 (streams groups).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
-from typing import Generic, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 from uuid import UUID
 
+from headrace.protocol.stored import (
+    ConsumerGroupRegularExpressionValue,
+    GroupMetadataValue,
+    ShareGroupMemberMetadataValue,
+    StreamsGroupTopologyValue,
+)
+
+K = TypeVar("K")
 V = TypeVar("V")
 
 NO_TIMESTAMP = -1
-"""The expire timestamp of a commit without its own retention; a state timestamp missing in old
-records.
-"""
+"""The expire timestamp of a commit without its own retention."""
 
 Assignment: TypeAlias = Mapping[UUID, tuple[int, ...]]
 """Partitions by topic id."""
 
 HeldPartitions: TypeAlias = Mapping[UUID, Mapping[int, int]]
 """Partitions by topic id, each with the epoch of its assignment (KIP-1251)."""
+
+
+def _held_fields(held: Mapping[K, Mapping[int, int]]) -> list[tuple[Any, ...]]:
+    return [(name, epochs.keys(), epochs.values()) for name, epochs in held.items()]
+
+
+def _held(
+    entries: Iterable[tuple[K, tuple[int, ...], tuple[int, ...] | None]], member_epoch: int
+) -> dict[K, dict[int, int]]:
+    """Return partitions with the epochs of their assignment. Brokers before 4.3 wrote none: the
+    member epoch stands for them.
+    """
+    return {
+        name: dict.fromkeys(partitions, member_epoch)
+        if epochs is None
+        else dict(zip(partitions, epochs, strict=True))
+        for name, partitions, epochs in entries
+    }
 
 
 class CommittedOffset(NamedTuple):
@@ -48,47 +75,19 @@ class CommittedOffset(NamedTuple):
     topic_id: UUID | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class GenerationMember:
-    """A member of a recorded generation of a classic group.
+Generation = GroupMetadataValue
+"""A classic group as of its last finished rebalance. Without members the group is empty, and has no
+protocol and no leader. A consumer group that has become classic and has to rebalance has no leader,
+either.
+"""
 
-    :param group_instance_id: the instance id of a static member (KIP-345)
-    :param subscription: the member's metadata for the chosen protocol, opaque to the broker
-    :param assignment: the assignment by the leader, likewise opaque
-    """
-
-    member_id: str
-    group_instance_id: str | None
-    client_id: str
-    client_host: str
-    rebalance_timeout_ms: int
-    session_timeout_ms: int
-    subscription: bytes
-    assignment: bytes
+GenerationMember = Generation.MemberMetadata
+"""A member of a recorded generation. Its subscription, for the chosen protocol, and its assignment
+are opaque to the broker. The rebalance timeout is -1 in records of version 0.
+"""
 
 
-@dataclass(frozen=True, slots=True)
-class Generation:
-    """A classic group as of its last finished rebalance. Without members the group is empty.
-
-    :param protocol_type: ``consumer``, ``connect``, …
-    :param protocol: the protocol that all members support; None without members
-    :param leader: None without members, and in a consumer group that has become classic and has to
-        rebalance
-    :param current_state_timestamp_ms: when the group entered its state, in epoch milliseconds; -1
-        when unknown
-    """
-
-    protocol_type: str
-    generation_id: int
-    protocol: str | None
-    leader: str | None
-    current_state_timestamp_ms: int
-    members: tuple[GenerationMember, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class ClassicMember:
+class ClassicMember(NamedTuple):
     """The fields that only classic members of a consumer group have.
 
     :param protocols: the protocols of its JoinGroup, the preferred one first, each with its
@@ -118,6 +117,16 @@ class ConsumerMember:
     server_assignor: str | None = None
     classic: ClassicMember | None = None
 
+    @classmethod
+    def read(cls, *fields: Any) -> ConsumerMember:
+        """Return the member with these fields of a record."""
+        member, classic = cls(*fields[:-1]), fields[-1]
+        return replace(
+            member,
+            subscribed_topic_regex=member.subscribed_topic_regex or "",
+            classic=None if classic is None else ClassicMember(*classic),
+        )
+
 
 class MemberState(IntEnum):
     """The reconciliation state of a consumer group's member; the values are those in records."""
@@ -141,28 +150,26 @@ class ConsumerAssignment:
     assigned: HeldPartitions = field(default_factory=dict)
     pending_revocation: HeldPartitions = field(default_factory=dict)
 
+    def fields(self) -> tuple[Any, ...]:
+        """Return the fields of a record."""
+        held = map(_held_fields, (self.assigned, self.pending_revocation))
+        return self.member_epoch, self.previous_member_epoch, self.state, *held
 
-@dataclass(frozen=True, slots=True)
-class ResolvedRegex:
-    """The topics that match a regular expression, sorted.
-
-    :param version: the version of the cluster's metadata; 0, since headrace matches after each
-        change
-    """
-
-    topics: tuple[str, ...]
-    version: int = 0
-    timestamp_ms: int = NO_TIMESTAMP
+    @classmethod
+    def read(cls, *fields: Any) -> ConsumerAssignment:
+        """Return the assignment with these fields of a record."""
+        member_epoch, previous_epoch, state, *held = fields
+        partitions = (_held(entries, member_epoch) for entries in held)
+        return cls(member_epoch, previous_epoch, MemberState(state), *partitions)
 
 
-@dataclass(frozen=True, slots=True)
-class ShareMember:
-    """The description of a share group's member. Names are sorted."""
+ResolvedRegex = ConsumerGroupRegularExpressionValue
+"""The topics that match a regular expression, sorted. The version of the cluster's metadata is 0,
+since headrace matches after each change.
+"""
 
-    rack_id: str | None
-    client_id: str
-    client_host: str
-    subscribed_topic_names: tuple[str, ...]
+ShareMember = ShareGroupMemberMetadataValue
+"""The description of a share group's member. Names are sorted."""
 
 
 class GroupEpoch(NamedTuple):
@@ -183,6 +190,9 @@ class AssignmentEpoch(NamedTuple):
     timestamp_ms: int
 
 
+_STABLE = 0  # the only state of a share group's member
+
+
 @dataclass(frozen=True, slots=True)
 class CurrentAssignment:
     """The current assignment of a share group's member."""
@@ -191,12 +201,26 @@ class CurrentAssignment:
     previous_member_epoch: int
     assigned: Assignment
 
+    def fields(self) -> tuple[Any, ...]:
+        """Return the fields of a record."""
+        return self.member_epoch, self.previous_member_epoch, _STABLE, self.assigned.items()
+
+    @classmethod
+    def read(cls, *fields: Any) -> CurrentAssignment:
+        """Return the assignment with these fields of a record."""
+        member_epoch, previous_epoch, _, assigned = fields
+        return cls(member_epoch, previous_epoch, dict(assigned))
+
 
 class SharedTopic(NamedTuple):
     """Partitions of a topic with share state that is initialised or being initialised."""
 
     topic_name: str
     partitions: tuple[int, ...]
+
+
+def _shared(entries: Iterable[tuple[Any, ...]]) -> dict[UUID, SharedTopic]:
+    return {topic_id: SharedTopic(*topic) for topic_id, *topic in entries}
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,6 +234,20 @@ class StatePartitions:
     initialized: Mapping[UUID, SharedTopic] = field(default_factory=dict)
     deleting: Mapping[UUID, str] = field(default_factory=dict)
 
+    def fields(self) -> tuple[Any, ...]:
+        """Return the fields of a record."""
+        shared = (
+            [(topic_id, *topic) for topic_id, topic in topics.items()]
+            for topics in (self.initializing, self.initialized)
+        )
+        return *shared, self.deleting.items()
+
+    @classmethod
+    def read(cls, *fields: Any) -> StatePartitions:
+        """Return the partitions with these fields of a record."""
+        initializing, initialized, deleting = fields
+        return cls(_shared(initializing), _shared(initialized), dict(deleting))
+
 
 Tasks: TypeAlias = Mapping[str, tuple[int, ...]]
 """Tasks of a streams group: partitions, in order, by subtopology id."""
@@ -218,47 +256,21 @@ HeldTasks: TypeAlias = Mapping[str, Mapping[int, int]]
 """Active tasks by subtopology id, each partition with the epoch of its assignment (KIP-1251)."""
 
 
-class InternalTopic(NamedTuple):
-    """A changelog or repartition topic in the topology of a streams group.
+Topology = StreamsGroupTopologyValue
+"""The topology of a streams group, as its first member has sent it."""
 
-    :param partitions: 0 if the coordinator derives the number from other topics
-    :param replication_factor: 0 for the broker's default
-    :param configs: names and values of topic configs
-    """
+Subtopology = Topology.Subtopology
+"""A part of a topology whose tasks are assigned together, one task for each partition."""
 
-    name: str
-    partitions: int
-    replication_factor: int
-    configs: tuple[tuple[str, str], ...] = ()
+InternalTopic = Topology.TopicInfo
+"""A changelog or repartition topic. Its number of partitions is 0 if the coordinator derives it
+from other topics, its replication factor 0 for the broker's default.
+"""
 
-
-class CopartitionGroup(NamedTuple):
-    """Source topics that must have the same number of partitions, as indexes into the lists of
-    their subtopology.
-    """
-
-    source_topics: tuple[int, ...] = ()
-    source_topic_regex: tuple[int, ...] = ()
-    repartition_source_topics: tuple[int, ...] = ()
-
-
-class Subtopology(NamedTuple):
-    """A part of a topology whose tasks are assigned together, one task for each partition."""
-
-    subtopology_id: str
-    source_topics: tuple[str, ...] = ()
-    source_topic_regex: tuple[str, ...] = ()
-    state_changelog_topics: tuple[InternalTopic, ...] = ()
-    repartition_sink_topics: tuple[str, ...] = ()
-    repartition_source_topics: tuple[InternalTopic, ...] = ()
-    copartition_groups: tuple[CopartitionGroup, ...] = ()
-
-
-class Topology(NamedTuple):
-    """The topology of a streams group, as its first member has sent it."""
-
-    epoch: int
-    subtopologies: tuple[Subtopology, ...]
+CopartitionGroup = Topology.CopartitionGroup
+"""Source topics that must have the same number of partitions, as indexes into the lists of their
+subtopology.
+"""
 
 
 class Endpoint(NamedTuple):
@@ -286,6 +298,13 @@ class StreamsMember:
     user_endpoint: Endpoint | None = None
     client_tags: tuple[tuple[str, str], ...] = ()
 
+    @classmethod
+    def read(cls, *fields: Any) -> StreamsMember:
+        """Return the member with these fields of a record."""
+        member = cls(*fields)
+        endpoint = member.user_endpoint
+        return replace(member, user_endpoint=None if endpoint is None else Endpoint(*endpoint))
+
 
 class StreamsEpoch(NamedTuple):
     """The epoch of a streams group.
@@ -301,6 +320,16 @@ class StreamsEpoch(NamedTuple):
     validated_topology_epoch: int = -1
     assignment_configs: tuple[tuple[str, str], ...] = ()
 
+    def fields(self) -> tuple[Any, ...]:
+        """Return the fields of a record."""
+        return *self[:3], self.assignment_configs or None
+
+    @classmethod
+    def read(cls, *fields: Any) -> StreamsEpoch:
+        """Return the epoch with these fields of a record."""
+        epoch, metadata_hash, validated, configs, *_ = fields
+        return cls(epoch, metadata_hash, validated, configs or ())
+
 
 @dataclass(frozen=True, slots=True)
 class TaskAssignment:
@@ -309,6 +338,15 @@ class TaskAssignment:
     active: Tasks = field(default_factory=dict)
     standby: Tasks = field(default_factory=dict)
     warmup: Tasks = field(default_factory=dict)
+
+    def fields(self) -> tuple[Any, ...]:
+        """Return the fields of a record."""
+        return self.active.items(), self.standby.items(), self.warmup.items()
+
+    @classmethod
+    def read(cls, *fields: Any) -> TaskAssignment:
+        """Return the tasks with these fields of a record."""
+        return cls(*map(dict, fields))
 
 
 class StreamsMemberState(IntEnum):
@@ -332,6 +370,14 @@ class HeldTaskAssignment:
     def __bool__(self) -> bool:
         return bool(self.active or self.standby or self.warmup)
 
+    def fields(self) -> tuple[Any, ...]:
+        """Return the fields of a record."""
+        return _held_fields(self.active), self.standby.items(), self.warmup.items()
+
+
+def _without_epochs(entries: Iterable[tuple[str, tuple[int, ...], None]]) -> Tasks:
+    return {subtopology_id: partitions for subtopology_id, partitions, _ in entries}
+
 
 @dataclass(frozen=True, slots=True)
 class StreamsAssignment:
@@ -346,6 +392,21 @@ class StreamsAssignment:
     state: StreamsMemberState = StreamsMemberState.STABLE
     assigned: HeldTaskAssignment = field(default_factory=HeldTaskAssignment)
     pending_revocation: HeldTaskAssignment = field(default_factory=HeldTaskAssignment)
+
+    def fields(self) -> tuple[Any, ...]:
+        """Return the fields of a record."""
+        held = *self.assigned.fields(), *self.pending_revocation.fields()
+        return self.member_epoch, self.previous_member_epoch, self.state, *held
+
+    @classmethod
+    def read(cls, *fields: Any) -> StreamsAssignment:
+        """Return the assignment with these fields of a record."""
+        member_epoch, previous_epoch, state, *tasks = fields
+        held = (
+            HeldTaskAssignment(_held(active, member_epoch), *map(_without_epochs, others))
+            for active, *others in (tasks[:3], tasks[3:])
+        )
+        return cls(member_epoch, previous_epoch, StreamsMemberState(state), *held)
 
 
 @dataclass(frozen=True, slots=True)
@@ -377,21 +438,31 @@ class GroupMetadata(_GroupRecord[Generation]):
 class ConsumerGroupMetadata(_GroupRecord[GroupEpoch]):
     """Type 3: the epoch of a consumer group."""
 
+    read = GroupEpoch
+
 
 class ConsumerGroupMemberMetadata(_MemberRecord[ConsumerMember]):
     """Type 5: a member of a consumer group."""
+
+    read = ConsumerMember.read
 
 
 class ConsumerGroupTargetAssignmentMetadata(_GroupRecord[AssignmentEpoch]):
     """Type 6: the epoch of the target assignment; it follows the records of type 7."""
 
+    read = AssignmentEpoch
+
 
 class ConsumerGroupTargetAssignmentMember(_MemberRecord[Assignment]):
     """Type 7: the target assignment of a member."""
 
+    read = dict
+
 
 class ConsumerGroupCurrentMemberAssignment(_MemberRecord[ConsumerAssignment]):
     """Type 8: the current assignment of a member."""
+
+    read = ConsumerAssignment.read
 
 
 @dataclass(frozen=True, slots=True)
@@ -410,41 +481,61 @@ class ShareGroupMemberMetadata(_MemberRecord[ShareMember]):
 class ShareGroupMetadata(_GroupRecord[GroupEpoch]):
     """Type 11: the epoch of a share group."""
 
+    read = GroupEpoch
+
 
 class ShareGroupTargetAssignmentMetadata(_GroupRecord[AssignmentEpoch]):
     """Type 12: the epoch of the target assignment; it follows the records of type 13."""
+
+    read = AssignmentEpoch
 
 
 class ShareGroupTargetAssignmentMember(_MemberRecord[Assignment]):
     """Type 13: the target assignment of a member."""
 
+    read = dict
+
 
 class ShareGroupCurrentMemberAssignment(_MemberRecord[CurrentAssignment]):
     """Type 14: the current assignment of a member."""
+
+    read = CurrentAssignment.read
 
 
 class ShareGroupStatePartitionMetadata(_GroupRecord[StatePartitions]):
     """Type 15: the partitions in which a share group has share state."""
 
+    read = StatePartitions.read
+
 
 class StreamsGroupMetadata(_GroupRecord[StreamsEpoch]):
     """Type 17: the epoch of a streams group."""
+
+    read = StreamsEpoch.read
 
 
 class StreamsGroupMemberMetadata(_MemberRecord[StreamsMember]):
     """Type 19: a member of a streams group."""
 
+    read = StreamsMember.read
+
 
 class StreamsGroupTargetAssignmentMetadata(_GroupRecord[AssignmentEpoch]):
     """Type 20: the epoch of the target assignment; it follows the records of type 21."""
+
+    read = AssignmentEpoch
 
 
 class StreamsGroupTargetAssignmentMember(_MemberRecord[TaskAssignment]):
     """Type 21: the target assignment of a member."""
 
+    read = TaskAssignment.read
+
 
 class StreamsGroupCurrentMemberAssignment(_MemberRecord[StreamsAssignment]):
     """Type 22: the current assignment of a member."""
+
+    read = StreamsAssignment.read
 
 
 class StreamsGroupTopology(_GroupRecord[Topology]):

@@ -17,11 +17,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from headrace.broker.broker import Broker
 from headrace.errors import ErrorCode, Refusal
 from headrace.groups.records import (
-    CopartitionGroup,
     Endpoint,
     GroupRecord,
     InternalTopic,
-    Subtopology,
     Tasks,
     Topology,
 )
@@ -141,9 +139,7 @@ def _heartbeat(call: Call, request: StreamsGroupHeartbeatRequest) -> StreamsHear
         group_instance_id=request.instance_id,
         rack_id=request.rack_id,
         rebalance_timeout_ms=request.rebalance_timeout_ms,
-        topology=None
-        if topology is None
-        else Topology(topology.epoch, tuple(map(_subtopology, topology.subtopologies))),
+        topology=None if topology is None else Topology.SCHEMA.filled(topology.as_tuple()),
         active=_tasks(request.active_tasks),
         standby=_tasks(request.standby_tasks),
         warmup=_tasks(request.warmup_tasks),
@@ -157,30 +153,6 @@ def _heartbeat(call: Call, request: StreamsGroupHeartbeatRequest) -> StreamsHear
         shutdown_application=request.shutdown_application,
         endpoint_epoch=request.endpoint_information_epoch,
     )
-
-
-def _subtopology(subtopology: StreamsGroupHeartbeatRequest.Subtopology) -> Subtopology:
-    return Subtopology(
-        subtopology.subtopology_id,
-        tuple(subtopology.source_topics),
-        tuple(subtopology.source_topic_regex),
-        tuple(map(_internal_topic, subtopology.state_changelog_topics)),
-        tuple(subtopology.repartition_sink_topics),
-        tuple(map(_internal_topic, subtopology.repartition_source_topics)),
-        tuple(
-            CopartitionGroup(
-                tuple(group.source_topics),
-                tuple(group.source_topic_regex),
-                tuple(group.repartition_source_topics),
-            )
-            for group in subtopology.copartition_groups
-        ),
-    )
-
-
-def _internal_topic(topic: StreamsGroupHeartbeatRequest.TopicInfo) -> InternalTopic:
-    configs = tuple((config.key, config.value) for config in topic.topic_configs)
-    return InternalTopic(topic.name, topic.partitions, topic.replication_factor, configs)
 
 
 def _tasks(
@@ -266,7 +238,7 @@ def _plan(
         return Refusal(
             ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request."
         )
-    configs = dict(topic.configs)
+    configs = {config.key: config.value for config in topic.topic_configs}
     twin = broker.catalog.twin(topic.name) or planned_twin
     refusal = check_new_topic_name(topic.name, twin) or broker.config.check("topic", configs)
     if refusal is not None:

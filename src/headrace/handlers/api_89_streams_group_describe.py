@@ -9,6 +9,7 @@ Refused if ``group.coordinator.rebalance.protocols`` does not have ``streams``.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from operator import attrgetter
 
 from headrace.groups.records import (
     HeldTaskAssignment,
@@ -19,6 +20,7 @@ from headrace.groups.records import (
 )
 from headrace.groups.records import Subtopology as RecordedSubtopology
 from headrace.groups.streams.group import StreamsGroup
+from headrace.groups.streams.topics import in_order
 from headrace.net.api import Api
 from headrace.net.call import Call
 from headrace.net.group_protocols import STREAMS
@@ -103,7 +105,7 @@ def _topology(group: StreamsGroup) -> Topology | None:
     else:
         subtopologies = [
             _subtopology(part, part.state_changelog_topics, part.repartition_source_topics)
-            for part in sorted(topology.subtopologies)
+            for part in in_order(topology.subtopologies)
         ]
     return Topology(topology.epoch, subtopologies)
 
@@ -117,18 +119,21 @@ def _subtopology(
         subtopology_id=subtopology.subtopology_id,
         source_topics=sorted(subtopology.source_topics),
         repartition_sink_topics=sorted(subtopology.repartition_sink_topics),
-        state_changelog_topics=[_topic(topic) for topic in sorted(changelogs)],
-        repartition_source_topics=[_topic(topic) for topic in sorted(repartitions)],
+        state_changelog_topics=_topics_in_order(changelogs),
+        repartition_source_topics=_topics_in_order(repartitions),
     )
 
 
-def _topic(topic: InternalTopic) -> TopicInfo:
-    configs = _key_values(topic.configs)
-    return TopicInfo(topic.name, topic.partitions, topic.replication_factor, configs)
-
-
-def _key_values(pairs: Iterable[tuple[str, str]]) -> list[KeyValue]:
-    return [KeyValue(*pair) for pair in pairs]
+def _topics_in_order(topics: Iterable[InternalTopic]) -> list[TopicInfo]:
+    return [
+        TopicInfo(
+            topic.name,
+            topic.partitions,
+            topic.replication_factor,
+            [KeyValue(config.key, config.value) for config in topic.topic_configs],
+        )
+        for topic in sorted(topics, key=attrgetter("name"))
+    ]
 
 
 def _member(group: StreamsGroup, member_id: str, member: StreamsMember) -> Member:
@@ -144,7 +149,7 @@ def _member(group: StreamsGroup, member_id: str, member: StreamsMember) -> Membe
         topology_epoch=member.topology_epoch,
         process_id=member.process_id,
         user_endpoint=None if endpoint is None else Endpoint(endpoint.host, endpoint.port),
-        client_tags=_key_values(member.client_tags),
+        client_tags=[KeyValue(*tag) for tag in member.client_tags],
         task_offsets=_offsets(group.task_offsets.get(member_id, {})),
         task_end_offsets=_offsets(group.task_end_offsets.get(member_id, {})),
         assignment=_assignment(current.assigned),

@@ -17,9 +17,9 @@ from uuid import UUID
 
 T = TypeVar("T")
 
-INT32 = Struct(">i")
-_INT8, _INT16, _INT64 = Struct(">b"), Struct(">h"), Struct(">q")
-i8, i16, i32, i64 = _INT8.pack, _INT16.pack, INT32.pack, _INT64.pack
+INT16, INT32 = Struct(">h"), Struct(">i")
+_INT8, _INT64 = Struct(">b"), Struct(">q")
+i8, i16, i32, i64 = _INT8.pack, INT16.pack, INT32.pack, _INT64.pack
 
 UUID_BYTES = 16
 
@@ -399,7 +399,7 @@ class Reader:
 
     def i16(self) -> int:
         """Read an int16."""
-        return self._number(_INT16)
+        return self._number(INT16)
 
     def i32(self) -> int:
         """Read an int32."""

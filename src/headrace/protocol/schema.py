@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Callable, Collection, Generator, Iterator, Sequence, Sized
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence, Sized
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -32,8 +32,8 @@ from .primitives import (
     read_tag_count,
     read_unsigned_varint,
     shortened,
-    tagged_fields,
     topic_id_from,
+    unsigned_varint,
 )
 
 if TYPE_CHECKING:
@@ -154,7 +154,6 @@ class Schema:
         self.key = -1 if key == "-" else int(key)
         self.versions, self.flexible = Versions.of(versions), Versions.of(flexible)
         self.structures: dict[str, Structure] = {}
-        self._functions: dict[object, Any] = {}
         self._parse(lines)
         self._make_classes()
 
@@ -223,6 +222,25 @@ class Schema:
             members |= {"SCHEMA": self}
         return type(structure.name, (Message,), members)
 
+    def filled(self, values: Iterable[Any]) -> Any:
+        """Return the message with these values of its fields, in order, as
+        :meth:`Message.as_tuple` returns them. The last ones may be left out.
+        """
+        return self._filled(self.structures[self.name], values)
+
+    def _filled(self, structure: Structure, values: Iterable[Any]) -> Any:
+        message = structure.type(*values)
+        for item in structure.fields:
+            nested, value = self.structures.get(item.type), getattr(message, item.name)
+            if nested is None or value is None:
+                continue
+            if item.is_array:
+                filled: Any = tuple(self._filled(nested, part) for part in value)
+            else:
+                filled = self._filled(nested, value)
+            setattr(message, item.name, filled)
+        return message
+
     def is_flexible(self, version: int) -> bool:
         """Return whether a version has the encoding of KIP-482."""
         return version in self.flexible
@@ -232,40 +250,38 @@ class Schema:
 
         :param allow_nulls: accept null for everything
         """
-        return self._function(_Reader, version, allow_nulls=allow_nulls)
+        return _function(self, _Reader, version, allow_nulls=allow_nulls)
 
     def sliced_reader(self, version: int, *, allow_nulls: bool = False) -> Any:
         """Return the function that reads a version as a generator: it yields between items."""
-        return self._function(_Reader, version, allow_nulls=allow_nulls, sliced=True)
+        return _function(self, _Reader, version, allow_nulls=allow_nulls, sliced=True)
 
     def writer(self, version: int) -> Write:
         """Return the function that writes a version. Fields that it lacks are left out."""
-        return self._function(_Writer, version)
+        return _function(self, _Writer, version)
 
     def sliced_writer(self, version: int) -> Callable[[Put, Any], Generator[None]]:
         """Return the function that writes a version as a generator: it yields between items."""
-        return self._function(_Writer, version, sliced=True)
+        return _function(self, _Writer, version, sliced=True)
 
     def encode(self, version: int, items: Sequence[Any]) -> Encoded:
         """Return the items of an array as bytes: for an array that many messages share."""
         pieces: list[Any] = []
         if items:
-            write = self._function(_Writer, version, type(items[0]).__name__)
+            write = _function(self, _Writer, version, type(items[0]).__name__)
             for item in items:
                 write(pieces.append, item)
         return Encoded(len(items), b"".join(pieces))
 
-    def _function(
-        self, kind: type[_Generator], version: int, structure: str = "", **options: bool
-    ) -> Any:
-        key = kind, version, structure, *options.items()
-        function = self._functions.get(key)
-        if function is None:
-            if version not in self.versions:
-                raise KeyError(f"{self.name} has no version {version}")
-            made = kind(self, version, **options).function(self.structures[structure or self.name])
-            function = self._functions[key] = made
-        return function
+
+@cache
+def _function(
+    schema: Schema, kind: type[_Generator], version: int, structure: str = "", **options: bool
+) -> Any:
+    if version not in schema.versions:
+        raise KeyError(f"{schema.name} has no version {version}")
+    generator = kind(schema, version, **options)
+    return generator.function(schema.structures[structure or schema.name])
 
 
 class Message:
@@ -305,6 +321,10 @@ class Message:
         structure.error_code, structure.error_message = refusal.code, refusal.message
         return self
 
+    def as_tuple(self) -> tuple[Any, ...]:
+        """Return the values of its fields, in order; structures and arrays are tuples, too."""
+        return tuple(_plain(getattr(self, name)) for name in self.FIELDS)
+
     def summary(self) -> str:
         """Return the kind and the sizes of its fields: never its contents."""
         values = ((name, getattr(self, name)) for name in self.FIELDS)
@@ -325,6 +345,12 @@ class Message:
     def __repr__(self) -> str:
         values = ", ".join(f"{name}={getattr(self, name)!r}" for name in self.FIELDS)
         return f"{type(self).__name__}({values})"
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Message):
+        return value.as_tuple()
+    return tuple(map(_plain, value)) if isinstance(value, list | tuple) else value
 
 
 class Encoded(Collection[Any]):
@@ -555,10 +581,13 @@ class _Reader(_Generator):
         self._flush("B", "count")
         self._lines += [
             "if count:",
-            "    count, offset = tag_count(data, offset - 1)",
+            "    if count > 127: count, offset = tag_count(data, offset - 1)",
             "    for _ in range(count):",
-            "        tag, offset = varint(data, offset)",
-            "        size, offset = varint(data, offset)",
+            "        tag, size = data[offset], data[offset + 1]",
+            "        if tag < 128 and size < 128: offset += 2",
+            "        else:",
+            "            tag, offset = varint(data, offset)",
+            "            size, offset = varint(data, offset)",
             "        if size > end - offset: refuse('a tagged field', size, end - offset)",
             "        after = offset + size",
         ]
@@ -581,9 +610,10 @@ class _Reader(_Generator):
             function = self._function_of(self._schema.structures[item.type])
             call = f"{name}, offset = {function}(data, offset, end)"
             if super()._is_nullable(item):
+                null = "== 0" if self._is_tagged(item) else "> 127"
                 self._lines += [
                     "offset += 1",
-                    "if data[offset - 1] > 127:",
+                    f"if data[offset - 1] {null}:",
                     f"    {name} = None",
                     "else:",
                     f"    {call}",
@@ -649,10 +679,16 @@ class _Reader(_Generator):
         if nested is not None and not self._is_sliced:
             function = self._function_of(nested, "list")
             self._lines.append(f"    {name}, offset = {function}(data, offset, end, size)")
-            return
+        else:
+            self._items(item, nested)
+        if self._schema.kind == "coordinator-value":  # equal to what a machine has decided
+            self._lines.append(f"    {name} = tuple({name})")
+
+    def _items(self, item: Field, nested: Structure | None) -> None:
+        """Read the items of an array one by one."""
         self._lines += [
-            f"    {name} = []",
-            f"    add = {name}.append",
+            f"    message.{item.name} = []",
+            f"    add = message.{item.name}.append",
             "    for number in range(size):",
         ]
         if nested is None:
@@ -678,7 +714,7 @@ class _Writer(_Generator):
             "short_length": compact_length if self._is_flexible else _short_length,
             "shortened": shortened,
             "uuid_bytes": _uuid_bytes,
-            "put_tags": _put_tags,
+            "varint": unsigned_varint,
             "null": _refuse_null,
             "pack": struct.pack,
             "too_long": _refuse_text,
@@ -708,23 +744,36 @@ class _Writer(_Generator):
         if not tagged:
             self._lines.append("put(b'\\0')")
             return
-        self._lines.append("tags = None")
+        self._lines.append("tags = []")
         for item in tagged:
-            lines, self._lines = self._lines, ["pieces = []", "put_aside, put = put, pieces.append"]
-            self._value(item, "value")
-            self._lines += ["put = put_aside", "if tags is None: tags = []"]
-            self._lines.append(f"tags.append(({item.tag}, pieces))")
-            inner, self._lines = self._lines, lines
-            self._lines.append(f"value = message.{item.name}")
-            self._lines.append(f"if {self._differs(item)}:")
+            inner = self._tag(item, unsigned_varint(item.tag))
+            self._lines += [f"value = message.{item.name}", f"if {self._differs(item)}:"]
             self._lines += [f"    {line}" for line in inner]
-        self._lines += ["if tags is None: put(b'\\0')", "else: put_tags(put, tags)"]
+        self._lines.append("put(varint(len(tags)) + b''.join(tags))")
+
+    def _tag(self, item: Field, number: bytes) -> list[str]:
+        """Return the lines that append a tagged field to ``tags``."""
+        if item.type in _FIXED and not item.is_array:
+            layout, size = self._packer([item])
+            value = "uuid_bytes(value)" if item.type == "uuid" else "value"
+            return [f"tags.append({number + bytes((size,))!r} + {layout}({value}))"]
+        around, self._lines = self._lines, ["pieces = []", "put_aside, put = put, pieces.append"]
+        self._value(item, "value")
+        lines, self._lines = self._lines, around
+        return [
+            *lines,
+            "put = put_aside",
+            "data = b''.join(pieces)",
+            f"tags.append({number!r} + varint(len(data)) + data)",
+        ]
 
     def _differs(self, item: Field) -> str:
         if item.is_array and item.default != "None":
             return "value is None or len(value)"
         nested = self._schema.structures.get(item.type)
-        if nested is not None and not item.is_array and item.default != "None":
+        if nested is not None and not item.is_array:
+            if item.default == "None":
+                return "True"  # Kafka writes a null structure, too
             self._scope[f"default_{item.name}"] = nested.absent
             return f"value is not default_{item.name} and value != default_{item.name}"
         return f"value != {item.default}" if item.default != "None" else "value is not None"
@@ -732,15 +781,12 @@ class _Writer(_Generator):
     def _value(self, item: Field, value: str) -> None:
         if item.is_array:
             self._array(item, value)
-        elif item.type in _FIXED:  # of a tag
-            layout, _ = self._packer([item])
-            number = f"uuid_bytes({value})" if item.type == "uuid" else value
-            self._lines.append(f"put({layout}({number}))")
         elif item.type in self._schema.structures:
             function = self._function_of(self._schema.structures[item.type])
             if self._is_nullable(item):
+                null = r"b'\0'" if self._is_tagged(item) else r"b'\xff'"
                 self._lines += [
-                    f"if {value} is None: put(b'\\xff')",
+                    f"if {value} is None: put({null})",
                     "else:",
                     "    put(b'\\1')",
                     f"    {function}(put, {value})",
@@ -846,10 +892,6 @@ def _refuse_text(text: str) -> None:
     raise TextTooLong(text)
 
 
-def _put_tags(put: Put, tags: list[tuple[int, list[Any]]]) -> None:
-    put(tagged_fields(*((tag, b"".join(pieces)) for tag, pieces in tags)))
-
-
 # The table ----------------------------------------------------------------------------------------
 
 
@@ -883,7 +925,7 @@ def schema(name: str) -> Schema:
 def schema_of(kind: str, key: int) -> Schema:
     """Return a message by its kind and its key.
 
-    :param kind: ``request``, ``response``, ``coordinator-key`` or ``coordinator-value``
+    :param kind: ``request`` or ``response``
     :raises KeyError: there is none
     """
     return schema(_names_by_key()[kind, key])
@@ -894,6 +936,22 @@ def versions_of(kind: str, key: int) -> Versions:
     """Return the versions of a message, whose parameters are those of :func:`schema_of`."""
     _, _, _, versions, _ = _blocks()[_names_by_key()[kind, key]].partition("\n")[0].split(" ")
     return Versions.of(versions)
+
+
+def message_type(name: str, *kinds: str) -> Any:
+    """Return the class of a message, for a module whose attributes are those of some kinds.
+
+    :raises AttributeError: there is none
+    """
+    if not _blocks().get(name, "").startswith(kinds):
+        raise AttributeError(name)
+    return schema(name).message_type
+
+
+def type_of_record(name: str) -> int:
+    """Return the type of a coordinator record by its name in Kafka, such as ``GroupMetadata``."""
+    _, record_type, _ = _blocks()[f"{name}Key"].split(" ", 2)
+    return int(record_type)
 
 
 def names() -> list[str]:

@@ -127,13 +127,14 @@ class Member(NamedTuple):
     @classmethod
     def recorded(cls, member: GenerationMember, protocol: str | None) -> Member:
         """Return the member of a generation record."""
+        timeout_ms = member.rebalance_timeout
         return cls(
             member.member_id,
             member.group_instance_id,
             member.client_id,
             member.client_host,
-            member.rebalance_timeout_ms,
-            member.session_timeout_ms,
+            member.session_timeout if timeout_ms < 0 else timeout_ms,
+            member.session_timeout,
             ((protocol or "", member.subscription),),
             member.assignment,
         )

@@ -93,9 +93,9 @@ class Membership:
 
     def restore(self, generation: Generation) -> None:
         """Restore a recorded generation."""
-        self.generation_id, self.protocol = generation.generation_id, generation.protocol
+        self.generation_id, self.protocol = generation.generation, generation.protocol
         self.state = State.STABLE if generation.members else State.EMPTY
-        self.state_since_ms = generation.current_state_timestamp_ms
+        self.state_since_ms = generation.current_state_timestamp
         self.members.restore(generation)
         self._learn_subscriptions()
 

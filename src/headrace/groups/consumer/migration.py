@@ -188,7 +188,7 @@ def downgraded(
         generation_id,
         protocol,
         leader=None if rebalances else next(iter(members.by_id)),
-        current_state_timestamp_ms=wall_ms,
+        current_state_timestamp=wall_ms,
         members=members.record(protocol, assignments),
     )
     return (*state.tombstones(), GroupMetadata(state.group_id, generation))

@@ -14,10 +14,10 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from headrace.groups.record_schemas import offset_key
+from headrace.groups.record_schemas import decode, offset_key
 from headrace.groups.records import NO_TIMESTAMP, CommittedOffset, OffsetCommit
 from headrace.outcome import make
-from headrace.protocol.primitives import UUID_BYTES, Reader, i16, read_varint, varint
+from headrace.protocol.primitives import UUID_BYTES, i16, read_varint, varint
 from headrace.protocol.record_batch import CODEC_MASK, CONTROL_BIT, HEADER_BYTES, BatchHeader
 
 _NAMES_KEPT = 16_384
@@ -82,11 +82,12 @@ class _Names(dict[bytes, tuple[str, str]]):
     def __missing__(self, start_of_key: bytes) -> tuple[str, str]:
         key_bytes, position = read_varint(start_of_key, 0)
         key = start_of_key[position:] + bytes(_PARTITION_BYTES)
-        reader = Reader(key)
-        reader.i16()
-        names = reader.string(), reader.string()
-        if len(key) != key_bytes or key != offset_key(*names, 0):
+        commit = decode(key, None)
+        if not isinstance(commit, OffsetCommit) or len(key) != key_bytes:
             raise ValueError("not the key of a commit")
+        names = commit.group_id, commit.topic
+        if key != offset_key(*names, 0):  # there are bytes after the topic, or it is an old key
+            raise ValueError("not the usual key of a commit")
         if len(self) >= _NAMES_KEPT:
             self.clear()
         self[start_of_key] = names

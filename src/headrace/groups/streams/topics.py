@@ -9,6 +9,7 @@ the greatest number of partitions of the topics that the subtopology reads.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from operator import attrgetter
 
 from headrace.errors import ErrorCode, Refusal
 from headrace.groups.limits import MAX_STREAMS_TASKS, MAX_SUBTOPOLOGIES
@@ -39,8 +40,19 @@ def _counted(
     topics: Iterable[InternalTopic], counts: Mapping[str, int]
 ) -> tuple[InternalTopic, ...]:
     return tuple(
-        topic._replace(partitions=topic.partitions or counts[topic.name]) for topic in topics
+        InternalTopic(
+            topic.name,
+            topic.partitions or counts[topic.name],
+            topic.replication_factor,
+            topic.topic_configs,
+        )
+        for topic in topics
     )
+
+
+def in_order(subtopologies: Iterable[Subtopology]) -> list[Subtopology]:
+    """Return subtopologies sorted by id."""
+    return sorted(subtopologies, key=attrgetter("subtopology_id"))
 
 
 def sources(subtopology: Subtopology) -> tuple[str, ...]:
@@ -134,7 +146,7 @@ def _has_valid_groups(subtopology: Subtopology) -> bool:
     return all(
         0 <= index < len(topics)
         for group in subtopology.copartition_groups
-        for indexes, topics in zip(group, lists, strict=True)
+        for indexes, topics in zip(group.as_tuple(), lists, strict=True)
         for index in indexes
     )
 
@@ -183,8 +195,10 @@ class _Configuration:
         if any(count < 1 for count in self.decided.values()):
             raise _Invalid(None, ErrorCode.UNKNOWN_SERVER_ERROR)
         configured = {
-            one.subtopology_id: ConfiguredSubtopology(one, self._tasks(one), self.decided)
-            for one in sorted(self.subtopologies)
+            subtopology.subtopology_id: ConfiguredSubtopology(
+                subtopology, self._tasks(subtopology), self.decided
+            )
+            for subtopology in in_order(self.subtopologies)
         }
         if sum(one.tasks for one in configured.values()) > MAX_STREAMS_TASKS:
             raise _Invalid(f"The topology has more than {MAX_STREAMS_TASKS} tasks.")

@@ -33,7 +33,7 @@ from .assignor import TaskMember, assign_sticky
 from .member import Status, StatusCode, StreamsHeartbeat
 from .reconciliation import Goal, reconcile
 from .state import StreamsState, hash_of
-from .topics import ConfiguredTopology, check_topology, configure, required_topics
+from .topics import ConfiguredTopology, check_topology, configure, in_order, required_topics
 
 MemberOffsets: TypeAlias = Mapping[str, Mapping[tuple[str, int], int]]
 """Sums of changelog offsets by task, by member id."""
@@ -282,7 +282,9 @@ class StreamsTransition:
 
 
 def _is_same(some: Topology, other: Topology) -> bool:
-    return some.epoch == other.epoch and sorted(some.subtopologies) == sorted(other.subtopologies)
+    return some.epoch == other.epoch and in_order(some.subtopologies) == in_order(
+        other.subtopologies
+    )
 
 
 def compute_target(
