@@ -186,8 +186,7 @@ def _machine() -> list[str]:
         ["java", "-version"], capture_output=True, text=True, check=False
     ).stderr.splitlines()
     clients = ", ".join(
-        f"{name} {importlib.metadata.version(name)}"
-        for name in ("confluent-kafka", "kio", "uvloop")
+        f"{name} {importlib.metadata.version(name)}" for name in ("confluent-kafka", "uvloop")
     )
     commit = subprocess.run(
         ["git", "describe", "--always", "--dirty"], capture_output=True, text=True, check=False

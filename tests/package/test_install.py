@@ -34,7 +34,6 @@ CORE = {
     "crc32c",
     "google-re2",
     "headrace",
-    "kio",
     "lz4",
     "markdown-it-py",  # rich's
     "mdurl",  # rich's
@@ -43,9 +42,7 @@ CORE = {
     "rich",
     "uvloop",
 }
-"""All that ``pip install headrace`` installs. Before Python 3.14 there is backports-zstd, too; and
-kio has typing-extensions.
-"""
+"""All that ``pip install headrace`` installs. Before Python 3.14 there is backports-zstd, too."""
 
 MAX_INSTALLED_BYTES = 65 * 1024 * 1024
 """The size of all of it, without pip and without what Python compiles."""
@@ -126,7 +123,7 @@ def test_a_plain_installation_is_small_and_works(environment: Path, tmp_path: Pa
     python = environment / "bin/python"
     listed = json.loads(succeed(python, "-m", "pip", "list", "--format=json", cwd=tmp_path))
     names = {package["name"].lower().replace("_", "-").replace(".", "-") for package in listed}
-    assert names - {"pip", "setuptools", "backports-zstd", "typing-extensions"} == CORE
+    assert names - {"pip", "setuptools", "backports-zstd"} == CORE
     (site,) = environment.glob("lib/python*/site-packages")
     foreign = ("pip", "setuptools", "pkg_resources", "_distutils_hack")
     size_bytes = sum(
