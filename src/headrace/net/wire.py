@@ -28,19 +28,16 @@ class _Version:
     :ivar read: reads its request
     :ivar write: writes its response
     :ivar has_tags: whether tagged fields end the header of a request
-    :ivar copies: whether a small request is copied before it is read: reading strings out of bytes
-        takes half the time of reading them out of a view. Records are not copied
     :ivar head: what follows the correlation id in the header of a response. That of ApiVersions has
         no tagged fields: its client does not know yet what the broker speaks (KIP-511)
     """
 
-    __slots__ = ("copies", "has_tags", "head", "read", "write")
+    __slots__ = ("has_tags", "head", "read", "write")
 
     def __init__(self, api: Api, version: int) -> None:
         self.read: Read = api.request.reader(version)
         self.write: Write = api.response.writer(version)
         self.has_tags = api.request.is_flexible(version)
-        self.copies = not api.request.has_records
         is_flexible = api.key != _API_VERSIONS and api.response.is_flexible(version)
         self.head = b"\0" if is_flexible else b""
 
@@ -71,8 +68,6 @@ def read_request(
         read = api.request.reader(header.api_version, allow_nulls=True)
     offset = header.body_offset
     try:
-        if version.copies and len(frame) <= _PAGE_BYTES:
-            frame = bytes(frame)
         if version.has_tags:
             offset = skip_tagged_fields(frame, offset)
         request, _ = read(frame, offset, len(frame))

@@ -124,4 +124,5 @@ def request_header(frame: bytes | memoryview) -> RequestHeader:
         client_id = str(frame[_FIXED_HEADER.size : end], "utf-8")
     except UnicodeDecodeError as error:
         raise BadFrame("the client id is not UTF-8") from error
-    return RequestHeader(api_key, api_version, correlation_id, client_id, end)
+    # in half the time of calling the class
+    return tuple.__new__(RequestHeader, (api_key, api_version, correlation_id, client_id, end))

@@ -165,9 +165,10 @@ def array(items: Iterable[bytes]) -> bytes:
     return i32(len(pieces)) + b"".join(pieces)
 
 
+@lru_cache(256)
 def compact_length(length: int) -> bytes:
-    """Return the length before a compact string, bytes or array."""
-    return bytes((length + 1,)) if length < 0x7F else unsigned_varint(length + 1)
+    """Return the length before a compact string, bytes or array. Cached: most are small."""
+    return unsigned_varint(length + 1)
 
 
 def compact_string(text: str | None) -> bytes:
