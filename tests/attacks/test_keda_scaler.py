@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from headrace.cli.keda import collector, command, messages
-from headrace.cli.keda.backlog import SHARE, Backlog, BacklogQuery, Backlogs
+from headrace.cli.keda.collector import SHARE, Backlog, BacklogQuery, Backlogs
 from headrace.client.config import read_config
 from tests.cli.command import start
 from tests.support import story

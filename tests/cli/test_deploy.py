@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from headrace.cli.commands import load
-from headrace.cli.exporter.families import FAMILIES
+from headrace.cli.exporter.scraper import FAMILIES
 from headrace.cli.keda.scaled_object import parse
 from tests.support import ROOT
 

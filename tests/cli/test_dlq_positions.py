@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.cli.main import main
-from headrace.client.dead_letters import queues
+from headrace.client.dead_letters import reading
 from headrace.client.dead_letters.positions import (
     MAX_METADATA_CHARS,
     InvalidMetadata,
@@ -73,7 +73,7 @@ def test_a_list_that_may_lack_queues_says_so(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     listed = GroupList((), (ConnectionFailed("broker 2 is away"),), "the user needs DESCRIBE")
-    monkeypatch.setattr(queues, "find_queues", lambda *arguments: ({}, listed))
+    monkeypatch.setattr(reading, "find_queues", lambda *arguments: ({}, listed))
     assert main(["dlq", "list"]) == 1
     assert capsys.readouterr().err.splitlines() == [
         "the user needs DESCRIBE",

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from headrace.cli.keda.backlog import SHARE, Backlog, BacklogQuery, backlog
+from headrace.cli.keda.collector import SHARE, Backlog, BacklogQuery, backlog
 from headrace.client.errors import ClientError, UnknownTopic
 from headrace.client.lag.model import PartitionLag, group_lag
 

@@ -21,8 +21,7 @@ from confluent_kafka import ConsumerGroupTopicPartitions, Producer, TopicPartiti
 from grpc_tools import protoc
 
 from headrace.admin import AdminClient
-from headrace.cli.keda.backlog import CONSUMER, SHARE, BacklogQuery, backlogs
-from headrace.cli.keda.collector import BacklogCollector
+from headrace.cli.keda.collector import CONSUMER, SHARE, BacklogCollector, BacklogQuery, backlogs
 from headrace.client import Cluster, Connection
 from headrace.client.config import read_config
 from headrace.client.lag.partition_leaders import PartitionLeaders

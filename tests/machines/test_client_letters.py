@@ -10,8 +10,7 @@ import pytest
 from headrace.client.cluster import Cluster, TopicMetadata
 from headrace.client.dead_letters.letters import DeadLetter, parse_letter
 from headrace.client.dead_letters.positions import QueuePosition
-from headrace.client.dead_letters.queues import QueueSummary
-from headrace.client.dead_letters.reading import QueueReader
+from headrace.client.dead_letters.reading import QueueReader, QueueSummary
 from headrace.client.errors import ClientError, RequestRefused, UnknownTopic
 from headrace.client.records import Record
 from headrace.errors import ErrorCode

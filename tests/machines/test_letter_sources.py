@@ -9,9 +9,14 @@ import pytest
 
 from headrace.client.cluster import TopicMetadata
 from headrace.client.dead_letters.letters import DeadLetter
-from headrace.client.dead_letters.originals import CLOCK_SKEW_MS, Evidence, Original, compare
+from headrace.client.dead_letters.originals import (
+    CLOCK_SKEW_MS,
+    Evidence,
+    Original,
+    Sources,
+    compare,
+)
 from headrace.client.dead_letters.redrive import RedriveCounts
-from headrace.client.dead_letters.sources import Sources
 from headrace.protocol.record_batch import Record, build, records
 
 

@@ -22,8 +22,8 @@ from headrace.client.errors import ClientError
 from headrace.client.fetch import AbortedTransaction
 from headrace.client.groups import GroupMember
 from headrace.client.lag.model import GroupLag, PartitionLag, group_lag
-from headrace.client.lag.standstill import STUCK_S, Standstills
 from headrace.client.lag.watch import Course, LagRates
+from headrace.client.lag.work import STUCK_S, Standstills
 from headrace.client.read_budget import ReadBudget
 from headrace.client.share_state import SharePartitionState, Span
 from headrace.http.limits import FAILED_LOGIN_DELAY_S, MAX_FAILED_LOGINS

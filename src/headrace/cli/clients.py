@@ -22,8 +22,8 @@ if TYPE_CHECKING:
         users,
         workers,
     )
-    from headrace.client.dead_letters import letters, queues, reading, redrive
-    from headrace.client.lag import model, snapshot, standstill, watch
+    from headrace.client.dead_letters import letters, reading, redrive
+    from headrace.client.lag import model, snapshot, watch, work
 
     __all__ = [
         "Cluster",
@@ -36,24 +36,23 @@ if TYPE_CHECKING:
         "letters",
         "model",
         "offsets",
-        "queues",
         "quotas",
         "reading",
         "redrive",
         "share_state",
         "snapshot",
-        "standstill",
         "topics",
         "users",
         "watch",
+        "work",
         "workers",
     ]
 else:
     from .nouns import Lazy
 
     _PACKAGES = {
-        **dict.fromkeys(("letters", "queues", "reading", "redrive"), "dead_letters."),
-        **dict.fromkeys(("model", "snapshot", "standstill", "watch"), "lag."),
+        **dict.fromkeys(("letters", "reading", "redrive"), "dead_letters."),
+        **dict.fromkeys(("model", "snapshot", "watch", "work"), "lag."),
     }
 
     def __getattr__(name: str) -> Lazy:

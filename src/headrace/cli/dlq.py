@@ -14,7 +14,7 @@ from headrace.log_lines import printable
 from headrace.positions import Position, position
 
 from .client_options import client_config, client_options
-from .clients import letters, queues, reading, redrive
+from .clients import letters, reading, redrive
 from .errors import BadUsage
 from .nouns import DRY_RUN, YES, Lazy, Noun, arg, repeatable, switch
 from .options import pattern, positive_number
@@ -86,10 +86,10 @@ def _stoppable() -> Iterator[_Stop]:
 def list_queues(options: Namespace) -> None:
     """Print queues, with a row for each group, source and reason."""
     config, endless = client_config(options), threading.Event()
-    groups_of, listed = queues.find_queues(config, options.names)
+    groups_of, listed = reading.find_queues(config, options.names)
     rows: list[Row] = []
     for queue, groups in groups_of.items():
-        rows += _counts(queues.count_letters(config, queue, groups, endless, options.scan))
+        rows += _counts(reading.count_letters(config, queue, groups, endless, options.scan))
     wide = ("partition_count", "groups", "record_count", "read_count", "other_count")
     nothing = "there are no dead-letter queues, or the user may not describe them"
     if listed.advice is not None:
@@ -98,9 +98,9 @@ def list_queues(options: Namespace) -> None:
     Output(options.output).rows(rows, wide=wide, nothing=nothing, problems=problems)
 
 
-def _counts(summary: queues.QueueSummary) -> Iterator[Row]:
+def _counts(summary: reading.QueueSummary) -> Iterator[Row]:
     counts = sorted(summary.counts.items(), key=str)
-    for (group, source, reason), count in counts or [((None, "", None), queues.LetterCount())]:
+    for (group, source, reason), count in counts or [((None, "", None), reading.LetterCount())]:
         yield {
             "queue": summary.queue,
             "group_id": group,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.amounts import count_of, duration
 
 from .client_options import call_options
-from .clients import Cluster, configs, errors, model, share_state, standstill, watch, workers
+from .clients import Cluster, configs, errors, model, share_state, watch, work, workers
 from .cluster_run import on_cluster
 from .errors import fail_with
 from .nouns import arg, command, seconds_option
@@ -106,7 +106,7 @@ async def look(cluster: Cluster, group_id: str, over_s: float) -> tuple[Evidence
     before, _, states_before = await take()
     await asyncio.sleep(over_s)
     group, problems, states = await take()
-    standstills = standstill.Standstills()
+    standstills = work.Standstills()
     for at_s, state in ((0.0, before), (over_s, group)):
         standstills.begin(at_s)
         standstills.add([state])

@@ -20,11 +20,11 @@ from headrace.client.cluster import Cluster, TopicMetadata
 from headrace.client.config import ClientConfig
 from headrace.client.configs import ConfigType, config_values
 from headrace.client.coordinators import Leaders
-from headrace.client.dead_letters import sources
+from headrace.client.dead_letters.originals import TOPIC_NAME
 from headrace.client.errors import ClientError
 from headrace.client.lag.model import GroupLag, summary
-from headrace.client.lag.standstill import Standstills
 from headrace.client.lag.watch import Course, LagWatch
+from headrace.client.lag.work import Standstills
 from headrace.client.loop_thread import LoopThread
 from headrace.client.offsets import LATEST, list_offsets
 from headrace.client.topics import topic_sizes
@@ -287,7 +287,7 @@ class Observer:
         if now_s < self._settings_due_s and self._settings_of == names:
             return
         group, topic = ConfigType.GROUP, ConfigType.TOPIC
-        self._queues = await config_values(cluster, group, group_ids, sources.TOPIC_NAME)
+        self._queues = await config_values(cluster, group, group_ids, TOPIC_NAME)
         self._retentions = await config_values(cluster, topic, topics, "retention.ms")
         self._policies = await config_values(cluster, topic, topics, "cleanup.policy")
         try:

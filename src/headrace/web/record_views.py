@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from headrace.client.cluster import Cluster
 from headrace.client.dead_letters.letters import parse_letter
-from headrace.client.dead_letters.queues import DEFAULT_PREFIX
+from headrace.client.dead_letters.reading import DEFAULT_PREFIX
 from headrace.client.errors import ClientError
 from headrace.client.records import Record as WholeRecord
 from headrace.client.share_state import SharePartitionState, share_states

@@ -6,7 +6,7 @@ import asyncio
 from typing import Annotated
 
 from headrace.client.configs import ConfigType
-from headrace.client.dead_letters import queues
+from headrace.client.dead_letters import reading
 from headrace.client.errors import ClientError, has_code
 from headrace.client.lag.partition_leaders import PartitionLeaders
 from headrace.client.offsets import EARLIEST, LATEST
@@ -67,7 +67,7 @@ async def topic(
     summary = None if seen is None else seen.topics.get(topic)
     letters_of = () if summary is None else summary.dead_letters_of
     is_enabled = any(
-        config.name == queues.GROUP_ENABLE and config.value == "true" for config in configs or ()
+        config.name == reading.GROUP_ENABLE and config.value == "true" for config in configs or ()
     )
     return Topic(
         topic,
@@ -80,7 +80,7 @@ async def topic(
             [] if seen is None else listed(seen.readers(topic), "group_id", "lag"),
             key=lambda group: not group.member_count,
         ),
-        bool(letters_of) or is_enabled or topic.startswith(queues.DEFAULT_PREFIX),
+        bool(letters_of) or is_enabled or topic.startswith(reading.DEFAULT_PREFIX),
         visit.site.observer.topics.of(topic),
         [*warnings, *leaders.problems],
     )

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from headrace.protocol.primitives import MAX_STRING_BYTES
 
-from .backlog import CONSUMER, SHARE, Backlog, BacklogQuery
+from .collector import CONSUMER, SHARE, Backlog, BacklogQuery
 
 DEFAULT_LAG_THRESHOLD = 10.0
 MAX_TOPICS = 100

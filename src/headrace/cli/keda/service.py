@@ -19,8 +19,7 @@ from headrace.client.errors import (
 )
 
 from . import messages
-from .backlog import Backlog
-from .collector import BacklogCollector
+from .collector import Backlog, BacklogCollector
 from .scaled_object import InvalidMetadata, ScaledObject, parse
 
 HEALTH_SERVICE = "grpc.health.v1.Health"

@@ -23,11 +23,10 @@ from headrace.client.read_budget import size_of
 from headrace.client.share.spans import Span
 
 from .letters import DeadLetter, LetterFilter
-from .originals import Evidence
+from .originals import Evidence, find_sources
 from .positions import MAX_METADATA_CHARS, QueuePosition, position_group
 from .reading import RECORDS_AT_ONCE, Bounds, QueueReader, QueueRecord, selected_ranges
 from .sending import OF_ONE_SOURCE, Sender, fenced
-from .sources import find_sources
 
 _TRANSACTION_BYTES = 8 << 20
 """The size of the records after which a transaction ends: over a slow link it takes less time than
