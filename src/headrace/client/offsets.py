@@ -325,24 +325,39 @@ async def delete_offsets(
 async def share_offsets(
     cluster: Cluster, groups: Iterable[str] | Mapping[str, Partitions | None]
 ) -> dict[str, dict[TopicPartition, ShareOffset | ClientError] | ClientError]:
-    """Return the start offsets and lags of share groups (DescribeShareGroupOffsets, KIP-1226).
+    """Return the start offsets and lags of share groups (KIP-1226).
 
     :param groups: group ids; or group id → partitions, None for all with a state
     :returns: group id → partition → progress or error; or the group's error
     """
+    return await describe_share_offsets(cluster, groups, _share_offset)
+
+
+async def describe_share_offsets(
+    cluster: Cluster,
+    groups: Iterable[str] | Mapping[str, Partitions | None],
+    progress_of: Callable[[Any], T],
+    in_flight_limit: int = 0,
+) -> dict[str, dict[TopicPartition, T | ClientError] | ClientError]:
+    """Return what a function makes of each answer about the progress of share groups
+    (DescribeShareGroupOffsets); the other parameters are those of :func:`share_offsets`.
+
+    :param in_flight_limit: of spans in flight in each partition
+    """
     topics_of = _topics_of(
         groups, DescribeShareGroupOffsetsRequest.DescribeShareGroupOffsetsRequestTopic
     )
-    request = KeyedRequest[str, dict[TopicPartition, ShareOffset | ClientError]](
+    request = KeyedRequest[str, dict[TopicPartition, T | ClientError]](
         lambda group_ids: DescribeShareGroupOffsetsRequest(
             [
                 DescribeShareGroupOffsetsRequest.DescribeShareGroupOffsetsRequestGroup(
                     name, topics_of[name]
                 )
                 for name in group_ids
-            ]
+            ],
+            in_flight_limit=in_flight_limit,
         ),
-        lambda response: {group.group_id: _shared(group) for group in response.groups},
+        lambda response: {group.group_id: _shared(group, progress_of) for group in response.groups},
     )
     return await ask_brokers(cluster, Coordinators(cluster), topics_of, request)
 
@@ -369,7 +384,9 @@ async def share_offsets_of_topics(
     }
 
 
-def _shared(group: Any) -> dict[TopicPartition, ShareOffset | ClientError] | ClientError:
+def _shared(
+    group: Any, progress_of: Callable[[Any], T]
+) -> dict[TopicPartition, T | ClientError] | ClientError:
     group_id = group.group_id
     refusal = refused(
         f"asking for the offsets of share group '{group_id}'",
@@ -382,7 +399,7 @@ def _shared(group: Any) -> dict[TopicPartition, ShareOffset | ClientError] | Cli
         (topic, number): refused(
             f"asking for the offset of {topic}-{number}", answer, f"DESCRIBE on topic '{topic}'"
         )
-        or _share_offset(answer)
+        or progress_of(answer)
         for (topic, number), answer in partition_answers(group)
     }
 

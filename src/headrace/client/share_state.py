@@ -6,23 +6,20 @@ Other brokers do not report them: their responses have no such fields (see
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 from headrace.errors import ErrorCode
-from headrace.protocol.api import (
-    AlterShareGroupOffsetsRequest,
-    DescribeShareGroupOffsetsRequest,
-)
+from headrace.protocol.api import AlterShareGroupOffsetsRequest
 from headrace.protocol.own_fields import SpanState
-from headrace.protocol.partitions import TopicPartition, by_topic
+from headrace.protocol.partitions import TopicPartition
 
 from .cluster import Cluster
-from .connection import Connection
-from .coordinators import Coordinators, ask_brokers, ask_coordinator, partition_answers
-from .errors import ClientError, RequestRefused, check_answer, raised, refused
+from .coordinators import ask_coordinator, partition_answers
+from .errors import ClientError, RequestRefused, check_answer, raised
 from .groups import GroupMember
+from .offsets import describe_share_offsets
 
 State = Literal["available", "locked", "finished", "waiting"]
 """Of records: waiting ones were released, and are available at the end of a backoff."""
@@ -125,27 +122,16 @@ async def share_states(
 
     :raises ClientError: the coordinator refuses or does not answer
     """
-    topics = [
-        DescribeShareGroupOffsetsRequest.DescribeShareGroupOffsetsRequestTopic(topic, numbers)
-        for topic, numbers in by_topic(partitions).items()
-    ]
-    group = DescribeShareGroupOffsetsRequest.DescribeShareGroupOffsetsRequestGroup(group_id, topics)
-    request = DescribeShareGroupOffsetsRequest([group], in_flight_limit=spans_of_partition)
-
-    async def send(
-        connection: Connection, group_ids: Sequence[str], timeout_ms: int
-    ) -> dict[str, dict[TopicPartition, SharePartitionState] | ClientError]:
-        response = await connection.ask(request, timeout_ms=timeout_ms)
-        what = f"asking for the offsets of share group '{group_id}'"
-        needs = f"DESCRIBE on group '{group_id}'"
-        return {
-            group.group_id: refused(what, group, needs)
-            or {key: _state(answer, spans_of_partition) for key, answer in partition_answers(group)}
-            for group in response.groups
-        }
-
-    answers = await ask_brokers(cluster, Coordinators(cluster), [group_id], send)
-    return raised(answers)[group_id]
+    answers = await describe_share_offsets(
+        cluster,
+        {group_id: partitions},
+        lambda answer: _state(answer, spans_of_partition),
+        spans_of_partition,
+    )
+    return {
+        key: SharePartitionState(None, None) if isinstance(state, ClientError) else state
+        for key, state in raised(answers)[group_id].items()
+    }
 
 
 def _state(answer: Any, spans_limit: int) -> SharePartitionState:
