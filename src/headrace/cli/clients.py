@@ -1,6 +1,8 @@
 """What commands use of :mod:`headrace.client`. A module is imported when it is used: all take
 0.2 s, which a help and bad usage should not take.
 """
+# mypy: implicit-reexport
+# ruff: noqa: F401
 
 from __future__ import annotations
 
@@ -25,28 +27,6 @@ if TYPE_CHECKING:
     from headrace.client.dead_letters import letters, reading, redrive
     from headrace.client.lag import model, snapshot, watch, work
 
-    __all__ = [
-        "Cluster",
-        "TopicMetadata",
-        "acls",
-        "config",
-        "configs",
-        "errors",
-        "groups",
-        "letters",
-        "model",
-        "offsets",
-        "quotas",
-        "reading",
-        "redrive",
-        "share_state",
-        "snapshot",
-        "topics",
-        "users",
-        "watch",
-        "work",
-        "workers",
-    ]
 else:
     from .nouns import Lazy
 

@@ -62,19 +62,22 @@ __all__ = [
     "decode",
 ]
 
+_MODULES = """
+    cluster Cluster TopicMetadata
+    connection Connection
+    errors ApiMissing AuthenticationFailed ClientError ConnectionFailed RequestRefused
+    ordered.consumer OrderedConsumer
+    ordered.lag_consumer LagConsumer
+    ordered.topics InvalidTopics
+    records Record UnreadableBatch decode
+    share.consumer OutcomesFailed ShareConsumer Undecodable
+    share.range_consumer RangeConsumer
+    share.types AcknowledgeType Acknowledgement AcquireMode Acquired AcquiredRange
+"""
 _HOMES = {
-    **dict.fromkeys(("Cluster", "TopicMetadata"), "cluster"),
-    "Connection": "connection",
-    **dict.fromkeys(("ApiMissing", "AuthenticationFailed", "ClientError"), "errors"),
-    **dict.fromkeys(("ConnectionFailed", "RequestRefused"), "errors"),
-    "OrderedConsumer": "ordered.consumer",
-    "LagConsumer": "ordered.lag_consumer",
-    "InvalidTopics": "ordered.topics",
-    **dict.fromkeys(("Record", "UnreadableBatch", "decode"), "records"),
-    **dict.fromkeys(("OutcomesFailed", "ShareConsumer", "Undecodable"), "share.consumer"),
-    "RangeConsumer": "share.range_consumer",
-    **dict.fromkeys(("Acknowledgement", "AcknowledgeType", "Acquired"), "share.types"),
-    **dict.fromkeys(("AcquiredRange", "AcquireMode"), "share.types"),
+    name: module
+    for module, *names in map(str.split, _MODULES.strip().splitlines())
+    for name in names
 }
 
 
