@@ -7,8 +7,6 @@ import time
 from argparse import ArgumentTypeError
 from datetime import UTC, datetime, timedelta
 
-from headrace.epoch import since_epoch_ms
-
 _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 _PART = re.compile(r"(\d{1,9}(?:\.\d{1,3})?)(ms|[smhdw])")
 _DAYS_AGO = {"today": 0, "yesterday": 1}
@@ -55,3 +53,19 @@ def time_ms(text: str) -> int:
             "2026-11-20T08:00:00+01:00"
         ) from None
     return since_epoch_ms(moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC))
+
+
+# Epoch --------------------------------------------------------------------------------------------
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def since_epoch_ms(when: datetime) -> int:
+    """Return the milliseconds from the epoch to a time, rounded down.
+
+    They are exact, unlike those of ``timestamp()``, whose float may lie below a millisecond.
+
+    :param when: with a time zone
+    """
+    return (when - _EPOCH) // timedelta(milliseconds=1)

@@ -15,7 +15,7 @@ import yaml
 
 from headrace.cli.commands import load
 from headrace.cli.exporter.scraper import FAMILIES
-from headrace.cli.keda.scaled_object import parse
+from headrace.cli.keda.service import parse
 from tests.support import ROOT
 
 DEPLOY = ROOT / "deploy"

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from headrace.cli import garbage_collection
+from headrace.cli import process
 
 
 class Node:
@@ -19,10 +19,10 @@ class Node:
 
 
 @pytest.fixture
-def running(monkeypatch: pytest.MonkeyPatch) -> Iterator[garbage_collection.ShortCollections]:
-    monkeypatch.setattr(garbage_collection, "LONG_COLLECTION_S", 0.0)
+def running(monkeypatch: pytest.MonkeyPatch) -> Iterator[process.ShortCollections]:
+    monkeypatch.setattr(process, "LONG_COLLECTION_S", 0.0)
     threshold, frozen = gc.get_threshold(), gc.get_freeze_count()
-    one = garbage_collection.ShortCollections()
+    one = process.ShortCollections()
     one.start()
     try:
         yield one
@@ -34,7 +34,7 @@ def running(monkeypatch: pytest.MonkeyPatch) -> Iterator[garbage_collection.Shor
 
 
 def test_survivors_of_a_long_collection_are_exempt(
-    running: garbage_collection.ShortCollections,
+    running: process.ShortCollections,
 ) -> None:
     kept = [[number] for number in range(1000)]
     gc.collect(1)
@@ -44,7 +44,7 @@ def test_survivors_of_a_long_collection_are_exempt(
 
 
 def test_cycles_among_exempt_objects_are_found_later(
-    running: garbage_collection.ShortCollections, monkeypatch: pytest.MonkeyPatch
+    running: process.ShortCollections, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     node = Node()
     gone = weakref.ref(node)
@@ -52,24 +52,24 @@ def test_cycles_among_exempt_objects_are_found_later(
     del node
     gc.collect()
     assert gone() is not None
-    monkeypatch.setattr(garbage_collection, "EXEMPT_FOR_S", 0.0)
+    monkeypatch.setattr(process, "EXEMPT_FOR_S", 0.0)
     gc.collect()
     assert gone() is None
 
 
 def test_short_collections_exempt_nothing(
-    running: garbage_collection.ShortCollections, monkeypatch: pytest.MonkeyPatch
+    running: process.ShortCollections, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(garbage_collection, "LONG_COLLECTION_S", 60.0)
+    monkeypatch.setattr(process, "LONG_COLLECTION_S", 60.0)
     before = gc.get_freeze_count()
     gc.collect()
     assert gc.get_freeze_count() <= before, "some of the exempt objects may have ended"
 
 
 def test_what_is_loaded_is_exempt(
-    running: garbage_collection.ShortCollections, monkeypatch: pytest.MonkeyPatch
+    running: process.ShortCollections, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(garbage_collection, "LONG_COLLECTION_S", 60.0)
+    monkeypatch.setattr(process, "LONG_COLLECTION_S", 60.0)
     before = gc.get_freeze_count()
     with running.loading():
         assert not gc.isenabled()

@@ -371,7 +371,7 @@ def shown_value(data: bytes) -> None:
 def page_of_records(data: bytes) -> None:
     """Search batches for a page: the first byte chooses the query."""
     from headrace.client.fetch import AbortedTransaction
-    from headrace.client.read_budget import ReadBudget
+    from headrace.client.partition_reader import ReadBudget
     from headrace.web import records
     from tests.web.serving import searched
 

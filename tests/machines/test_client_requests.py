@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headrace.client.errors import StringTooLong
-from headrace.client.messages import encode_request
+from headrace.client.frames import encode_request
 from headrace.protocol.api import (
     DeleteGroupsRequest,
     MetadataRequest,

@@ -9,7 +9,7 @@ import pytest
 from headrace.client.cluster import Cluster
 from headrace.client.connection import _SUPPORTED
 from headrace.client.errors import ConnectionFailed
-from headrace.client.messages import IllegalTopicName, check_topic_names, decode_response
+from headrace.client.frames import IllegalTopicName, check_topic_names, decode_response
 from headrace.protocol.api import MetadataRequest, OffsetDeleteRequest
 from headrace.protocol.schema import Message, schema, schema_of
 from tests.attacks.hostile_broker import BASE, TOPIC_ID, HostileBroker

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from kio.serial import entity_reader
 
-from headrace.client.messages import encode_request
+from headrace.client.frames import encode_request
 from headrace.errors import ErrorCode
 from headrace.handlers import APIS
 from headrace.net import wire

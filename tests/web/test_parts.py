@@ -24,7 +24,7 @@ from headrace.client.groups import GroupMember
 from headrace.client.lag.model import GroupLag, PartitionLag, group_lag
 from headrace.client.lag.watch import Course, LagRates
 from headrace.client.lag.work import STUCK_S, Standstills
-from headrace.client.read_budget import ReadBudget
+from headrace.client.partition_reader import ReadBudget
 from headrace.client.share_state import SharePartitionState, Span
 from headrace.http.limits import FAILED_LOGIN_DELAY_S, MAX_FAILED_LOGINS
 from headrace.http.messages import Request
@@ -50,7 +50,7 @@ from headrace.web.limits import (
     SHOWN_VALUE_BYTES,
 )
 from headrace.web.lists import listed, page_of
-from headrace.web.observation import Histories, Observation, notes
+from headrace.web.observation import LATE_FOR_MS, Histories, InFlightLooks, Observation, notes
 from headrace.web.observer import LETTERS_OVER_MS, WINDOW_MS, Observer, pause_s
 from headrace.web.openapi import document
 from headrace.web.plans import Plan, Plans
@@ -58,7 +58,6 @@ from headrace.web.record_views import standing
 from headrace.web.records import Filter, Query, Shelf, page_budget
 from headrace.web.requests import PageRequest
 from headrace.web.site import Site
-from headrace.web.standstill import LATE_FOR_MS, InFlightLooks
 from headrace.web.views import Change, GroupSummary, Page, Point, Standing
 from tests.clients.confluent import PATIENCE_S
 from tests.support import story
@@ -184,7 +183,7 @@ async def test_the_note_of_a_stuck_partition_names_who_holds_its_records(
         spans = (Span(5, 7, "locked", 2, "m-1", 1000),)
         return {key: SharePartitionState(5, 9, spans, 8, 0, 0, late)}
 
-    monkeypatch.setattr("headrace.web.standstill.share_states", states)
+    monkeypatch.setattr("headrace.web.observation.share_states", states)
     looks, cluster = InFlightLooks(), Any
     group = _lag(PartitionLag("orders", 2, 5, 9))
     stuck = {"packers": {key: 17 * 60.0}}
@@ -214,7 +213,7 @@ async def test_counts_of_late_acknowledgements_end_with_their_group(
     async def states(*_: Any) -> Mapping[Any, SharePartitionState]:
         return {key: SharePartitionState(5, 9, (), 8, 0, 0, late)}
 
-    monkeypatch.setattr("headrace.web.standstill.share_states", states)
+    monkeypatch.setattr("headrace.web.observation.share_states", states)
     looks, group = InFlightLooks(), _lag(PartitionLag("orders", 0, 5, 9))
 
     async def look(group_id: str, now_ms: int) -> None:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from headrace.client.config import read_config
 from headrace.client.dead_letters.letters import parse_letter
-from headrace.client.read_budget import ReadBudget
+from headrace.client.partition_reader import ReadBudget
 from headrace.client.records import Record as DeliveredRecord
 from headrace.protocol.compression import ZSTD
 from headrace.protocol.dead_letters import (

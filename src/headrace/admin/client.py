@@ -22,16 +22,14 @@ from headrace.client.loop_thread import LoopThread
 from headrace.client.users import describe_users
 
 from . import results
-from .arguments import (
+from .results import (
+    ListGroupsResult,
+    SharePartitionOffsetInfo,
     checked_groups,
     checked_list,
     checked_names,
     checked_partitions,
     checked_timeout,
-)
-from .results import (
-    ListGroupsResult,
-    SharePartitionOffsetInfo,
     kafka_exception,
 )
 

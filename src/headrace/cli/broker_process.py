@@ -28,10 +28,7 @@ from headrace.net.listeners import Listener
 from headrace.net.scram_users import InvalidUser, NewUser
 from headrace.topics.catalog import CatalogError
 
-from .descriptors import allow_all_descriptors
 from .errors import BadUsage, Failure, one_line_error
-from .garbage_collection import ShortCollections
-from .log_output import log_to_stderr
 from .metrics_access import metrics_access
 from .options import (
     DEFAULT_DATA_DIR,
@@ -41,6 +38,7 @@ from .options import (
     ListenAddress,
     properties_file,
 )
+from .process import ShortCollections, allow_all_descriptors, log_to_stderr
 from .secret_files import entries, secret_file
 from .ui.beside import PageBeside
 from .ui.beside import check as check_ui

@@ -48,7 +48,7 @@ async def run_until_stopped(at: Address, start: Callable[[], Awaitable[str]]) ->
     :param start: starts it; returns a line to print
     :raises Failure: it cannot listen
     """
-    from .signals import stopping_event
+    from .process import stopping_event
 
     stopping = stopping_event()
     try:

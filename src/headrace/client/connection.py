@@ -30,9 +30,9 @@ from .errors import (
     check_answer,
     error_name,
 )
-from .frames import Frames
-from .messages import (
+from .frames import (
     API_VERSIONS,
+    Frames,
     IllegalTopicName,
     check_topic_names,
     decode_response,

@@ -14,10 +14,11 @@ from typing import Any
 
 from headrace.errors import ErrorCode
 from headrace.protocol.api import ApiVersionsRequest, SaslHandshakeRequest
+from headrace.protocol.frames import SIZE
 from headrace.protocol.schema import Message
 
 from .errors import AuthenticationFailed, ClientError, ConnectionFailed, error_line
-from .messages import SIZE, decode_response, encode_request
+from .frames import decode_response, encode_request
 from .sasl import Security
 
 _PROBE_TIMEOUT_S = 5.0

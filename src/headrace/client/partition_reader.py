@@ -1,10 +1,13 @@
-"""Reading of partitions from given offsets on, without a group and its permissions."""
+"""Reading of partitions from given offsets on, without a group and its permissions; and the limits
+on one look at records.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from headrace.errors import ErrorCode
 from headrace.protocol.partitions import TopicPartition
@@ -25,7 +28,6 @@ from .coordinators import LEADER_MOVED, Leaders, ask_brokers
 from .errors import ClientError, ConnectionFailed, UnknownTopic, has_code, raised, refused
 from .fetch import FetchedPartition, FetchLimits, FetchPosition, Unread, fetch
 from .offsets import EARLIEST, list_offsets
-from .read_budget import ReadBudget
 from .records import Record
 
 _PARTITION_BYTES = 1024 * 1024
@@ -317,3 +319,81 @@ class PartitionReader:
                 self._advance(partition, listed.offset)
                 deleted.append(partition)
         return deleted
+
+
+# Limits -------------------------------------------------------------------------------------------
+
+
+_HEADER_BYTES = 2
+"""The least bytes of a header besides its name and content: records may have many empty ones."""
+
+
+class ReadBudget:
+    """The cost that one look at records may have. Whichever limit is reached first ends it.
+
+    One thread at a time spends it; any thread may stop it.
+
+    :param max_bytes: decompressed bytes
+    :param max_records: records, shown or not
+    :param max_s: seconds from now on. They end nothing before the first record was read, so that a
+        look advances even if the broker has taken longer to answer
+    :param now_s: the clock
+    """
+
+    __slots__ = (
+        "_deadline_s",
+        "_has_begun",
+        "_is_stopped",
+        "_left_bytes",
+        "_left_records",
+        "_now_s",
+    )
+
+    def __init__(
+        self,
+        max_bytes: int,
+        max_records: int,
+        max_s: float,
+        now_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._left_bytes = max_bytes
+        self._left_records = max_records
+        self._deadline_s = now_s() + max_s
+        self._now_s = now_s
+        self._has_begun = False
+        self._is_stopped = False
+
+    @property
+    def is_spent(self) -> bool:
+        """True if nothing more may be read."""
+        return (
+            self._is_stopped
+            or self._left_bytes <= 0
+            or self._left_records <= 0
+            or (self._has_begun and self._now_s() >= self._deadline_s)
+        )
+
+    def stop(self) -> None:
+        """End the look: nobody waits for it any more."""
+        self._is_stopped = True
+
+    def spend(self, size_bytes: int) -> None:
+        """Count bytes of batches of which no record is read."""
+        self._has_begun = True
+        self._left_bytes -= size_bytes
+
+    def spend_record(self, record: Record) -> None:
+        """Count a record."""
+        self._has_begun = True
+        self._left_records -= 1
+        self._left_bytes -= size_of(record.key, record.value, record.headers)
+
+
+def size_of(
+    key: bytes | None, value: bytes | None, headers: Iterable[tuple[str, bytes | None]]
+) -> int:
+    """Return the bytes of a record's key, value and headers."""
+    size_bytes = len(key or b"") + len(value or b"")
+    for name, content in headers:
+        size_bytes += len(name) + len(content or b"") + _HEADER_BYTES
+    return size_bytes

@@ -33,8 +33,7 @@ from headrace.log_lines import LimitedLog, get_logger
 from headrace.protocol.partitions import TopicPartition
 
 from .limits import PARTITIONS_OF_PAGE
-from .observation import Histories, Observation, notes
-from .standstill import InFlightLooks
+from .observation import Histories, InFlightLooks, Observation, notes
 from .views import GroupSummary, Point, TopicSummary
 
 log = LimitedLog(get_logger("headrace.ui"))

@@ -1,20 +1,34 @@
-"""Plans of changes: shown first, executed after a confirmation, and logged."""
+"""Plans of changes: shown first, executed after a confirmation, and logged; and the redrives of
+dead-letter queues, which run in threads, because they may take long.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import secrets
+import threading
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict, deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
 from confluent_kafka import KafkaException
 
+from headrace.client.dead_letters.redrive import Redrive, RedriveCounts
 from headrace.client.errors import ClientError
 from headrace.log_lines import get_logger
 
-from .limits import MAX_PLANS, PLAN_S
-from .views import Change
+from .limits import (
+    MAX_ENDED_REDRIVES,
+    MAX_PLANS,
+    MAX_REDRIVES,
+    PLAN_S,
+    REDRIVE_PLAN_S,
+    REDRIVE_WAIT_S,
+)
+from .texts import short
+from .views import Change, RunningRedrive
 
 log = get_logger("headrace.ui")
 
@@ -90,3 +104,102 @@ class Plans:
 def log_line(user: str, host: str, deed: str, detail: str = "") -> None:
     """Log what a user of the page has done; in the form of the broker's log of changes."""
     log.info("User %s %s from host %s%s", user, deed, host, f": {detail}" if detail else "")
+
+
+# Redrives -----------------------------------------------------------------------------------------
+
+
+class Redrives:
+    """The redrives that run, and the last ones that have ended."""
+
+    def __init__(self) -> None:
+        self._running: dict[asyncio.Task[RedriveCounts], tuple[RunningRedrive, threading.Event]]
+        self._running = {}
+        self._ended: deque[RunningRedrive] = deque(maxlen=MAX_ENDED_REDRIVES)
+
+    def of(self, queue: str) -> list[RunningRedrive]:
+        """Return the redrives of a queue, the newest first."""
+        runs = [*(run for run, _ in reversed(self._running.values())), *self._ended]
+        return [run for run in runs if run.queue == queue]
+
+    async def plan(self, redrive: Redrive) -> RedriveCounts:
+        """Return what a redrive would do. For a large queue, stop after a time limit.
+
+        :raises ClientError: the queue cannot be read
+        """
+        stop = threading.Event()
+        timer = asyncio.get_running_loop().call_later(REDRIVE_PLAN_S, stop.set)
+        try:
+            return await asyncio.to_thread(redrive.plan, stop)
+        finally:
+            timer.cancel()
+            stop.set()
+
+    async def run(self, queue: str, redrive: Redrive) -> str:
+        """Start a redrive, and wait a moment for its end.
+
+        :returns: a sentence about the outcome
+        :raises ClientError: it has failed, or too many run
+        """
+        if len(self._running) >= MAX_REDRIVES:
+            raise ClientError("other redrives are running: wait for their end")
+        run, stop = RunningRedrive(queue), threading.Event()
+
+        def progress(read: int, total: int) -> None:
+            run.read, run.total = read, total
+
+        task = asyncio.create_task(asyncio.to_thread(redrive.run, stop, progress))
+        self._running[task] = run, stop
+        task.add_done_callback(self._end)
+        done, _ = await asyncio.wait((task,), timeout=REDRIVE_WAIT_S)
+        return summary(task.result()) if done else "it runs: the page of the queue has its progress"
+
+    def _end(self, task: asyncio.Task[RedriveCounts]) -> None:
+        run, _ = self._running.pop(task)
+        error = None if task.cancelled() else task.exception()
+        if task.cancelled() or error is not None:
+            run.outcome = f"failed: {error or 'cancelled'}"
+        else:
+            run.outcome = summary(task.result())
+        self._ended.appendleft(run)
+        log.info("a redrive of %s has ended: %s", run.queue, run.outcome)
+
+    async def close(self) -> None:
+        """Stop all redrives. A later redrive of a queue continues where this one stopped."""
+        for _, stop in self._running.values():
+            stop.set()
+        for task in list(self._running):
+            with contextlib.suppress(Exception):
+                await task
+
+
+def summary(counts: RedriveCounts) -> str:
+    """Return a sentence about what a redrive did."""
+    totals: Counter[str] = Counter({"redriven": 0})
+    for _, count, outcome, reason in counts.outcomes():
+        totals[_kind(outcome, reason)] += count
+    parts = [f"{count:,} {kind}" for kind, count in totals.items()]
+    if counts.stopped:
+        parts.append("stopped before its end: the next redrive continues there")
+    return "; ".join(parts)
+
+
+def _kind(outcome: str, reason: str | None) -> str:
+    return outcome if reason is None else f"{outcome}: {reason}"
+
+
+def redrive_changes(counts: RedriveCounts) -> list[Change]:
+    """Return what a redrive would do."""
+    at_least = "at least " if counts.stopped else ""
+    changes = [
+        Change(source, "", f"{at_least}{count:,} {_kind(outcome, reason)}")
+        for source, count, outcome, reason in counts.outcomes()
+    ]
+    for sample, evidence in counts.samples:
+        key, value = _quoted(sample.key), _quoted(sample.value)
+        changes.append(Change(sample.place, "", f"key {key}, value {value} ({evidence})"))
+    return changes
+
+
+def _quoted(data: bytes | None) -> str:
+    return "null" if data is None else repr(short(data, 100))

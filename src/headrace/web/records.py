@@ -13,8 +13,7 @@ from headrace.client.errors import ClientError, ConnectionFailed, has_code
 from headrace.client.fetch import FetchedPartition
 from headrace.client.lag.partition_leaders import PartitionLeaders
 from headrace.client.offsets import EARLIEST, LATEST
-from headrace.client.partition_reader import CorruptRecords, PartitionReader
-from headrace.client.read_budget import ReadBudget, size_of
+from headrace.client.partition_reader import CorruptRecords, PartitionReader, ReadBudget, size_of
 from headrace.client.records import Record
 from headrace.errors import ErrorCode
 from headrace.protocol.dead_letters import HEADERS, TRACEBACK, WORKER_HEADERS

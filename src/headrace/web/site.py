@@ -12,9 +12,8 @@ from .access import Access
 from .errors import NotSeen
 from .observation import Observation
 from .observer import Observer
-from .plans import Plans
+from .plans import Plans, Redrives
 from .reads import in_thread
-from .redriving import Redrives
 from .requests import url
 
 _FIRST_OBSERVATION_S = 0.25

@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING
 
 from headrace.cli.client_options import client_options, client_settings
 from headrace.cli.cluster_run import run_until_stopped
-from headrace.cli.descriptors import allow_all_descriptors
 from headrace.cli.lag.show import QUERY_OPTIONS, lag_query
-from headrace.cli.log_output import log_to_stderr
 from headrace.cli.metrics_access import METRICS_ACCESS, metrics_access
 from headrace.cli.nouns import (
     allow_host_option,
@@ -20,6 +18,7 @@ from headrace.cli.nouns import (
     switch,
 )
 from headrace.cli.options import Address
+from headrace.cli.process import allow_all_descriptors, log_to_stderr
 
 if TYPE_CHECKING:
     from headrace.broker.metrics.server import MetricsAccess

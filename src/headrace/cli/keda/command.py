@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from headrace.cli.client_options import client_options, client_settings
 from headrace.cli.cluster_run import run_until_stopped
 from headrace.cli.errors import BadUsage
-from headrace.cli.log_output import log_to_stderr
 from headrace.cli.metrics_access import server_tls
 from headrace.cli.nouns import (
     command,
@@ -20,6 +19,7 @@ from headrace.cli.nouns import (
     seconds_option,
 )
 from headrace.cli.options import Address
+from headrace.cli.process import log_to_stderr
 from headrace.imports import require
 from headrace.open_ports import warn_if_open
 

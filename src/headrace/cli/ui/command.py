@@ -10,14 +10,17 @@ from argparse import Namespace
 from dataclasses import replace
 
 from headrace.cli.client_options import client_config, client_options, client_settings
-from headrace.cli.descriptors import allow_all_descriptors
 from headrace.cli.errors import BadUsage, Failure, one_line_error
-from headrace.cli.log_output import log_to_stderr
 from headrace.cli.metrics_access import server_tls
 from headrace.cli.nouns import allow_host_option, command, file_option, listen_option, switch
 from headrace.cli.options import Address
+from headrace.cli.process import (
+    allow_all_descriptors,
+    at_end_of_stdin,
+    log_to_stderr,
+    stopping_event,
+)
 from headrace.cli.secret_files import passwords, secret_file
-from headrace.cli.signals import at_end_of_stdin, stopping_event
 from headrace.imports import require
 from headrace.open_ports import is_loopback, warn_if_open
 

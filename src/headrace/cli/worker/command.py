@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 import headrace
 from headrace.cli.errors import BadUsage, Failure
-from headrace.cli.log_output import log_to_stderr
 from headrace.cli.nouns import Declaration, arg, command, seconds_option, switch
 from headrace.cli.options import (
     DEFAULT_LISTEN,
@@ -24,7 +23,7 @@ from headrace.cli.options import (
     positive_number,
 )
 from headrace.cli.output import Output, Row
-from headrace.cli.signals import at_end_of_stdin
+from headrace.cli.process import at_end_of_stdin, log_to_stderr
 from headrace.cli.tables import one_line
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from itertools import accumulate, chain, pairwise
 from operator import itemgetter
 
-from headrace.client.share.spans import Span, normalize
+from headrace.client.share.types import Span, normalize
 from headrace.protocol.dead_letters import REDRIVE_GROUP
 
 MAX_METADATA_CHARS = 4000

@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 from confluent_kafka import KafkaError
 
 from headrace.client.errors import ClientError, missing_permission
-from headrace.client.read_budget import size_of
-from headrace.client.share.spans import Span
+from headrace.client.partition_reader import size_of
+from headrace.client.share.types import Span
 
 from .letters import DeadLetter, LetterFilter
 from .originals import Evidence, find_sources

@@ -9,8 +9,7 @@ from operator import itemgetter
 
 from headrace.client.records import Record, UnreadableBatch, decode_lists
 
-from .spans import Span, contains, normalize, subtract
-from .types import AcquiredRange
+from .types import AcquiredRange, Span, contains, normalize, subtract
 
 # Faster than attrgetter().
 offset_of = itemgetter(Record._fields.index("offset"))

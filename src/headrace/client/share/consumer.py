@@ -34,8 +34,15 @@ from headrace.protocol.partitions import TopicIdPartition, TopicPartition
 
 from .arrived import Arrived, offset_of, runs, size_of
 from .range_consumer import RangeConsumer
-from .spans import PartitionSpans, contains, count, difference, intersect
-from .types import AcknowledgeType, AcquireMode
+from .types import (
+    AcknowledgeType,
+    AcquireMode,
+    PartitionSpans,
+    contains,
+    count,
+    difference,
+    intersect,
+)
 
 if TYPE_CHECKING:
     from headrace.client.tracing import Tracing
