@@ -8,9 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from itertools import islice
 
-from headrace.broker.broker import Broker
 from headrace.errors import ErrorCode
 from headrace.log.partition_log import LEADER_EPOCH
 from headrace.net.api import Api
@@ -31,60 +29,55 @@ async def handle(
     call: Call, request: DescribeTopicPartitionsRequest
 ) -> DescribeTopicPartitionsResponse:
     """Describe a page of topics."""
-    broker, cursor = call.broker, request.cursor
+    cursor = request.cursor
     named = {topic.name for topic in request.topics}
-    names = sorted(named) if named else broker.catalog.sorted_names()
+    names = sorted(named) if named else call.catalog.sorted_names()
     if cursor is not None and (
         cursor.partition_index < 0 or (named and cursor.topic_name not in named)
     ):
+        code = ErrorCode.INVALID_REQUEST
         refused = [
-            Topic(
-                error_code=ErrorCode.INVALID_REQUEST,
-                name=name,
-                topic_authorized_operations=TOPIC_OPERATIONS,
-            )
-            for name in names
+            Topic(code, name, topic_authorized_operations=TOPIC_OPERATIONS) for name in names
         ]
         return DescribeTopicPartitionsResponse(topics=refused)
     hidden: list[Topic] = []
+    if cursor is not None:
+        names = names[bisect_left(names, cursor.topic_name) :]
     if call.access.is_limited:
-        first_name = "" if cursor is None else cursor.topic_name
         visible = []
-        for name in names[bisect_left(names, first_name) :]:
+        for name in names:
             if call.may(DESCRIBE, TOPIC, name):
                 visible.append(name)
             elif named:  # it is not told whether it exists
-                hidden.append(Topic(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, name=name))
+                hidden.append(Topic(ErrorCode.TOPIC_AUTHORIZATION_FAILED, name))
             await call.pause()
         names = visible
-    topics, next_cursor = _page(broker, request, names)
+    topics, next_cursor = _page(call, request, names)
     for topic in topics:
         topic.topic_authorized_operations = call.access.operations(TOPIC, topic.name or "")
     return DescribeTopicPartitionsResponse(topics=topics + hidden, next_cursor=next_cursor)
 
 
 def _page(
-    broker: Broker, request: DescribeTopicPartitionsRequest, names: Sequence[str]
+    call: Call, request: DescribeTopicPartitionsRequest, names: Sequence[str]
 ) -> tuple[list[Topic], Cursor | None]:
     """Return the topics of a page, without authorized operations, and the begin of the next one.
 
     :param names: the topics to describe on this page and the next ones, in order
     """
     cursor = request.cursor
-    largest = broker.config.get_int("max.request.partition.size.limit")
+    largest = call.config.get_int("max.request.partition.size.limit")
     room = max(1, min(request.response_partition_limit, largest))
     topics: list[Topic] = []
-    begin = 0 if cursor is None else bisect_left(names, cursor.topic_name)
-    for name in islice(names, begin, None):
-        is_begun = cursor is not None and name == cursor.topic_name
-        first = cursor.partition_index if cursor is not None and is_begun else 0
+    for name in names:
+        first = cursor.partition_index if cursor is not None and name == cursor.topic_name else 0
         if room == 0:
-            return topics, Cursor(topic_name=name, partition_index=first)
-        topic = broker.catalog.topics.get(name)
+            return topics, Cursor(name, first)
+        topic = call.catalog.topics.get(name)
         if topic is None:
             invalid = check_topic_name(name)
             code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if invalid is None else invalid.code
-            topics.append(Topic(error_code=code, name=name))
+            topics.append(Topic(code, name))
             continue
         end = min(topic.partitions, first + room)
         topics.append(
@@ -92,12 +85,12 @@ def _page(
                 name=name,
                 topic_id=topic.topic_id,
                 is_internal=topic.internal,
-                partitions=[_partition(broker.node_id, index) for index in range(first, end)],
+                partitions=[_partition(call.node_id, index) for index in range(first, end)],
             )
         )
         room -= max(end - first, 0)
         if end < topic.partitions:
-            return topics, Cursor(topic_name=name, partition_index=end)
+            return topics, Cursor(name, end)
     return topics, None
 
 

@@ -7,7 +7,11 @@ memory is loaded again, and its acquisition locks are lost.
 
 from __future__ import annotations
 
-from headrace.errors import ErrorCode
+from collections.abc import Callable, Iterable
+from typing import Protocol, TypeVar
+from uuid import UUID
+
+from headrace.errors import ErrorCode, Refusal
 from headrace.net.api import Api
 from headrace.net.call import Call
 from headrace.net.rules import CLUSTER_ACTION, on_cluster
@@ -15,9 +19,8 @@ from headrace.protocol.api import (
     InitializeShareGroupStateRequest,
     InitializeShareGroupStateResponse,
 )
-from headrace.share.records import SharePartitionKey
-
-from .share_state import DONE, refusing, serve_each
+from headrace.protocol.schema import Message
+from headrace.share.records import NO_TOPIC, SharePartitionKey
 
 Result = InitializeShareGroupStateResponse.InitializeStateResult
 Partition = InitializeShareGroupStateResponse.PartitionResult
@@ -26,28 +29,79 @@ API = Api(
     83,
     on_cluster(CLUSTER_ACTION),
     storage_error=ErrorCode.NOT_COORDINATOR,
-    refuse=refusing(83),
+    has_message=True,
 )
+
+_DONE = Refusal(ErrorCode.NONE)
 
 
 async def handle(
     call: Call, request: InitializeShareGroupStateRequest
 ) -> InitializeShareGroupStateResponse:
     """Initialise each share-partition of a request."""
-    broker = call.broker
+    state = call.share_state
 
     def initialize(
         key: SharePartitionKey,
         partition: InitializeShareGroupStateRequest.PartitionData,
         count: int | None,
-    ) -> Partition:
-        outcome = broker.share_state.initialize(
-            key, partition.state_epoch, partition.start_offset, broker.clock.wall_ms(), count
+    ) -> Refusal | None:
+        outcome = state.coordinator.initialize(
+            key, partition.state_epoch, partition.start_offset, call.clock.wall_ms(), count
         )
-        refusal = broker.share_state_runtime.write_now(str(key), outcome) or DONE
-        if refusal is DONE:
-            broker.share.fence(*key)
-        return Partition(key.partition, refusal.code, refusal.message)
+        refusal = state.write_now(str(key), outcome)
+        if refusal is None:
+            call.share.fence(*key)
+        return refusal
 
-    results = await serve_each(call, request, initialize)
+    topics = [(topic.topic_id, topic.partitions) for topic in request.topics]
+    results = await serve_each(call, request.group_id, topics, initialize, Partition)
     return InitializeShareGroupStateResponse([Result(*result) for result in results])
+
+
+# Requests about share state (83-87) ---------------------------------------------------------------
+
+
+class NamesPartition(Protocol):
+    """The part of a request about one share-partition."""
+
+    partition: int
+
+
+P = TypeVar("P", bound=NamesPartition)
+R = TypeVar("R", bound=Message)
+
+
+async def serve_each(
+    call: Call,
+    group_id: str,
+    topics: Iterable[tuple[UUID | None, Iterable[P]]],
+    serve: Callable[[SharePartitionKey, P, int | None], R | Refusal | None],
+    result_of: Callable[[int], R],
+) -> list[tuple[UUID, list[R]]]:
+    """Serve the share-partitions of a request in order; return the results by topic when everything
+    that was written is durable.
+
+    As in Apache Kafka, the response to a request without a group id is empty, topics without
+    partitions are left out, and a duplicate share-partition is served twice but has one result, the
+    last.
+
+    :param serve: given the share-partition, its part of the request, and the number of partitions
+        of its topic (None if there is no such topic); returns its result, its error, or None for a
+        result without details
+    :param result_of: returns an empty result of a partition
+    """
+    results: dict[UUID, dict[int, R]] = {}
+    for named_id, partitions in topics if group_id else ():
+        topic_id = named_id or NO_TOPIC
+        topic = call.catalog.topics_by_id.get(topic_id)
+        count = None if topic is None else topic.partitions
+        for partition in partitions:
+            key = SharePartitionKey(group_id, topic_id, partition.partition)
+            result = serve(key, partition, count)
+            if result is None or isinstance(result, Refusal):
+                result = result_of(key.partition).refused(result or _DONE)
+            results.setdefault(topic_id, {})[key.partition] = result
+            await call.pause()
+    await call.durable()
+    return [(topic_id, list(of_topic.values())) for topic_id, of_topic in results.items()]

@@ -12,7 +12,7 @@ from headrace.net.rules import CLUSTER_ACTION, on_cluster
 from headrace.protocol.api import ReadShareGroupStateRequest, ReadShareGroupStateResponse
 from headrace.share.records import SharePartitionKey
 
-from .share_state import refusing, serve_each
+from .api_83_initialize_share_group_state import serve_each
 
 Result = ReadShareGroupStateResponse.ReadStateResult
 Partition = ReadShareGroupStateResponse.PartitionResult
@@ -22,25 +22,24 @@ API = Api(
     84,
     on_cluster(CLUSTER_ACTION),
     storage_error=ErrorCode.NOT_COORDINATOR,
-    refuse=refusing(84),
+    has_message=True,
 )
 
 
 async def handle(call: Call, request: ReadShareGroupStateRequest) -> ReadShareGroupStateResponse:
     """Return the state of each share-partition of a request."""
-    broker = call.broker
 
     def read(
         key: SharePartitionKey,
         partition: ReadShareGroupStateRequest.PartitionData,
         count: int | None,
-    ) -> Partition:
-        outcome = broker.share_state.read(
-            key, partition.leader_epoch, broker.clock.wall_ms(), count
+    ) -> Partition | Refusal:
+        outcome = call.share_state.coordinator.read(
+            key, partition.leader_epoch, call.clock.wall_ms(), count
         )
-        state = broker.share_state_runtime.write_now(str(key), outcome)
+        state = call.share_state.write_now(str(key), outcome)
         if isinstance(state, Refusal):
-            return Partition(key.partition, state.code, state.message)
+            return state
         return Partition(
             partition=key.partition,
             state_epoch=state.state_epoch,
@@ -48,5 +47,6 @@ async def handle(call: Call, request: ReadShareGroupStateRequest) -> ReadShareGr
             state_batches=[StateBatch(*batch) for batch in state.state_batches],
         )
 
-    results = await serve_each(call, request, read)
+    topics = [(topic.topic_id, topic.partitions) for topic in request.topics]
+    results = await serve_each(call, request.group_id, topics, read, Partition)
     return ReadShareGroupStateResponse([Result(*result) for result in results])

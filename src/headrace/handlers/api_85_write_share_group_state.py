@@ -18,7 +18,7 @@ from headrace.protocol.api import WriteShareGroupStateRequest, WriteShareGroupSt
 from headrace.share.merged_state import combined
 from headrace.share.records import SharePartitionKey, StateBatch
 
-from .share_state import DONE, refusing, serve_each
+from .api_83_initialize_share_group_state import serve_each
 
 Result = WriteShareGroupStateResponse.WriteStateResult
 Partition = WriteShareGroupStateResponse.PartitionResult
@@ -27,45 +27,36 @@ API = Api(
     85,
     on_cluster(CLUSTER_ACTION),
     storage_error=ErrorCode.NOT_COORDINATOR,
-    refuse=refusing(85),
+    has_message=True,
 )
 
 
 async def handle(call: Call, request: WriteShareGroupStateRequest) -> WriteShareGroupStateResponse:
     """Store the changes of each share-partition of a request."""
-    broker = call.broker
 
     def write(
         key: SharePartitionKey,
         partition: WriteShareGroupStateRequest.PartitionData,
         count: int | None,
-    ) -> Partition:
+    ) -> Refusal | None:
         batches = combined(
-            [
-                StateBatch(
-                    batch.first_offset,
-                    batch.last_offset,
-                    batch.delivery_state,
-                    batch.delivery_count,
-                )
-                for batch in partition.state_batches
-            ],
+            [StateBatch(*batch.field_values()) for batch in partition.state_batches],
             partition.start_offset,
         )
         if isinstance(batches, Refusal):
-            return Partition(key.partition, batches.code, batches.message)
-        outcome = broker.share_state.write(
+            return batches
+        outcome = call.share_state.coordinator.write(
             key,
             partition.state_epoch,
             partition.leader_epoch,
             partition.start_offset,
             partition.delivery_complete_count,
             batches,
-            broker.clock.wall_ms(),
+            call.clock.wall_ms(),
             count,
         )
-        refusal = broker.share_state_runtime.write_now(str(key), outcome) or DONE
-        return Partition(key.partition, refusal.code, refusal.message)
+        return call.share_state.write_now(str(key), outcome)
 
-    results = await serve_each(call, request, write)
+    topics = [(topic.topic_id, topic.partitions) for topic in request.topics]
+    results = await serve_each(call, request.group_id, topics, write, Partition)
     return WriteShareGroupStateResponse([Result(*result) for result in results])

@@ -5,14 +5,14 @@ Deleting an unknown share-partition succeeds.
 
 from __future__ import annotations
 
-from headrace.errors import ErrorCode
+from headrace.errors import ErrorCode, Refusal
 from headrace.net.api import Api
 from headrace.net.call import Call
 from headrace.net.rules import CLUSTER_ACTION, on_cluster
 from headrace.protocol.api import DeleteShareGroupStateRequest, DeleteShareGroupStateResponse
 from headrace.share.records import SharePartitionKey
 
-from .share_state import DONE, refusing, serve_each
+from .api_83_initialize_share_group_state import serve_each
 
 Result = DeleteShareGroupStateResponse.DeleteStateResult
 Partition = DeleteShareGroupStateResponse.PartitionResult
@@ -21,7 +21,7 @@ API = Api(
     86,
     on_cluster(CLUSTER_ACTION),
     storage_error=ErrorCode.NOT_COORDINATOR,
-    refuse=refusing(86),
+    has_message=True,
 )
 
 
@@ -29,18 +29,18 @@ async def handle(
     call: Call, request: DeleteShareGroupStateRequest
 ) -> DeleteShareGroupStateResponse:
     """Delete the state of each share-partition of a request."""
-    broker = call.broker
+    state = call.share_state
 
     def delete(
         key: SharePartitionKey,
         partition: DeleteShareGroupStateRequest.PartitionData,
         count: int | None,
-    ) -> Partition:
-        outcome = broker.share_state.delete(key, count)
-        refusal = broker.share_state_runtime.write_now(str(key), outcome) or DONE
-        if refusal is DONE:
-            broker.share.drop(*key)
-        return Partition(key.partition, refusal.code, refusal.message)
+    ) -> Refusal | None:
+        refusal = state.write_now(str(key), state.coordinator.delete(key, count))
+        if refusal is None:
+            call.share.drop(*key)
+        return refusal
 
-    results = await serve_each(call, request, delete)
+    topics = [(topic.topic_id, topic.partitions) for topic in request.topics]
+    results = await serve_each(call, request.group_id, topics, delete, Partition)
     return DeleteShareGroupStateResponse([Result(*result) for result in results])

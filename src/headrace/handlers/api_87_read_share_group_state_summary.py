@@ -20,28 +20,27 @@ from headrace.protocol.api import (
 )
 from headrace.share.records import SharePartitionKey
 
-from .share_state import refusing, serve_each
+from .api_83_initialize_share_group_state import serve_each
 
 Result = ReadShareGroupStateSummaryResponse.ReadStateSummaryResult
 Partition = ReadShareGroupStateSummaryResponse.PartitionResult
 
-API = Api(87, on_cluster(CLUSTER_ACTION), refuse=refusing(87))
+API = Api(87, on_cluster(CLUSTER_ACTION), has_message=True)
 
 
 async def handle(
     call: Call, request: ReadShareGroupStateSummaryRequest
 ) -> ReadShareGroupStateSummaryResponse:
     """Return a summary of each share-partition of a request."""
-    broker = call.broker
 
     def summarize(
         key: SharePartitionKey,
         partition: ReadShareGroupStateSummaryRequest.PartitionData,
         count: int | None,
-    ) -> Partition:
-        summary = broker.share_state.summary(key, count)
+    ) -> Partition | Refusal:
+        summary = call.share_state.coordinator.summary(key, count)
         if isinstance(summary, Refusal):
-            return Partition(key.partition, summary.code, summary.message)
+            return summary
         return Partition(
             partition=key.partition,
             state_epoch=summary.state_epoch,
@@ -50,5 +49,6 @@ async def handle(
             delivery_complete_count=summary.delivery_complete_count,
         )
 
-    results = await serve_each(call, request, summarize)
+    topics = [(topic.topic_id, topic.partitions) for topic in request.topics]
+    results = await serve_each(call, request.group_id, topics, summarize, Partition)
     return ReadShareGroupStateSummaryResponse([Result(*result) for result in results])

@@ -16,12 +16,11 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from functools import partial
 
-from headrace.broker.broker import Broker
 from headrace.errors import ErrorCode, Refusal
 from headrace.groups.share.group import ShareGroup
 from headrace.net.api import Api
 from headrace.net.call import SLICED_ABOVE, Call
-from headrace.net.rules import DESCRIBE, GROUP, MESSAGES, TOPIC, inside
+from headrace.net.rules import DESCRIBE, GROUP, TOPIC, TOPIC_DENIED, inside
 from headrace.protocol.api import (
     DescribeShareGroupOffsetsRequest,
     DescribeShareGroupOffsetsResponse,
@@ -55,9 +54,6 @@ API = Api(
 
 _LEAST_LAG, _GREATEST_LAG = -(1 << 63), (1 << 63) - 1
 """The bounds of the field: a start offset may be set to anything."""
-_NOT_ALLOWED = Refusal(
-    ErrorCode.TOPIC_AUTHORIZATION_FAILED, MESSAGES[ErrorCode.TOPIC_AUTHORIZATION_FAILED]
-)
 _NO_LOG = Refusal(ErrorCode.KAFKA_STORAGE_ERROR, "The log of the partition cannot be read.")
 
 
@@ -85,7 +81,6 @@ class _Describing:
 
     def __init__(self, call: Call, in_flight_limit: int) -> None:
         self._call = call
-        self._broker = call.broker
         self.has_spans = in_flight_limit > 0
         self._most_of_partition = min(in_flight_limit, MAX_IN_FLIGHT_SPANS)
         self._left_spans = MAX_IN_FLIGHT_SPANS
@@ -94,7 +89,7 @@ class _Describing:
         call, group_id = self._call, described.group_id
         if not call.may(DESCRIBE, GROUP, group_id):
             return ResponseGroup(group_id, error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
-        group = self._broker.groups.groups.get(group_id)
+        group = call.groups.coordinator.groups.get(group_id)
         topics: Sequence[tuple[str, Collection[int]]] = ()
         if described.topics is not None:
             topics = [(topic.topic_name, topic.partitions) for topic in described.topics]
@@ -106,34 +101,31 @@ class _Describing:
 
     def _topic(self, group_id: str, described: tuple[str, Collection[int]]) -> ResponseTopic:
         name, partitions = described
-        if not self._call.may(DESCRIBE, TOPIC, name):
-            refused = self._call.lazily(partial(_refused, _NOT_ALLOWED), tuple(partitions))
-            return ResponseTopic(name, partitions=refused)
-        topic = self._broker.catalog.topics.get(name)
-        return ResponseTopic(
-            name,
-            None if topic is None else topic.topic_id,
-            self._call.lazily(partial(self._partition, group_id, topic), tuple(partitions)),
-        )
+        call, topic = self._call, None
+        describe = partial(_refused, TOPIC_DENIED)
+        if call.may(DESCRIBE, TOPIC, name):
+            topic = call.catalog.topics.get(name)
+            describe = partial(self._partition, group_id, topic)
+        topic_id = None if topic is None else topic.topic_id
+        return ResponseTopic(name, topic_id, call.lazily(describe, tuple(partitions)))
 
     def _partition(self, group_id: str, topic: Topic | None, index: int) -> Partition:
-        broker = self._broker
-        partition = Partition(index)
+        call, partition = self._call, Partition(index)
         summary: StateSummary | Refusal = StateSummary()
         in_flight: list[InFlightSpan] | None = [] if self.has_spans else None
         if topic is not None:
             key = SharePartitionKey(group_id, topic.topic_id, index)
-            summary = broker.share_state.summary(key, topic.partitions)
+            summary = call.share_state.coordinator.summary(key, topic.partitions)
             if self.has_spans:
                 in_flight = self._spans(key)
-                loaded = broker.share.loaded(*key)
+                loaded = call.share.loaded(*key)
                 partition.released_count = 0 if loaded is None else loaded.released_count
-                counted = broker.metrics.share.of_group(group_id)
+                counted = call.metrics.share.of_group(group_id)
                 partition.archived_count = counted.archived[key]
                 partition.late_count = counted.late[key]
         if isinstance(summary, Refusal):
             summary = StateSummary()
-        lag = _lag(broker, topic, index, summary)
+        lag = _lag(call, topic, index, summary)
         if isinstance(lag, Refusal):
             return _refused(lag, index)
         partition.start_offset, partition.lag = summary.start_offset, lag
@@ -147,7 +139,7 @@ class _Describing:
 
     def _spans(self, key: SharePartitionKey) -> list[InFlightSpan] | None:
         """Return the first spans of a partition; None if they do not fit into the response."""
-        share = self._broker.share
+        share = self._call.share
         spans = share.in_flight(key)[: self._most_of_partition]
         if len(spans) > self._left_spans:
             return None
@@ -175,13 +167,13 @@ def _span_state(span: InFlight) -> SpanState:
 
 
 def _refused(refusal: Refusal, index: int) -> Partition:
-    return Partition(index, start_offset=-1, error_code=refusal.code, error_message=refusal.message)
+    return Partition(index, UNKNOWN).refused(refusal)
 
 
-def _lag(broker: Broker, topic: Topic | None, index: int, summary: StateSummary) -> int | Refusal:
+def _lag(call: Call, topic: Topic | None, index: int, summary: StateSummary) -> int | Refusal:
     if topic is None or UNKNOWN in (summary.start_offset, summary.delivery_complete_count):
         return UNKNOWN
-    log = broker.partition(topic.topic_id, index)
+    log = call.topics.partition(topic.topic_id, index)
     if log is ErrorCode.KAFKA_STORAGE_ERROR:
         return _NO_LOG
     if isinstance(log, ErrorCode):

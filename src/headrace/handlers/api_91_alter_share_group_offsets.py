@@ -14,14 +14,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from uuid import UUID
 
-from headrace.broker.broker import Broker
 from headrace.coordinators import share_state_recovery
 from headrace.coordinators.waiting import run_to_end
 from headrace.errors import ErrorCode, Refusal
 from headrace.net.api import Api
 from headrace.net.audit import Change
 from headrace.net.call import Call
-from headrace.net.rules import ALTER, GROUP, MESSAGES, READ, TOPIC, each, on
+from headrace.net.rules import ALTER, GROUP, READ, TOPIC, TOPIC_DENIED, each, on
 from headrace.protocol.api import AlterShareGroupOffsetsRequest, AlterShareGroupOffsetsResponse
 from headrace.share.records import SharePartitionKey
 from headrace.share.share_state import NOT_HOSTED
@@ -64,15 +63,11 @@ API = Api(
     on(READ, GROUP, "group_id"),
     each(READ, TOPIC, "topics", "topic_name"),
     storage_error=ErrorCode.NOT_COORDINATOR,
-    refuse=lambda request, code: AlterShareGroupOffsetsResponse(
-        error_code=code, error_message=MESSAGES.get(code)
-    ),
+    has_one_error=True,
+    has_message=True,
     changes=changes,
 )
 
-_NOT_ALLOWED = Refusal(
-    ErrorCode.TOPIC_AUTHORIZATION_FAILED, MESSAGES[ErrorCode.TOPIC_AUTHORIZATION_FAILED]
-)
 NOTHING_HELD = Refusal(ErrorCode.INVALID_RECORD_STATE, "No member holds a record of the range.")
 _BAD_RELEASES = Refusal(
     ErrorCode.INVALID_REQUEST,
@@ -86,46 +81,40 @@ async def handle(
     call: Call, request: AlterShareGroupOffsetsRequest
 ) -> AlterShareGroupOffsetsResponse:
     """Set the start offsets of the partitions of a request, or release records."""
-    broker = call.broker
     allowed, refused = call.allowed(request.topics)
     if request.releases:
         topics = await _release_each(call, request, allowed)
     else:
-        topics = _set_starts(broker, request.group_id, allowed)
+        topics = _set_starts(call, request.group_id, allowed)
     if isinstance(topics, Refusal):
-        return AlterShareGroupOffsetsResponse(error_code=topics.code, error_message=topics.message)
+        return AlterShareGroupOffsetsResponse().refused(topics)
     await call.durable()
     for topic, _ in refused:
-        partitions = [(partition.partition_index, _NOT_ALLOWED) for partition in topic.partitions]
-        topics.append(_topic(broker, topic.topic_name, partitions))
+        denied = [(partition.partition_index, TOPIC_DENIED) for partition in topic.partitions]
+        topics.append(_result(call, topic.topic_name, denied))
     return AlterShareGroupOffsetsResponse(responses=topics)
 
 
 def _set_starts(
-    broker: Broker, group_id: str, topics: Sequence[RequestTopic]
+    call: Call, group_id: str, topics: Sequence[RequestTopic]
 ) -> list[ResponseTopic] | Refusal:
-    group = broker.groups.share.empty_group(group_id, create=True)
+    group = call.groups.coordinator.share.empty_group(group_id, create=True)
     if isinstance(group, Refusal):
         return group
-    offsets: dict[str, list[tuple[int, int]]] = {}
-    for topic in topics:
-        pairs = [
-            (partition.partition_index, partition.start_offset) for partition in topic.partitions
-        ]
-        offsets.setdefault(topic.topic_name, []).extend(pairs)
+    outcomes: dict[str, list[tuple[int, Refusal | None]]] = {}
     starts: dict[UUID, dict[int, int]] = {}
-    responses = []
-    for name, pairs in offsets.items():
-        existing = broker.catalog.topics.get(name)
-        for index, offset in pairs:
-            if existing is not None and _refusal(existing, index) is None:
-                starts.setdefault(existing.topic_id, {})[index] = offset
-        responses.append(
-            _topic(broker, name, [(index, _refusal(existing, index)) for index, _ in pairs])
-        )
+    for requested in topics:
+        topic = call.catalog.topics.get(requested.topic_name)
+        of_topic = outcomes.setdefault(requested.topic_name, [])
+        for partition in requested.partitions:
+            index = partition.partition_index
+            refusal = _check(topic, index)
+            of_topic.append((index, refusal))
+            if refusal is None and topic is not None:
+                starts.setdefault(topic.topic_id, {})[index] = partition.start_offset
     if starts:
-        share_state_recovery.initialize(broker.coordinators, group, starts, group.epoch)
-    return responses
+        share_state_recovery.initialize(call.coordinators, group, starts, group.epoch)
+    return [_result(call, name, of_topic) for name, of_topic in outcomes.items()]
 
 
 async def _release_each(
@@ -137,8 +126,8 @@ async def _release_each(
     responses = []
     for release in request.releases:
         refusal = await _release(call, request.group_id, release)
-        partitions = [(release.partition_index, refusal)]
-        responses.append(_topic(call.broker, release.topic_name, partitions))
+        released = [(release.partition_index, refusal)]
+        responses.append(_result(call, release.topic_name, released))
     return responses
 
 
@@ -148,32 +137,25 @@ async def _release(
     """Release a range of records, with dead letters of those that were delivered too often; return
     the error, or None.
     """
-    broker = call.broker
     if not call.may(READ, TOPIC, release.topic_name):
-        return _NOT_ALLOWED
-    topic = broker.catalog.topics.get(release.topic_name)
-    refusal = _refusal(topic, release.partition_index)
+        return TOPIC_DENIED
+    topic = call.catalog.topics.get(release.topic_name)
+    refusal = _check(topic, release.partition_index)
     if refusal is not None or topic is None:
         return refusal
     key = SharePartitionKey(group_id, topic.topic_id, release.partition_index)
-    releasing = broker.share.release_range(key, release.first_offset, release.last_offset)
+    releasing = call.share.release_range(key, release.first_offset, release.last_offset)
     count = await run_to_end(releasing)
     if isinstance(count, Refusal):
         return count
     return None if count else NOTHING_HELD
 
 
-def _refusal(topic: Topic | None, partition: int) -> Refusal | None:
+def _check(topic: Topic | None, partition: int) -> Refusal | None:
     return None if topic is not None and 0 <= partition < topic.partitions else NOT_HOSTED
 
 
-def _topic(
-    broker: Broker, name: str, partitions: Iterable[tuple[int, Refusal | None]]
-) -> ResponseTopic:
-    topic = broker.catalog.topics.get(name)
-    topic_id = None if topic is None else topic.topic_id
-    answers = []
-    for index, refusal in partitions:
-        refusal = refusal or _DONE
-        answers.append(Partition(index, refusal.code, refusal.message))
-    return ResponseTopic(name, topic_id, answers)
+def _result(call: Call, name: str, outcomes: Iterable[tuple[int, Refusal | None]]) -> ResponseTopic:
+    topic = call.catalog.topics.get(name)
+    partitions = [Partition(index).refused(refusal or _DONE) for index, refusal in outcomes]
+    return ResponseTopic(name, None if topic is None else topic.topic_id, partitions)

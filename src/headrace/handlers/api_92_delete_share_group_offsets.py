@@ -10,7 +10,7 @@ from headrace.errors import ErrorCode, Refusal
 from headrace.net.api import Api
 from headrace.net.audit import Change
 from headrace.net.call import Call
-from headrace.net.rules import DELETE, GROUP, MESSAGES, READ, TOPIC, each, on
+from headrace.net.rules import DELETE, GROUP, READ, TOPIC, TOPIC_DENIED, each, on
 from headrace.protocol.api import DeleteShareGroupOffsetsRequest, DeleteShareGroupOffsetsResponse
 from headrace.share.share_state import NOT_HOSTED
 
@@ -31,9 +31,8 @@ API = Api(
     on(DELETE, GROUP, "group_id"),
     each(READ, TOPIC, "topics", "topic_name"),
     storage_error=ErrorCode.NOT_COORDINATOR,
-    refuse=lambda request, code: DeleteShareGroupOffsetsResponse(
-        error_code=code, error_message=MESSAGES.get(code)
-    ),
+    has_one_error=True,
+    has_message=True,
     changes=changes,
 )
 
@@ -46,29 +45,24 @@ async def handle(
     call: Call, request: DeleteShareGroupOffsetsRequest
 ) -> DeleteShareGroupOffsetsResponse:
     """Delete the share state of a group in each topic of a request."""
-    broker = call.broker
     allowed, refused = call.allowed(request.topics)
-    group = broker.groups.share.empty_group(request.group_id, create=False)
+    group = call.groups.coordinator.share.empty_group(request.group_id, create=False)
     if isinstance(group, Refusal):
-        return DeleteShareGroupOffsetsResponse(error_code=group.code, error_message=group.message)
+        return DeleteShareGroupOffsetsResponse().refused(group)
     stateful = group.topic_ids()
     topic_ids: set[UUID] = set()
     topics = []
     for name in dict.fromkeys(topic.topic_name for topic in allowed):
-        topic = broker.catalog.topics.get(name)
+        topic = call.catalog.topics.get(name)
         if topic is None:
-            topics.append(_refused(name, NOT_HOSTED))
+            topics.append(Topic(name).refused(NOT_HOSTED))
         elif topic.topic_id not in stateful:
-            topics.append(_refused(name, _NOTHING_TO_DELETE))
+            topics.append(Topic(name).refused(_NOTHING_TO_DELETE))
         else:
             topic_ids.add(topic.topic_id)
             topics.append(Topic(name, topic.topic_id))
     if topic_ids:
-        share_state_recovery.delete(broker.coordinators, group, topic_ids)
+        share_state_recovery.delete(call.coordinators, group, topic_ids)
     await call.durable()
-    topics += [_refused(topic.topic_name, Refusal(code, MESSAGES[code])) for topic, code in refused]
+    topics += [Topic(topic.topic_name).refused(TOPIC_DENIED) for topic, _ in refused]
     return DeleteShareGroupOffsetsResponse(responses=topics)
-
-
-def _refused(name: str, refusal: Refusal) -> Topic:
-    return Topic(name, error_code=refusal.code, error_message=refusal.message)

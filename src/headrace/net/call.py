@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 
     from .access_control import AccessControl
     from .client_quotas import Quotas
+    from .metrics import Metrics
     from .request_charge import RequestCharge
 
 SLICED_ABOVE = 100
@@ -159,6 +160,11 @@ class Call:
     def config(self) -> Config:
         """The configuration of the broker, its topics and groups."""
         return self.broker.config
+
+    @property
+    def metrics(self) -> Metrics:
+        """What the broker counts."""
+        return self.broker.metrics
 
     @property
     def catalog(self) -> Catalog:
