@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from headrace.cli.main import main
 from headrace.client.dead_letters import reading
-from headrace.client.dead_letters.positions import (
+from headrace.client.dead_letters.letters import (
     MAX_METADATA_CHARS,
     InvalidMetadata,
     QueuePosition,

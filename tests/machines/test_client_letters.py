@@ -8,8 +8,7 @@ from uuid import UUID
 import pytest
 
 from headrace.client.cluster import Cluster, TopicMetadata
-from headrace.client.dead_letters.letters import DeadLetter, parse_letter
-from headrace.client.dead_letters.positions import QueuePosition
+from headrace.client.dead_letters.letters import DeadLetter, QueuePosition, parse_letter
 from headrace.client.dead_letters.reading import QueueReader, QueueSummary
 from headrace.client.errors import ClientError, RequestRefused, UnknownTopic
 from headrace.client.records import Record

@@ -1,19 +1,25 @@
-"""The connection options of commands, under Kafka's names, and their client configuration."""
+"""The connection options of commands, under Kafka's names, their client configuration, and runs with
+a cluster.
+"""
 
 from __future__ import annotations
 
 import os
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from .errors import BadUsage
+from headrace.patterns import meant
+
+from .errors import BadUsage, Failure
 from .options import DEFAULT_LISTEN, positive_seconds, properties_file
 
 if TYPE_CHECKING:
+    from headrace.client import Cluster
     from headrace.client.config import ClientConfig
+
 
 _MAX_TIMEOUT_S = 3600
 """The most that librdkafka accepts."""
@@ -57,7 +63,7 @@ def _connection(options: Namespace) -> tuple[str, Path | None]:
             servers = os.environ.get("HEADRACE_BOOTSTRAP_SERVERS") or None
         file = file or os.environ.get("HEADRACE_CONFIG")
     if name is not None or servers is None:
-        from .contexts import read_contexts  # imports msgspec
+        from .context import read_contexts  # imports msgspec
 
         contexts = read_contexts()
         name = name or os.environ.get("HEADRACE_CONTEXT") or contexts.current
@@ -134,3 +140,30 @@ def client_settings(options: Namespace, timeout_s: float) -> ClientConfig:
 
     settings, timeout_ms = read_config(client_config(options)), int(timeout_s * 1000)
     return replace(settings, request_timeout_ms=timeout_ms, connect_timeout_ms=timeout_ms)
+
+
+T = TypeVar("T")
+
+
+def on_cluster(options: Namespace, work: Callable[[Cluster], Awaitable[T]]) -> T:
+    """Run ``work`` with the cluster that the options name, and close the connections.
+
+    :param options: parsed from those of ``call_options``
+    :raises ClientError: no broker answers, or it refuses
+    :raises UnsupportedSetting: the client configuration is wrong
+    """
+    import asyncio  # not for a help
+
+    from headrace.client.errors import UnknownTopic
+
+    settings = client_settings(options, options.timeout)
+
+    async def run() -> T:
+        async with settings.cluster() as cluster:
+            try:
+                return await work(cluster)
+            except UnknownTopic as error:
+                hint = meant(error.topic, await cluster.all_topics())
+                raise Failure(f"{error}; {hint}" if hint else str(error)) from error
+
+    return asyncio.run(run())

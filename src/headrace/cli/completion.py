@@ -10,11 +10,10 @@ import re
 from argparse import SUPPRESS, ArgumentParser, Namespace
 from collections.abc import Iterable
 
-from .client_options import call_options
+from .client_options import call_options, on_cluster
 from .clients import Cluster, configs, groups
-from .cluster_run import on_cluster
 from .commands import COMMANDS, load
-from .contexts import read_contexts
+from .context import read_contexts
 from .nouns import Verb, arg, command
 
 _TIMEOUT_S = "1"

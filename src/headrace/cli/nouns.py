@@ -25,7 +25,7 @@ from pathlib import Path
 from textwrap import fill
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from .client_options import call_options
+from .client_options import call_options, on_cluster
 from .options import DEFAULT_DATA_DIR, Address, page_address, positive_seconds
 from .output import Output, output_option
 
@@ -186,8 +186,6 @@ class Noun:
 
         def add(function: F) -> F:
             def execute(options: Namespace) -> None:
-                from .cluster_run import on_cluster
-
                 values = {
                     name: value
                     for name, value in vars(options).items()

@@ -7,9 +7,8 @@ from argparse import Namespace
 
 from headrace.times import duration_ms
 
-from .client_options import call_options, client_config, share_config
+from .client_options import call_options, client_config, on_cluster, share_config
 from .clients import Cluster, errors
-from .cluster_run import on_cluster
 from .errors import Failure
 from .nouns import Noun, arg
 from .options import positive_number

@@ -13,11 +13,13 @@ import resource
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from time import monotonic
 from typing import Any
 
+from headrace.cli.errors import Failure, one_line_error
+from headrace.cli.options import Address
 from headrace.log_lines import log_unhandled, make_safe
 
 
@@ -31,6 +33,21 @@ def stopping_event() -> asyncio.Event:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
     return stopping
+
+
+async def run_until_stopped(at: Address, start: Callable[[], Awaitable[str]]) -> None:
+    """Run a server until SIGTERM or SIGINT.
+
+    :param start: starts it; returns a line to print
+    :raises Failure: it cannot listen
+    """
+    stopping = stopping_event()
+    try:
+        line = await start()
+    except (OSError, RuntimeError) as error:  # gRPC raises the latter
+        raise Failure(f"cannot listen on {at}: {one_line_error(error)}") from error
+    print(line, flush=True)
+    await stopping.wait()
 
 
 def at_end_of_stdin(stop: Callable[[], object]) -> None:

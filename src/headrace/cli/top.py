@@ -12,9 +12,8 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from .client_options import call_options
+from .client_options import call_options, on_cluster
 from .clients import errors, model, snapshot, watch, workers
-from .cluster_run import on_cluster
 from .lag.show import QUERY_OPTIONS, footer, lag_query
 from .nouns import arg, command, seconds_option
 from .options import positive_number

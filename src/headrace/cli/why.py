@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.amounts import count_of, duration
 
-from .client_options import call_options
+from .client_options import call_options, on_cluster
 from .clients import Cluster, configs, errors, model, share_state, watch, work, workers
-from .cluster_run import on_cluster
 from .errors import fail_with
 from .nouns import arg, command, seconds_option
 from .output import Output, output_option

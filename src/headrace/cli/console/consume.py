@@ -11,8 +11,7 @@ from heapq import nlargest
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from headrace.cli.client_options import call_options, client_config, share_config
-from headrace.cli.cluster_run import on_cluster
+from headrace.cli.client_options import call_options, client_config, on_cluster, share_config
 from headrace.cli.errors import BadUsage, Failure
 from headrace.cli.nouns import arg, command, section, switch
 from headrace.cli.options import pattern, positive_number

@@ -12,9 +12,8 @@ from itertools import count
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from headrace.cli.client_options import call_options, client_config
+from headrace.cli.client_options import call_options, client_config, on_cluster
 from headrace.cli.clients import Cluster, errors
-from headrace.cli.cluster_run import on_cluster
 from headrace.cli.errors import BadUsage, Failure, one_line_error
 from headrace.cli.nouns import Lazy, arg, command, one_of, repeatable, switch
 from headrace.cli.options import setting

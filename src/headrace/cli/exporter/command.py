@@ -7,7 +7,6 @@ from argparse import Namespace
 from typing import TYPE_CHECKING
 
 from headrace.cli.client_options import client_options, client_settings
-from headrace.cli.cluster_run import run_until_stopped
 from headrace.cli.lag.show import QUERY_OPTIONS, lag_query
 from headrace.cli.metrics_access import METRICS_ACCESS, metrics_access
 from headrace.cli.nouns import (
@@ -18,7 +17,7 @@ from headrace.cli.nouns import (
     switch,
 )
 from headrace.cli.options import Address
-from headrace.cli.process import allow_all_descriptors, log_to_stderr
+from headrace.cli.process import allow_all_descriptors, log_to_stderr, run_until_stopped
 
 if TYPE_CHECKING:
     from headrace.broker.metrics.server import MetricsAccess

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headrace.cli.client_options import client_options, client_settings
-from headrace.cli.cluster_run import run_until_stopped
 from headrace.cli.errors import BadUsage
 from headrace.cli.metrics_access import server_tls
 from headrace.cli.nouns import (
@@ -19,7 +18,7 @@ from headrace.cli.nouns import (
     seconds_option,
 )
 from headrace.cli.options import Address
-from headrace.cli.process import log_to_stderr
+from headrace.cli.process import log_to_stderr, run_until_stopped
 from headrace.imports import require
 from headrace.open_ports import warn_if_open
 

@@ -9,9 +9,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from headrace.amounts import count_of, duration
-from headrace.cli.client_options import call_options
+from headrace.cli.client_options import call_options, on_cluster
 from headrace.cli.clients import model, snapshot
-from headrace.cli.cluster_run import on_cluster
 from headrace.cli.errors import BadUsage, fail_with
 from headrace.cli.nouns import arg, command, repeatable, switch
 from headrace.cli.options import GROUP_TYPES, group_types, pattern

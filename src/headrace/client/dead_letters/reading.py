@@ -26,9 +26,15 @@ from headrace.client.offsets import (
 )
 from headrace.client.partition_reader import PartitionReader
 
-from .letters import DeadLetter, LetterFilter, parse_letter
+from .letters import (
+    DeadLetter,
+    InvalidMetadata,
+    LetterFilter,
+    QueuePosition,
+    parse_letter,
+    position_group,
+)
 from .originals import Comparison, Originals, queues_of_groups
-from .positions import InvalidMetadata, QueuePosition, position_group
 
 T = TypeVar("T")
 

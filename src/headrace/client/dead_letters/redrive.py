@@ -3,7 +3,7 @@
 Records and the progress in the queue are one transaction: after a redrive was ended
 in the middle, the next one continues where it was, and readers with ``read_committed`` see each
 record once. The progress is stored as committed offsets of a group for this queue
-(:mod:`headrace.client.dead_letters.positions`).
+(:mod:`headrace.client.dead_letters.letters`).
 """
 
 from __future__ import annotations
@@ -22,9 +22,8 @@ from headrace.client.errors import ClientError, missing_permission
 from headrace.client.partition_reader import size_of
 from headrace.client.share.types import Span
 
-from .letters import DeadLetter, LetterFilter
+from .letters import MAX_METADATA_CHARS, DeadLetter, LetterFilter, QueuePosition, position_group
 from .originals import Evidence, find_sources
-from .positions import MAX_METADATA_CHARS, QueuePosition, position_group
 from .reading import RECORDS_AT_ONCE, Bounds, QueueReader, QueueRecord, selected_ranges
 from .sending import OF_ONE_SOURCE, Sender, fenced
 

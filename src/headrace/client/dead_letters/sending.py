@@ -18,8 +18,7 @@ from confluent_kafka import (
 from headrace.client.config import librdkafka_config
 from headrace.client.errors import ClientError, ConnectionFailed, RequestRefused, error_line
 
-from .letters import DeadLetter
-from .positions import QueuePosition
+from .letters import DeadLetter, QueuePosition
 from .reading import TIMEOUT_S
 
 _TRANSACTION_TIMEOUT_MS = 60_000
