@@ -11,6 +11,8 @@ Version notes:
 
 from __future__ import annotations
 
+from functools import partial
+
 from headrace.errors import ErrorCode
 from headrace.log.partition_log import LEADER_EPOCH
 from headrace.net.api import Api
@@ -29,22 +31,22 @@ async def handle(call: Call, request: OffsetForLeaderEpochRequest) -> OffsetForL
     allowed, refused = call.allowed(request.topics)
     topics = []
     for topic in allowed:
-        partitions = []
-        for query in topic.partitions:
-            partition = Partition(partition=query.partition)
-            log = call.topics.partition_by_name(topic.topic, query.partition)
-            if isinstance(log, ErrorCode):
-                partition.error_code = log
-            elif query.current_leader_epoch > LEADER_EPOCH:
-                partition.error_code = ErrorCode.UNKNOWN_LEADER_EPOCH
-            else:
-                epoch, end_offset = log.end_offset_for_epoch(query.leader_epoch)
-                partition.leader_epoch, partition.end_offset = epoch, end_offset
-            partitions.append(partition)
-            await call.pause()
-        topics.append(Topic(topic.topic, partitions))
+        end_of = partial(_end_of, call, topic.topic)
+        topics.append(Topic(topic.topic, await call.each(end_of, topic.partitions)))
         await call.pause()
     for topic, code in refused:
         partitions = [Partition(code, query.partition) for query in topic.partitions]
         topics.append(Topic(topic.topic, partitions))
     return OffsetForLeaderEpochResponse(topics=topics)
+
+
+def _end_of(
+    call: Call, name: str, query: OffsetForLeaderEpochRequest.OffsetForLeaderPartition
+) -> Partition:
+    log = call.topics.partition_by_name(name, query.partition)
+    if isinstance(log, ErrorCode):
+        return Partition(log, query.partition)
+    if query.current_leader_epoch > LEADER_EPOCH:
+        return Partition(ErrorCode.UNKNOWN_LEADER_EPOCH, query.partition)
+    epoch, end_offset = log.end_offset_for_epoch(query.leader_epoch)
+    return Partition(ErrorCode.NONE, query.partition, epoch, end_offset)

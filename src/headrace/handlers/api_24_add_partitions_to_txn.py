@@ -18,7 +18,7 @@ from headrace.errors import ErrorCode, Refusal
 from headrace.internal_topics import INTERNAL_TOPICS
 from headrace.net.api import Api
 from headrace.net.call import Call
-from headrace.net.refusals import refuse_all, refuse_items
+from headrace.net.refusals import refuse_all, refuse_item
 from headrace.net.rules import CLUSTER, CLUSTER_ACTION, TOPIC, TRANSACTIONAL_ID, WRITE, inside
 from headrace.protocol.api import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
 from headrace.protocol.partitions import TopicPartition
@@ -33,9 +33,9 @@ PartitionResult = AddPartitionsToTxnResponse.AddPartitionsToTxnPartitionResult
 def refuse(request: AddPartitionsToTxnRequest, code: ErrorCode) -> AddPartitionsToTxnResponse:
     """Refuse all transactions, or the topics of the only one before version 4."""
     response: AddPartitionsToTxnResponse = refuse_all(request, API.response, code)
-    response.results_by_topic_v3_and_below = refuse_items(
-        None, API.response, TopicResult.__name__, request.v3_and_below_topics, code
-    )
+    response.results_by_topic_v3_and_below = [
+        refuse_item(topic, API.response, TopicResult, code) for topic in request.v3_and_below_topics
+    ]
     return response
 
 

@@ -62,11 +62,13 @@ async def handle(call: Call, request: DeleteAclsRequest) -> DeleteAclsResponse:
         control.delete(acls)
     except StorageError as error:
         return refused(Refusal(ErrorCode.KAFKA_STORAGE_ERROR, str(error)))
-    results = []
-    for matching in acls_by_filter:
-        deleted = []
-        for acl in matching:
-            deleted.append(MatchingAcl(ErrorCode.NONE, None, *acl))
-            await call.pause()
-        results.append(Result(ErrorCode.NONE, None, deleted))
-    return DeleteAclsResponse(filter_results=results)
+    return DeleteAclsResponse(
+        filter_results=[
+            Result(ErrorCode.NONE, None, await call.each(_deleted, matching))
+            for matching in acls_by_filter
+        ]
+    )
+
+
+def _deleted(acl: Acl) -> MatchingAcl:
+    return MatchingAcl(ErrorCode.NONE, None, *acl)

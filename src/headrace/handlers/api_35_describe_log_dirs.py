@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from functools import partial
 
 from headrace.errors import ErrorCode
 from headrace.net.api import Api
@@ -42,13 +43,10 @@ async def handle(call: Call, request: DescribeLogDirsRequest) -> DescribeLogDirs
         room = os.statvfs(log_dir)
     except OSError:
         return DescribeLogDirsResponse(results=[LogDir(ErrorCode.KAFKA_STORAGE_ERROR, log_dir)])
-    topics = []
-    for topic, indexes in _partitions_to_describe(call, request):
-        partitions = []
-        for index in indexes:
-            partitions.append(PartitionDescription(index, _size_bytes(call, topic, index)))
-            await call.pause()
-        topics.append(TopicDescription(topic.name, partitions))
+    topics = [
+        TopicDescription(topic.name, await call.each(partial(_describe, call, topic), indexes))
+        for topic, indexes in _partitions_to_describe(call, request)
+    ]
     described = LogDir(
         log_dir=log_dir,
         topics=topics,
@@ -76,13 +74,15 @@ def _partitions_to_describe(
     return [(topic, indexes) for topic, indexes in existing if indexes]
 
 
-def _size_bytes(call: Call, topic: Topic, partition: int) -> int:
-    """Return the size of a partition's log: 0 without records or after the topic was deleted, -1 if
-    it is not known.
+def _describe(call: Call, topic: Topic, index: int) -> PartitionDescription:
+    """Describe a partition: its size is 0 without records or after the topic was deleted, -1 if it
+    is not known.
     """
-    if not call.topics.exists(topic.name, partition):
-        return 0
-    log = call.topics.partition(topic.topic_id, partition)
-    if log is ErrorCode.KAFKA_STORAGE_ERROR:
-        return _UNKNOWN_SIZE
-    return 0 if isinstance(log, ErrorCode) else log.size_bytes()
+    partition = PartitionDescription(index)
+    if call.topics.exists(topic.name, index):
+        log = call.topics.partition(topic.topic_id, index)
+        if not isinstance(log, ErrorCode):
+            partition.partition_size = log.size_bytes()
+        elif log is ErrorCode.KAFKA_STORAGE_ERROR:
+            partition.partition_size = _UNKNOWN_SIZE
+    return partition

@@ -11,6 +11,8 @@ Version notes:
 
 from __future__ import annotations
 
+from functools import partial
+
 from headrace.errors import ErrorCode, Refusal
 from headrace.net.api import Api
 from headrace.net.call import Call
@@ -42,16 +44,18 @@ async def handle(call: Call, request: ElectLeadersRequest) -> ElectLeadersRespon
         names = [] if unknown_type else list(call.catalog.topics)
         response.replica_election_results = call.lazily(TopicResult, names)
         return response
-    results = []
-    for topic in request.topic_partitions:
-        partitions = []
-        for index in topic.partitions:
-            refusal = unknown_type or _check(call, topic.topic, index)
-            partitions.append(PartitionResult(index).refused(refusal))
-            await call.pause()
-        results.append(TopicResult(topic.topic, partitions))
-    response.replica_election_results = results
+    response.replica_election_results = [
+        TopicResult(
+            topic.topic,
+            await call.each(partial(_elect, call, unknown_type, topic.topic), topic.partitions),
+        )
+        for topic in request.topic_partitions
+    ]
     return response
+
+
+def _elect(call: Call, unknown_type: Refusal | None, name: str, index: int) -> PartitionResult:
+    return PartitionResult(index).refused(unknown_type or _check(call, name, index))
 
 
 def _check(call: Call, name: str, index: int) -> Refusal:

@@ -11,6 +11,7 @@ Version notes:
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from headrace.errors import ErrorCode, Refusal
 from headrace.net.api import Api
@@ -34,24 +35,28 @@ async def handle(
     call: Call, request: AlterPartitionReassignmentsRequest
 ) -> AlterPartitionReassignmentsResponse:
     """Answer each partition of a request."""
-    results = []
-    for topic in request.topics:
-        partitions = []
-        for partition in topic.partitions:
-            index = partition.partition_index
-            result = _check(call, topic.name, index, partition.replicas)
-            partitions.append(PartitionResult(index).refused(result))
-            await call.pause()
-        results.append(TopicResult(topic.name, partitions))
     return AlterPartitionReassignmentsResponse(
         allow_replication_factor_change=request.allow_replication_factor_change,
         error_message=None if request.topics else "",
-        responses=results,
+        responses=[
+            TopicResult(
+                topic.name, await call.each(partial(_reassign, call, topic.name), topic.partitions)
+            )
+            for topic in request.topics
+        ],
     )
 
 
-def _check(call: Call, name: str, index: int, replicas: Sequence[int] | None) -> Refusal:
-    """Return the result for a partition, with code NONE for success."""
+def _reassign(
+    call: Call,
+    name: str,
+    partition: AlterPartitionReassignmentsRequest.ReassignablePartition,
+) -> PartitionResult:
+    index = partition.partition_index
+    return PartitionResult(index).refused(_check(call, name, index, partition.replicas) or _DONE)
+
+
+def _check(call: Call, name: str, index: int, replicas: Sequence[int] | None) -> Refusal | None:
     topic = call.catalog.topics.get(name)
     if topic is None:
         message = f"Unable to find a topic named {name}."
@@ -61,4 +66,4 @@ def _check(call: Call, name: str, index: int, replicas: Sequence[int] | None) ->
         return Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
     if replicas is None:
         return Refusal(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
-    return check_assignment(replicas, call.node_id) or _DONE
+    return check_assignment(replicas, call.node_id)

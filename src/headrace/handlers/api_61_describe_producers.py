@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from headrace.errors import ErrorCode, Refusal
 from headrace.log.partition_log import PartitionLog
 from headrace.net.api import Api
@@ -29,26 +31,19 @@ async def handle(call: Call, request: DescribeProducersRequest) -> DescribeProdu
             refusal = TOPIC_DENIED
         elif refusal is None and topic.name not in call.catalog.topics:
             refusal = Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, _NOT_HOSTED)
-        partitions = []
-        for index in topic.partition_indexes:
-            partition = Partition(index)
-            if refusal is None:
-                _describe(call, topic.name, partition)
-            else:
-                partition.refused(refusal)
-            partitions.append(partition)
-            await call.pause()
-        topics.append(Topic(topic.name, partitions))
+        describe = partial(_describe, call, topic.name, refusal)
+        topics.append(Topic(topic.name, await call.each(describe, topic.partition_indexes)))
         await call.pause()
     return DescribeProducersResponse(topics=topics)
 
 
-def _describe(call: Call, topic: str, partition: Partition) -> None:
-    log = call.topics.partition_by_name(topic, partition.partition_index)
+def _describe(call: Call, topic: str, refusal: Refusal | None, index: int) -> Partition:
+    if refusal is not None:
+        return Partition(index).refused(refusal)
+    log = call.topics.partition_by_name(topic, index)
     if isinstance(log, ErrorCode):
-        partition.error_code = log
-    else:
-        partition.active_producers = call.encode(_producers(log))
+        return Partition(index, log)
+    return Partition(index, active_producers=call.encode(_producers(log)))
 
 
 def _producers(log: PartitionLog) -> list[Producer]:

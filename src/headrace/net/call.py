@@ -24,7 +24,7 @@ from headrace.security.principal import ANONYMOUS, Principal
 from . import audit, wire
 from .api import Api
 from .group_protocols import REBALANCE_PROTOCOLS
-from .refusals import has_error, refuse_all, refuse_items
+from .refusals import has_error, refuse_all, refuse_item
 from .rules import DESCRIBE, ERROR_OF, Each, Owner, Whole
 
 if TYPE_CHECKING:
@@ -267,6 +267,14 @@ class Call:
         """
         return self.broker.slices.run_to_end(steps)
 
+    async def each(self, make: Callable[[T], R], items: Iterable[T]) -> list[R]:
+        """Make a result of each item, in slices."""
+        results = []
+        for item in items:
+            results.append(make(item))
+            await self.pause()
+        return results
+
     def lazily(self, make: Callable[[T], R], items: Sequence[T]) -> Collection[R]:
         """Return an array of the response: made now if it is short, else item by item while the
         response is written, in slices.
@@ -391,12 +399,8 @@ class Call:
 
         :param structure: the class of the items in the response
         """
-        response, name = self.api.response, structure.__name__
-        return [
-            refusal
-            for item, code in refused
-            for refusal in refuse_items(None, response, name, (item,), code)
-        ]
+        response = self.api.response
+        return [refuse_item(item, response, structure, code) for item, code in refused]
 
     def _owner(self, rule: Each, item: Any) -> Owner:
         if rule.owner is not None:

@@ -39,13 +39,13 @@ def refuse_all(request: Any, response: Schema, code: ErrorCode, message: str | N
     return _refused(request, response, response.structures[response.name], refusal)
 
 
-def refuse_items(request: Any, response: Schema, name: str, items: Any, code: ErrorCode) -> Any:
-    """Return the items of a response to some items of its request: ``code`` is in each.
+def refuse_item(item: Any, response: Schema, item_type: type, code: ErrorCode) -> Any:
+    """Return the item of a response to an item of its request: ``code`` is in every error field.
 
-    :param name: of the structure of the items in the response
+    :param item_type: of the items in the response
     """
-    structure, refusal = response.structures[name], Refusal(code)
-    return [_refused(_as_part(item, structure), response, structure, refusal) for item in items]
+    structure = response.structures[item_type.__name__]
+    return _refused(_as_part(item, structure), response, structure, Refusal(code))
 
 
 def has_error(message: Any, response: Schema, version: int) -> bool:
