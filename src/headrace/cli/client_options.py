@@ -1,5 +1,5 @@
-"""The connection options of commands, under Kafka's names, their client configuration, and runs with
-a cluster.
+"""The connection options of commands, under Kafka's names, their client configuration, and runs
+with a cluster.
 """
 
 from __future__ import annotations

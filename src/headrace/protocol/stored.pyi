@@ -1,6 +1,5 @@
 # Written by scripts/schemas.py --stub.
-from collections.abc import Collection, Sequence
-from typing import Any
+from collections.abc import Sequence
 from uuid import UUID
 
 from .schema import Message
