@@ -157,7 +157,7 @@ class Wire:
     @property
     def is_waiting(self) -> bool:
         """True while a request waits for something, or the client is throttled."""
-        return self._connection.task is not None
+        return self._connection.session.task is not None
 
     def send(self, data: bytes) -> None:
         """Deliver bytes, as many at a time as the broker takes; what it does not read is lost."""

@@ -123,7 +123,9 @@ class Wire:
             return
         sent = self._serving = self._queue.popleft()
         connection = self._connection
-        sent.foreseen = self._network.observer.arrived(connection.connection_id, sent.request)
+        sent.foreseen = self._network.observer.arrived(
+            connection.session.connection_id, sent.request
+        )
         frame = encode(sent.request, 0, self.client_id)
         connection.get_buffer(-1)[: len(frame)] = frame
         try:
@@ -142,7 +144,7 @@ class Wire:
         frame = b"".join(pieces)
         answer = decode(sent.request.__api_key__, sent.request.__version__, frame[SIZE.size :])
         self._network.observer.answered(
-            self._connection.connection_id, sent.request, sent.foreseen, answer, frame
+            self._connection.session.connection_id, sent.request, sent.foreseen, answer, frame
         )
         if sent.on_answer:
             sent.on_answer(answer if sent.is_answered else None)
@@ -160,7 +162,7 @@ class Wire:
         except PowerCut:
             return
         if not self._network.power.is_off:
-            self._network.observer.disconnected(self._connection.connection_id)
+            self._network.observer.disconnected(self._connection.session.connection_id)
 
     def set_write_buffer_limits(self, high: int) -> None:
         pass
