@@ -44,6 +44,7 @@ from headrace.topics.topic_deletions import TopicDeletions
 from headrace.topics.topic_logs import TopicLogs
 
 from .cleaner import Cleaner
+from .config.administration import ConfigAdministration
 from .config.broker_config import Config
 from .descriptors import descriptor_budget
 from .directory_watch import DirectoryWatch
@@ -157,6 +158,7 @@ class Broker:
                 lambda: self.features.has_dead_letters,
             )
         )
+        self.configs = ConfigAdministration(self)
         self.listeners: Sequence[Listener] = ()
         """The listeners that clients can connect to, with their ports."""
         self._is_closed = False

@@ -18,7 +18,6 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from uuid import UUID
 
-from headrace.broker.config.described import describe_topic
 from headrace.errors import ErrorCode, Refusal
 from headrace.internal_topics import INTERNAL_TOPICS
 from headrace.net.api import Api
@@ -167,5 +166,5 @@ def _configs(call: Call, topic: Topic) -> list[CreateTopicsResponse.CreatableTop
             config_source=config.config_source,
             is_sensitive=config.is_sensitive,
         )
-        for config in describe_topic(call.config, topic, all_synonyms=True)
+        for config in call.configs.of_new_topic(topic)
     ]

@@ -9,32 +9,24 @@ Version notes:
 
 from __future__ import annotations
 
-from headrace.broker.config.changes import ConfigChange, is_refused_early, owner_of_configs
 from headrace.net.api import Api
 from headrace.net.call import Call
 from headrace.net.rules import ALTER_CONFIGS, Owner, each_config
-from headrace.protocol.api import AlterConfigsRequest, AlterConfigsResponse
+from headrace.protocol.api import (
+    AlterConfigsRequest,
+    AlterConfigsResponse,
+    IncrementalAlterConfigsRequest,
+)
 from headrace.protocol.configs import ConfigOperation, ConfigType
 
-from .alter_configs import alter_resources, changes
+from .api_44_incremental_alter_configs import Resource, alter_configs, changes, owner
 
-Resource = AlterConfigsRequest.AlterConfigsResource
+ConfigChange = IncrementalAlterConfigsRequest.AlterableConfig
 Result = AlterConfigsResponse.AlterConfigsResourceResponse
 
 
-def _changes(resource: Resource) -> list[ConfigChange]:
-    return [
-        ConfigChange(config.name, ConfigOperation.SET, config.value) for config in resource.configs
-    ]
-
-
 def _owner(resource: Resource) -> Owner:
-    resource_type = resource.resource_type
-    if resource_type == ConfigType.BROKER_LOGGER or is_refused_early(
-        resource_type, _changes(resource)
-    ):
-        return None
-    return owner_of_configs(resource_type, resource.resource_name)
+    return None if resource.resource_type == ConfigType.BROKER_LOGGER else owner(resource)
 
 
 API = Api(33, each_config(ALTER_CONFIGS, _owner, once=True), changes=changes)
@@ -42,13 +34,18 @@ API = Api(33, each_config(ALTER_CONFIGS, _owner, once=True), changes=changes)
 
 async def handle(call: Call, request: AlterConfigsRequest) -> AlterConfigsResponse:
     """Replace the configs of each resource of a request."""
-    resources = request.resources
-    results = await alter_resources(
-        call, resources, _changes, replaces=True, validate_only=request.validate_only
+    resources = [
+        Resource(
+            resource.resource_type,
+            resource.resource_name,
+            [
+                ConfigChange(config.name, ConfigOperation.SET, config.value)
+                for config in resource.configs
+            ],
+        )
+        for resource in request.resources
+    ]
+    results = await alter_configs(
+        call, resources, replaces=True, validate_only=request.validate_only
     )
-    return AlterConfigsResponse(
-        responses=[
-            Result(result.code, result.message, resource.resource_type, resource.resource_name)
-            for resource, result in zip(resources, results, strict=True)
-        ]
-    )
+    return AlterConfigsResponse(responses=[Result(*result) for result in results])

@@ -8,42 +8,89 @@ Version notes:
 
 from __future__ import annotations
 
-from headrace.broker.config.changes import is_refused_early, owner_of_configs
-from headrace.net.api import Api
-from headrace.net.call import Call
-from headrace.net.rules import ALTER_CONFIGS, Owner, each_config
-from headrace.protocol.api import IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse
+from collections.abc import Iterator, Sequence
 
-from .alter_configs import alter_resources, changes
+from headrace.errors import ErrorCode, Refusal
+from headrace.net.api import Api
+from headrace.net.audit import Change
+from headrace.net.call import Call
+from headrace.net.rules import ALTER_CONFIGS, MESSAGES, Owner, each_config, owner_of_configs
+from headrace.protocol.api import (
+    AlterConfigsRequest,
+    AlterConfigsResponse,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+from headrace.protocol.configs import ConfigType, why_malformed
 
 Resource = IncrementalAlterConfigsRequest.AlterConfigsResource
 Result = IncrementalAlterConfigsResponse.AlterConfigsResourceResponse
 
 
-def _owner(resource: Resource) -> Owner:
-    if is_refused_early(resource.resource_type, resource.configs):
-        return None
-    return owner_of_configs(resource.resource_type, resource.resource_name)
+def changes(
+    request: AlterConfigsRequest | IncrementalAlterConfigsRequest,
+    response: AlterConfigsResponse | IncrementalAlterConfigsResponse,
+) -> Iterator[Change]:
+    """Yield the resources whose configs were altered, for the log: names of configs, no values."""
+    if request.validate_only:
+        return
+    names = {
+        (resource.resource_type, resource.resource_name): ", ".join(
+            config.name for config in resource.configs
+        )
+        for resource in request.resources
+    }
+    for result in response.responses:
+        if not result.error_code:
+            detail = names[result.resource_type, result.resource_name]
+            type_name = ConfigType(result.resource_type).name
+            yield Change(ALTER_CONFIGS, type_name, result.resource_name, detail)
 
 
-API = Api(44, each_config(ALTER_CONFIGS, _owner, once=True), changes=changes)
+def owner(resource: Resource) -> Owner:
+    """Return the resource whose permission is needed. Malformed changes are refused before
+    permissions are checked, as in Kafka.
+    """
+    return owner_of_configs(resource) if why_malformed(resource.configs) is None else None
+
+
+API = Api(44, each_config(ALTER_CONFIGS, owner, once=True), changes=changes)
 
 
 async def handle(
     call: Call, request: IncrementalAlterConfigsRequest
 ) -> IncrementalAlterConfigsResponse:
     """Change the named configs of each resource of a request."""
-    resources = request.resources
-    results = await alter_resources(
-        call,
-        resources,
-        lambda resource: resource.configs,
-        replaces=False,
-        validate_only=request.validate_only,
+    results = await alter_configs(
+        call, request.resources, replaces=False, validate_only=request.validate_only
     )
-    return IncrementalAlterConfigsResponse(
-        responses=[
-            Result(result.code, result.message, resource.resource_type, resource.resource_name)
-            for resource, result in zip(resources, results, strict=True)
-        ]
+    return IncrementalAlterConfigsResponse(responses=[Result(*result) for result in results])
+
+
+async def alter_configs(
+    call: Call, resources: Sequence[Resource], *, replaces: bool, validate_only: bool
+) -> list[tuple[ErrorCode, str | None, int, str]]:
+    """Alter the configs of resources, or validate the changes; return the fields of the result of
+    each. Changes are made to their end, even if the client goes meanwhile.
+
+    :param replaces: the changes are all configs that a resource is to have
+    """
+    allowed, refused = call.allowed(resources)
+    altered = await call.to_end(
+        call.configs.alter(allowed, replaces=replaces, validate_only=validate_only)
     )
+    outcomes = dict(zip(map(id, allowed), altered, strict=True))
+    outcomes |= {id(resource): _not_allowed(resource, code) for resource, code in refused}
+    results = []
+    for resource in resources:
+        outcome = outcomes[id(resource)]
+        results.append(
+            (outcome.code, outcome.message, resource.resource_type, resource.resource_name)
+        )
+    return results
+
+
+def _not_allowed(resource: Resource, code: ErrorCode) -> Refusal:
+    """Return the refusal of a resource: with a message where a controller of Kafka changes it."""
+    is_of_broker = resource.resource_type in (ConfigType.BROKER, ConfigType.BROKER_LOGGER)
+    return Refusal(code, None if is_of_broker else MESSAGES[code])

@@ -21,13 +21,12 @@ API = Api(74, on_cluster(DESCRIBE_CONFIGS))
 
 async def handle(call: Call, request: ListConfigResourcesRequest) -> ListConfigResourcesResponse:
     """List the resources of the requested types."""
-    broker = call.broker
     names = {
-        ConfigType.GROUP: broker.catalog.configured(ConfigType.GROUP.kind),
-        ConfigType.CLIENT_METRICS: broker.catalog.configured(ConfigType.CLIENT_METRICS.kind),
-        ConfigType.BROKER_LOGGER: [str(broker.node_id)],
-        ConfigType.BROKER: [str(broker.node_id)],
-        ConfigType.TOPIC: list(broker.catalog.topics),
+        ConfigType.GROUP: call.catalog.configured(ConfigType.GROUP.kind),
+        ConfigType.CLIENT_METRICS: call.catalog.configured(ConfigType.CLIENT_METRICS.kind),
+        ConfigType.BROKER_LOGGER: [str(call.node_id)],
+        ConfigType.BROKER: [str(call.node_id)],
+        ConfigType.TOPIC: list(call.catalog.topics),
     }
     types = set(request.resource_types) or names.keys()
     if call.version == 0:

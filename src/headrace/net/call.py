@@ -29,6 +29,7 @@ from .rules import DESCRIBE, ERROR_OF, Each, Owner, Whole
 
 if TYPE_CHECKING:
     from headrace.broker.broker import Broker
+    from headrace.broker.config.administration import ConfigAdministration
     from headrace.broker.config.broker_config import Config
     from headrace.coordinators.clock import Clock
     from headrace.coordinators.coordinators import Coordinators
@@ -160,6 +161,11 @@ class Call:
     def config(self) -> Config:
         """The configuration of the broker, its topics and groups."""
         return self.broker.config
+
+    @property
+    def configs(self) -> ConfigAdministration:
+        """What administrators ask of configs."""
+        return self.broker.configs
 
     @property
     def metrics(self) -> Metrics:
@@ -294,11 +300,12 @@ class Call:
         """Return an array of structures of the response as bytes; many items have equal ones.
 
         :param shared: the arrays that were made for other items, by their keys
+        :param key: None for an array that no other item has
         """
         encoded = shared.get(key)
         if encoded is None:
             encoded = self.encode(make())
-            if len(shared) < MAX_SHARED_ARRAYS:
+            if key is not None and len(shared) < MAX_SHARED_ARRAYS:
                 shared[key] = encoded
         return encoded
 

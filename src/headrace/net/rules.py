@@ -12,11 +12,12 @@ Each handler declares its rules; ``docs/behaviour/security.md`` prints them as a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from headrace.errors import ErrorCode, Refusal
 from headrace.protocol.authorized_operations import Operation
+from headrace.protocol.configs import ConfigType
 from headrace.security.acls import CLUSTER_NAME, ResourceType
 
 Need = tuple[Operation, ResourceType]
@@ -154,7 +155,26 @@ def each(
     return Each(((operation, resource_type),), array, field, unless, once)
 
 
-def each_config(operation: Operation, owner: Callable[[Any], Owner], *, once: bool = False) -> Each:
+_CONFIG_OWNERS: Mapping[int, ResourceType] = {
+    ConfigType.TOPIC: TOPIC,
+    ConfigType.GROUP: GROUP,
+    ConfigType.BROKER: CLUSTER,
+    ConfigType.BROKER_LOGGER: CLUSTER,
+    ConfigType.CLIENT_METRICS: CLUSTER,
+}
+
+
+def owner_of_configs(resource: Any) -> Owner:
+    """Return the owner of the configs of a resource of a request; None for an unknown type."""
+    kind = _CONFIG_OWNERS.get(resource.resource_type)
+    if kind is None:
+        return None
+    return kind, CLUSTER_NAME if kind == CLUSTER else resource.resource_name
+
+
+def each_config(
+    operation: Operation, owner: Callable[[Any], Owner] = owner_of_configs, *, once: bool = False
+) -> Each:
     """Require an operation on the owner of the configs of each resource of a request: a topic, a
     group, or the cluster.
     """

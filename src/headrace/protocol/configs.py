@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from enum import IntEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .api import IncrementalAlterConfigsRequest
 
 
 class ConfigType(IntEnum):
@@ -41,3 +46,26 @@ class ConfigOperation(IntEnum):
     DELETE = 1
     APPEND = 2
     SUBTRACT = 3
+
+
+def why_malformed(
+    changes: Collection[IncrementalAlterConfigsRequest.AlterableConfig],
+) -> str | None:
+    """Return the reason why no resource can be changed like this, None if one may be."""
+    unknown = [
+        change.config_operation
+        for change in changes
+        if change.config_operation not in list(ConfigOperation)
+    ]
+    without_value = [
+        change.name
+        for change in changes
+        if change.value is None and change.config_operation != ConfigOperation.DELETE
+    ]
+    if len({change.name for change in changes}) < len(changes):
+        return "Error due to duplicate config keys"
+    if unknown:
+        return f"Unknown config operation {unknown[0]}"
+    if without_value:
+        return f"Null value not supported for : {', '.join(without_value)}"
+    return None

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from headrace.errors import ErrorCode, Refusal
 from headrace.protocol.api import IncrementalAlterConfigsRequest
-from headrace.protocol.configs import ConfigOperation, ConfigType
-from headrace.security.acls import CLUSTER_NAME, ResourceType
+from headrace.protocol.configs import ConfigOperation, ConfigType, why_malformed
 from headrace.topics.catalog import MAX_TOPICS_PER_TRANSACTION, CatalogError
 from headrace.topics.topic_rules import check_topic_name
 
@@ -22,24 +21,6 @@ if TYPE_CHECKING:
 
 ConfigChange: TypeAlias = IncrementalAlterConfigsRequest.AlterableConfig
 """A change of one config, as the request has it."""
-
-_OWNERS = {
-    ConfigType.TOPIC: ResourceType.TOPIC,
-    ConfigType.GROUP: ResourceType.GROUP,
-    ConfigType.BROKER: ResourceType.CLUSTER,
-    ConfigType.BROKER_LOGGER: ResourceType.CLUSTER,
-    ConfigType.CLIENT_METRICS: ResourceType.CLUSTER,
-}
-
-
-def owner_of_configs(resource_type: int, name: str) -> tuple[ResourceType, str] | None:
-    """Return the resource on which a client needs permissions for configs; None if there are no
-    configs of this type.
-    """
-    owner = _OWNERS.get(resource_type)  # type: ignore[call-overload]
-    if owner is None:
-        return None
-    return owner, CLUSTER_NAME if owner == ResourceType.CLUSTER else name
 
 
 class ConfigResource(NamedTuple):
@@ -56,16 +37,9 @@ Values: TypeAlias = Mapping[str, str | None]
 """The configs to set, with None for those to remove."""
 
 
-def is_refused_early(resource_type: int, changes: Sequence[ConfigChange]) -> bool:
-    """Return whether changes are refused before permissions are checked. As in Kafka, these are
-    malformed changes and changes of an unknown type of resource.
-    """
-    return _check_operations(changes) is not None or resource_type not in _OWNERS
-
-
 def alter(
     broker: Broker,
-    requested: Sequence[tuple[ConfigResource, Sequence[ConfigChange]]],
+    resources: Sequence[IncrementalAlterConfigsRequest.AlterConfigsResource],
     *,
     replaces: bool,
     validate_only: bool,
@@ -75,6 +49,10 @@ def alter(
     :param replaces: the changes are all configs that a resource is to have
     :returns: the result for each resource, with code NONE for success
     """
+    requested = [
+        (ConfigResource(resource.resource_type, resource.resource_name), resource.configs)
+        for resource in resources
+    ]
     times = Counter(resource for resource, _ in requested)
     twice = Refusal(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
     results: list[Refusal] = []
@@ -101,7 +79,10 @@ def _plan(
     broker: Broker, resource: ConfigResource, changes: Sequence[ConfigChange], replaces: bool
 ) -> Values | Refusal:
     """Return the values to store for a resource, or the error of its changes."""
-    refusal = _check_operations(changes) or _check_resource(broker, resource)
+    message = why_malformed(changes)
+    if message is not None:
+        return Refusal(ErrorCode.INVALID_REQUEST, message)
+    refusal = _check_resource(broker, resource)
     if refusal is not None:
         return refusal
     config_type, name = ConfigType(resource.type), resource.name
@@ -205,29 +186,6 @@ def _check_values(
     return broker.config.check(
         config_type.kind, {key: value for key, value in after.items() if value is not None}
     )
-
-
-def _check_operations(changes: Sequence[ConfigChange]) -> Refusal | None:
-    """Return the error of changes that no resource can have, None without one."""
-    unknown = [
-        change.config_operation
-        for change in changes
-        if change.config_operation not in list(ConfigOperation)
-    ]
-    without_value = [
-        change.name
-        for change in changes
-        if change.value is None and change.config_operation != ConfigOperation.DELETE
-    ]
-    if len({change.name for change in changes}) < len(changes):
-        message = "Error due to duplicate config keys"
-    elif unknown:
-        message = f"Unknown config operation {unknown[0]}"
-    elif without_value:
-        message = f"Null value not supported for : {', '.join(without_value)}"
-    else:
-        return None
-    return Refusal(ErrorCode.INVALID_REQUEST, message)
 
 
 def _replacement(

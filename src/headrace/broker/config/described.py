@@ -15,9 +15,6 @@ from .broker_config import Config
 from .keys import ConfigKey, config_keys, render
 from .security import listener_key
 
-MAX_SHARED_DESCRIPTIONS = 100
-"""The descriptions of configs that topics with equal configs share in one response."""
-
 DescribedConfig: TypeAlias = DescribeConfigsResponse.DescribeConfigsResourceResult
 """A config with its value, its synonyms and its documentation, as in the response."""
 
