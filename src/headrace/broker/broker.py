@@ -44,7 +44,6 @@ from headrace.topics.topic_deletions import TopicDeletions
 from headrace.topics.topic_logs import TopicLogs
 
 from .cleaner import Cleaner
-from .config.administration import ConfigAdministration
 from .config.broker_config import Config
 from .descriptors import descriptor_budget
 from .directory_watch import DirectoryWatch
@@ -65,6 +64,8 @@ if TYPE_CHECKING:
     from headrace.net.scram_users import NewUser
     from headrace.share.share_state import ShareCoordinator
     from headrace.topics.regex_matcher import RegexMatcher
+
+    from .config.administration import ConfigAdministration
 
 
 log = get_logger("headrace.broker")
@@ -158,7 +159,6 @@ class Broker:
                 lambda: self.features.has_dead_letters,
             )
         )
-        self.configs = ConfigAdministration(self)
         self.listeners: Sequence[Listener] = ()
         """The listeners that clients can connect to, with their ports."""
         self._is_closed = False
@@ -246,6 +246,16 @@ class Broker:
         from headrace.topics.regex_matcher import RegexMatcher
 
         return RegexMatcher(self.catalog)
+
+    @cached_property
+    def configs(self) -> ConfigAdministration:
+        """What administrators ask of configs."""
+        from .config.administration import ConfigAdministration
+        from .config.changes import ConfiguredBroker
+
+        return ConfigAdministration(
+            ConfiguredBroker(self.config, self.catalog, self.topic_logs, self.security)
+        )
 
     def _add_users(self, users: Sequence[NewUser]) -> None:
         from headrace.net.scram_users import add_users

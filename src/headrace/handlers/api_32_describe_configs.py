@@ -51,9 +51,8 @@ def _describe(
     result = Result(resource_type=resource_type, resource_name=name)
     key, configs = _shared_key(call, resource), []
     if key not in shared:
-        client = call.client
-        listener = f"{client.listener_name}://{client.listener_host}:{client.listener_port}"
-        described = call.configs.describe(resource_type, name, listener)
+        facts = {"advertised.listeners": call.listeners, "log.dirs": call.log_dir}
+        described = call.configs.describe(resource_type, name, facts)
         if isinstance(described, Refusal):
             result.error_code, result.error_message = described.code, described.message or ""
             return result

@@ -153,6 +153,15 @@ class Call:
         return str(self.broker.data_dir.absolute())
 
     @property
+    def listeners(self) -> str:
+        """The advertised listeners of the broker; without any the one that the client has
+        reached.
+        """
+        client = self.client
+        reached = f"{client.listener_name}://{client.listener_host}:{client.listener_port}"
+        return ",".join(listener.advertised for listener in self.broker.listeners) or reached
+
+    @property
     def clock(self) -> Clock:
         """The steady and the wall time."""
         return self.broker.clock

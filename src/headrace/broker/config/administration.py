@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Generator, Mapping, Sequence
 
 from headrace.errors import ErrorCode, Refusal
 from headrace.protocol.api import IncrementalAlterConfigsRequest
@@ -11,7 +10,7 @@ from headrace.protocol.configs import ConfigType
 from headrace.topics.settings import ConfiguredTopic
 from headrace.topics.topic_rules import check_topic_name
 
-from .changes import alter
+from .changes import ConfiguredBroker, alter
 from .described import (
     DescribedConfig,
     describe_all_brokers,
@@ -23,16 +22,13 @@ from .described import (
 )
 from .keys import broker_id
 
-if TYPE_CHECKING:
-    from headrace.broker.broker import Broker
-
 
 class ConfigAdministration:
     """Describes and alters the configs of topics, of this broker and its loggers, of groups, and of
     subscriptions of client metrics.
     """
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: ConfiguredBroker) -> None:
         self._broker = broker
 
     def alter(
@@ -50,14 +46,14 @@ class ConfigAdministration:
         return describe_topic(self._broker.config, topic, all_synonyms=True)
 
     def describe(
-        self, resource_type: int, name: str, listener: str
+        self, resource_type: int, name: str, facts: Mapping[str, str]
     ) -> list[DescribedConfig] | Refusal:
         """Describe the configs of a resource, or return its error.
 
-        :param listener: the one that the client has connected to, with its address
+        :param facts: configs of this broker that hold whatever was configured
         """
-        broker = self._broker
-        config, catalog, node = broker.config, broker.catalog, str(broker.node_id)
+        config, catalog = self._broker.config, self._broker.catalog
+        node = str(config.node_id)
         message = f"Unknown resource type {resource_type}"
         if resource_type == ConfigType.TOPIC:
             topic = catalog.topics.get(name)
@@ -68,9 +64,6 @@ class ConfigAdministration:
             if name == "":
                 return describe_all_brokers(config.cluster_configs())
             if name == node:
-                listeners = ",".join(each.advertised for each in broker.listeners) or listener
-                log_dirs = str(broker.data_dir.absolute())
-                facts = {"advertised.listeners": listeners, "log.dirs": log_dirs}
                 return describe_broker(config, facts)
             message = _wrong_broker(name, f"{node} or empty string, but")
         elif resource_type == ConfigType.BROKER_LOGGER:

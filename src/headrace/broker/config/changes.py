@@ -4,23 +4,39 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Generator, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
 
 from headrace.errors import ErrorCode, Refusal
+from headrace.net.listener_security import ListenerSecurities
 from headrace.protocol.api import IncrementalAlterConfigsRequest
 from headrace.protocol.configs import ConfigOperation, ConfigType, why_malformed
-from headrace.topics.catalog import MAX_TOPICS_PER_TRANSACTION, CatalogError
+from headrace.topics.catalog import MAX_TOPICS_PER_TRANSACTION, Catalog, CatalogError
+from headrace.topics.topic_logs import TopicLogs
 from headrace.topics.topic_rules import check_topic_name
 
 from . import broker_loggers, rules
+from .broker_config import Config
 from .cluster_rules import check_min_insync_replicas
 from .keys import broker_id, config_keys, render
 
-if TYPE_CHECKING:
-    from headrace.broker.broker import Broker
-
 ConfigChange: TypeAlias = IncrementalAlterConfigsRequest.AlterableConfig
 """A change of one config, as the request has it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConfiguredBroker:
+    """The parts of a broker that its configs concern."""
+
+    config: Config
+    catalog: Catalog
+    topic_logs: TopicLogs
+    security: ListenerSecurities
+
+    @property
+    def node_id(self) -> int:
+        """The id of the broker."""
+        return self.config.node_id
 
 
 class ConfigResource(NamedTuple):
@@ -38,7 +54,7 @@ Values: TypeAlias = Mapping[str, str | None]
 
 
 def alter(
-    broker: Broker,
+    broker: ConfiguredBroker,
     resources: Sequence[IncrementalAlterConfigsRequest.AlterConfigsResource],
     *,
     replaces: bool,
@@ -76,7 +92,10 @@ def alter(
 
 
 def _plan(
-    broker: Broker, resource: ConfigResource, changes: Sequence[ConfigChange], replaces: bool
+    broker: ConfiguredBroker,
+    resource: ConfigResource,
+    changes: Sequence[ConfigChange],
+    replaces: bool,
 ) -> Values | Refusal:
     """Return the values to store for a resource, or the error of its changes."""
     message = why_malformed(changes)
@@ -99,7 +118,7 @@ def _plan(
     return _check_values(broker, config_type, name, present, values) or values
 
 
-def _store(broker: Broker, changed: Mapping[ConfigResource, Values]) -> Refusal | None:
+def _store(broker: ConfiguredBroker, changed: Mapping[ConfigResource, Values]) -> Refusal | None:
     """Store changes in one transaction; return the error if that fails. Levels of loggers are not
     stored.
     """
@@ -123,7 +142,9 @@ def _store(broker: Broker, changed: Mapping[ConfigResource, Values]) -> Refusal 
     return None
 
 
-def _apply(broker: Broker, changed: Mapping[ConfigResource, Values]) -> Generator[None, None, None]:
+def _apply(
+    broker: ConfiguredBroker, changed: Mapping[ConfigResource, Values]
+) -> Generator[None, None, None]:
     """Apply stored changes to loggers and open logs."""
     for resource, values in changed.items():
         if resource.type == ConfigType.BROKER_LOGGER:
@@ -135,11 +156,11 @@ def _apply(broker: Broker, changed: Mapping[ConfigResource, Values]) -> Generato
         is_topic = resource.type == ConfigType.TOPIC
         topic = broker.catalog.topics.get(resource.name) if is_topic else None
         if topic is not None:
-            broker.apply_topic_config(topic)
+            broker.topic_logs.apply_topic_config(topic)
         yield
 
 
-def _check_resource(broker: Broker, resource: ConfigResource) -> Refusal | None:
+def _check_resource(broker: ConfiguredBroker, resource: ConfigResource) -> Refusal | None:
     name = resource.name
     if resource.type == ConfigType.TOPIC:
         if not name:
@@ -167,7 +188,11 @@ def _check_resource(broker: Broker, resource: ConfigResource) -> Refusal | None:
 
 
 def _check_values(
-    broker: Broker, config_type: ConfigType, name: str, present: Mapping[str, str], values: Values
+    broker: ConfiguredBroker,
+    config_type: ConfigType,
+    name: str,
+    present: Mapping[str, str],
+    values: Values,
 ) -> Refusal | None:
     """Return the error for the values of a resource, None if they are valid.
 
@@ -199,7 +224,7 @@ def _replacement(
 
 
 def _edited(
-    broker: Broker, config_type: ConfigType, name: str, changes: Sequence[ConfigChange]
+    broker: ConfiguredBroker, config_type: ConfigType, name: str, changes: Sequence[ConfigChange]
 ) -> Values | Refusal:
     """Return the values of the named configs after their changes."""
     values: dict[str, str | None] = {}
@@ -217,7 +242,7 @@ def _edited(
 
 
 def _edit_list(
-    broker: Broker, config_type: ConfigType, name: str, change: ConfigChange
+    broker: ConfiguredBroker, config_type: ConfigType, name: str, change: ConfigChange
 ) -> str | Refusal:
     """Return the value of a LIST config after APPEND or SUBTRACT."""
     operation = ConfigOperation(change.config_operation)
