@@ -302,7 +302,7 @@ class HeadraceProcess:
 def set_quotas(servers: str, entity: Mapping[str, str | None], **values: float | None) -> None:
     """Set the quotas of an entity of a broker without logins."""
     from headrace.client import Cluster
-    from headrace.client.quotas import alter_quotas
+    from headrace.client.security import alter_quotas
     from headrace.security.quota_entities import entity_of
 
     async def alter() -> None:

@@ -11,7 +11,7 @@ from confluent_kafka import Producer
 
 import headrace
 from headrace.client import Cluster
-from headrace.client.quotas import describe_quotas
+from headrace.client.security import describe_quotas
 from headrace.security.quota_entities import Entity
 from tests.peer import run_tool
 from tests.support import set_quotas, unique, wait_until

@@ -10,7 +10,6 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException
 
 from headrace.client import ClientError, Cluster, RangeConsumer
-from headrace.client.acls import create_acls, delete_acls, describe_acls
 from headrace.client.config import read_config
 from headrace.client.configs import (
     ConfigType,
@@ -41,7 +40,19 @@ from headrace.client.offsets import (
     list_offsets,
     share_offsets,
 )
-from headrace.client.quotas import alter_quotas, describe_quotas
+from headrace.client.security import (
+    SCRAM_SHA_256,
+    ScramCredential,
+    ScramDeletion,
+    ScramUpsertion,
+    alter_quotas,
+    alter_users,
+    create_acls,
+    delete_acls,
+    describe_acls,
+    describe_quotas,
+    describe_users,
+)
 from headrace.client.topics import (
     NewTopic,
     create_partitions,
@@ -49,14 +60,6 @@ from headrace.client.topics import (
     delete_records,
     delete_topics,
     describe_topics,
-)
-from headrace.client.users import (
-    SCRAM_SHA_256,
-    ScramCredential,
-    ScramDeletion,
-    ScramUpsertion,
-    alter_users,
-    describe_users,
 )
 from headrace.errors import ErrorCode
 from headrace.protocol.authorized_operations import Operation

@@ -19,7 +19,7 @@ from headrace.client.configs import ConfigType, alter_configs
 from headrace.client.errors import AuthenticationFailed, ClientError, InvalidResponse
 from headrace.client.groups import GroupDescription
 from headrace.client.loop_thread import LoopThread
-from headrace.client.users import describe_users
+from headrace.client.security import describe_users
 
 from . import results
 from .results import (

@@ -31,7 +31,7 @@ from headrace.client.errors import (
 )
 from headrace.client.groups import GroupList, ListedGroup
 from headrace.client.offsets import CommittedOffset, ShareOffset
-from headrace.client.users import ScramCredential
+from headrace.client.security import ScramCredential
 from headrace.errors import ErrorCode
 from headrace.protocol import partitions
 

@@ -19,7 +19,7 @@ from headrace.security.acls import (
     ResourceType,
 )
 
-from .clients import Cluster, acls
+from .clients import Cluster, security
 from .errors import BadUsage
 from .nouns import DRY_RUN, YES, Declaration, Noun, arg, one_of, repeatable, switch
 from .output import Output, Row
@@ -143,7 +143,7 @@ async def add_acls(
     ]
     if not added:
         raise BadUsage("name a resource that it holds for, as with --topic NAME")
-    outcomes = await acls.create_acls(cluster, list(dict.fromkeys(added)))
+    outcomes = await security.create_acls(cluster, list(dict.fromkeys(added)))
     rows = [
         {**_row(acl), "result": "added" if error is None else "refused"}
         for acl, error in outcomes.items()
@@ -196,7 +196,7 @@ async def _matching(
     ):
         pattern = pattern_type if resources else PatternType.ANY
         condition = AclFilter(resource_type, name, pattern, principal, host, operation)
-        matching.update(dict.fromkeys(await acls.describe_acls(cluster, condition)))
+        matching.update(dict.fromkeys(await security.describe_acls(cluster, condition)))
     return sorted(matching)
 
 
@@ -233,6 +233,6 @@ async def remove_acls(cluster: Cluster, output: Output, **conditions: Any) -> No
     rows = {AclFilter(*acl): {**_row(acl), "result": "removed"} for acl in matching}
     await output.change(
         rows,
-        lambda: acls.delete_acls(cluster, list(rows)),
+        lambda: security.delete_acls(cluster, list(rows)),
         "Remove these ACLs?",
     )

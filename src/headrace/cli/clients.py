@@ -12,16 +12,14 @@ if TYPE_CHECKING:
     from headrace.client import (
         Cluster,
         TopicMetadata,
-        acls,
         config,
         configs,
         errors,
         groups,
         offsets,
-        quotas,
+        security,
         share_state,
         topics,
-        users,
         workers,
     )
     from headrace.client.dead_letters import letters, reading, redrive

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from headrace.security.quota_entities import CLIENT_ID, IP, USER, Entity, entity_of
 
-from .clients import Cluster, errors, quotas
+from .clients import Cluster, errors, security
 from .errors import BadUsage
 from .nouns import DRY_RUN, YES, Noun, arg, repeatable
 from .output import Output, Row
@@ -60,7 +60,7 @@ def _quota(text: str) -> tuple[str, float]:
 )
 async def list_quotas(cluster: Cluster, output: Output, *, entity: Names) -> None:
     """Print quotas."""
-    described = await quotas.describe_quotas(cluster, _names(entity))
+    described = await security.describe_quotas(cluster, _names(entity))
     output.rows(
         [
             {**_row(of_entity), "quota": key, "value": value}
@@ -139,7 +139,7 @@ async def _alter(
     altered = entity_of(_names(entity))
 
     async def execute() -> Mapping[str, None]:
-        errors.raised(await quotas.alter_quotas(cluster, {altered: changes}))
+        errors.raised(await security.alter_quotas(cluster, {altered: changes}))
         return {}
 
     await output.change(

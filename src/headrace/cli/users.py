@@ -10,7 +10,7 @@ from pathlib import Path
 from headrace.errors import ErrorCode
 from headrace.security.scram import MAX_ITERATIONS, MECHANISMS, MIN_ITERATIONS
 
-from .clients import Cluster, errors, users
+from .clients import Cluster, errors, security
 from .errors import BadUsage, one_line_error
 from .nouns import DRY_RUN, YES, Noun, arg
 from .options import number_up_to
@@ -50,11 +50,11 @@ async def list_users(cluster: Cluster, output: Output, *, names: Sequence[str]) 
 
 async def _credentials(
     cluster: Cluster, names: Sequence[str]
-) -> tuple[dict[str, Sequence[users.ScramCredential]], list[str]]:
+) -> tuple[dict[str, Sequence[security.ScramCredential]], list[str]]:
     """Return the credentials of users, and problems with some of them."""
-    credentials: dict[str, Sequence[users.ScramCredential]] = {}
+    credentials: dict[str, Sequence[security.ScramCredential]] = {}
     problems = []
-    for name, answer in (await users.describe_users(cluster, dict.fromkeys(names))).items():
+    for name, answer in (await security.describe_users(cluster, dict.fromkeys(names))).items():
         if not isinstance(answer, errors.ClientError):
             credentials[name] = answer
         elif errors.has_code(answer, ErrorCode.RESOURCE_NOT_FOUND):
@@ -65,7 +65,7 @@ async def _credentials(
 
 
 def _mechanism(number: int) -> str:
-    return {code: name for name, code in users.MECHANISMS.items()}.get(number, f"{number}")
+    return {code: name for name, code in security.MECHANISMS.items()}.get(number, f"{number}")
 
 
 @NOUN.cluster_verb(
@@ -108,8 +108,8 @@ async def add_user(
     :raises Failure: the broker refuses
     """
     password = _password(name, password_file).encode()
-    change = users.ScramUpsertion(name, users.MECHANISMS[mechanism], password, iterations)
-    outcomes = await users.alter_users(cluster, [change])
+    change = security.ScramUpsertion(name, security.MECHANISMS[mechanism], password, iterations)
+    outcomes = await security.alter_users(cluster, [change])
     rows = [{"user": name, "mechanism": mechanism, "result": "added"}]
     output.rows(rows if outcomes[name] is None else (), problems=filter(None, outcomes.values()))
 
@@ -157,7 +157,7 @@ async def delete_users(
     """
     credentials, problems = await _credentials(cluster, names)
     deletions = [
-        users.ScramDeletion(name, credential.mechanism)
+        security.ScramDeletion(name, credential.mechanism)
         for name, of_user in credentials.items()
         for credential in of_user
         if mechanism in (None, _mechanism(credential.mechanism))
@@ -165,12 +165,12 @@ async def delete_users(
     without = credentials.keys() - {deletion.user for deletion in deletions}
     problems += [f"user '{name}' has no credential of {mechanism}" for name in sorted(without)]
 
-    async def execute() -> dict[users.ScramDeletion, errors.ClientError | None]:
-        outcomes: dict[users.ScramDeletion, errors.ClientError | None] = {}
-        for code in users.MECHANISMS.values():  # a request may change a user once
+    async def execute() -> dict[security.ScramDeletion, errors.ClientError | None]:
+        outcomes: dict[security.ScramDeletion, errors.ClientError | None] = {}
+        for code in security.MECHANISMS.values():  # a request may change a user once
             changes = {change.user: change for change in deletions if change.mechanism == code}
             if changes:
-                answers = await users.alter_users(cluster, list(changes.values()))
+                answers = await security.alter_users(cluster, list(changes.values()))
                 outcomes |= {changes[name]: answer for name, answer in answers.items()}
         return outcomes
 

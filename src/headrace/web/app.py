@@ -20,7 +20,7 @@ from headrace.client.errors import (
 from headrace.http.messages import Request, Response
 from headrace.log_lines import LimitedLog, get_logger
 
-from . import groups, lists, record_views, tasks, topics
+from . import groups, lists, record_views, tasks
 from .access import TOKEN_USER
 from .actions import ACTIONS, Action
 from .errors import (
@@ -87,7 +87,7 @@ VIEWS = (
     View(lists.groups),
     View(groups.group),
     View(lists.topics),
-    View(topics.topic),
+    View(groups.topic),
     View(tasks.tasks),
     View(record_views.letters, reads=True),
     View(record_views.records, reads=True),

@@ -1,4 +1,4 @@
-"""A group in detail: its partitions, members, settings, and what is in flight.
+"""A group in detail: its partitions, members, settings, and what is in flight; and a topic.
 
 The cost of a page grows with the partitions on it, not with those of the group: only their end
 offsets, timestamps and spans are queried.
@@ -14,7 +14,8 @@ from typing import Annotated
 
 from headrace.client.cluster import Cluster
 from headrace.client.configs import Config, ConfigType, describe_configs
-from headrace.client.errors import ClientError, UnknownGroup, raised
+from headrace.client.dead_letters import reading
+from headrace.client.errors import ClientError, UnknownGroup, has_code, raised
 from headrace.client.groups import ListedGroup, describe_group
 from headrace.client.lag.model import GroupLag, LagQuery
 from headrace.client.lag.partition_leaders import PartitionLeaders
@@ -25,23 +26,28 @@ from headrace.client.lag.snapshot import (
     snapshot,
 )
 from headrace.client.lag.times import RecordTimes
+from headrace.client.offsets import EARLIEST, LATEST
 from headrace.client.share_state import (
     SPANS_OF_PARTITION,
     SharePartitionState,
     share_states,
 )
+from headrace.client.topics import describe_topics
+from headrace.client.workers import WORKERS_TOPIC
+from headrace.errors import ErrorCode
 from headrace.protocol.partitions import TopicPartition, by_topic
 
+from .errors import NotThere
 from .limits import (
     LEAST_SPANS_OF_PARTITION,
     MAX_SPANS_OF_PAGE,
     PARTITIONS_OF_PAGE,
 )
-from .lists import PageNumber, page_of
+from .lists import PageNumber, listed, page_of
 from .observation import Observation
 from .schemas import text
 from .site import Visit
-from .views import Group, MemberOfGroup, PartitionOfGroup
+from .views import Group, MemberOfGroup, PartitionOfGroup, PartitionOfTopic, Topic
 
 _UNKNOWN_NODE = -1
 
@@ -183,3 +189,70 @@ def members_of(progress: GroupProgress) -> list[MemberOfGroup]:
 
 def _now_ms() -> int:
     return time.time_ns() // 1_000_000
+
+
+# Topics -------------------------------------------------------------------------------------------
+
+
+_MISSING = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPTION)
+
+
+async def topic(
+    visit: Visit,
+    *,
+    topic: Annotated[str, text("the topic")],
+    page: PageNumber = 1,
+) -> Topic:
+    """Return a topic: partitions, configs, and the groups that read it.
+
+    :raises NotThere: it does not exist
+    :raises ClientError: the cluster cannot be reached, or refuses
+    """
+    seen = await visit.seen_if_any()
+    described = (await describe_topics(visit.cluster, [topic])).get(topic)
+    if described is None or has_code(described, *_MISSING):
+        raise NotThere(f"The topic {topic!r} does not exist.")
+    if isinstance(described, ClientError):
+        raise described
+    on_page = page_of(described.partitions, page, PARTITIONS_OF_PAGE)
+    keys = [(topic, partition.number) for partition in on_page.rows]
+    leaders = PartitionLeaders(visit.cluster)
+    warnings: list[str] = []
+
+    async def bounds() -> list[PartitionOfTopic]:
+        starts, ends = await leaders.offsets(keys, EARLIEST), await leaders.offsets(keys, LATEST)
+        return [
+            PartitionOfTopic(
+                partition.number,
+                partition.leader,
+                partition.replicas,
+                partition.isr,
+                starts.get((topic, partition.number)),
+                ends.get((topic, partition.number)),
+            )
+            for partition in on_page.rows
+        ]
+
+    rows, configs = await asyncio.gather(
+        bounds(), configs_of(visit, ConfigType.TOPIC, topic, warnings)
+    )
+    summary = None if seen is None else seen.topics.get(topic)
+    letters_of = () if summary is None else summary.dead_letters_of
+    is_enabled = any(
+        config.name == reading.GROUP_ENABLE and config.value == "true" for config in configs or ()
+    )
+    return Topic(
+        topic,
+        summary,
+        str(described.topic_id),
+        described.is_internal or topic == WORKERS_TOPIC,
+        on_page.of(rows),
+        configs,
+        sorted(
+            [] if seen is None else listed(seen.readers(topic), "group_id", "lag"),
+            key=lambda group: not group.member_count,
+        ),
+        bool(letters_of) or is_enabled or topic.startswith(reading.DEFAULT_PREFIX),
+        visit.site.observer.topics.of(topic),
+        [*warnings, *leaders.problems],
+    )

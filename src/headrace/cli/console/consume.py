@@ -12,17 +12,22 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from headrace.cli.client_options import call_options, client_config, on_cluster, share_config
+from headrace.cli.clients import Cluster, TopicMetadata, errors
+from headrace.cli.clients import offsets as positions
 from headrace.cli.errors import BadUsage, Failure
 from headrace.cli.nouns import arg, command, section, switch
 from headrace.cli.options import pattern, positive_number
-from headrace.patterns import occurs
+from headrace.patterns import matches, occurs
 from headrace.positions import EARLIEST, LATEST, Position, position
+from headrace.protocol.partitions import TopicPartition
 from headrace.times import duration_ms
 
 from .output import OUTPUT_OPTIONS, RecordOutput
 
 if TYPE_CHECKING:
     from headrace.client import Cluster, Record
+    from headrace.client.partition_reader import PartitionReader
+
 
 _RECORDS_AT_ONCE = 500
 _WAIT_S = 0.2
@@ -197,8 +202,6 @@ class Reader:
         await cluster.connection()  # a share group's client would wait for a broker
         options = self._options
         if options.share_group is None:
-            from .partitions import open_reader
-
             reader = await open_reader(cluster, options)
             await self._copy(reader.read)
             return
@@ -274,3 +277,70 @@ class Reader:
             data is not None and occurs(grep, data.decode(errors="replace"))
             for data in (record.key, record.value)
         )
+
+
+# Partitions ---------------------------------------------------------------------------------------
+
+
+async def open_reader(cluster: Cluster, options: Namespace) -> PartitionReader:
+    """Return a reader of the records that the options choose.
+
+    :raises Failure: no topic matches
+    :raises ClientError: a broker refuses
+    """
+    from headrace.client.partition_reader import PartitionReader
+
+    level = int(options.read_committed)
+    partitions = [
+        partition
+        for name in options.topics
+        for partition in await _partitions(cluster, name, options.partition)
+    ]
+
+    async def offsets(position: Position) -> dict[TopicPartition, int]:
+        return errors.raised(
+            await positions.offsets_of_positions(
+                cluster, dict.fromkeys(partitions, position), isolation_level=level
+            )
+        )
+
+    starts, ends = await offsets(options.start or EARLIEST), {}
+    if options.exit or options.end is not None:
+        ends = await offsets(options.end or LATEST)
+        starts = {key: start for key, start in starts.items() if start < ends[key]}
+    return PartitionReader(cluster, starts, ends, level)
+
+
+def check_partition(number: int, topic: TopicMetadata) -> None:
+    """Check the number of a partition.
+
+    :raises BadUsage: the topic has no such partition
+    """
+    count = len(topic.leaders)
+    if not 0 <= number < count:
+        raise BadUsage(f"topic '{topic.name}' has no partition {number}: it has {count}")
+
+
+async def _partitions(
+    cluster: Cluster, name: str, numbers: Sequence[int] | None
+) -> list[TopicPartition]:
+    """Return the partitions of a topic, or of those that match an expression.
+
+    :param numbers: only these, which all of the topics must have; None for all
+    """
+    if name.startswith("^"):
+        topics = {
+            topic.name: topic
+            for topic in (await cluster.all_topics()).values()
+            if matches(name[1:], topic.name)
+        }
+        if not topics:
+            raise Failure(f"no topic matches '{name}'")
+    else:
+        topics = await cluster.topics([name])
+    for topic in topics.values():
+        for number in numbers or ():
+            check_partition(number, topic)
+    return [
+        (topic.name, number) for topic in topics.values() for number in numbers or topic.leaders
+    ]

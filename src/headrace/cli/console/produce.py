@@ -20,9 +20,9 @@ from headrace.cli.options import setting
 from headrace.cli.output import signals_handled
 from headrace.times import time_ms
 
+from .consume import check_partition
 from .json_records import MalformedLine, NewRecord, read_record
 from .output import unescaped
-from .partitions import check_partition
 
 if TYPE_CHECKING:
     import confluent_kafka
