@@ -63,7 +63,7 @@ def _connection(options: Namespace) -> tuple[str, Path | None]:
             servers = os.environ.get("HEADRACE_BOOTSTRAP_SERVERS") or None
         file = file or os.environ.get("HEADRACE_CONFIG")
     if name is not None or servers is None:
-        from .context import read_contexts  # imports msgspec
+        from .contexts import read_contexts  # imports msgspec
 
         contexts = read_contexts()
         name = name or os.environ.get("HEADRACE_CONTEXT") or contexts.current

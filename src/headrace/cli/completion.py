@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from .client_options import call_options, on_cluster
 from .clients import Cluster, configs, groups
 from .commands import COMMANDS, load
-from .context import read_contexts
+from .contexts import read_contexts
 from .nouns import Verb, arg, command
 
 _TIMEOUT_S = "1"
