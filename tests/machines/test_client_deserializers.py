@@ -12,7 +12,7 @@ import msgspec
 import pydantic
 import pytest
 
-from headrace.client.deserializers import deserializer
+from headrace.client.arguments import deserializer
 from headrace.client.errors import ClientError
 
 

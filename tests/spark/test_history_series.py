@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.spark.history.series import (
+from headrace.spark.history.groups import (
     busy,
     consumers_needed,
     positions,

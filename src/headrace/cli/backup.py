@@ -1,12 +1,41 @@
-"""``headrace backup``: copy the data directory of a running or stopped broker."""
+"""``headrace backup``: copy the data directory of a running or stopped broker; and what it has in
+common with ``headrace restore``.
+"""
 
 from __future__ import annotations
 
+import dataclasses
+import signal
+import sys
 from argparse import Namespace
+from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, NoReturn
 
-from .copying import COPY_OPTIONS, progress, run_copy
+from headrace.amounts import size
+
+from .errors import Failure
 from .nouns import arg, command, data_dir_option, switch
+from .options import positive_number
+from .output import Output, output_option
+from .progress import byte_progress
+from .tables import one_line
+
+if TYPE_CHECKING:
+    from headrace.backup.commands import Report, Stage
+
+
+COPY_OPTIONS = (
+    output_option,
+    switch("--no-verify", "do not read the copy back to compare checksums"),
+    arg(
+        "--max-bytes-per-second",
+        type=positive_number,
+        metavar="BYTES",
+        help="read and write no faster, so that others can use the disk",
+    ),
+)
 
 
 @command(
@@ -40,3 +69,48 @@ def run(options: Namespace) -> int:
         ),
         "backed up",
     )
+
+
+def progress(options: Namespace) -> Stage:
+    """Return the progress bar of a copy, which also delays it if the options limit its speed."""
+    from headrace.backup.commands import paced
+
+    limit = options.max_bytes_per_second
+    return byte_progress if limit is None else paced(byte_progress, limit)
+
+
+def run_copy(options: Namespace, copy: Callable[[], Report], done: str) -> int:
+    """Run a copy and print its report. SIGTERM, SIGHUP and Ctrl-C delete an unfinished copy.
+
+    :param done: the verb for the report
+    :returns: the exit status: 1 if records are damaged
+    :raises Failure: it failed
+    """
+    from headrace.backup.errors import BackupError
+
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _stop)
+    try:
+        report = copy()
+    except BackupError as error:
+        raise Failure(str(error)) from error
+    for name in report.offline:
+        print(
+            f"warning: {one_line(name)} is offline, and its last records may be damaged",
+            file=sys.stderr,
+        )
+    for problem in report.damaged:
+        print(f"warning: {one_line(problem)}", file=sys.stderr)
+    output = Output(options.output)
+    if output.is_json:
+        output.rows([dataclasses.asdict(report)])
+    else:
+        print(
+            f"{done} {report.topic_count} topics with {report.partition_count} used partitions, "
+            f"{size(report.size_bytes)}, in {report.seconds:.1f} s: {one_line(report.target)}"
+        )
+    return 1 if report.damaged else 0
+
+
+def _stop(number: int, _: FrameType | None) -> NoReturn:
+    raise SystemExit(128 + number)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import Namespace
 from pathlib import Path
 
-from .copying import COPY_OPTIONS, progress, run_copy
+from .backup import COPY_OPTIONS, progress, run_copy
 from .nouns import arg, command, data_dir_option
 
 

@@ -17,7 +17,7 @@ from typing import Any, TypeVar, get_type_hints
 
 import msgspec
 
-from headrace.client.deserializers import deserializer
+from headrace.client.arguments import deserializer
 from headrace.client.errors import ClientError
 from headrace.client.records import Record
 from headrace.log_lines import shown

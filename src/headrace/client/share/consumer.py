@@ -21,18 +21,16 @@ from operator import itemgetter
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from headrace.client.arguments import Seconds, seconds, whole_number
+from headrace.client.arguments import Deserializer, Seconds, deserializer, seconds, whole_number
 from headrace.client.cluster import Cluster
 from headrace.client.config import librdkafka_config, read_config
 from headrace.client.configs import ConfigType, alter_configs, describe_config
-from headrace.client.deserializers import Deserializer, deserializer
 from headrace.client.errors import ClientError, RequestRefused, UnsupportedSetting
 from headrace.client.groups import SHARE, describe_group
-from headrace.client.records import Record, UnreadableBatch
+from headrace.client.records import Arrived, Record, UnreadableBatch, offset_of, runs, size_of
 from headrace.log_lines import LimitedLog, get_logger, printable
 from headrace.protocol.partitions import TopicIdPartition, TopicPartition
 
-from .arrived import Arrived, offset_of, runs, size_of
 from .range_consumer import RangeConsumer
 from .types import (
     AcknowledgeType,
@@ -166,7 +164,7 @@ class ShareConsumer:
         that exists keeps its config, and a log line tells if it differs
     :param key: turns the bytes of a key into ``record.key``; see ``value``
     :param value: turns the bytes of a value into ``record.value``: the module ``json``, a type, or
-        a function of bytes, see :func:`headrace.client.deserializers.deserializer`
+        a function of bytes, see :func:`headrace.client.arguments.deserializer`
     :param on_undecodable: what happens to a record for which ``key`` or ``value`` raises:
         ``"reject"`` rejects it with the reason, ``"raise"`` raises :class:`Undecodable` with the
         record, which is held, and a function of (record with bytes, error) returns the record to

@@ -3,5 +3,5 @@
 The source ``kafka-group-history`` (:mod:`~headrace.spark.history.source`) decodes the records as
 events (:mod:`~headrace.spark.history.group_records`). ``headrace lag history`` derives the
 progress of groups from them (:mod:`~headrace.spark.history.groups`), as series that are computed
-in tasks (:mod:`~headrace.spark.history.series`).
+in tasks.
 """
