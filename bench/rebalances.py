@@ -13,7 +13,6 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
@@ -27,8 +26,8 @@ from confluent_kafka.admin import (
 )
 
 from headrace.errors import ErrorCode
-from headrace.protocol.consumer_protocol import Subscription, write_subscription
 from headrace.protocol.primitives import i32
+from tests.subscriptions import subscription
 from tests.support import unique
 from tests.wire_client import Connection
 
@@ -73,13 +72,13 @@ class ClassicGroup:
 
     def __init__(self, opened: Sequence[Connection], topic: str) -> None:
         self.opened, self.id = opened, unique("bench")
-        self.subscription = Subscription(0, (topic,))
+        self.topic = topic
         self.round = 0
         self.member_ids = [""] * len(opened)
         opened[0].ask(FIND_COORDINATOR, 6, key_type=0, coordinator_keys=[self.id])
 
     def joining(self, member_id: str) -> dict[str, Any]:
-        metadata = replace(self.subscription, user_data=i32(self.round))
+        metadata = subscription(0, (self.topic,), user_data=i32(self.round))
         return {
             "group_id": self.id,
             "session_timeout": 30_000,
@@ -88,7 +87,7 @@ class ClassicGroup:
             "group_instance_id": None,
             "protocol_type": "consumer",
             "reason": None,
-            "protocols": [{"name": "range", "metadata": write_subscription(metadata)}],
+            "protocols": [{"name": "range", "metadata": metadata}],
         }
 
     def introduce(self) -> None:

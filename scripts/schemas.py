@@ -87,7 +87,8 @@ def stub(kinds: list[str]) -> Iterator[str]:
     """Yield the lines of a stub of all messages of some kinds, for type checkers."""
     yield "# Written by scripts/schemas.py --stub."
     yield "from collections.abc import Collection, Sequence"
-    yield "from typing import Any"
+    if "request" in kinds:
+        yield "from typing import Any"
     yield "from uuid import UUID"
     yield ""
     yield "from .schema import Message"

@@ -27,8 +27,8 @@ from uuid import UUID
 from kio.index import KioIndexError
 from kio.serial import entity_reader, entity_writer
 
-from headrace.protocol.primitives import string
 from headrace.protocol.record_batch import CONTROL_BIT, TRANSACTIONAL_BIT, build
+from tests.encoding import string
 from tests.kio_messages import request_type, response_type
 
 PRODUCE, FETCH, API_VERSIONS, CREATE_TOPICS = 0, 1, 18, 19

@@ -14,7 +14,7 @@ from typing import Any
 from uuid import UUID
 
 from headrace.errors import ErrorCode
-from headrace.protocol.consumer_protocol import Subscription, write_subscription
+from tests import subscriptions
 from tests.conformance.world import COORDINATOR_IS_COMING, OK, Topic, World, outcome
 from tests.support import unique
 from tests.wire_client import Connection
@@ -30,7 +30,7 @@ def subscription(
     *topics: str, version: int = 1, owned: Mapping[str, Sequence[int]] | None = None
 ) -> bytes:
     """Return a consumer's metadata for JoinGroup; from version 1 on with the partitions it owns."""
-    return write_subscription(Subscription(version, topics, owned or {}))
+    return subscriptions.subscription(version, topics, owned)
 
 
 class ClassicGroup:

@@ -19,7 +19,7 @@ from typing import Any
 from uuid import UUID, uuid4
 
 from headrace.errors import ErrorCode
-from headrace.protocol.primitives import Reader
+from headrace.protocol.api import DescribeTransactionsRequest, DescribeTransactionsResponse
 from tests.conformance.world import COORDINATOR_IS_COMING, OK, PATIENCE_S, Topic, World, outcome
 from tests.support import unique, wait_until
 from tests.wire_client import batch, decode, request_frame
@@ -290,39 +290,31 @@ class Described:
     topics: dict[str, list[int]]
 
     @classmethod
-    def read(cls, reader: Reader) -> Described:
-        def topic(reader: Reader) -> tuple[str, list[int]]:
-            found = reader.string(), sorted(reader.array(Reader.i32))
-            reader.tagged_fields()
-            return found
-
-        one = cls(
-            reader.i16(),
-            reader.string(),
-            reader.string(),
-            reader.i32(),
-            reader.i64(),
-            reader.i64(),
-            reader.i16(),
-            dict(reader.array(topic)),
+    def of(cls, state: DescribeTransactionsResponse.TransactionState) -> Described:
+        """Return the answer of a response."""
+        return cls(
+            state.error_code,
+            state.transactional_id,
+            state.transaction_state,
+            state.transaction_timeout_ms,
+            state.transaction_start_time_ms,
+            state.producer_id,
+            state.producer_epoch,
+            {topic.topic: sorted(topic.partitions) for topic in state.topics},
         )
-        reader.tagged_fields()
-        return one
 
 
 def describe_transactions(world: World, *transactional_ids: str) -> list[Described]:
     """Return the answers to DescribeTransactions once no transaction is being ended.
 
-    The answer is read by hand: kio reads the start of a transaction as a time, and fails at -1.
+    kio cannot read the answer: it takes the start of a transaction for a time, and fails at -1.
     """
-    asked = bytes([len(transactional_ids) + 1]) + b"".join(map(_compact, transactional_ids))
+    request = DescribeTransactionsRequest(transactional_ids).encoded(0)
 
     def answered() -> list[Described] | None:
-        reader = Reader(world.connection.call(65, 0, b"\0" + asked + b"\0"))
-        reader.flexible = True
-        reader.tagged_fields()
-        reader.i32()
-        told = reader.array(Described.read)
+        data = world.connection.call(65, 0, b"\0" + request)
+        response = DescribeTransactionsResponse.read(0, data, 1)  # after the tags of the header
+        told = [Described.of(state) for state in response.transaction_states]
         coming = any(
             one.state.startswith("Prepare") or one.error_code in COORDINATOR_IS_COMING
             for one in told
@@ -330,12 +322,6 @@ def describe_transactions(world: World, *transactional_ids: str) -> list[Describ
         return None if coming else told
 
     return wait_until(answered, PATIENCE_S, "transactions to end")
-
-
-def _compact(text: str) -> bytes:
-    encoded = text.encode()
-    assert len(encoded) < 127
-    return bytes([len(encoded) + 1]) + encoded
 
 
 def list_transactions(

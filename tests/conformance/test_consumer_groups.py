@@ -9,12 +9,11 @@ from typing import Any
 import pytest
 
 from headrace.protocol.consumer_protocol import (
-    Subscription,
     read_assignment,
     write_assignment,
-    write_subscription,
 )
 from headrace.protocol.primitives import i32
+from tests import subscriptions
 from tests.conformance.classic import ClassicGroup, subscription
 from tests.conformance.consumers import (
     ASK_AGAIN_S,
@@ -478,7 +477,7 @@ def test_assignments_with_user_data_of_an_assignor_cannot_be_upgraded(
 
 def test_user_data_of_a_subscription_is_no_obstacle(world: World, group_id: str) -> None:
     topic, group = world.topic(), ClassicGroup(world, group_id)
-    said = write_subscription(Subscription(1, (topic.name,), user_data=b"custom"))
+    said = subscriptions.subscription(1, (topic.name,), user_data=b"custom")
     classic = group.member(("range", said))
     assert classic.join() == OK
     assert classic.sync({classic.id: write_assignment(1, {topic.name: [0]})}) == OK

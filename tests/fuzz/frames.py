@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
-from headrace.protocol.primitives import string
+from tests.encoding import string
 from tests.fuzz import batches
 from tests.fuzz.schema import Field, Schema, Version
 from tests.fuzz.words import TOPICS, Words

@@ -168,7 +168,8 @@ def subscription(data: bytes) -> None:
         consumer_protocol.read_subscribed_topics(data)
     with only(ValueError):
         found = consumer_protocol.read_subscription(data)
-        again = consumer_protocol.read_subscription(consumer_protocol.write_subscription(found))
+        version = consumer_protocol.subscription_version(data)
+        again = consumer_protocol.read_subscription(data[:2] + found.encoded(version))
         if again != found:
             raise Crash(f"{found} becomes {again}")
     with only(ValueError):

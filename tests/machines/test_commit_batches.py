@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from headrace.groups.offsets.commit_batches import CommitBatches
 from headrace.groups.record_schemas import decode, encode
 from headrace.groups.records import CommittedOffset, Generation, GroupMetadata, OffsetCommit
-from headrace.protocol.primitives import i16, string
 from headrace.protocol.record_batch import (
     CONTROL_BIT,
     HEADER_BYTES,
@@ -24,6 +23,7 @@ from headrace.protocol.record_batch import (
     records,
     seal,
 )
+from tests.encoding import i16, string
 
 TOPIC_ID = UUID(int=7)
 PLAIN = CommittedOffset(5, 2, commit_timestamp_ms=9, topic_id=TOPIC_ID)

@@ -21,12 +21,11 @@ from headrace.groups.records import (
 )
 from headrace.groups.topics import topics_hash
 from headrace.protocol.consumer_protocol import (
-    Subscription,
     read_assignment,
     read_subscription,
     write_assignment,
-    write_subscription,
 )
+from tests import subscriptions
 from tests.machines.group_desk import Desk
 
 
@@ -250,7 +249,7 @@ def test_a_log_that_is_compacted_while_it_is_read_gives_no_partition_to_two(desk
 
 
 def subscription(*topics, owned=(), version=1):
-    return write_subscription(Subscription(version, topics, dict(owned)))
+    return subscriptions.subscription(version, topics, dict(owned))
 
 
 def join(desk, member_id, metadata, *, group="c", instance=None, protocol="range"):

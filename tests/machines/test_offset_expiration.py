@@ -14,7 +14,7 @@ from headrace.groups.offsets.committed import commit_record
 from headrace.groups.offsets.expiration import MAX_TOMBSTONES, PORTION
 from headrace.groups.offsets.service import NO_MEMBER
 from headrace.outcome import Position
-from headrace.protocol.consumer_protocol import Subscription, write_subscription
+from tests import subscriptions
 from tests.machines.group_desk import Desk, durable
 
 MINUTE_MS = 60_000
@@ -23,7 +23,7 @@ SUBSCRIBED = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
 
 def subscription(*topics, version=0, rest=b""):
     """A consumer's metadata of any version, and whatever later versions add."""
-    return write_subscription(Subscription(version, topics)) + rest
+    return subscriptions.subscription(version, topics) + rest
 
 
 @pytest.fixture

@@ -9,8 +9,9 @@ from uuid import UUID
 
 import pytest
 
-from headrace.protocol.primitives import string, unsigned_varint
+from headrace.protocol.primitives import unsigned_varint
 from tests.clients.confluent import consumer, create_topic, produce, take
+from tests.encoding import string
 from tests.protocol.shapes import NULL, Shape
 from tests.support import unique, wait_until
 from tests.wire_client import (

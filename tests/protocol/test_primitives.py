@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from struct import error as StructError
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.protocol import primitives
 from headrace.protocol.consumer_protocol import (
-    Subscription,
     read_assignment,
     read_subscribed_topics,
     read_subscription,
     write_assignment,
-    write_subscription,
 )
-from headrace.protocol.primitives import Reader
+from headrace.protocol.stored import ConsumerProtocolSubscription
+from tests.subscriptions import subscription
 
 names = st.text(max_size=200)
 parts = st.dictionaries(names, st.lists(st.integers(-(2**31), 2**31 - 1), max_size=5).map(tuple))
@@ -56,55 +53,38 @@ def test_an_unsigned_varint_has_at_most_five_bytes() -> None:
         primitives.read_unsigned_varint(b"\xff" * 6, 0)
 
 
-@given(st.none() | names, st.none() | st.binary(max_size=200), st.lists(names, max_size=3))
-def test_strings_bytes_and_arrays(text: str | None, data: bytes | None, items: list[str]) -> None:
-    compact = primitives.compact_string(text) + primitives.compact_array(
-        map(primitives.compact_string, items)
-    )
-    legacy = primitives.string(text) + primitives.array(map(primitives.string, items))
-    for written, flexible in ((compact, True), (legacy, False)):
-        reader = Reader(written, flexible=flexible)
-        assert (reader.nullable_string(), reader.array(Reader.string)) == (text, tuple(items))
-        for end in range(len(written)):
-            reader = Reader(written[:end], flexible=flexible)
-            with pytest.raises((IndexError, StructError)):
-                reader.nullable_string(), reader.array(Reader.string)
-    assert primitives.read_nullable_compact_string(compact, 0)[0] == text
+@given(st.none() | st.binary(max_size=200))
+def test_fields_of_records(data: bytes | None) -> None:
     field = b"".join(primitives.record_bytes(data))
     assert primitives.read_record_bytes(field + b"!", 0) == (data, len(field))
 
 
-def test_a_string_is_too_long_for_the_old_encoding() -> None:
-    assert len(primitives.string("x" * 32_767)) == 32_769
-    with pytest.raises(ValueError, match="32768 bytes is longer than 32767"):
-        primitives.string("x" * 32_768)
-
-
 @given(st.dictionaries(st.integers(0, 300), st.binary(max_size=200), max_size=4))
 def test_tagged_fields(fields: dict[int, bytes]) -> None:
-    data = primitives.tagged_fields(*sorted(fields.items()))
-    assert primitives.read_tagged_fields(b"head" + data, 4) == (fields, 4 + len(data))
+    data = primitives.unsigned_varint(len(fields))
+    for tag, content in sorted(fields.items()):
+        data += primitives.unsigned_varint(tag) + primitives.unsigned_varint(len(content)) + content
     assert primitives.skip_tagged_fields(b"head" + data, 4) == 4 + len(data)
-    assert Reader(data, flexible=True).tagged_fields() == fields
 
 
 @pytest.mark.parametrize("tail", [b"", b"\1", b"\1\0\x7f", b"\xff\xff\xff\xff\xff\xff"])
 def test_bad_tagged_fields_are_refused(tail: bytes) -> None:
     with pytest.raises((IndexError, ValueError)):
         primitives.skip_tagged_fields(b"head" + tail, 4)
-    with pytest.raises((IndexError, ValueError)):
-        primitives.read_tagged_fields(b"head" + tail, 4)
 
 
-@given(st.integers(0, 3), st.lists(names, max_size=3).map(tuple), parts, st.none() | names)
+@given(st.integers(0, 3), st.lists(names, max_size=3), parts, st.none() | names)
 def test_subscriptions(
-    version: int, topics: tuple[str, ...], owned: dict[str, tuple[int, ...]], rack: str | None
+    version: int, topics: list[str], owned: dict[str, tuple[int, ...]], rack: str | None
 ) -> None:
-    sent = Subscription(
-        version, topics, owned if version >= 1 else {}, rack if version >= 3 else None, b"own"
+    data = subscription(version, topics, owned, rack, b"own")
+    entries = [ConsumerProtocolSubscription.TopicPartition(*item) for item in owned.items()]
+    assert read_subscription(data + b"later") == ConsumerProtocolSubscription(
+        topics,
+        b"own",
+        entries if version >= 1 else (),
+        rack_id=rack if version >= 3 else None,
     )
-    data = write_subscription(sent)
-    assert read_subscription(data + b"later") == sent
     assert read_subscribed_topics(data) == topics
     for end in range(len(data)):
         with pytest.raises(ValueError, match="not the subscription of a consumer"):

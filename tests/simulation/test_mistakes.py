@@ -167,7 +167,7 @@ def snapshots_leave_out_what_they_replace(patch: Patch) -> None:
 
     def careless(self: Any, record: Any) -> Any:
         return encode(
-            self, replace(record, state_batches=()) if isinstance(record, ShareSnapshot) else record
+            self, record._replace(state_batches=()) if isinstance(record, ShareSnapshot) else record
         )
 
     patch.setattr(ShareCoordinator, "encode", careless)

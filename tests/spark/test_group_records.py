@@ -30,7 +30,6 @@ from headrace.groups.records import (
     ShareMember,
 )
 from headrace.internal_topics import CONSUMER_OFFSETS, SHARE_GROUP_STATE
-from headrace.protocol import primitives
 from headrace.share import records as share_records
 from headrace.spark.history.group_records import (
     COMMIT,
@@ -46,6 +45,7 @@ from headrace.spark.history.group_records import (
 )
 from headrace.spark.reader.columns import Records
 from headrace.spark.reader.ranges import OffsetRange, split_evenly
+from tests import encoding
 
 Pair = tuple[bytes, bytes | None]
 TOPIC_ID = UUID(int=2**127 + 5)
@@ -235,18 +235,18 @@ def test_events_in_share_partitions(records: list[Any]) -> None:
 
 def test_every_version_of_a_commit_that_a_broker_ever_wrote() -> None:
     key = record_schemas.encode(OffsetCommit("g", "t", 2, None))[0]
-    head, middle = struct.pack(">q", 42), primitives.string("note")
+    head, middle = struct.pack(">q", 42), encoding.string("note")
     values = [
-        primitives.i16(0) + head + middle + primitives.i64(99),
-        primitives.i16(1) + head + middle + primitives.i64(99) + primitives.i64(100),
-        primitives.i16(2) + head + middle + primitives.i64(99),
-        primitives.i16(3) + head + primitives.i32(5) + middle + primitives.i64(99),
-        primitives.i16(4)
+        encoding.i16(0) + head + middle + encoding.i64(99),
+        encoding.i16(1) + head + middle + encoding.i64(99) + encoding.i64(100),
+        encoding.i16(2) + head + middle + encoding.i64(99),
+        encoding.i16(3) + head + encoding.i32(5) + middle + encoding.i64(99),
+        encoding.i16(4)
         + head
-        + primitives.i32(5)
-        + primitives.compact_string("note")
-        + primitives.i64(99)
-        + primitives.NO_TAGS,
+        + encoding.i32(5)
+        + encoding.compact_string("note")
+        + encoding.i64(99)
+        + encoding.NO_TAGS,
     ]
     found = rows([(key, value) for value in values], CONSUMER_OFFSETS)
     assert [(row["event"], row["version"], row["offset"], row["leaderEpoch"]) for row in found] == [
@@ -259,21 +259,27 @@ def test_every_version_of_a_commit_that_a_broker_ever_wrote() -> None:
 def test_the_members_of_old_generations_are_counted() -> None:
     key = record_schemas.encode(GroupMetadata("g", None))[0]
     start = (
-        primitives.string("consumer")
-        + primitives.i32(7)
-        + primitives.string(None)
-        + primitives.string(None)
+        encoding.string("consumer")
+        + encoding.i32(7)
+        + encoding.string(None)
+        + encoding.string(None)
     )
+    names = encoding.string("m") * 3
+    empty = encoding.i32(0) * 2
+    oldest, older = names + encoding.i32(1) + empty, names + encoding.i32(1) * 2 + empty
+    newest = b"\2m\0\2m\2m" + encoding.i32(1) * 2 + b"\1\1\0"
     values = [
-        primitives.i16(0) + start + primitives.array([b""] * 2),
-        primitives.i16(1) + start + primitives.array([b""] * 3),
-        primitives.i16(2) + start + primitives.i64(9) + primitives.array([b""] * 4),
-        primitives.i16(4)
-        + primitives.compact_string("consumer")
-        + primitives.i32(7)
+        encoding.i16(0) + start + encoding.array([oldest] * 2),
+        encoding.i16(1) + start + encoding.array([older] * 3),
+        encoding.i16(2) + start + encoding.i64(9) + encoding.array([older] * 4),
+        encoding.i16(4)
+        + encoding.compact_string("consumer")
+        + encoding.i32(7)
         + b"\0\0"
-        + primitives.i64(9)
-        + b"\6",
+        + encoding.i64(9)
+        + b"\6"
+        + newest * 5
+        + encoding.NO_TAGS,
     ]
     found = rows([(key, value) for value in values], CONSUMER_OFFSETS)
     assert [(row["event"], row["members"], row["epoch"]) for row in found] == [
@@ -328,15 +334,15 @@ def test_streams_groups_that_apache_kafka_coordinates() -> None:
 
 def test_a_varint_that_is_too_long_makes_only_its_own_record_unreadable() -> None:
     commit = record_schemas.encode(OffsetCommit("g", "t", 2, CommittedOffset(1, -1, "", 1)))
-    head = primitives.i16(4) + primitives.i64(1) + primitives.i32(-1)
+    head = encoding.i16(4) + encoding.i64(1) + encoding.i32(-1)
     found = rows([commit, (commit[0], head + b"\xff" * 11), commit], CONSUMER_OFFSETS)
     assert [row["event"] for row in found] == [COMMIT, UNREADABLE, COMMIT]
 
 
 def test_unknown_types_and_versions_are_unreadable() -> None:
     commit = record_schemas.encode(OffsetCommit("g", "t", 2, CommittedOffset(1, -1, "", 1)))
-    newer = (commit[0], primitives.i16(9) + commit[1][2:])
-    other_type = (primitives.i16(77) + commit[0][2:], commit[1])
+    newer = (commit[0], encoding.i16(9) + commit[1][2:])
+    other_type = (encoding.i16(77) + commit[0][2:], commit[1])
     found = rows([commit, newer, other_type, (b"", b""), commit], CONSUMER_OFFSETS)
     assert [row["event"] for row in found] == [COMMIT, UNREADABLE, UNREADABLE, UNREADABLE, COMMIT]
     assert found[1]["version"] == 9
@@ -406,8 +412,8 @@ def test_hostile_numbers_and_text_harm_no_neighbours() -> None:
     commit = record_schemas.encode(OffsetCommit("g", "t", 2, CommittedOffset(1, -1, "", 2**62)))
     surrogate = record_schemas.encode(OffsetCommit("\udcff", "t", 2, None))
     key = record_schemas.encode(GroupMetadata("g", None))[0]
-    members = primitives.compact_string("") + primitives.i32(7) + b"\0\0" + primitives.i64(9)
-    many = (key, primitives.i16(4) + members + b"\xff\xff\xff\xff\x0f")
+    members = encoding.compact_string("") + encoding.i32(7) + b"\0\0" + encoding.i64(9)
+    many = (key, encoding.i16(4) + members + b"\xff\xff\xff\xff\x0f")
     found = rows([commit, surrogate, many, commit], CONSUMER_OFFSETS)
     assert [(row["event"], row["groupId"]) for row in found] == [
         (COMMIT, "g"),

@@ -12,10 +12,14 @@ from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
 from .primitives import INT16
-from .schema import Message, Schema, schema, type_of_record
+from .schema import Schema, schema, type_of_record
 
 KEYS_KEPT = 20_000
 """The number of decoded keys that are cached for each topic: keys repeat when a log is replayed."""
+
+
+KEPT_KEY_BYTES = 512
+"""The longest key that is cached."""
 
 
 class RecordType:
@@ -40,16 +44,22 @@ class RecordType:
 
     def encode_key(self, *fields: Any) -> bytes:
         """Return a key as bytes."""
-        return INT16.pack(self.key.key) + self.key.message_type(*fields).encoded(0)
+        definition = self.key
+        pieces = [INT16.pack(definition.key)]
+        definition.writer(0)(pieces.append, definition.message_type(*fields))
+        return b"".join(pieces)
 
-    def encode_value(self, value: Message, version: int | None = None) -> bytes:
+    def encode_value(self, value: Any, version: int | None = None) -> bytes:
         """Return a value as bytes.
 
+        :param value: its message, or what has the fields of one
         :param version: another version than the usual one
         """
         if version is None:
             version = self.version
-        return INT16.pack(version) + value.encoded(version)
+        pieces = [INT16.pack(version)]
+        self.value.writer(version)(pieces.append, value)
+        return b"".join(pieces)
 
     def read_value(self, data: bytes) -> Any:
         """Return the message of a value.
@@ -97,7 +107,8 @@ class RecordTypes:
         :raises ValueError: the bytes are no such record
         """
         try:
-            record_type, fields = self._read_key(key)
+            is_long = len(key) > KEPT_KEY_BYTES
+            record_type, fields = (self._key if is_long else self._read_key)(key)
             if record_type is None:
                 return None
             message = None if value is None else record_type.read_value(value)

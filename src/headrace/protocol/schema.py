@@ -663,9 +663,11 @@ class _Reader(_Generator):
         ]
 
     def _text(self, start: str, end: str) -> str:
-        if self._has_bytes:
+        # A log may have what a client was once allowed to send.
+        errors = ", 'surrogatepass'" if self._schema.kind.startswith("coordinator") else ""
+        if self._has_bytes and not errors:
             return f"data[{start}:{end}].decode()"
-        return f"str(data[{start}:{end}], 'utf-8')"
+        return f"str(data[{start}:{end}], 'utf-8'{errors})"
 
     def _length(self, function: str) -> list[str]:
         """Return the lines that read a length; most are one byte."""

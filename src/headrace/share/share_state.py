@@ -163,8 +163,8 @@ class ShareCoordinator:
             state_epoch=state_epoch,
             leader_epoch=0,
             start_offset=start_offset,
-            create_timestamp_ms=wall_ms,
-            write_timestamp_ms=wall_ms,
+            create_timestamp=wall_ms,
+            write_timestamp=wall_ms,
             delivery_complete_count=UNKNOWN if start_offset == UNKNOWN else 0,
         )
         return Outcome(None, (snapshot,))
@@ -360,14 +360,14 @@ class ShareCoordinator:
                     del self._by_topic[key.topic_id]
 
     def _replay_snapshot(self, record: ShareSnapshot, at: Position) -> None:
-        key, written_ms = record.key, record.write_timestamp_ms
+        key, written_ms = record.key, record.write_timestamp
         state = ShareState(
             record.snapshot_epoch,
             record.state_epoch,
             record.leader_epoch,
             record.start_offset,
             record.delivery_complete_count,
-            record.create_timestamp_ms,
+            record.create_timestamp,
             written_ms,
         )
         state.merge(record.state_batches)

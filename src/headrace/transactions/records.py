@@ -4,34 +4,18 @@ transactional id.
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
 from itertools import groupby
 from operator import itemgetter
 
+from headrace.protocol.coordinator_records import RecordTypes
 from headrace.protocol.partitions import TopicPartition
-from headrace.protocol.primitives import (
-    NO_TAGS,
-    Reader,
-    compact_array,
-    compact_string,
-    i8,
-    i16,
-    i32,
-    i64,
-    string,
-    tagged_fields,
-)
+from headrace.protocol.stored import TransactionLogValue
 
 from .producer import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 
 NO_TIMESTAMP = -1
-
-_KEY_TYPE, _VALUE_VERSION = 0, 1
-_PREVIOUS_PRODUCER_ID, _NEXT_PRODUCER_ID, _CLIENT_VERSION, _NEXT_PRODUCER_EPOCH = range(4)
-"""Tags of the value."""
 
 
 class State(IntEnum):
@@ -101,10 +85,14 @@ class TransactionRecord:
     epoch_before: int = NO_PRODUCER_EPOCH
 
 
+_TYPES = RecordTypes("record of a transaction", {"TransactionLog": 1})
+_TYPE = _TYPES["TransactionLog"]
+
+
 def encode(record: TransactionRecord) -> tuple[bytes, bytes | None]:
     """Return the key and value bytes of a record; the value of a tombstone is None."""
-    key = i16(_KEY_TYPE) + string(record.transactional_id)
-    return key, None if record.value is None else _write(record.value)
+    key = _TYPE.encode_key(record.transactional_id)
+    return key, None if record.value is None else _TYPE.encode_value(_message(record.value))
 
 
 def decode(key: bytes, value: bytes | None) -> TransactionRecord | None:
@@ -112,84 +100,47 @@ def decode(key: bytes, value: bytes | None) -> TransactionRecord | None:
 
     :raises ValueError: when the bytes are not such a record
     """
-    try:
-        reader = Reader(key)
-        if reader.i16() != _KEY_TYPE:
-            return None
-        return TransactionRecord(reader.string(), None if value is None else _read(Reader(value)))
-    except (struct.error, IndexError, UnicodeDecodeError) as error:
-        raise ValueError(f"not a record of a transaction: {error}") from error
+    raw = _TYPES.decode(key, value)
+    if raw is None:
+        return None
+    (transactional_id,) = raw.key
+    transaction = None if raw.value is None else _transaction(raw.value)
+    return TransactionRecord(transactional_id, transaction)
 
 
-def _write(value: Transaction) -> bytes:
-    topics = [
-        compact_string(topic)
-        + compact_array(i32(partition) for _, partition in partitions)
-        + NO_TAGS
-        for topic, partitions in groupby(sorted(value.partitions), key=itemgetter(0))
-    ]
-    tags = [
-        (tag, data)
-        for tag, data in (
-            (_PREVIOUS_PRODUCER_ID, _unless(value.previous_producer_id, NO_PRODUCER_ID, i64)),
-            (_NEXT_PRODUCER_ID, _unless(value.next_producer_id, NO_PRODUCER_ID, i64)),
-            (_CLIENT_VERSION, _unless(value.client_version, 0, i16)),
-        )
-        if data
-    ]
-    return b"".join(
-        (
-            i16(_VALUE_VERSION),
-            i64(value.producer_id),
-            i16(value.producer_epoch),
-            i32(value.timeout_ms),
-            i8(value.state),
-            compact_array(topics) if value.partitions or value.state != State.EMPTY else b"\0",
-            i64(value.last_update_ms),
-            i64(value.start_ms),
-            tagged_fields(*tags),
-        )
+def _message(transaction: Transaction) -> TransactionLogValue:
+    topics = tuple(
+        TransactionLogValue.PartitionsSchema(topic, tuple(number for _, number in partitions))
+        for topic, partitions in groupby(sorted(transaction.partitions), key=itemgetter(0))
+    )
+    return TransactionLogValue(
+        transaction.producer_id,
+        transaction.previous_producer_id,
+        transaction.next_producer_id,
+        transaction.producer_epoch,
+        transaction_timeout_ms=transaction.timeout_ms,
+        transaction_status=transaction.state,
+        transaction_partitions=topics if topics or transaction.state != State.EMPTY else None,
+        transaction_last_update_timestamp_ms=transaction.last_update_ms,
+        transaction_start_timestamp_ms=transaction.start_ms,
+        client_transaction_version=transaction.client_version,
     )
 
 
-def _unless(value: int, default: int, pack: Callable[[int], bytes]) -> bytes:
-    return b"" if value == default else pack(value)
-
-
-def _read(reader: Reader) -> Transaction:
-    version = reader.i16()
-    if version not in (0, 1):
-        raise ValueError(f"version {version} of the value is not known")
-    reader.flexible = version == 1
-
-    def partitions_of_topic(reader: Reader) -> list[TopicPartition]:
-        topic = reader.string()
-        partitions = reader.array(Reader.i32)
-        reader.tagged_fields()
-        return [(topic, partition) for partition in partitions]
-
-    producer_id, producer_epoch, timeout_ms, state = (
-        reader.i64(),
-        reader.i16(),
-        reader.i32(),
-        State(reader.i8()),
-    )
-    partitions = frozenset(one for topic in reader.array(partitions_of_topic) for one in topic)
-    last_update_ms, start_ms = reader.i64(), reader.i64()
-    tags = reader.tagged_fields()
+def _transaction(message: TransactionLogValue) -> Transaction:
     return Transaction(
-        producer_id,
-        producer_epoch,
-        timeout_ms,
-        state,
-        last_update_ms,
-        partitions,
-        start_ms,
-        _tag(tags, _PREVIOUS_PRODUCER_ID, ">q", NO_PRODUCER_ID),
-        _tag(tags, _NEXT_PRODUCER_ID, ">q", NO_PRODUCER_ID),
-        _tag(tags, _CLIENT_VERSION, ">h", 0),
+        message.producer_id,
+        message.producer_epoch,
+        message.transaction_timeout_ms,
+        State(message.transaction_status),
+        message.transaction_last_update_timestamp_ms,
+        frozenset(
+            (topic.topic, number)
+            for topic in message.transaction_partitions or ()
+            for number in topic.partition_ids
+        ),
+        message.transaction_start_timestamp_ms,
+        message.previous_producer_id,
+        message.next_producer_id,
+        message.client_transaction_version,
     )
-
-
-def _tag(tags: dict[int, bytes], tag: int, layout: str, default: int) -> int:
-    return int(struct.unpack(layout, tags[tag])[0]) if tag in tags else default

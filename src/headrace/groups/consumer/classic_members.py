@@ -32,11 +32,12 @@ from headrace.groups.settings import ConsumerSettings, TopicCatalog
 from headrace.outcome import Outcome
 from headrace.protocol.consumer_protocol import (
     PROTOCOL_TYPE,
-    Subscription,
+    by_topic,
     read_subscription,
     subscription_version,
     write_assignment,
 )
+from headrace.protocol.stored import ConsumerProtocolSubscription
 
 from .group import ConsumerGroup
 from .migration import named
@@ -118,7 +119,7 @@ def _check_join(
 
 
 def _joined(
-    known: ConsumerMember, request: JoinRequest, subscription: Subscription
+    known: ConsumerMember, request: JoinRequest, subscription: ConsumerProtocolSubscription
 ) -> ConsumerMember:
     return replace(
         known,
@@ -133,11 +134,13 @@ def _joined(
     )
 
 
-def _owned(subscription: Subscription, catalog: TopicCatalog) -> dict[UUID, frozenset[int]]:
+def _owned(
+    subscription: ConsumerProtocolSubscription, catalog: TopicCatalog
+) -> dict[UUID, frozenset[int]]:
     topics = catalog.topics
     return {
         topics[name].topic_id: frozenset(own)
-        for name, own in subscription.owned.items()
+        for name, own in by_topic(subscription.owned_partitions).items()
         if name in topics
     }
 

@@ -1,8 +1,7 @@
 """Records of ``__consumer_offsets`` and ``__share_group_state`` as rows that tell of events.
 
-Only the fields that tell of progress are read: commits, share state, members, groups. Records of
-streams groups (KIP-1071) are laid out like those of consumer groups in these fields: the value of
-a group begins with its epoch, and a record of a member needs only its key.
+Only the records that tell of progress are read: commits, share state, members, groups. A record of
+a member needs only its key.
 """
 
 from __future__ import annotations
@@ -13,9 +12,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from headrace.internal_topics import CONSUMER_OFFSETS
+from headrace.internal_topics import CONSUMER_OFFSETS, SHARE_GROUP_STATE
 from headrace.patterns import matches
-from headrace.protocol.primitives import Reader, check_items
+from headrace.protocol.coordinator_records import RecordType, RecordTypes
+from headrace.protocol.primitives import INT16
 from headrace.spark.reader.columns import MOST_MICROSECONDS_AS_MS, arrow_schema
 
 COMMIT, COMMIT_DELETED = "commit", "commit deleted"
@@ -43,16 +43,29 @@ leaves it unchanged); ``epoch`` the generation or epoch of a group; ``members`` 
 members of a classic group; ``timestamp`` that of the record.
 """
 
-SHARE_SNAPSHOT, _SHARE_UPDATE = 0, 1
+SHARE_SNAPSHOT = 0
 _ARROW_SCHEMA = arrow_schema(SCHEMA)
 _ROWS_AT_ONCE = 2_000
-_COMMIT_TYPES = (0, 1)
-_CLASSIC_GROUP = 2
-_GROUP_TYPE_OF_GROUP = {_CLASSIC_GROUP: "classic", 3: "consumer", 11: "share", 17: "streams"}
-_GROUP_TYPE_OF_MEMBER = {5: "consumer", 10: "share", 19: "streams"}
+_GROUP_TYPE_OF_GROUP = {
+    "GroupMetadata": "classic",
+    "ConsumerGroupMetadata": "consumer",
+    "ShareGroupMetadata": "share",
+    "StreamsGroupMetadata": "streams",
+}
+_GROUP_TYPE_OF_MEMBER = {
+    "ConsumerGroupMemberMetadata": "consumer",
+    "ShareGroupMemberMetadata": "share",
+    "StreamsGroupMemberMetadata": "streams",
+}
 _SKIPPED_TYPES = (4, 6, 7, 8, 9, 12, 13, 14, 15, 16, 18, 20, 21, 22, 23)
 """Record types of assignments, subscriptions and topologies, which tell nothing of progress."""
-_LAST_COMMIT_VERSION = _LAST_CLASSIC_VERSION = 4
+
+_OFFSETS_TYPES = RecordTypes(
+    f"record of {CONSUMER_OFFSETS}",
+    dict.fromkeys(("OffsetCommit", *_GROUP_TYPE_OF_GROUP, *_GROUP_TYPE_OF_MEMBER), 0),
+)
+_OFFSETS_TYPES.by_number[0] = _OFFSETS_TYPES["OffsetCommit"]  # of old brokers
+_SHARE_TYPES = RecordTypes(f"record of {SHARE_GROUP_STATE}", {"ShareSnapshot": 0, "ShareUpdate": 0})
 
 Row = dict[str, Any]
 
@@ -74,8 +87,8 @@ def events(batch: pa.RecordBatch, groups: str | None = None) -> Iterator[pa.Reco
             row: Row = {"logTopic": topic, "logPartition": partition, "logOffset": offset}
             row["timestamp"] = timestamp
             try:
-                row["event"] = decode(row, Reader(key or b""), value)
-            except (IndexError, ValueError, struct.error):
+                row["event"] = decode(row, key or b"", value)
+            except (LookupError, ValueError, struct.error):
                 row["event"] = UNREADABLE
             if row["event"] is not None and _is_chosen(groups, row):
                 rows.append(row)
@@ -86,112 +99,86 @@ def _is_chosen(groups: str | None, row: Row) -> bool:
     return groups is None or ("groupId" in row and matches(groups, row["groupId"].decode()))
 
 
-def _offsets_event(row: Row, key: Reader, value: bytes | None) -> str | None:
+def _offsets_event(row: Row, key: bytes, value: bytes | None) -> str | None:
     """Fill the row of a record of ``__consumer_offsets``.
 
     :returns: the event; None for a record that tells nothing of progress
-    :raises ValueError, IndexError, struct.error: the record cannot be read
+    :raises ValueError, LookupError, struct.error: the record cannot be read
     """
-    record_type = row["recordType"] = key.i16()
-    if record_type in _SKIPPED_TYPES:
+    (row["recordType"],) = INT16.unpack_from(key)
+    if row["recordType"] in _SKIPPED_TYPES:
         return None
-    group_id = _text(key)
-    if record_type in _COMMIT_TYPES:
-        row |= {"topic": _text(key), "partition": key.i32(), "groupId": group_id}
-        return COMMIT_DELETED if value is None else _commit(row, value)
-    row["groupId"] = group_id
-    if record_type in _GROUP_TYPE_OF_MEMBER:
-        row |= {"groupType": _GROUP_TYPE_OF_MEMBER[record_type], "memberId": _text(key)}
+    record_type, (group_id, *names) = _key(_OFFSETS_TYPES, key)
+    row["groupId"] = _utf8(group_id)
+    if record_type.name == "OffsetCommit":
+        topic, row["partition"] = names
+        row["topic"] = _utf8(topic)
+        return COMMIT_DELETED if value is None else _commit(row, _value(row, record_type, value))
+    if record_type.name in _GROUP_TYPE_OF_MEMBER:
+        row |= {"groupType": _GROUP_TYPE_OF_MEMBER[record_type.name], "memberId": _utf8(names[0])}
         return MEMBER_LEFT if value is None else MEMBER
-    if record_type not in _GROUP_TYPE_OF_GROUP:
-        raise ValueError(f"record type {record_type}")
-    row["groupType"] = _GROUP_TYPE_OF_GROUP[record_type]
+    row["groupType"] = _GROUP_TYPE_OF_GROUP[record_type.name]
     if value is None:
         return GROUP_DELETED
-    if record_type == _CLASSIC_GROUP:
-        return _classic_group(row, value)
-    row["epoch"] = _value_reader(row, value, 0).i32()
+    group = _value(row, record_type, value)
+    if record_type.name == "GroupMetadata":
+        row |= {"epoch": group.generation, "members": len(group.members)}
+    else:
+        row["epoch"] = group.epoch
     return GROUP
 
 
-def _commit(row: Row, value: bytes) -> str:
-    reader = _value_reader(row, value, _LAST_COMMIT_VERSION)
-    offset = reader.i64()
-    leader_epoch = reader.i32() if row["version"] >= 3 else -1
-    reader.string()  # metadata
-    commit_timestamp_ms = reader.i64()
-    row["offset"] = offset
-    if leader_epoch >= 0:
-        row["leaderEpoch"] = leader_epoch
-    if 0 <= commit_timestamp_ms <= MOST_MICROSECONDS_AS_MS:
-        row["commitTimestamp"] = commit_timestamp_ms * 1000
+def _commit(row: Row, committed: Any) -> str:
+    row["offset"] = committed.offset
+    if committed.leader_epoch >= 0:
+        row["leaderEpoch"] = committed.leader_epoch
+    if 0 <= committed.commit_timestamp <= MOST_MICROSECONDS_AS_MS:
+        row["commitTimestamp"] = committed.commit_timestamp * 1000
     return COMMIT
 
 
-def _classic_group(row: Row, value: bytes) -> str:
-    reader = _value_reader(row, value, _LAST_CLASSIC_VERSION)
-    reader.string()  # protocol type
-    generation = reader.i32()
-    reader.string()  # protocol
-    reader.string()  # leader
-    if row["version"] >= 2:
-        reader.i64()  # current state timestamp
-    members = reader.unsigned_varint() - 1 if reader.flexible else reader.i32()
-    row |= {"epoch": generation, "members": check_items(members)}
-    return GROUP
-
-
-def _share_event(row: Row, key: Reader, value: bytes | None) -> str:
+def _share_event(row: Row, key: bytes, value: bytes | None) -> str:
     """Fill the row of a record of ``__share_group_state``; return the event.
 
-    :raises ValueError, IndexError, struct.error: the record cannot be read
+    :raises ValueError, LookupError, struct.error: the record cannot be read
     """
-    record_type = row["recordType"] = key.i16()
-    row |= {"groupId": _text(key), "topicId": key.uuid().bytes, "partition": key.i32()}
-    if record_type not in (SHARE_SNAPSHOT, _SHARE_UPDATE):
-        raise ValueError(f"record type {record_type}")
+    (row["recordType"],) = INT16.unpack_from(key)
+    record_type, (group_id, topic_id, partition) = _key(_SHARE_TYPES, key)
+    if topic_id is None:
+        raise ValueError("no topic id")
+    row |= {"groupId": _utf8(group_id), "topicId": topic_id.bytes, "partition": partition}
     row["groupType"] = "share"
     if value is None:
         return SHARE_STATE_DELETED
-    reader = _value_reader(row, value, 0)
-    reader.flexible = True
-    reader.i32()  # snapshot epoch
-    if record_type == SHARE_SNAPSHOT:
-        reader.i32()  # state epoch
-    leader_epoch, start_offset = reader.i32(), reader.i64()
-    if record_type == SHARE_SNAPSHOT:
-        reader.i64()  # create timestamp
-        reader.i64()  # write timestamp
-    reader.array(_skip_state_batch)
-    complete_count = reader.tagged_fields().get(0, b"\xff")
-    row["leaderEpoch"] = leader_epoch
-    if start_offset >= 0:
-        row["offset"] = start_offset
-    if (count := int.from_bytes(complete_count[:4], signed=True)) >= 0:
-        row["deliveryCompleteCount"] = count
+    state = _value(row, record_type, value)
+    row["leaderEpoch"] = state.leader_epoch
+    if state.start_offset >= 0:
+        row["offset"] = state.start_offset
+    if state.delivery_complete_count >= 0:
+        row["deliveryCompleteCount"] = state.delivery_complete_count
     return SHARE_STATE
 
 
-def _skip_state_batch(reader: Reader) -> None:
-    """Skip first and last offset, delivery state and count."""
-    reader.i64()
-    reader.i64()
-    reader.i8()
-    reader.i16()
-    reader.tagged_fields()
+def _key(types: RecordTypes, key: bytes) -> tuple[RecordType, tuple[Any, ...]]:
+    """Return the type of a record and the fields of its key.
 
-
-def _value_reader(row: Row, value: bytes, highest: int) -> Reader:
-    """Return the reader of a value behind its version, which is flexible from 4 on.
-
-    :raises ValueError: the version is above ``highest``
+    :raises ValueError: the type is unknown, or the key cannot be read
     """
-    row["version"] = Reader(value).i16()
-    reader = Reader(value)
-    reader.flexible = reader.version(highest) >= 4
-    return reader
+    record = types.decode(key, None)
+    if record is None:
+        raise ValueError("an unknown type")
+    return record.type, record.key
 
 
-def _text(reader: Reader) -> bytes:
-    """Read a string as UTF-8, for Arrow. Half surrogate pairs, which it refuses, become ``?``."""
-    return reader.string().encode(errors="replace")
+def _value(row: Row, record_type: RecordType, value: bytes) -> Any:
+    """Return a value, and put its version into the row.
+
+    :raises ValueError, LookupError, struct.error: it cannot be read
+    """
+    (row["version"],) = INT16.unpack_from(value)
+    return record_type.read_value(value)
+
+
+def _utf8(text: str) -> bytes:
+    """Return a text for Arrow. Half surrogate pairs, which it refuses, become ``?``."""
+    return text.encode(errors="replace")
