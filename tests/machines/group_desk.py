@@ -22,7 +22,7 @@ from headrace.groups.deadlines import OFFSETS
 from headrace.groups.offsets.commit_batches import CommitBatches
 from headrace.groups.offsets.committed import NO_RETENTION, commit_record
 from headrace.groups.records import Subtopology, Topology
-from headrace.groups.share.member import LEAVE_EPOCH, ShareHeartbeat
+from headrace.groups.share.member import ShareHeartbeat
 from headrace.groups.streams.member import StreamsHeartbeat
 from headrace.internal_topics import CONSUMER_OFFSETS
 from tests.memory_log import MemoryLog
@@ -467,22 +467,17 @@ class Desk:
     def beat(self, member_id, epoch, names=None, *, group="s", rack=None, client="c"):
         """A share heartbeat; share state that it needs is initialised before, if
         ``state_works``."""
-        request = ShareHeartbeat(member_id, epoch, rack, names, client, "/h")
-        found = self.coordinator.share.member_group(group, request)
-        if isinstance(found, Refusal):
-            return found
-        if epoch != LEAVE_EPOCH and self.state_works:
-            wanted = found.to_initialize(request, self.topics)
-            if wanted:
-                starts = {
-                    topic_id: dict.fromkeys(topic.partitions, -1)
-                    for topic_id, topic in wanted.items()
-                }
-                with self.loop.turn():
-                    initialize(self.coordinators, found, starts, found.epoch + 1)
-        return self.decide(
-            self.coordinator.share.heartbeat, group, request, self.topics, *self.times
-        )
+        request = ShareHeartbeat(member_id, epoch, None, rack, names, client, "/h")
+        uninitialized = self.coordinator.share.to_initialize(group, request)
+        if uninitialized is not None and self.state_works:
+            share_group, partitions = uninitialized
+            starts = {
+                topic_id: dict.fromkeys(topic.partitions, -1)
+                for topic_id, topic in partitions.items()
+            }
+            with self.loop.turn():
+                initialize(self.coordinators, share_group, starts, share_group.state.epoch + 1)
+        return self.decide(self.coordinator.share.heartbeat, group, request, *self.times)
 
     def alter(self, starts, *, group="s", lines=3):
         """Set offsets by topic name and partition. After so many writes the disk fails."""
@@ -490,7 +485,7 @@ class Desk:
         if not isinstance(found, Refusal):
             by_id = {self.topics[name].topic_id: of for name, of in starts.items()}
             with self._failing_after(lines):
-                initialize(self.coordinators, found, by_id, found.epoch)
+                initialize(self.coordinators, found, by_id, found.state.epoch)
         return found
 
     def delete_offsets(self, names, *, group="s", lines=3):
@@ -579,24 +574,10 @@ def durable(coordinator):
         if group.type_name == "classic":
             if group.recorded is not None or group_id in coordinator.offsets.committed:
                 groups[group_id] = group.recorded
-        elif group.type_name == "consumer":
-            state = dict(vars(group.state))
-            for volatile in ("resolved_versions", "_hash", "_subscribed"):
-                del state[volatile]
-            groups[group_id] = state
-        elif group.type_name == "streams":
-            state = dict(vars(group.state))
-            del state["_hash"]
-            groups[group_id] = state
         else:
-            groups[group_id] = (
-                group.epoch,
-                group.metadata_hash,
-                group.members,
-                group.target_epoch,
-                group.target,
-                group.current,
-                group.state_partitions,
-            )
+            state = dict(vars(group.state))
+            for volatile in ("resolved_versions", "_hash", "_subscribed", "_covered"):
+                state.pop(volatile, None)
+            groups[group_id] = state
     committed = coordinator.offsets.committed
     return groups, {group_id: committed.of_group(group_id) for group_id in groups}

@@ -12,6 +12,7 @@ from headrace.errors import ErrorCode, Refusal
 from headrace.groups.classic.member import JoinRequest, MemberIdentity, SyncRequest
 from headrace.groups.consumer.state import ConsumerState
 from headrace.groups.consumer.transition import preferred_assignor
+from headrace.groups.heartbeats.state import topics_hash
 from headrace.groups.records import (
     ConsumerAssignment,
     ConsumerGroupCurrentMemberAssignment,
@@ -19,7 +20,6 @@ from headrace.groups.records import (
     MemberState,
     ResolvedRegex,
 )
-from headrace.groups.topics import topics_hash
 from headrace.protocol.consumer_protocol import (
     read_assignment,
     read_subscription,
@@ -224,11 +224,13 @@ def test_the_hash_of_subscribed_topics_follows_what_an_expression_matches(desk):
     desk.consume("m", 0, regex="t")
     desk.consume("m", 2)
     group = state(desk)
-    assert group.topics_hash(desk) == topics_hash([desk.topics["t"]])
+    assert group.topics_hash(desk, group.subscribed) == topics_hash([desk.topics["t"]])
     group.replay(
         ConsumerGroupRegularExpression("c", "t", ResolvedRegex(("t", "u"), 0, desk.now_ms))
     )
-    assert group.topics_hash(desk) == topics_hash([desk.topics["t"], desk.topics["u"]])
+    assert group.topics_hash(desk, group.subscribed) == topics_hash(
+        [desk.topics["t"], desk.topics["u"]]
+    )
 
 
 def test_a_log_that_is_compacted_while_it_is_read_gives_no_partition_to_two(desk):
@@ -506,7 +508,7 @@ def hashes(monkeypatch):
         counts.append(len(topics))
         return topics_hash(topics)
 
-    monkeypatch.setattr("headrace.groups.consumer.state.topics_hash", counted)
+    monkeypatch.setattr("headrace.groups.heartbeats.state.topics_hash", counted)
     return counts
 
 

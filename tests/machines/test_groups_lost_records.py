@@ -69,7 +69,7 @@ def test_a_static_member_without_assignment_leaves_after_its_session(desk):
 def test_a_member_of_a_share_group_joins_again(desk, kind):
     desk.restart_without(kind)
     group = desk.coordinator.groups["s"]
-    assert group.members.keys() == group.current.keys()
+    assert group.state.members.keys() == group.state.current.keys()
     assert isinstance(desk.beat("m", 2), Refusal)
     reply = desk.beat("m", 0, ["t"])
-    assert reply.assignment == {desk.id_of("t"): (0, 1, 2, 3)}
+    assert reply.assigned == {desk.id_of("t"): (0, 1, 2, 3)}

@@ -359,12 +359,12 @@ class ShareGroupMachine(RuleBasedStateMachine):
         self.desk.config.values["share.assignment.interval.ms"] = interval
         full = (
             self.group is not None
-            and len(self.group.members) >= 4
-            and member_id not in self.group.members
+            and len(self.group.state.members) >= 4
+            and member_id not in self.group.state.members
         )
         reply = self.desk.beat(member_id, 0, names)
         assert isinstance(reply, Refusal) == full
-        assert full or reply.assignment is not None
+        assert full or reply.assigned is not None
 
     @precondition(lambda self: self.group)
     @rule(
@@ -373,15 +373,15 @@ class ShareGroupMachine(RuleBasedStateMachine):
         names=st.none() | st.just(["a", "c"]),
     )
     def beat(self, member_id, back, names):
-        known = self.group.current.get(member_id)
+        known = self.group.state.current.get(member_id)
         before = known and known.assigned
         reply = self.desk.beat(member_id, max(known.member_epoch - back, 1) if known else 1, names)
         if isinstance(reply, Refusal):
             assert known is None or back
             return
-        now = self.group.current[member_id]
+        now = self.group.state.current[member_id]
         assert reply.member_epoch == now.member_epoch
-        assert reply.assignment == (
+        assert reply.assigned == (
             now.assigned if names is not None or now.assigned != before else None
         )
 
@@ -389,7 +389,7 @@ class ShareGroupMachine(RuleBasedStateMachine):
     @rule(member_id=st.sampled_from("mnopq"))
     def leave(self, member_id):
         self.desk.beat(member_id, -1)
-        assert member_id not in self.group.members
+        assert member_id not in self.group.state.members
         self.seen.pop(member_id, None)
 
     @rule(name=st.sampled_from("abc"), partitions=st.integers(1, 6))
@@ -414,7 +414,7 @@ class ShareGroupMachine(RuleBasedStateMachine):
         found = self.desk.alter(
             {name: dict.fromkeys(range(0, topic.partitions, 2), start)}, lines=lines
         )
-        assert isinstance(found, Refusal) == bool(self.group and self.group.members)
+        assert isinstance(found, Refusal) == bool(self.group and self.group.state.members)
         if lines < 3 and crash:
             self.restart()
         elif lines > 1 and not isinstance(found, Refusal):
@@ -430,7 +430,7 @@ class ShareGroupMachine(RuleBasedStateMachine):
             assert not gone & {topic_id for _, topic_id, _ in self.desk.share_state}
             assert not gone & self.group.stateful().keys()
 
-    @precondition(lambda self: self.group and not self.group.members)
+    @precondition(lambda self: self.group and not self.group.state.members)
     @rule()
     def delete_group(self):
         self.desk.delete_offsets({self.names[topic_id] for topic_id in self.group.topic_ids()})
@@ -445,7 +445,7 @@ class ShareGroupMachine(RuleBasedStateMachine):
         what=st.sampled_from(["join", "beat", "leave", "wait"]),
     )
     def nothing_happens_on_a_full_disk(self, member_id, names, what):
-        known = self.group.current.get(member_id) if self.group else None
+        known = self.group.state.current.get(member_id) if self.group else None
         with self.desk.full_disk():
             if what == "join":
                 self.desk.beat(member_id, 0, names)
@@ -471,26 +471,28 @@ class ShareGroupMachine(RuleBasedStateMachine):
 
     @rule()
     def restart(self):
-        before = self.group.state_partitions.initialized if self.group else {}
+        before = self.group.state.partitions.initialized if self.group else {}
         self.desk.restart()
         if self.group:
-            after = self.group.state_partitions
+            after = self.group.state.partitions
             assert not after.initializing
             assert not after.deleting
             for topic_id, topic in before.items():
                 assert set(topic.partitions) <= set(after.initialized[topic_id].partitions)
 
-    @precondition(lambda self: self.group and self.group.members)
+    @precondition(lambda self: self.group and self.group.state.members)
     @rule()
     def after_some_heartbeats_everything_is_shared(self):
         self.desk.config.values["share.assignment.interval.ms"] = 0
         self.desk.state_works = True
         for _ in range(2):
-            for member_id in self.group.members:
-                self.desk.beat(member_id, self.group.current[member_id].member_epoch)
-        epoch = self.group.epoch
+            for member_id in self.group.state.members:
+                self.desk.beat(member_id, self.group.state.current[member_id].member_epoch)
+        epoch = self.group.state.epoch
         wanted = {
-            name for member in self.group.members.values() for name in member.subscribed_topic_names
+            name
+            for member in self.group.state.members.values()
+            for name in member.subscribed_topic_names
         }
         expected = {
             (t.topic_id, p)
@@ -500,14 +502,14 @@ class ShareGroupMachine(RuleBasedStateMachine):
         }
         assigned = {
             (topic_id, partition)
-            for current in self.group.current.values()
+            for current in self.group.state.current.values()
             for topic_id, partitions in current.assigned.items()
             for partition in partitions
         }
         assert assigned == expected
-        for member_id, current in self.group.current.items():
-            assert self.desk.beat(member_id, current.member_epoch).assignment is None
-        assert self.group.epoch == epoch
+        for member_id, current in self.group.state.current.items():
+            assert self.desk.beat(member_id, current.member_epoch).assigned is None
+        assert self.group.state.epoch == epoch
 
     @invariant()
     def replay_equals_live(self):
@@ -517,14 +519,14 @@ class ShareGroupMachine(RuleBasedStateMachine):
 
     @invariant()
     def who_has_a_partition_is_subscribed_to_it(self):
-        for member_id, current in self.group.current.items() if self.group else ():
+        for member_id, current in self.group.state.current.items() if self.group else ():
             topics = {self.names[topic_id] for topic_id in current.assigned}
-            assert topics <= set(self.group.members[member_id].subscribed_topic_names)
+            assert topics <= set(self.group.state.members[member_id].subscribed_topic_names)
 
     @invariant()
     def what_is_ready_has_state(self):
         if self.group:
-            initialized = self.group.state_partitions.initialized
+            initialized = self.group.state.partitions.initialized
             ready = {
                 ("s", topic_id, p)
                 for topic_id, topic in initialized.items()
@@ -535,27 +537,32 @@ class ShareGroupMachine(RuleBasedStateMachine):
     @invariant()
     def epochs_are_in_order(self):
         if self.group:
-            assert self.group.epoch >= self.group.target_epoch.epoch
+            assert self.group.state.epoch >= self.group.state.target_epoch.epoch
             assert all(
-                c.member_epoch <= self.group.target_epoch.epoch for c in self.group.current.values()
+                c.member_epoch <= self.group.state.target_epoch.epoch
+                for c in self.group.state.current.values()
             )
-            assert self.group.members.keys() == self.group.current.keys()
-            assert self.group.target.keys() <= self.group.members.keys()
+            assert self.group.state.members.keys() == self.group.state.current.keys()
+            assert self.group.state.target.keys() <= self.group.state.members.keys()
 
     @invariant()
     def epochs_never_go_back(self):
         if self.group is None:
             return
-        now = {"the group": self.group.epoch, "the assignment": self.group.target_epoch.epoch}
+        now = {
+            "the group": self.group.state.epoch,
+            "the assignment": self.group.state.target_epoch.epoch,
+        }
         now |= {
-            member_id: current.member_epoch for member_id, current in self.group.current.items()
+            member_id: current.member_epoch
+            for member_id, current in self.group.state.current.items()
         }
         assert all(epoch >= self.seen.get(name, 0) for name, epoch in now.items())
         self.seen = now
 
     @invariant()
     def every_member_has_a_deadline(self):
-        assert bool(self.group and self.group.members) == self.desk.awaits_someone
+        assert bool(self.group and self.group.state.members) == self.desk.awaits_someone
 
 
 TestClassicGroup = ClassicGroupMachine.TestCase

@@ -23,8 +23,8 @@ def given(desk, reply):
     names = {topic.topic_id: name for name, topic in desk.topics.items()}
     return (
         None
-        if reply.assignment is None
-        else {names[id_]: partitions for id_, partitions in reply.assignment.items()}
+        if reply.assigned is None
+        else {names[id_]: partitions for id_, partitions in reply.assigned.items()}
     )
 
 
@@ -33,8 +33,8 @@ def settle(desk, *members):
     group = desk.coordinator.groups["s"]
     for _ in range(3):
         for member_id in members:
-            desk.beat(member_id, group.current[member_id].member_epoch)
-    return [group.current[member_id].member_epoch for member_id in members]
+            desk.beat(member_id, group.state.current[member_id].member_epoch)
+    return [group.state.current[member_id].member_epoch for member_id in members]
 
 
 def refused(reply):
@@ -169,18 +169,26 @@ def test_leaving(desk):
     desk.beat("n", 0, ["t"])
     settle(desk, "m", "n")
     group = desk.coordinator.groups["s"]
-    epoch = group.epoch
+    epoch = group.state.epoch
     left = desk.beat("n", -1)
-    assert (left.member_id, left.member_epoch, left.heartbeat_interval_ms, left.assignment) == (
+    assert (left.member_id, left.member_epoch, left.heartbeat_interval_ms, left.assigned) == (
         "n",
         -1,
         0,
         None,
     )
-    assert (group.epoch, group.target_epoch.epoch, group.state_name) == (epoch + 1, epoch, "Stable")
+    assert (group.state.epoch, group.state.target_epoch.epoch, group.state_name) == (
+        epoch + 1,
+        epoch,
+        "Stable",
+    )
     assert given(desk, desk.beat("m", epoch)) == {"t": (0, 1, 2, 3)}
     desk.beat("m", -1)
-    assert (group.epoch, group.state_name, group.metadata_hash) == (epoch + 2, "Empty", 0)
+    assert (group.state.epoch, group.state_name, group.state.metadata_hash) == (
+        epoch + 2,
+        "Empty",
+        0,
+    )
     assert [tuple(g) for g in desk.coordinator.list(types=["SHARE"])] == [
         ("s", "share", "Empty", "share")
     ]
@@ -195,7 +203,7 @@ def test_a_silent_member_is_removed(desk):
     desk.pass_ms(40_000)
     desk.beat("m", epoch)
     desk.pass_ms(5_000)
-    assert set(desk.coordinator.groups["s"].members) == {"m"}
+    assert set(desk.coordinator.groups["s"].state.members) == {"m"}
     assert refused(desk.beat("n", epoch)) == (25, "Member n is not a member of group s.")
     desk.pass_ms(45_000)
     assert desk.coordinator.groups["s"].state_name == "Empty"
@@ -208,19 +216,19 @@ def test_a_removal_that_cannot_be_written_is_tried_again(desk):
     assert group_id == "s"
     assert outcome.records
     desk.pass_ms(1_000)
-    assert not desk.coordinator.groups["s"].members
+    assert not desk.coordinator.groups["s"].state.members
     assert not desk.awaits_someone
 
 
 def test_a_member_whose_joining_could_not_be_written_never_was(desk):
     desk.beat("m", 0, ["t"])
-    request = ShareHeartbeat("n", 0, None, ["t"], "c", "/h")
-    desk.coordinator.share.heartbeat("s", request, desk.topics, *desk.times)  # and the disk is full
-    epoch = desk.coordinator.groups["s"].epoch
+    request = ShareHeartbeat("n", 0, None, None, ["t"], "c", "/h")
+    desk.coordinator.share.heartbeat("s", request, *desk.times)  # and the disk is full
+    epoch = desk.coordinator.groups["s"].state.epoch
     for _ in range(9):
         desk.pass_ms(5_000)
         desk.beat("m", epoch)
-    assert desk.coordinator.groups["s"].members.keys() == {"m"}
+    assert desk.coordinator.groups["s"].state.members.keys() == {"m"}
     assert refused(desk.beat("n", 2)) == (25, "Member n is not a member of group s.")
 
 
@@ -242,9 +250,9 @@ def test_a_topic_that_grows(desk):
 def test_a_topic_that_is_deleted_and_made_anew(desk):
     desk.beat("m", 0, ["t"])
     desk.delete_topic("t")
-    assert not desk.coordinator.groups["s"].state_partitions.initialized
+    assert not desk.coordinator.groups["s"].state.partitions.initialized
     gone = desk.beat("m", 2)
-    assert (gone.member_epoch, gone.assignment) == (3, {})
+    assert (gone.member_epoch, gone.assigned) == (3, {})
     desk.add_topic("t", 2, incarnation=1)
     assert given(desk, desk.beat("m", 3)) == {"t": (0, 1)}
 
@@ -269,19 +277,19 @@ def test_what_is_no_longer_subscribed_goes_before_a_new_assignment_is_due():
     assert (less.member_epoch, given(desk, less)) == (2, {"u": (0, 1)})
     desk.pass_ms(1_000)
     later = desk.beat("m", 2)
-    assert (later.member_epoch, later.assignment) == (3, None)
+    assert (later.member_epoch, later.assigned) == (3, None)
 
 
 def test_what_a_member_says_of_itself_is_kept(desk):
     desk.beat("m", 0, ["t"], rack="r")
     desk.beat("m", 2, client="other")
-    member = desk.coordinator.groups["s"].members["m"]
+    member = desk.coordinator.groups["s"].state.members["m"]
     assert (member.rack_id, member.client_id, member.subscribed_topic_names) == (
         "r",
         "other",
         ("t",),
     )
-    assert desk.coordinator.groups["s"].epoch == 2
+    assert desk.coordinator.groups["s"].state.epoch == 2
 
 
 def test_members_with_different_subscriptions(desk):
@@ -301,14 +309,19 @@ def test_assignments_are_computed_no_more_often_than_the_interval():
     assert given(desk, desk.beat("m", 0, ["t"])) == {"t": (0, 1, 2)}
     joined = desk.beat("n", 0, ["t"])
     group = desk.coordinator.groups["s"]
-    assert (joined.member_epoch, given(desk, joined), group.epoch, group.target_epoch.epoch) == (
+    assert (
+        joined.member_epoch,
+        given(desk, joined),
+        group.state.epoch,
+        group.state.target_epoch.epoch,
+    ) == (
         2,
         {},
         3,
         2,
     )
     desk.pass_ms(999)
-    assert desk.beat("m", 2).assignment is None
+    assert desk.beat("m", 2).assigned is None
     desk.pass_ms(1)
     n = desk.beat("n", 2)
     m = desk.beat("m", 2)
@@ -337,7 +350,7 @@ def test_groups_of_another_type_are_refused(desk):
     assert desk.leave("m", group="s") == (ErrorCode.UNKNOWN_MEMBER_ID,)
     assert desk.commit(0, group="s") == (ErrorCode.GROUP_ID_NOT_FOUND,)
     assert desk.offsets("s") == {}
-    assert desk.coordinator.classic_group("s") == Refusal(
+    assert desk.coordinator.classic.group("s") == Refusal(
         ErrorCode.GROUP_ID_NOT_FOUND, "Group s is not a classic group."
     )
     assert refused(desk.coordinator.share.group("classic")) == (
@@ -355,11 +368,11 @@ def test_a_restart_forgets_nothing_but_the_time(desk):
     desk.pass_ms(40_000)
     desk.restart()
     assert durable(desk.coordinator) == before
-    assert desk.beat("m", epoch).assignment is None
+    assert desk.beat("m", epoch).assigned is None
     desk.pass_ms(44_999)
-    assert set(desk.coordinator.groups["s"].members) == {"m", "n"}
+    assert set(desk.coordinator.groups["s"].state.members) == {"m", "n"}
     desk.pass_ms(1)
-    assert not desk.coordinator.groups["s"].members
+    assert not desk.coordinator.groups["s"].state.members
 
 
 def test_deleting_a_share_group(desk):
@@ -380,7 +393,7 @@ def test_a_deletion_that_failed_does_no_harm_to_state_that_began_since(desk):
     before = dict(desk.share_state)
     desk.restart()
     assert desk.share_state == before
-    assert desk.beat("m", 2).assignment is None
+    assert desk.beat("m", 2).assigned is None
 
 
 def test_a_deletion_that_failed_can_be_asked_for_again(desk):
@@ -389,16 +402,16 @@ def test_a_deletion_that_failed_can_be_asked_for_again(desk):
     desk.delete_offsets(["t"], lines=1)
     assert desk.share_state == {("s", topic.topic_id, 0): 7}
     group = desk.coordinator.groups["s"]
-    assert group.state_partitions.deleting == {topic.topic_id: "t"}
+    assert group.state.partitions.deleting == {topic.topic_id: "t"}
     desk.delete_offsets(["t"])
     assert desk.share_state == {}
-    assert not group.state_partitions.deleting
+    assert not group.state.partitions.deleting
 
 
 def test_altering_begins_a_group_at_epoch_one(desk):
     desk.alter({"t": {0: 7}})
     group = desk.coordinator.groups["s"]
-    assert (group.epoch, group.target_epoch.epoch, group.state_name) == (1, 1, "Empty")
+    assert (group.state.epoch, group.state.target_epoch.epoch, group.state_name) == (1, 1, "Empty")
     assert desk.beat("m", 0, ["t"]).member_epoch == 2
     # what was set is kept, the rest begins
     assert desk.share_state["s", desk.topics["t"].topic_id, 0] == 7
@@ -459,6 +472,6 @@ def test_session_and_heartbeat_times_hold_from_the_next_heartbeat(desk):
     desk.config.values |= {"share.session.timeout.ms": 50_000, "share.heartbeat.interval.ms": 6_000}
     assert desk.beat("m", 2).heartbeat_interval_ms == 6_000
     desk.pass_ms(49_999)
-    assert desk.coordinator.groups["s"].members
+    assert desk.coordinator.groups["s"].state.members
     desk.pass_ms(1)
-    assert not desk.coordinator.groups["s"].members
+    assert not desk.coordinator.groups["s"].state.members

@@ -247,7 +247,7 @@ async def test_coordinators_and_groups(s):
     assert now(f"{prefix}share_group_count", state="Stable") == 2
     assert now(f"{prefix}share_group_count", state="Empty") == 0
     assert now(f"{prefix}share_group_rebalance_total") == sum(
-        group.epoch - 1
+        group.state.epoch - 1
         for group in s.broker.groups.groups.values()
         if isinstance(group, ShareGroup)
     )

@@ -95,9 +95,9 @@ def check_settled(broker):
         assert broker.share_state.topic_ids() == []
     if group is None:
         return
-    assert not group.state_partitions.initializing
-    assert not group.state_partitions.deleting
-    ready = {p for topic in group.state_partitions.initialized.values() for p in topic.partitions}
+    assert not group.state.partitions.initializing
+    assert not group.state.partitions.deleting
+    ready = {p for topic in group.state.partitions.initialized.values() for p in topic.partitions}
     assert ready == set(starts(broker) or {})
 
 
@@ -165,13 +165,13 @@ async def test_a_crash_between_any_two_appends(tmp_path, crash, before, change, 
         await again(after)
         check_settled(after)
         assert (starts(after) or None) == (whole[-1] or None)
-        durable = after.groups.groups.get("g") and after.groups.groups["g"].state_partitions
+        durable = after.groups.groups.get("g") and after.groups.groups["g"].state.partitions
         after.close()
         crash(1)
         last = begun(found)  # and writes nothing, for there is nothing to settle
         crash(0)
         check_settled(last)
-        assert (last.groups.groups.get("g") and last.groups.groups["g"].state_partitions) == durable
+        assert (last.groups.groups.get("g") and last.groups.groups["g"].state.partitions) == durable
         last.close()
         return finished
 

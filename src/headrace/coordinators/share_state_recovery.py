@@ -121,7 +121,7 @@ def recover(coordinators: Coordinators) -> None:
         for key, tombstones in state.topic_deleted(topic_id):
             coordinators.share_state_runtime.write_now(key, tombstones)
     for group in coordinators.groups.share.all():
-        _delete_state(coordinators, group.group_id, group.state_partitions.deleting)
+        _delete_state(coordinators, group.group_id, group.state.partitions.deleting)
     known = _known_partitions(coordinators)
     for group in coordinators.groups.share.all():
         recovered = group.settled(known.get(group.group_id, {}))

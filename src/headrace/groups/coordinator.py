@@ -8,17 +8,17 @@ passes the others to the module of the group's kind.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from headrace.deadlines import RETRY_MS, Deadlines
-from headrace.errors import ErrorCode, Refusal
+from headrace.errors import ErrorCode
 from headrace.internal_topics import CONSUMER_OFFSETS
 from headrace.outcome import NOWHERE, Apply, Outcome, Position
 
 from . import record_schemas
-from .classic.group import ClassicGroup, new_generation
+from .classic.group import ClassicGroup
 from .classic.member import (
     JoinReply,
     JoinRequest,
@@ -27,29 +27,22 @@ from .classic.member import (
     SyncReply,
     SyncRequest,
 )
-from .consumer import classic_members
+from .classic.service import ClassicGroupService
+from .consumer.classic_members import ClassicMembers
 from .consumer.group import ConsumerGroup
 from .consumer.service import ConsumerGroupService
 from .deadlines import OFFSETS, TimerKey
-from .kinds import Group, group_of_kind
+from .kinds import Group
 from .limits import TIMEOUTS_AT_ONCE
 from .meters import GroupMeters
 from .offsets.service import OffsetService
-from .records import (
-    ConsumerGroupMetadata,
-    ConsumerGroupRecord,
-    GroupMetadata,
-    GroupRecord,
-    OffsetCommit,
-    ShareGroupMetadata,
-    StreamsGroupMetadata,
-    StreamsGroupRecord,
-)
+from .records import GroupRecord, OffsetCommit
 from .settings import ClassicSettings, Configuration, NoTopics, Topic, TopicCatalog
-from .share.group import ShareGroup
 from .share.service import ShareGroupService
-from .streams.group import StreamsGroup
 from .streams.service import StreamsGroupService
+
+ClassicProtocol: TypeAlias = ClassicGroup | ClassicMembers
+"""What serves the classic members of one group."""
 
 
 class GroupListing(NamedTuple):
@@ -70,6 +63,7 @@ class GroupCoordinator:
     :param catalog: the topics to which consumer groups may subscribe
     :ivar groups: all groups by id
     :ivar offsets: commands on committed offsets
+    :ivar classic: commands to classic groups
     :ivar consumer: commands to consumer groups
     :ivar share: commands to share groups
     :ivar streams: commands to streams groups
@@ -84,58 +78,45 @@ class GroupCoordinator:
         self._timers: Deadlines[TimerKey] = Deadlines()
         self.offsets = OffsetService(self.groups, config, self._timers, self.meters)
         catalog = catalog or NoTopics()
-        self.consumer = ConsumerGroupService(
-            self.groups, config, catalog, self._timers, self.meters
-        )
-        self.share = ShareGroupService(self.groups, config, self._timers)
-        self.streams = StreamsGroupService(self.groups, config, catalog, self._timers, self.meters)
+        shared = self.groups, config, catalog, self._timers, self.meters
+        self.classic = ClassicGroupService(*shared)
+        self.consumer = ConsumerGroupService(*shared)
+        self.share = ShareGroupService(*shared)
+        self.streams = StreamsGroupService(*shared)
+        services: tuple[Any, ...] = (self.classic, self.consumer, self.share, self.streams)
+        self._services = {service.kind.type_name: service for service in services}
+        self._replays = {
+            record_type: service.replay
+            for service in services
+            for record_type in service.record_types
+        }
+        # The kinds of groups that may have classic members.
+        self._classic_protocols: dict[str, Callable[[Any], ClassicProtocol]] = {
+            ClassicGroup.type_name: lambda group: group,
+            ConsumerGroup.type_name: partial(ClassicMembers, self.consumer),
+        }
 
-    # Classic groups -------------------------------------------------------------------------------
+    # The classic protocol -------------------------------------------------------------------------
 
     def join(
         self, group_id: str, request: JoinRequest, ticket: int, now_ms: int, wall_ms: int
     ) -> Outcome[GroupRecord, JoinReply | None]:
         """Let a member join (JoinGroup); a reply of None is completed later under ``ticket``."""
         settings = ClassicSettings.of(self._config)
-        code = self._check_join(group_id, request, settings)
-        if code:
-            is_other_kind = code is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-            return Outcome(JoinReply(code, "" if is_other_kind else request.member_id))
-        group = self.groups.get(group_id)
-        if isinstance(group, ConsumerGroup) and not group.is_empty:
-            return self.consumer.join(group, request, now_ms, wall_ms)
-        if isinstance(group, ClassicGroup):
-            return group.join(request, ticket, settings, now_ms, wall_ms)
-        # A new group, or an empty one of another protocol, which becomes classic.
-        tombstones = () if group is None else tuple(group.tombstones())
-        new = ClassicGroup(group_id, self._timers)
-        begun = new_generation(wall_ms)
-        new.replay(begun)
-        outcome = new.join(request, ticket, settings, now_ms, wall_ms)
-        records = (*tombstones, GroupMetadata(group_id, begun), *outcome.records)
-        register = partial(self.groups.__setitem__, group_id, new)
-        return outcome._replace(records=records).then(register)
-
-    def _check_join(
-        self, group_id: str, request: JoinRequest, settings: ClassicSettings
-    ) -> ErrorCode:
-        """Return the error of a JoinGroup that is invalid for any group."""
+        least_ms, most_ms = settings.min_session_timeout_ms, settings.max_session_timeout_ms
         if not group_id:
-            return ErrorCode.INVALID_GROUP_ID
-        if (
-            not settings.min_session_timeout_ms
-            <= request.session_timeout_ms
-            <= settings.max_session_timeout_ms
-        ):
-            return ErrorCode.INVALID_SESSION_TIMEOUT
+            return Outcome(JoinReply(ErrorCode.INVALID_GROUP_ID, request.member_id))
+        if not least_ms <= request.session_timeout_ms <= most_ms:
+            return Outcome(JoinReply(ErrorCode.INVALID_SESSION_TIMEOUT, request.member_id))
         group = self.groups.get(group_id)
-        if group is None or (isinstance(group, ConsumerGroup | StreamsGroup) and group.is_empty):
-            return ErrorCode.UNKNOWN_MEMBER_ID if request.member_id else ErrorCode.NONE
-        return (
-            ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-            if isinstance(group, ShareGroup | StreamsGroup)
-            else ErrorCode.NONE
-        )
+        if group is None or (group.becomes_classic and group.is_empty):
+            if request.member_id:
+                return Outcome(JoinReply(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id))
+            return self.classic.join_new(group_id, request, ticket, now_ms, wall_ms)
+        protocol = self._classic_protocol(group_id)
+        if isinstance(protocol, ErrorCode):
+            return Outcome(JoinReply(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, ""))
+        return protocol.join(request, ticket, now_ms, wall_ms)
 
     def sync(
         self, group_id: str, request: SyncRequest, ticket: int, now_ms: int, wall_ms: int
@@ -143,12 +124,10 @@ class GroupCoordinator:
         """Send or request assignments (SyncGroup); a reply of None is completed later under
         ``ticket``.
         """
-        group = self._joinable(group_id)
-        if isinstance(group, ErrorCode):
-            return Outcome(SyncReply(group))
-        if isinstance(group, ConsumerGroup):
-            return self.consumer.sync(group, request, now_ms)
-        return group.sync(request, ticket, now_ms, wall_ms)
+        protocol = self._classic_protocol(group_id)
+        if isinstance(protocol, ErrorCode):
+            return Outcome(SyncReply(protocol))
+        return protocol.sync(request, ticket, now_ms, wall_ms)
 
     def heartbeat(
         self,
@@ -159,34 +138,28 @@ class GroupCoordinator:
         now_ms: int,
     ) -> Outcome[GroupRecord, ErrorCode]:
         """Extend the session of a classic member (Heartbeat)."""
-        group = self._joinable(group_id)
-        if isinstance(group, ErrorCode):
-            return Outcome(group)
-        if isinstance(group, ConsumerGroup):
-            return classic_members.heartbeat(
-                group, MemberIdentity(member_id, instance_id), generation_id, now_ms
-            )
-        return group.heartbeat(member_id, instance_id, generation_id, now_ms)
+        protocol = self._classic_protocol(group_id)
+        if isinstance(protocol, ErrorCode):
+            return Outcome(protocol)
+        return protocol.heartbeat(member_id, instance_id, generation_id, now_ms)
 
     def leave(
         self, group_id: str, leavers: Sequence[MemberIdentity], now_ms: int, wall_ms: int
     ) -> Outcome[GroupRecord, LeaveReply]:
         """Remove members (LeaveGroup)."""
-        group = self._joinable(group_id)
-        if isinstance(group, ErrorCode):
-            return Outcome((group,) * len(leavers) if group_id else group)
-        if isinstance(group, ConsumerGroup):
-            return self.consumer.leave(group, leavers, now_ms, wall_ms)
-        return group.leave(leavers, now_ms, wall_ms)
+        protocol = self._classic_protocol(group_id)
+        if isinstance(protocol, ErrorCode):
+            return Outcome((protocol,) * len(leavers) if group_id else protocol)
+        return protocol.leave(leavers, now_ms, wall_ms)
 
-    def _joinable(self, group_id: str) -> ClassicGroup | ConsumerGroup | ErrorCode:
-        """Return a group that can have classic members, or the error of the request."""
+    def _classic_protocol(self, group_id: str) -> ClassicProtocol | ErrorCode:
+        """Return what serves the classic members of a group, or the error of the request."""
         if not group_id:
             return ErrorCode.INVALID_GROUP_ID
         group = self.groups.get(group_id)
-        if group is None or isinstance(group, ShareGroup | StreamsGroup):
+        if group is None or group.type_name not in self._classic_protocols:
             return ErrorCode.UNKNOWN_MEMBER_ID
-        return group
+        return self._classic_protocols[group.type_name](group)
 
     # All groups -----------------------------------------------------------------------------------
 
@@ -204,10 +177,6 @@ class GroupCoordinator:
             if (not states or group.state_name.lower() in states)
             and (not types or group.type_name in types)
         ]
-
-    def classic_group(self, group_id: str) -> ClassicGroup | Refusal:
-        """Return a classic group, or GROUP_ID_NOT_FOUND."""
-        return group_of_kind(self.groups, group_id, ClassicGroup)
 
     def delete(self, group_id: str) -> Outcome[GroupRecord, ErrorCode]:
         """Delete an empty group and its offsets (DeleteGroups). The share state of a share group
@@ -243,14 +212,7 @@ class GroupCoordinator:
         self.meters.completed_rebalances = 0
         self.offsets.start(now_ms)
         for group in self.groups.values():
-            if isinstance(group, ShareGroup):
-                group.start_sessions(self.share.settings(group.group_id), now_ms)
-            elif isinstance(group, ConsumerGroup):
-                group.start_sessions(self.consumer.settings(group.group_id), now_ms)
-            elif isinstance(group, StreamsGroup):
-                group.start_sessions(self.streams.settings(group.group_id), now_ms)
-            else:
-                group.start_sessions(now_ms)
+            self._services[group.type_name].start_sessions(group, now_ms)
 
     def next_deadline_ms(self) -> int | None:
         """Return when the next timer runs out, in milliseconds of the steady clock, or None."""
@@ -261,15 +223,18 @@ class GroupCoordinator:
         next. Further timers stay due; one whose outcome is not applied runs out again after
         :data:`RETRY_MS`.
         """
-        left = TIMEOUTS_AT_ONCE
-        while left > 0 and (due := self._timers.pop_due(now_ms)) is not None:
-            left -= 1
+        for _ in range(TIMEOUTS_AT_ONCE):
+            due = self._timers.pop_due(now_ms)
+            if due is None:
+                return
             if due == OFFSETS:
                 yield from self.offsets.expire(now_ms, wall_ms)
                 continue
-            group_id = due[0]
-            outcome = self._expire_timer(*due, now_ms, wall_ms)
-            if outcome is not None:
+            group_id, timer, member_id = due
+            group = self.groups.get(group_id)
+            if group is not None:
+                service = self._services[group.type_name]
+                outcome = service.expire(group, timer, member_id, now_ms, wall_ms)
                 self._timers.set(due, now_ms + RETRY_MS)
                 yield group_id, outcome._replace(apply=partial(self._run_out, due, outcome.apply))
 
@@ -278,21 +243,6 @@ class GroupCoordinator:
         if apply is not None:
             apply()
 
-    def _expire_timer(
-        self, group_id: str, kind: str, member_id: str, now_ms: int, wall_ms: int
-    ) -> Outcome[GroupRecord, None] | None:
-        group = self.groups.get(group_id)
-        if isinstance(group, ConsumerGroup):
-            return self.consumer.expire(group, kind, member_id, now_ms, wall_ms)
-        if isinstance(group, ClassicGroup):
-            settings = ClassicSettings.of(self._config)
-            return group.expire(kind, member_id, settings, now_ms, wall_ms)
-        if isinstance(group, StreamsGroup):
-            return self.streams.expire(group, kind, member_id, wall_ms)
-        if isinstance(group, ShareGroup) and member_id in group.members:
-            return group.expire(member_id)
-        return None
-
     # Replay ---------------------------------------------------------------------------------------
 
     encode = staticmethod(record_schemas.encode)
@@ -300,46 +250,9 @@ class GroupCoordinator:
 
     def replay(self, record: GroupRecord, at: Position = NOWHERE) -> None:
         """Apply one durable record."""
-        group_id = record.group_id
-        if isinstance(record, OffsetCommit):
-            self.offsets.committed.replay(record, at)
-            if group_id not in self.groups and record.value is not None:
-                self.groups[group_id] = ClassicGroup(group_id, self._timers)
+        if not isinstance(record, OffsetCommit):
+            self._replays[type(record)](record)
             return
-        group = self.groups.get(group_id)
-        if isinstance(record, GroupMetadata):
-            if record.value is not None:
-                if not isinstance(group, ClassicGroup):
-                    group = self.groups[group_id] = ClassicGroup(group_id, self._timers)
-                before = -1 if group.recorded is None else group.recorded.generation
-                self.meters.completed_rebalances += (
-                    bool(record.value.members) and record.value.generation > before
-                )
-                group.replay(record.value)
-            elif isinstance(group, ClassicGroup):
-                del self.groups[group_id]
-        elif isinstance(record, ConsumerGroupRecord):
-            self._replay(record, ConsumerGroup, ConsumerGroupMetadata)
-        elif isinstance(record, StreamsGroupRecord):
-            self._replay(record, StreamsGroup, StreamsGroupMetadata)
-        else:
-            self._replay(record, ShareGroup, ShareGroupMetadata)
-
-    def _replay(
-        self,
-        record: GroupRecord,
-        kind: type[ConsumerGroup | ShareGroup | StreamsGroup],
-        epoch_record: type[ConsumerGroupMetadata | ShareGroupMetadata | StreamsGroupMetadata],
-    ) -> None:
-        """Apply a record of a kind of groups.
-
-        :param epoch_record: the type whose tombstone deletes the group
-        """
-        group: Any = self.groups.get(record.group_id)
-        if not isinstance(group, kind):
-            if record.value is None:
-                return
-            group = self.groups[record.group_id] = kind(record.group_id, self._timers)
-        group.replay(record)
-        if isinstance(record, epoch_record) and record.value is None:
-            del self.groups[record.group_id]
+        self.offsets.committed.replay(record, at)
+        if record.group_id not in self.groups and record.value is not None:
+            self.groups[record.group_id] = self.classic.new_group(record.group_id)

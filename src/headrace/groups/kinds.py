@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from headrace.errors import ErrorCode, Refusal
 
 from .classic.group import ClassicGroup
-from .consumer.group import ConsumerGroup
-from .share.group import ShareGroup
-from .streams.group import StreamsGroup
+from .heartbeats.group import HeartbeatGroup
 
-Group: TypeAlias = ClassicGroup | ConsumerGroup | ShareGroup | StreamsGroup
-G = TypeVar("G", ClassicGroup, ConsumerGroup, ShareGroup, StreamsGroup)
+Group: TypeAlias = ClassicGroup | HeartbeatGroup[Any, Any, Any, Any, Any]
+G = TypeVar("G", bound=Group)
 
 
 def group_of_kind(groups: Mapping[str, Group], group_id: str, kind: type[G]) -> G | Refusal:
@@ -29,6 +27,6 @@ def group_not_found(group_id: str) -> Refusal:
     return Refusal(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
 
 
-def wrong_kind(group_id: str, wanted: str) -> Refusal:
-    """Return the answer to a request for a group of another kind."""
-    return Refusal(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a {wanted} group.")
+def wrong_kind(group_id: str, kind: str) -> Refusal:
+    """Return the answer to a request for a group that is not of this kind."""
+    return Refusal(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a {kind} group.")

@@ -41,10 +41,9 @@ class GroupMeters:
         """Count offsets that OffsetDelete deleted."""
         self.offset_deletions += count
 
-    def began_consumer_epoch(self) -> None:
-        """Count an epoch of a consumer group."""
-        self.consumer_rebalances += 1
-
-    def began_streams_epoch(self) -> None:
-        """Count an epoch of a streams group."""
-        self.streams_rebalances += 1
+    def began_epoch(self, kind: str) -> None:
+        """Count an epoch of a group; those of share groups are counted with their records."""
+        if kind == "consumer":
+            self.consumer_rebalances += 1
+        elif kind == "streams":
+            self.streams_rebalances += 1

@@ -78,7 +78,7 @@ class OffsetSettings(NamedTuple):
 
 
 class ShareGroupSettings(NamedTuple):
-    """Times of one share group; the defaults are Kafka's.
+    """Limits and times of one share group; the defaults are Kafka's.
 
     :param assignment_interval_ms: the least time between two target assignments; 0 for one with
         every change
@@ -87,6 +87,7 @@ class ShareGroupSettings(NamedTuple):
     session_timeout_ms: int = 45_000
     heartbeat_interval_ms: int = 5_000
     assignment_interval_ms: int = 1_000
+    max_size: int = 200
 
     @classmethod
     def of(cls, config: Configuration, group_id: str) -> ShareGroupSettings:
@@ -95,6 +96,7 @@ class ShareGroupSettings(NamedTuple):
             config.group_int(group_id, "share.session.timeout.ms"),
             config.group_int(group_id, "share.heartbeat.interval.ms"),
             config.group_int(group_id, "share.assignment.interval.ms"),
+            config.get_int("group.share.max.size"),
         )
 
 

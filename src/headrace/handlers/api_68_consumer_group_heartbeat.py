@@ -12,15 +12,15 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import replace
+from functools import partial
 
 from headrace.errors import ErrorCode, Refusal
-from headrace.groups.consumer.member import JOIN_EPOCH, ConsumerHeartbeat, ConsumerHeartbeatReply
-from headrace.groups.records import GroupRecord
+from headrace.groups.consumer.member import ConsumerHeartbeat
+from headrace.groups.heartbeats.member import JOIN_EPOCH
 from headrace.net.api import Api
 from headrace.net.call import Call
 from headrace.net.group_protocols import CONSUMER
 from headrace.net.rules import DESCRIBE, GROUP, READ, TOPIC, inside, on
-from headrace.outcome import Outcome
 from headrace.protocol.api import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
 from headrace.uuid_text import uuid_text
 
@@ -77,9 +77,7 @@ async def handle(
         match = await broker.regex_matcher.match_topics(regex, REGEX_WAIT_S)
         heartbeat = replace(heartbeat, regex_match=match)
 
-    def decide(now_ms: int, wall_ms: int) -> Outcome[GroupRecord, ConsumerHeartbeatReply | Refusal]:
-        return broker.groups.consumer.heartbeat(group_id, heartbeat, now_ms, wall_ms)
-
+    decide = partial(broker.groups.consumer.heartbeat, group_id, heartbeat)
     reply = await broker.group_runtime.write(group_id, decide)
     if isinstance(reply, Refusal):
         return ConsumerGroupHeartbeatResponse(error_code=reply.code, error_message=reply.message)

@@ -12,12 +12,11 @@ from headrace.errors import ErrorCode, Refusal
 from headrace.groups.records import GroupRecord
 from headrace.groups.share.group import ShareGroup
 from headrace.groups.share.member import (
-    LEAVE_EPOCH,
     MAX_SHARE_MEMBER_ID_LENGTH,
     ShareHeartbeat,
     ShareHeartbeatReply,
 )
-from headrace.groups.topics import Partitions
+from headrace.groups.share.partitions import Partitions
 from headrace.net.api import Api
 from headrace.net.call import Call
 from headrace.net.rules import DESCRIBE, GROUP, READ, TOPIC, on
@@ -43,36 +42,29 @@ async def handle(call: Call, request: ShareGroupHeartbeatRequest) -> ShareGroupH
     if len(request.member_id) > MAX_SHARE_MEMBER_ID_LENGTH:
         return ShareGroupHeartbeatResponse(error_code=ErrorCode.INVALID_REQUEST)
     broker, group_id = call.broker, request.group_id
-    groups, topics = broker.groups.share, broker.catalog.topics
+    groups = broker.groups.share
     heartbeat = ShareHeartbeat(
-        request.member_id,
-        request.member_epoch,
-        request.rack_id,
-        request.subscribed_topic_names,
-        call.client_id or "",
-        call.client.address,
+        member_id=request.member_id,
+        member_epoch=request.member_epoch,
+        group_instance_id=None,
+        rack_id=request.rack_id,
+        subscribed_topic_names=request.subscribed_topic_names,
+        client_id=call.client_id or "",
+        client_host=call.client.address,
     )
-
-    def to_initialize(group: ShareGroup) -> Partitions:
-        if heartbeat.member_epoch == LEAVE_EPOCH:
-            return {}
-        return group.to_initialize(heartbeat, topics)
 
     def decide(
         now_ms: int, wall_ms: int
     ) -> Outcome[GroupRecord, ShareHeartbeatReply | Refusal | None]:
-        group = groups.member_group(group_id, heartbeat)
-        if isinstance(group, Refusal):
-            return Outcome(group)
-        if to_initialize(group):
+        if groups.to_initialize(group_id, heartbeat) is not None:
             return Outcome(None)
-        return groups.heartbeat(group_id, heartbeat, topics, now_ms, wall_ms)
+        return groups.heartbeat(group_id, heartbeat, now_ms, wall_ms)
 
     while (reply := await broker.group_runtime.write(group_id, decide)) is None:
         # Groups and topics may have changed since it was decided.
-        group = groups.member_group(group_id, heartbeat)
-        if isinstance(group, ShareGroup):
-            _initialize(broker.coordinators, group, to_initialize(group))
+        uninitialized = groups.to_initialize(group_id, heartbeat)
+        if uninitialized is not None:
+            _initialize(broker.coordinators, *uninitialized)
     if isinstance(reply, Refusal):
         return ShareGroupHeartbeatResponse(error_code=reply.code, error_message=reply.message)
     response = ShareGroupHeartbeatResponse(
@@ -80,11 +72,11 @@ async def handle(call: Call, request: ShareGroupHeartbeatRequest) -> ShareGroupH
         member_epoch=reply.member_epoch,
         heartbeat_interval_ms=reply.heartbeat_interval_ms,
     )
-    if reply.assignment is not None:
+    if reply.assigned is not None:
         response.assignment = Assignment(
             [
                 TopicPartitions(topic_id, partitions)
-                for topic_id, partitions in reply.assignment.items()
+                for topic_id, partitions in reply.assigned.items()
             ]
         )
     return response
@@ -94,9 +86,7 @@ def _initialize(coordinators: Coordinators, group: ShareGroup, partitions: Parti
     """Initialize share-partitions with the next group epoch and no start offset. The first fetch
     resolves the start offset.
     """
-    if partitions:
-        starts = {
-            topic_id: dict.fromkeys(topic.partitions, UNKNOWN)
-            for topic_id, topic in partitions.items()
-        }
-        share_state_recovery.initialize(coordinators, group, starts, group.epoch + 1)
+    starts = {
+        topic_id: dict.fromkeys(topic.partitions, UNKNOWN) for topic_id, topic in partitions.items()
+    }
+    share_state_recovery.initialize(coordinators, group, starts, group.state.epoch + 1)

@@ -35,8 +35,8 @@ async def handle(call: Call, request: ShareGroupDescribeRequest) -> ShareGroupDe
     topics = call.broker.catalog.topics_by_id
 
     def topics_of(group: ShareGroup) -> Iterator[str]:
-        for member_id in group.members:
-            assigned = group.current[member_id].assigned
+        for member_id in group.state.members:
+            assigned = group.state.current[member_id].assigned
             yield from (name for _, name, _ in existing(topics, assigned))
 
     def member(item: tuple[str, ShareMember, CurrentAssignment]) -> Member:
@@ -55,14 +55,14 @@ async def handle(call: Call, request: ShareGroupDescribeRequest) -> ShareGroupDe
 
     def describe(group: ShareGroup) -> DescribedGroup:
         members = [
-            (member_id, member, group.current[member_id])
-            for member_id, member in group.members.items()
+            (member_id, member, group.state.current[member_id])
+            for member_id, member in group.state.members.items()
         ]
         return DescribedGroup(
             group_id=group.group_id,
             group_state=group.state_name,
-            group_epoch=group.epoch,
-            assignment_epoch=group.target_epoch.epoch,
+            group_epoch=group.state.epoch,
+            assignment_epoch=group.state.target_epoch.epoch,
             assignor_name=_ASSIGNOR,
             members=call.lazily(member, members),
         )

@@ -13,12 +13,12 @@ assign warm-up tasks either.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 
 from headrace.broker.broker import Broker
 from headrace.errors import ErrorCode, Refusal
 from headrace.groups.records import (
     Endpoint,
-    GroupRecord,
     InternalTopic,
     Tasks,
     Topology,
@@ -35,7 +35,6 @@ from headrace.net.api import Api
 from headrace.net.call import Call
 from headrace.net.group_protocols import STREAMS
 from headrace.net.rules import CLUSTER, CREATE, DESCRIBE, GROUP, READ, TOPIC, inside, on
-from headrace.outcome import Outcome
 from headrace.protocol.api import StreamsGroupHeartbeatRequest, StreamsGroupHeartbeatResponse
 from headrace.topics.catalog import MAX_TOPICS_PER_TRANSACTION, CatalogError, NewTopic, fold
 from headrace.topics.topic_rules import (
@@ -81,9 +80,7 @@ async def handle(
             return _refused(Refusal(ErrorCode.TOPIC_AUTHORIZATION_FAILED))
     heartbeat = _heartbeat(call, request)
 
-    def decide(now_ms: int, wall_ms: int) -> Outcome[GroupRecord, StreamsHeartbeatReply | Refusal]:
-        return broker.groups.streams.heartbeat(group_id, heartbeat, now_ms, wall_ms)
-
+    decide = partial(broker.groups.streams.heartbeat, group_id, heartbeat)
     reply = await broker.group_runtime.write(group_id, decide)
     if isinstance(reply, Refusal):
         return _refused(reply)

@@ -68,7 +68,7 @@ async def handle(call: Call, request: StreamsGroupDescribeRequest) -> StreamsGro
         return DescribedGroup(
             group_id=group.group_id,
             group_state=state.state_name,
-            group_epoch=state.epoch.epoch,
+            group_epoch=state.epoch,
             assignment_epoch=state.target_epoch.epoch,
             topology=_topology(group),
             members=call.lazily(member, list(state.members.items())),

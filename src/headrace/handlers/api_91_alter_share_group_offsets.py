@@ -113,7 +113,7 @@ def _set_starts(
             if refusal is None and topic is not None:
                 starts.setdefault(topic.topic_id, {})[index] = partition.start_offset
     if starts:
-        share_state_recovery.initialize(call.coordinators, group, starts, group.epoch)
+        share_state_recovery.initialize(call.coordinators, group, starts, group.state.epoch)
     return [_result(call, name, of_topic) for name, of_topic in outcomes.items()]
 
 

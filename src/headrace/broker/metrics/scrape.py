@@ -10,10 +10,9 @@ from uuid import UUID
 
 from headrace.broker.broker import Broker
 from headrace.errors import Refusal
-from headrace.groups.consumer.group import ConsumerGroup
+from headrace.groups.classic.group import ClassicGroup
 from headrace.groups.kinds import Group
 from headrace.groups.share.group import ShareGroup
-from headrace.groups.streams.group import StreamsGroup
 from headrace.log.partition_log import PartitionLog
 from headrace.log_lines import LimitedLog, get_logger
 from headrace.metric_family import labels, metric
@@ -318,13 +317,11 @@ class MetricsScrape:
 
 
 def _member_count(group: Group) -> int:
-    if isinstance(group, ConsumerGroup | StreamsGroup):
-        return len(group.state.members)
-    return len(group.members)
+    return len(group.members if isinstance(group, ClassicGroup) else group.state.members)
 
 
 def _share_partitions(group: ShareGroup) -> Iterator[tuple[UUID, int]]:
-    for topic_id, shared in group.state_partitions.initialized.items():
+    for topic_id, shared in group.state.partitions.initialized.items():
         for partition in shared.partitions:
             yield topic_id, partition
 

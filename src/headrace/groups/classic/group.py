@@ -22,7 +22,7 @@ from headrace.groups.records import (
     GroupMetadata,
     GroupRecord,
 )
-from headrace.groups.settings import ClassicSettings
+from headrace.groups.settings import ClassicSettings, Configuration
 from headrace.outcome import Apply, Outcome
 from headrace.protocol.consumer_protocol import PROTOCOL_TYPE
 
@@ -53,13 +53,16 @@ class ClassicGroup:
     command; :meth:`heartbeat` and :meth:`check_commit` need not wait.
 
     :param timers: timers of all groups; a due timer calls :meth:`expire`
+    :param config: the configuration, read whenever a value is needed
     :ivar recorded: the last recorded generation; None before the first
     """
 
     type_name = "classic"
+    becomes_classic = False
 
-    def __init__(self, group_id: str, timers: Deadlines[TimerKey]) -> None:
+    def __init__(self, group_id: str, timers: Deadlines[TimerKey], config: Configuration) -> None:
         self.group_id = group_id
+        self._config = config
         self.recorded: Generation | None = None
         self._membership = Membership()
         self._timers = GroupDeadlines(timers, group_id)
@@ -102,18 +105,14 @@ class ClassicGroup:
     # Commands -------------------------------------------------------------------------------------
 
     def join(
-        self,
-        request: JoinRequest,
-        ticket: int,
-        settings: ClassicSettings,
-        now_ms: int,
-        wall_ms: int,
+        self, request: JoinRequest, ticket: int, now_ms: int, wall_ms: int
     ) -> Outcome[GroupRecord, JoinReply | None]:
         """Join a member to the next generation (JoinGroup).
 
         The reply is sent when all members have joined or the rebalance timeout has passed.
         """
         transition = self._transition(now_ms, wall_ms)
+        settings = ClassicSettings.of(self._config)
         return self._outcome(transition, transition.join(request, ticket, settings))
 
     def sync(
@@ -161,11 +160,11 @@ class ClassicGroup:
         return self._outcome(transition, transition.leave(leavers))
 
     def expire(
-        self, kind: str, member_id: str, settings: ClassicSettings, now_ms: int, wall_ms: int
+        self, kind: str, member_id: str, now_ms: int, wall_ms: int
     ) -> Outcome[GroupRecord, None]:
         """Handle a timer of the group that has run out."""
         transition = self._transition(now_ms, wall_ms)
-        transition.expire(kind, member_id, settings)
+        transition.expire(kind, member_id, ClassicSettings.of(self._config))
         return self._outcome(transition, None)
 
     def rebalance(self, now_ms: int, wall_ms: int) -> None:

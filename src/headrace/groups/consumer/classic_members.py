@@ -1,4 +1,5 @@
-"""Members of the classic protocol in a consumer group (KIP-848): JoinGroup, SyncGroup, Heartbeat.
+"""Members of the classic protocol in a consumer group (KIP-848): JoinGroup, SyncGroup, Heartbeat,
+LeaveGroup.
 
 A classic member is never the leader. JoinGroup returns at once, with the member epoch as the
 generation; SyncGroup returns the partitions that the member may read. Heartbeat returns
@@ -8,6 +9,7 @@ to revoke partitions, or partitions that it waits for are free.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from uuid import UUID
@@ -16,11 +18,13 @@ from headrace.errors import ErrorCode
 from headrace.groups.classic.member import (
     JoinReply,
     JoinRequest,
+    LeaveReply,
     MemberIdentity,
     SyncReply,
     SyncRequest,
 )
 from headrace.groups.deadlines import REJOIN, RESYNC, SESSION, TimerChanges
+from headrace.groups.heartbeats.transition import Context
 from headrace.groups.records import (
     ClassicMember,
     ConsumerAssignment,
@@ -40,82 +44,195 @@ from headrace.protocol.consumer_protocol import (
 from headrace.protocol.stored import ConsumerProtocolSubscription
 
 from .group import ConsumerGroup
-from .migration import named
+from .migration import downgraded, named, replaces_last
+from .service import ConsumerGroupService
+from .state import ConsumerState
 from .transition import MemberTransition
 
 
-def join(
-    group: ConsumerGroup,
-    request: JoinRequest,
-    catalog: TopicCatalog,
-    settings: ConsumerSettings,
-    now_ms: int,
-    wall_ms: int,
-    *,
-    assigns: bool = True,
-) -> Outcome[GroupRecord, JoinReply]:
-    """Join a classic member to a consumer group that has members, or rejoin it.
+class ClassicMembers:
+    """The classic protocol in a consumer group that has members."""
 
-    :param assigns: see :class:`~headrace.groups.consumer.transition.MemberTransition`
-    """
-    code = _check_join(group, request, settings)
-    if code:
-        return Outcome(JoinReply(code, ""))
-    instance_id, is_new = request.group_instance_id, not request.member_id
-    if is_new and instance_id is None and request.known_member_id_required:
-        return Outcome(JoinReply(ErrorCode.MEMBER_ID_REQUIRED, request.new_member_id))
-    try:
-        subscription = read_subscription(request.protocols[0][1])
-    except ValueError:
-        return Outcome(JoinReply(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, ""))
-    member_id = request.member_id or request.new_member_id
-    owner = None if instance_id is None else group.state.static_members.get(instance_id)
-    if instance_id is not None and not is_new:
-        refusal = group.check_instance(member_id, instance_id)
+    def __init__(self, service: ConsumerGroupService, group: ConsumerGroup) -> None:
+        self._service, self._group = service, group
+
+    # Joining --------------------------------------------------------------------------------------
+
+    def join(
+        self, request: JoinRequest, ticket: int, now_ms: int, wall_ms: int
+    ) -> Outcome[GroupRecord, JoinReply | None]:
+        """Join or rejoin a member (JoinGroup). If it replaces the last member of the consumer
+        protocol, the group becomes classic.
+        """
+        group, state = self._group, self._group.state
+        context = self._service.context(group.group_id, now_ms, wall_ms)
+        owner = group.owner(request.group_instance_id)
+        is_last = owner is not None and replaces_last(state, owner, context.settings)
+        outcome = self._service.counted(self._join(request, context, assigns=not is_last))
+        if not is_last or outcome.reply.code:
+            return outcome
+        after = state.after(outcome.records)
+        rebalances = after.epoch > after.target_epoch.epoch
+        if rebalances:
+            outcome = outcome.then(partial(self._service.rebalance, group.group_id, context))
+        records = downgraded(after, (), context, state.epoch, rebalances=rebalances)
+        return outcome._replace(records=(*outcome.records, *records))
+
+    def _join(
+        self, request: JoinRequest, context: Context[ConsumerSettings], *, assigns: bool
+    ) -> Outcome[GroupRecord, JoinReply]:
+        """Decide a JoinGroup as the consumer group that the group is.
+
+        :param assigns: see :class:`~headrace.groups.consumer.transition.MemberTransition`
+        """
+        group, now_ms = self._group, context.now_ms
+        code = self._check_join(request, context.settings)
+        if code:
+            return Outcome(JoinReply(code, ""))
+        instance_id, is_new = request.group_instance_id, not request.member_id
+        if is_new and instance_id is None and request.known_member_id_required:
+            return Outcome(JoinReply(ErrorCode.MEMBER_ID_REQUIRED, request.new_member_id))
+        protocol, metadata = request.protocols[0]
+        try:
+            subscription = read_subscription(metadata)
+        except ValueError:
+            return Outcome(JoinReply(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, ""))
+        member_id = request.member_id or request.new_member_id
+        if instance_id is not None and not is_new:
+            refusal = group.check_instance(member_id, instance_id)
+            if refusal is not None:
+                return Outcome(JoinReply(refusal.code, ""))
+        owner = group.owner(instance_id) if is_new else None
+        state, replacement = group.replaced(owner, member_id)
+        transition = MemberTransition(
+            state,
+            member_id,
+            _joined(state.members.get(member_id) or ConsumerMember(), request, subscription),
+            _owned(subscription, context.catalog),
+            context,
+            assigns=assigns,
+        )
+        refusal = transition.run()
+        assert refusal is None, "a classic member has no regular expression"
+        timers = group.timer_changes(transition, request.session_timeout_ms, now_ms)
+        timers.cancel(REJOIN, member_id)
+        timers.set(RESYNC, member_id, now_ms + request.rebalance_timeout_ms)
+        epoch = transition.now.member_epoch
+        reply = JoinReply(ErrorCode.NONE, member_id, epoch, PROTOCOL_TYPE, protocol, leader="")
+        apply = partial(group.apply, transition, timers)
+        return Outcome(reply, (*replacement, *transition.records), apply=apply)
+
+    def _check_join(self, request: JoinRequest, settings: ConsumerSettings) -> ErrorCode:
+        """Return the error of a JoinGroup that does not depend on its subscription, or NONE."""
+        state = self._group.state
+        refusal = self._group.check_room(request.member_id, settings.max_size)
         if refusal is not None:
-            return Outcome(JoinReply(refusal.code, ""))
-    replacement = group.replacement(owner, member_id) if owner is not None and is_new else ()
-    state = group.state.after(replacement) if replacement else group.state
-    known = state.members.get(member_id) or ConsumerMember()
-    transition = MemberTransition(
-        state,
-        member_id,
-        _joined(known, request, subscription),
-        _owned(subscription, catalog),
-        catalog,
-        settings,
-        wall_ms,
-        assigns=assigns,
-    )
-    refusal = transition.run()
-    assert refusal is None, "a classic member has no regular expression"
-    timers = group.timer_changes(transition, request.session_timeout_ms, now_ms)
-    timers.cancel(REJOIN, member_id)
-    timers.set(RESYNC, member_id, now_ms + request.rebalance_timeout_ms)
-    reply = JoinReply(
-        ErrorCode.NONE,
-        member_id,
-        transition.now.member_epoch,
-        PROTOCOL_TYPE,
-        request.protocols[0][0],
-        leader="",
-    )
-    apply = partial(group.apply, transition, timers)
-    return Outcome(reply, (*replacement, *transition.records), apply=apply)
+            return refusal.code
+        shared, classic = state.classic_protocols, len(state.classic_members)
+        supports = any(shared[name] == classic for name, _ in request.protocols)
+        if not settings.mixed or request.protocol_type != PROTOCOL_TYPE or not supports:
+            return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+        return ErrorCode.NONE
 
+    # Staying --------------------------------------------------------------------------------------
 
-def _check_join(
-    group: ConsumerGroup, request: JoinRequest, settings: ConsumerSettings
-) -> ErrorCode:
-    """Return the error of a JoinGroup that does not depend on its subscription, or NONE."""
-    refusal = group.check_room(request.member_id, settings.max_size)
-    if refusal is not None:
-        return refusal.code
-    shared, classic = group.state.classic_protocols, len(group.state.classic_members)
-    supports = any(shared[name] == classic for name, _ in request.protocols)
-    if not settings.mixed or request.protocol_type != PROTOCOL_TYPE or not supports:
-        return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-    return ErrorCode.NONE
+    def sync(
+        self, request: SyncRequest, ticket: int, now_ms: int, wall_ms: int
+    ) -> Outcome[GroupRecord, SyncReply | None]:
+        """Return the partitions that a joined member may read (SyncGroup)."""
+        group, member_id = self._group, request.member_id
+        member = self._member(member_id, request.group_instance_id)
+        if isinstance(member, ErrorCode):
+            return Outcome(SyncReply(member))
+        assert member.classic is not None
+        current = group.state.current[member_id]
+        if request.generation_id != current.member_epoch:
+            return Outcome(SyncReply(ErrorCode.ILLEGAL_GENERATION))
+        protocol, metadata = member.classic.protocols[0]
+        agreed = (PROTOCOL_TYPE, protocol)
+        if (request.protocol_type or PROTOCOL_TYPE, request.protocol or protocol) != agreed:
+            return Outcome(SyncReply(ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
+        timers = TimerChanges(group.timers)
+        if (
+            group.state.target_epoch.epoch > current.member_epoch
+            and current.state is not MemberState.UNREVOKED_PARTITIONS
+        ):
+            self._expect_rejoin(member_id, member, timers, now_ms)
+            return Outcome(SyncReply(ErrorCode.REBALANCE_IN_PROGRESS), apply=timers.apply)
+        timers.cancel(RESYNC, member_id)
+        timers.set(SESSION, member_id, now_ms + member.classic.session_timeout_ms)
+        partitions = named(current.assigned, self._service.catalog)
+        assignment = write_assignment(subscription_version(metadata), partitions)
+        reply = SyncReply(ErrorCode.NONE, request.protocol_type, request.protocol, assignment)
+        return Outcome(reply, apply=timers.apply)
+
+    def heartbeat(
+        self, member_id: str, instance_id: str | None, generation_id: int, now_ms: int
+    ) -> Outcome[GroupRecord, ErrorCode]:
+        """Extend a member's session (Heartbeat); return REBALANCE_IN_PROGRESS if it must rejoin."""
+        group = self._group
+        member = self._member(member_id, instance_id)
+        if isinstance(member, ErrorCode):
+            return Outcome(member)
+        assert member.classic is not None
+        current = group.state.current[member_id]
+        if generation_id != current.member_epoch:
+            return Outcome(ErrorCode.ILLEGAL_GENERATION)
+        timers = TimerChanges(group.timers)
+        timers.set(SESSION, member_id, now_ms + member.classic.session_timeout_ms)
+        code = ErrorCode.NONE
+        if current.member_epoch < group.state.target_epoch.epoch or _assignment_changed(
+            group.state, member_id, current
+        ):
+            code = ErrorCode.REBALANCE_IN_PROGRESS
+            self._expect_rejoin(member_id, member, timers, now_ms)
+        return Outcome(code, apply=timers.apply)
+
+    def _expect_rejoin(
+        self, member_id: str, member: ConsumerMember, timers: TimerChanges, now_ms: int
+    ) -> None:
+        """Start the rebalance timeout of a member that must rejoin."""
+        if not self._group.timers.has(REJOIN, member_id):
+            timers.set(REJOIN, member_id, now_ms + member.rebalance_timeout_ms)
+
+    def _member(self, member_id: str, instance_id: str | None) -> ConsumerMember | ErrorCode:
+        if instance_id is not None:
+            refusal = self._group.check_instance(member_id, instance_id)
+            if refusal is not None:
+                return refusal.code
+        member = self._group.state.members.get(member_id)
+        return ErrorCode.UNKNOWN_MEMBER_ID if member is None or member.classic is None else member
+
+    # Leaving --------------------------------------------------------------------------------------
+
+    def leave(
+        self, leavers: Sequence[MemberIdentity], now_ms: int, wall_ms: int
+    ) -> Outcome[GroupRecord, LeaveReply]:
+        """Remove members of either protocol (LeaveGroup); the reply has a code for each."""
+        codes: list[ErrorCode] = []
+        member_ids: dict[str, None] = {}
+        for leaver in leavers:
+            member_id = self._leaving(*leaver)
+            if isinstance(member_id, ErrorCode):
+                codes.append(member_id)
+            else:
+                codes.append(ErrorCode.NONE)
+                member_ids[member_id] = None  # a member may be named twice
+        if not member_ids:
+            return Outcome(tuple(codes))
+        context = self._service.context(self._group.group_id, now_ms, wall_ms)
+        removal = self._service.remove(self._group, tuple(member_ids), context)
+        return removal.with_reply(tuple(codes))
+
+    def _leaving(self, member_id: str, instance_id: str | None) -> str | ErrorCode:
+        """Return the id of a member that leaves, or its error."""
+        if instance_id is None:
+            is_member = member_id in self._group.state.members
+            return member_id if is_member else ErrorCode.UNKNOWN_MEMBER_ID
+        owner = self._group.owner(instance_id)
+        if owner is None:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        return owner if member_id in ("", owner) else ErrorCode.FENCED_INSTANCE_ID
 
 
 def _joined(
@@ -145,96 +262,14 @@ def _owned(
     }
 
 
-def sync(
-    group: ConsumerGroup, request: SyncRequest, catalog: TopicCatalog, now_ms: int
-) -> Outcome[GroupRecord, SyncReply | None]:
-    """Return the partitions that a joined classic member may read."""
-    member_id = request.member_id
-    member = _member(group, MemberIdentity(member_id, request.group_instance_id))
-    if isinstance(member, ErrorCode):
-        return Outcome(SyncReply(member))
-    assert member.classic is not None
-    current = group.state.current[member_id]
-    if request.generation_id != current.member_epoch:
-        return Outcome(SyncReply(ErrorCode.ILLEGAL_GENERATION))
-    protocol, metadata = member.classic.protocols[0]
-    agreed = (PROTOCOL_TYPE, protocol)
-    if (request.protocol_type or PROTOCOL_TYPE, request.protocol or protocol) != agreed:
-        return Outcome(SyncReply(ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
-    timers = TimerChanges(group.timers)
-    if (
-        group.state.target_epoch.epoch > current.member_epoch
-        and current.state is not MemberState.UNREVOKED_PARTITIONS
-    ):
-        _expect_rejoin(group, member_id, member, timers, now_ms)
-        return Outcome(SyncReply(ErrorCode.REBALANCE_IN_PROGRESS), apply=timers.apply)
-    timers.cancel(RESYNC, member_id)
-    timers.set(SESSION, member_id, now_ms + member.classic.session_timeout_ms)
-    assignment = write_assignment(subscription_version(metadata), named(current.assigned, catalog))
-    reply = SyncReply(ErrorCode.NONE, request.protocol_type, request.protocol, assignment)
-    return Outcome(reply, apply=timers.apply)
-
-
-def heartbeat(
-    group: ConsumerGroup, identity: MemberIdentity, generation_id: int, now_ms: int
-) -> Outcome[GroupRecord, ErrorCode]:
-    """Extend a classic member's session; return REBALANCE_IN_PROGRESS if it must rejoin."""
-    member = _member(group, identity)
-    if isinstance(member, ErrorCode):
-        return Outcome(member)
-    assert member.classic is not None
-    member_id = identity.member_id
-    current = group.state.current[member_id]
-    if generation_id != current.member_epoch:
-        return Outcome(ErrorCode.ILLEGAL_GENERATION)
-    timers = TimerChanges(group.timers)
-    timers.set(SESSION, member_id, now_ms + member.classic.session_timeout_ms)
-    if current.member_epoch < group.state.target_epoch.epoch or _assignment_changed(
-        group, member_id, current
-    ):
-        _expect_rejoin(group, member_id, member, timers, now_ms)
-        return Outcome(ErrorCode.REBALANCE_IN_PROGRESS, apply=timers.apply)
-    return Outcome(ErrorCode.NONE, apply=timers.apply)
-
-
-def _assignment_changed(group: ConsumerGroup, member_id: str, current: ConsumerAssignment) -> bool:
+def _assignment_changed(state: ConsumerState, member_id: str, current: ConsumerAssignment) -> bool:
     """Return whether a member must rejoin: it has partitions to revoke, or all partitions that it
     waits for are free.
     """
     if current.state is not MemberState.UNRELEASED_PARTITIONS:
         return current.state is MemberState.UNREVOKED_PARTITIONS
     return not any(
-        number not in current.assigned.get(topic_id, {})
-        and not group.state.is_free(topic_id, number)
-        for topic_id, numbers in group.state.target.get(member_id, {}).items()
+        number not in current.assigned.get(topic_id, {}) and not state.is_free(topic_id, number)
+        for topic_id, numbers in state.target.get(member_id, {}).items()
         for number in numbers
     )
-
-
-def _expect_rejoin(
-    group: ConsumerGroup, member_id: str, member: ConsumerMember, timers: TimerChanges, now_ms: int
-) -> None:
-    """Start the rebalance timeout of a classic member that must rejoin."""
-    if not group.timers.has(REJOIN, member_id):
-        timers.set(REJOIN, member_id, now_ms + member.rebalance_timeout_ms)
-
-
-def _member(group: ConsumerGroup, identity: MemberIdentity) -> ConsumerMember | ErrorCode:
-    member_id, instance_id = identity
-    if instance_id is not None:
-        refusal = group.check_instance(member_id, instance_id)
-        if refusal is not None:
-            return refusal.code
-    member = group.state.members.get(member_id)
-    return ErrorCode.UNKNOWN_MEMBER_ID if member is None or member.classic is None else member
-
-
-def leaver(group: ConsumerGroup, identity: MemberIdentity) -> str | ErrorCode:
-    """Return the id of the member, of either protocol, in a LeaveGroup request, or its error."""
-    member_id, instance_id = identity
-    if instance_id is None:
-        return member_id if member_id in group.state.members else ErrorCode.UNKNOWN_MEMBER_ID
-    owner = group.state.static_members.get(instance_id)
-    if owner is None:
-        return ErrorCode.UNKNOWN_MEMBER_ID
-    return owner if member_id in ("", owner) else ErrorCode.FENCED_INSTANCE_ID

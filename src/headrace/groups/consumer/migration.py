@@ -16,6 +16,7 @@ from headrace.errors import ErrorCode, Refusal
 from headrace.groups.classic.group import ClassicGroup
 from headrace.groups.classic.member import JoinReply, Member, SyncReply
 from headrace.groups.classic.members import Members
+from headrace.groups.heartbeats.transition import Context
 from headrace.groups.records import (
     Assignment,
     AssignmentEpoch,
@@ -24,9 +25,6 @@ from headrace.groups.records import (
     ConsumerGroupCurrentMemberAssignment,
     ConsumerGroupMemberMetadata,
     ConsumerGroupMetadata,
-    ConsumerGroupRecord,
-    ConsumerGroupTargetAssignmentMember,
-    ConsumerGroupTargetAssignmentMetadata,
     ConsumerMember,
     Generation,
     GroupEpoch,
@@ -72,9 +70,7 @@ def _no_upgrade(group: ClassicGroup, reason: str) -> Refusal:
     )
 
 
-def upgraded(
-    group: ClassicGroup, catalog: TopicCatalog
-) -> tuple[ConsumerGroupRecord, ...] | Refusal:
+def upgraded(group: ClassicGroup, catalog: TopicCatalog) -> tuple[GroupRecord, ...] | Refusal:
     """Return the records of the consumer group that replaces a classic group; write its tombstone
     first.
     """
@@ -98,17 +94,15 @@ def upgraded(
         for member_id, member in members.items()
     ]
     state = ConsumerState(group_id).after(introduced)
-    targets = [
-        ConsumerGroupTargetAssignmentMember(
-            group_id, member_id, {topic_id: tuple(own[topic_id]) for topic_id in own}
-        )
+    targets = {
+        member_id: {topic_id: tuple(numbers) for topic_id, numbers in own.items()}
         for member_id, own in held.items()
-    ]
+    }
+    group_epoch = GroupEpoch(epoch, state.topics_hash(catalog, state.subscribed))
     return (
         *introduced,
-        ConsumerGroupMetadata(group_id, GroupEpoch(epoch, state.topics_hash(catalog))),
-        *targets,
-        ConsumerGroupTargetAssignmentMetadata(group_id, AssignmentEpoch(epoch, 0)),
+        ConsumerGroupMetadata(group_id, group_epoch),
+        *state.retarget(targets, AssignmentEpoch(epoch, 0)),
         *(
             ConsumerGroupCurrentMemberAssignment(
                 group_id, member_id, ConsumerAssignment(epoch, epoch, assigned=own)
@@ -161,9 +155,8 @@ def replaces_last(state: ConsumerState, member_id: str, settings: ConsumerSettin
 def downgraded(
     state: ConsumerState,
     leaving: Collection[str],
-    catalog: TopicCatalog,
+    context: Context[ConsumerSettings],
     generation_id: int,
-    wall_ms: int,
     *,
     rebalances: bool,
 ) -> tuple[GroupRecord, ...]:
@@ -178,17 +171,16 @@ def downgraded(
     )
     protocol = members.select_protocol()
     assignments = {}
-    for member_id, one in members.by_id.items():
-        partitions = named(state.target.get(member_id, {}), catalog)
-        assignments[member_id] = write_assignment(
-            subscription_version(one.metadata(protocol)), partitions
-        )
+    for member_id, member in members.by_id.items():
+        partitions = named(state.target.get(member_id, {}), context.catalog)
+        version = subscription_version(member.metadata(protocol))
+        assignments[member_id] = write_assignment(version, partitions)
     generation = Generation(
         PROTOCOL_TYPE,
         generation_id,
         protocol,
         leader=None if rebalances else next(iter(members.by_id)),
-        current_state_timestamp=wall_ms,
+        current_state_timestamp=context.wall_ms,
         members=members.record(protocol, assignments),
     )
     return (*state.tombstones(), GroupMetadata(state.group_id, generation))

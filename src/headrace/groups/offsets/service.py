@@ -179,6 +179,6 @@ class OffsetService:
         if not self._expiration.is_under_way:
             self._timers.set(OFFSETS, now_ms + settings.check_interval_ms)
 
-    def _owner(self, group_id: str) -> ClassicGroup | ConsumerGroup | StreamsGroup | None:
+    def _owner(self, group_id: str) -> Group | None:
         group = self._groups.get(group_id)
         return None if isinstance(group, ShareGroup) else group

@@ -1,53 +1,48 @@
-"""The heartbeat of a share group's member and its answer (KIP-932)."""
+"""The heartbeat of a share group's member (KIP-932)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from headrace.errors import ErrorCode, Refusal
+from headrace.groups.heartbeats.member import LEAVE_EPOCH, Heartbeat, HeartbeatReply
 from headrace.groups.records import Assignment, ShareMember
+from headrace.groups.settings import ShareGroupSettings
 
 MAX_SHARE_MEMBER_ID_LENGTH = 36
 """Kafka's own: the length of a UUID in hexadecimal."""
 
-JOIN_EPOCH, LEAVE_EPOCH = 0, -1
-
 
 @dataclass(frozen=True, slots=True)
-class ShareHeartbeat:
+class ShareHeartbeat(Heartbeat):
     """A ShareGroupHeartbeat request.
 
-    :param member_epoch: 0 to join or rejoin, -1 to leave
     :param subscribed_topic_names: None for no change
     """
 
-    member_id: str
-    member_epoch: int
-    rack_id: str | None
     subscribed_topic_names: Sequence[str] | None
     client_id: str
     client_host: str
 
-    def check(self, group_id: str) -> Refusal | None:
+    def check(self, group_id: str, settings: ShareGroupSettings) -> Refusal | None:
         """Return the error of a request that is invalid for any group."""
+        message = None
         if not self.member_id:
             return Refusal(ErrorCode.INVALID_REQUEST)
         if not group_id:
-            return Refusal(ErrorCode.INVALID_REQUEST, "GroupId can't be empty.")
-        if self.rack_id == "":
-            return Refusal(ErrorCode.INVALID_REQUEST, "RackId can't be empty.")
-        if self.member_epoch == JOIN_EPOCH and not self.subscribed_topic_names:
-            return Refusal(
-                ErrorCode.INVALID_REQUEST, "SubscribedTopicNames must be set in first request."
-            )
-        if self.member_epoch < LEAVE_EPOCH:
-            return Refusal(ErrorCode.INVALID_REQUEST, "MemberEpoch is invalid.")
-        return None
+            message = "GroupId can't be empty."
+        elif self.rack_id == "":
+            message = "RackId can't be empty."
+        elif self.joins and not self.subscribed_topic_names:
+            message = "SubscribedTopicNames must be set in first request."
+        elif self.member_epoch < LEAVE_EPOCH:
+            message = "MemberEpoch is invalid."
+        return None if message is None else Refusal(ErrorCode.INVALID_REQUEST, message)
 
-    def member(self, members: Mapping[str, ShareMember]) -> ShareMember:
+    def member(self, known: ShareMember | None) -> ShareMember:
         """Return the member with the changes of this heartbeat."""
-        known = members.get(self.member_id)
         rack_id, names = self.rack_id, self.subscribed_topic_names
         if rack_id is None and known is not None:
             rack_id = known.rack_id
@@ -58,14 +53,4 @@ class ShareHeartbeat:
         return ShareMember(rack_id, self.client_id, self.client_host, subscribed)
 
 
-@dataclass(frozen=True, slots=True)
-class ShareHeartbeatReply:
-    """The answer to a heartbeat.
-
-    :param assignment: None if unchanged
-    """
-
-    member_id: str
-    member_epoch: int
-    heartbeat_interval_ms: int = 0
-    assignment: Assignment | None = None
+ShareHeartbeatReply: TypeAlias = HeartbeatReply[Assignment]

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import NamedTuple, TypeAlias
 
 from headrace.errors import ErrorCode, Refusal
+from headrace.groups.heartbeats.member import (
+    NO_TIMEOUT,
+    STATIC_LEAVE_EPOCH,
+    Heartbeat,
+    HeartbeatReply,
+    changes,
+)
 from headrace.groups.records import (
     Endpoint,
     HeldTaskAssignment,
@@ -17,9 +24,8 @@ from headrace.groups.records import (
     Tasks,
     Topology,
 )
+from headrace.groups.settings import StreamsSettings
 
-JOIN_EPOCH, LEAVE_EPOCH, STATIC_LEAVE_EPOCH = 0, -1, -2
-NO_TIMEOUT = -1
 NO_LAG = -1
 """The acceptable recovery lag in answers that do not have it."""
 
@@ -48,10 +54,9 @@ class Status(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class StreamsHeartbeat:
+class StreamsHeartbeat(Heartbeat):
     """A StreamsGroupHeartbeat request. None stands for no change.
 
-    :param member_epoch: 0 to join or rejoin, -1 to leave
     :param rebalance_timeout_ms: the longest time to close revoked tasks; -1 for no change
     :param topology: given when the member joins
     :param active: the active tasks that the member reports as its own; ``standby`` and ``warmup``
@@ -62,10 +67,6 @@ class StreamsHeartbeat:
     :param endpoint_epoch: the epoch of the endpoints that the member knows
     """
 
-    member_id: str
-    member_epoch: int
-    group_instance_id: str | None
-    rack_id: str | None
     rebalance_timeout_ms: int
     topology: Topology | None
     active: Tasks | None
@@ -82,25 +83,15 @@ class StreamsHeartbeat:
     endpoint_epoch: int = 0
 
     @property
-    def leaves(self) -> bool:
-        """True if the member leaves, for ever or temporarily."""
-        return self.member_epoch in (LEAVE_EPOCH, STATIC_LEAVE_EPOCH)
-
-    @property
-    def joins(self) -> bool:
-        """True if the member joins or rejoins."""
-        return self.member_epoch == JOIN_EPOCH
-
-    @property
     def owned(self) -> TaskAssignment | None:
         """The tasks that the member reports; None when it reports none."""
         if self.active is None or self.standby is None or self.warmup is None:
             return None
         return TaskAssignment(self.active, self.standby, self.warmup)
 
-    def check(self, group_id: str) -> Refusal | None:
+    def check(self, group_id: str, settings: StreamsSettings) -> Refusal | None:
         """Return the error of a request that is invalid for any group."""
-        message = self._unsupported() or self._fault(group_id)
+        message = self._unsupported() or self.naming_fault(group_id) or self._fault()
         if message is not None:
             return Refusal(ErrorCode.INVALID_REQUEST, message)
         topology = self.topology
@@ -122,16 +113,7 @@ class StreamsHeartbeat:
             return "Regular expressions for source topics are not supported yet."
         return None
 
-    def _fault(self, group_id: str) -> str | None:
-        named = (
-            ("MemberId", self.member_id),
-            ("GroupId", group_id),
-            ("InstanceId", self.group_instance_id),
-            ("RackId", self.rack_id),
-        )
-        for name, text in named:
-            if text is not None and not text.strip():
-                return f"{name} can't be empty."
+    def _fault(self) -> str | None:
         if self.joins:
             if self.rebalance_timeout_ms == NO_TIMEOUT:
                 return "RebalanceTimeoutMs must be provided in first request."
@@ -140,8 +122,6 @@ class StreamsHeartbeat:
                 if tasks is None or tasks:
                     return f"{name}Tasks must be empty when (re-)joining."
             return "Topology must be non-null when (re-)joining." if self.topology is None else None
-        if self.member_epoch == STATIC_LEAVE_EPOCH:
-            return "InstanceId can't be null." if self.group_instance_id is None else None
         if self.member_epoch < STATIC_LEAVE_EPOCH:
             return f"MemberEpoch is {self.member_epoch}, but must be greater than or equal to -2."
         return None
@@ -157,22 +137,22 @@ class StreamsHeartbeat:
 
     def member(self, known: StreamsMember) -> StreamsMember:
         """Return the member with the changes of this heartbeat."""
-        told = self.rebalance_timeout_ms != NO_TIMEOUT
-        tags, endpoint = self.client_tags, self.user_endpoint
-        instance_id = self.group_instance_id
-        if endpoint is None and not self.joins:
-            endpoint = known.user_endpoint
+        timeout_ms, tags = self.rebalance_timeout_ms, self.client_tags
+        # A member that joins without an endpoint has none any more.
+        has_endpoint = self.joins or self.user_endpoint is not None
         return replace(
             known,
-            group_instance_id=known.group_instance_id if instance_id is None else instance_id,
-            rack_id=known.rack_id if self.rack_id is None else self.rack_id,
-            client_id=self.client_id,
-            client_host=self.client_host,
-            rebalance_timeout_ms=self.rebalance_timeout_ms if told else known.rebalance_timeout_ms,
-            topology_epoch=known.topology_epoch if self.topology is None else self.topology.epoch,
-            process_id=known.process_id if self.process_id is None else self.process_id,
-            user_endpoint=endpoint,
-            client_tags=known.client_tags if tags is None else tuple(sorted(tags)),
+            **changes(
+                group_instance_id=self.group_instance_id,
+                rack_id=self.rack_id,
+                client_id=self.client_id,
+                client_host=self.client_host,
+                rebalance_timeout_ms=None if timeout_ms == NO_TIMEOUT else timeout_ms,
+                topology_epoch=None if self.topology is None else self.topology.epoch,
+                process_id=self.process_id,
+                client_tags=None if tags is None else tuple(sorted(tags)),
+            ),
+            user_endpoint=self.user_endpoint if has_endpoint else known.user_endpoint,
         )
 
 
@@ -188,21 +168,16 @@ class EndpointPartitions(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class StreamsHeartbeatReply:
+class StreamsHeartbeatReply(HeartbeatReply[HeldTaskAssignment]):
     """The answer to a heartbeat.
 
-    :param assigned: the assignment; None if unchanged
     :param endpoints: the endpoints of all members; None if the member knows them
     :param missing_topics: internal topics to create, with their numbers of partitions
     """
 
-    member_id: str
-    member_epoch: int
-    heartbeat_interval_ms: int = 0
     statuses: tuple[Status, ...] = ()
-    assigned: HeldTaskAssignment | None = None
     endpoint_epoch: int = 0
     endpoints: tuple[EndpointPartitions, ...] | None = None
-    missing_topics: tuple[InternalTopic, ...] = field(default=())
+    missing_topics: tuple[InternalTopic, ...] = ()
     task_offset_interval_ms: int = 0
     acceptable_recovery_lag: int = NO_LAG

@@ -8,20 +8,13 @@ nothing is decided again; the heartbeat only restarts the member's session.
 from __future__ import annotations
 
 from functools import partial
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
+from headrace.groups.deadlines import SESSION, GroupDeadlines
+from headrace.groups.records import GroupRecord
 from headrace.outcome import Outcome
 
-from .deadlines import SESSION, GroupDeadlines
-from .records import GroupRecord
-
-
-class Heartbeat(Protocol):
-    """A heartbeat of one member; equal heartbeats have equal fields."""
-
-    @property
-    def member_id(self) -> str: ...
-
+from .member import Heartbeat
 
 RequestT = TypeVar("RequestT", bound=Heartbeat)
 ReplyT = TypeVar("ReplyT")
@@ -47,10 +40,10 @@ class SteadyHeartbeats(Generic[RequestT, ReplyT]):
 
         :param version: the version of topics and configs
         """
-        known = self._by_member.get(request.member_id)
-        if known is None or known[1] != version or known[0] != request:
+        last = self._by_member.get(request.member_id)
+        if last is None or last[1] != version or last[0] != request:
             return None
-        _, _, reply, session_timeout_ms = known
+        _, _, reply, session_timeout_ms = last
         deadline_ms = now_ms + session_timeout_ms
         return Outcome(
             reply, apply=partial(self._timers.set, SESSION, request.member_id, deadline_ms)
@@ -67,8 +60,8 @@ class SteadyHeartbeats(Generic[RequestT, ReplyT]):
 
         The reply must not depend on time.
         """
-        known = request, version, outcome.reply, session_timeout_ms
-        return outcome.then(partial(self._by_member.__setitem__, request.member_id, known))
+        last = request, version, outcome.reply, session_timeout_ms
+        return outcome.then(partial(self._by_member.__setitem__, request.member_id, last))
 
     def forget(self) -> None:
         """Forget all heartbeats, as the group has changed."""

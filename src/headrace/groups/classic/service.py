@@ -1,0 +1,83 @@
+"""Commands to classic groups."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from headrace.deadlines import Deadlines
+from headrace.errors import Refusal
+from headrace.groups.deadlines import TimerKey
+from headrace.groups.kinds import Group, group_of_kind
+from headrace.groups.meters import GroupMeters
+from headrace.groups.records import GroupMetadata, GroupRecord
+from headrace.groups.settings import Configuration, TopicCatalog
+from headrace.outcome import Outcome
+
+from .group import ClassicGroup, new_generation
+from .member import JoinReply, JoinRequest
+
+
+class ClassicGroupService:
+    """Commands to classic groups. They decide, and change nothing but in :meth:`replay`.
+
+    :param groups: all groups by id
+    """
+
+    kind = ClassicGroup
+    record_types = (GroupMetadata,)
+
+    def __init__(
+        self,
+        groups: dict[str, Group],
+        config: Configuration,
+        catalog: TopicCatalog,
+        timers: Deadlines[TimerKey],
+        meters: GroupMeters,
+    ) -> None:
+        self._groups, self._config, self._timers, self._meters = groups, config, timers, meters
+
+    def group(self, group_id: str) -> ClassicGroup | Refusal:
+        """Return a classic group, or GROUP_ID_NOT_FOUND."""
+        return group_of_kind(self._groups, group_id, ClassicGroup)
+
+    def new_group(self, group_id: str) -> ClassicGroup:
+        """Return a group without members, which is not registered."""
+        return ClassicGroup(group_id, self._timers, self._config)
+
+    def join_new(
+        self, group_id: str, request: JoinRequest, ticket: int, now_ms: int, wall_ms: int
+    ) -> Outcome[GroupRecord, JoinReply | None]:
+        """Join the first member of a group that is new, or has been empty and of another kind."""
+        former = self._groups.get(group_id)
+        tombstones = () if former is None else former.tombstones()
+        group, generation = self.new_group(group_id), new_generation(wall_ms)
+        group.replay(generation)
+        outcome = group.join(request, ticket, now_ms, wall_ms)
+        records = (*tombstones, GroupMetadata(group_id, generation), *outcome.records)
+        register = partial(self._groups.__setitem__, group_id, group)
+        return outcome._replace(records=records).then(register)
+
+    def start_sessions(self, group: ClassicGroup, now_ms: int) -> None:
+        """Start the sessions of a group's members, after a restart."""
+        group.start_sessions(now_ms)
+
+    def expire(
+        self, group: ClassicGroup, kind: str, member_id: str, now_ms: int, wall_ms: int
+    ) -> Outcome[GroupRecord, None]:
+        """Handle a timer of a group that has run out."""
+        return group.expire(kind, member_id, now_ms, wall_ms)
+
+    def replay(self, record: GroupMetadata) -> None:
+        """Apply a durable generation of a group; its tombstone deletes the group."""
+        group_id, generation = record.group_id, record.value
+        group = self._groups.get(group_id)
+        if generation is None:
+            if isinstance(group, ClassicGroup):
+                del self._groups[group_id]
+            return
+        if not isinstance(group, ClassicGroup):
+            group = self._groups[group_id] = self.new_group(group_id)
+        before = -1 if group.recorded is None else group.recorded.generation
+        if generation.members and generation.generation > before:
+            self._meters.completed_rebalances += 1
+        group.replay(generation)

@@ -1,0 +1,348 @@
+"""A group whose members send one request, the heartbeat: its checks, timers and answers."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from functools import partial
+from typing import Any, ClassVar, Generic, TypeVar
+
+from headrace.deadlines import Deadlines
+from headrace.errors import ErrorCode, Refusal
+from headrace.groups.deadlines import REVOKE, SESSION, GroupDeadlines, TimerChanges, TimerKey
+from headrace.groups.records import AssignmentEpoch, CommittedOffset, GroupRecord, OffsetCommit
+from headrace.outcome import Apply, Outcome
+
+from .member import STATIC_LEAVE_EPOCH, Heartbeat, HeartbeatReply
+from .steady import SteadyHeartbeats
+from .transition import Context, HeartbeatTransition, SettingsT, StateT
+
+RequestT = TypeVar("RequestT", bound=Heartbeat)
+ReplyT = TypeVar("ReplyT", bound=HeartbeatReply[Any])
+TransitionT = TypeVar("TransitionT", bound=HeartbeatTransition[Any, Any])
+
+
+class HeartbeatGroup(Generic[StateT, RequestT, ReplyT, SettingsT, TransitionT]):
+    """One group. Commands decide and change nothing; :meth:`replay` applies their records.
+
+    A kind of groups says which heartbeats it accepts, how their transition is made, and what the
+    answer tells.
+
+    :cvar type_name: Kafka's name for the kind of groups
+    :cvar member_timers: the kinds of timers that remove their member when they run out
+    :cvar becomes_classic: an empty group becomes classic when a classic member joins
+    :ivar state: the durable state
+    :ivar timers: the timers of the members
+    :ivar steady: heartbeats that changed nothing
+    """
+
+    type_name: ClassVar[str]
+    member_timers: ClassVar[tuple[str, ...]] = (SESSION, REVOKE)
+    becomes_classic: ClassVar[bool] = True
+    state_type: type[StateT]
+
+    def __init__(
+        self, group_id: str, timers: Deadlines[TimerKey], state: StateT | None = None
+    ) -> None:
+        self.group_id = group_id
+        self.state = state or self.state_type(group_id)
+        self.timers = GroupDeadlines(timers, group_id)
+        self.steady: SteadyHeartbeats[RequestT, ReplyT | Refusal] = SteadyHeartbeats(self.timers)
+
+    @property
+    def protocol_type(self) -> str:
+        """The protocol type of the members: the name of the kind."""
+        return self.type_name
+
+    @property
+    def state_name(self) -> str:
+        """Kafka's name for the state of the group."""
+        return self.state.state_name
+
+    @property
+    def is_empty(self) -> bool:
+        """True if the group has no members."""
+        return not self.state.members
+
+    # Joining and staying --------------------------------------------------------------------------
+
+    def heartbeat(
+        self, request: RequestT, context: Context[SettingsT]
+    ) -> Outcome[GroupRecord, ReplyT | Refusal]:
+        """Join or keep a member, and return its assignment."""
+        refusal = self.check(request, context.settings.max_size)
+        if refusal is not None:
+            return Outcome(refusal)
+        owner = self.owner(request.group_instance_id) if request.joins else None
+        state, replacement = self.replaced(owner, request.member_id)
+        transition = self._transition(state, request, context)
+        refusal = transition.run()
+        if refusal is not None:
+            return Outcome(refusal)
+        session_timeout_ms = context.settings.session_timeout_ms
+        timers = self.timer_changes(transition, session_timeout_ms, context.now_ms)
+        if owner is not None and owner != request.member_id:
+            self._cancel_timers(owner, timers)
+        reply, apply = self._answer(request, transition, timers)
+        outcome: Outcome[GroupRecord, ReplyT | Refusal] = Outcome(
+            reply, (*replacement, *transition.records), apply=apply
+        )
+        if outcome.records or request.member_epoch != reply.member_epoch:
+            return outcome
+        if not transition.is_settled:
+            return outcome
+        version = context.catalog.version
+        return self.steady.remembering(outcome, request, version, session_timeout_ms)
+
+    def replaced(self, owner: str | None, member_id: str) -> tuple[StateT, tuple[GroupRecord, ...]]:
+        """Return the state, and the records, when a static member has come back.
+
+        :param owner: the member that has had its instance id until now; None for a new one
+        """
+        if owner is None:
+            return self.state, ()
+        replacement = self.state.replacement(owner, member_id)
+        return self.state.after(replacement), replacement
+
+    def timer_changes(
+        self, transition: TransitionT, session_timeout_ms: int, now_ms: int
+    ) -> TimerChanges:
+        """Restart a member's session; start or cancel its rebalance timeout."""
+        timers, member_id = TimerChanges(self.timers), transition.member_id
+        member, now = transition.member, transition.now
+        timers.set(SESSION, member_id, now_ms + session_timeout_ms)
+        if not self.state.is_revoking(now):
+            timers.cancel(REVOKE, member_id)
+        elif now is not transition.was and _classic(member) is None:
+            timers.set(REVOKE, member_id, now_ms + member.rebalance_timeout_ms)
+        return timers
+
+    def check(self, request: RequestT, max_size: int) -> Refusal | None:
+        """Return the error if the group refuses a heartbeat, or None."""
+        member_id, instance_id = request.member_id, request.group_instance_id
+        owner = self.owner(instance_id)
+        if self._needs_room(request, owner):
+            refusal = self.check_room(member_id, max_size)
+            if refusal is not None:
+                return refusal
+        if request.joins:
+            if owner is None or self._is_released(owner):
+                return None
+            return Refusal(
+                ErrorCode.UNRELEASED_INSTANCE_ID,
+                f"Static member {member_id} with instance id {instance_id} cannot join the group "
+                f"because the instance id is owned by {owner} member.",
+            )
+        refusal = self.check_member(request)
+        return refusal or self._check_epoch(request, self.state.current[member_id])
+
+    def check_member(self, request: RequestT) -> Refusal | None:
+        """Return the error if the group does not have the member, or another one has its instance
+        id.
+        """
+        member_id = request.member_id
+        if request.group_instance_id is not None:
+            return self.check_instance(member_id, request.group_instance_id)
+        if member_id in self.state.current:
+            return None
+        return Refusal(
+            ErrorCode.UNKNOWN_MEMBER_ID,
+            f"Member {member_id} is not a member of group {self.group_id}.",
+        )
+
+    def check_instance(self, member_id: str, instance_id: str) -> Refusal | None:
+        """Return the error if a member does not own its instance id."""
+        owner = self.owner(instance_id)
+        if owner is None:
+            return Refusal(ErrorCode.UNKNOWN_MEMBER_ID, f"Instance id {instance_id} is unknown.")
+        if owner != member_id:
+            return Refusal(
+                ErrorCode.FENCED_INSTANCE_ID,
+                f"Static member {member_id} with instance id {instance_id} was fenced by member "
+                f"{owner}.",
+            )
+        return None
+
+    def check_room(self, member_id: str, max_size: int) -> Refusal | None:
+        """Return the error if the group is full and the member is new."""
+        if len(self.state.members) < max_size or member_id in self.state.members:
+            return None
+        return Refusal(
+            ErrorCode.GROUP_MAX_SIZE_REACHED,
+            f"The {self.type_name} group has reached its maximum capacity of {max_size} members.",
+        )
+
+    def owner(self, instance_id: str | None) -> str | None:
+        """Return the id of a static member, or None."""
+        return None if instance_id is None else self.state.static_members.get(instance_id)
+
+    def _is_released(self, owner: str) -> bool:
+        """Return whether another member may take the instance id of this one."""
+        return bool(self.state.current[owner].member_epoch == STATIC_LEAVE_EPOCH)
+
+    def _check_epoch(self, request: RequestT, current: Any) -> Refusal | None:
+        epoch, previous = request.member_epoch, current.previous_member_epoch
+        if epoch == current.member_epoch:
+            return None
+        is_earlier, more = epoch < current.member_epoch, ""
+        if is_earlier:
+            if epoch == previous and self._may_repeat(request, current):
+                return None  # the answer to its last heartbeat was lost
+            more = self._earlier_epoch_detail(previous)
+        return Refusal(
+            ErrorCode.FENCED_MEMBER_EPOCH,
+            f"The {self.type_name} group member has a {'smaller' if is_earlier else 'greater'} "
+            f"member epoch ({epoch}) than the one known by the group coordinator "
+            f"({current.member_epoch}){more}. The member must abandon all its partitions and "
+            f"rejoin.",
+        )
+
+    # The policy of a kind of groups ---------------------------------------------------------------
+
+    def _needs_room(self, request: RequestT, owner: str | None) -> bool:
+        """Return whether a heartbeat is refused if the group is full and its member is new."""
+        return True
+
+    def _may_repeat(self, request: RequestT, current: Any) -> bool:
+        """Return whether a member may repeat its last heartbeat with the previous epoch."""
+        return True
+
+    def _earlier_epoch_detail(self, previous_epoch: int) -> str:
+        """Return the end of the reason to refuse an earlier epoch."""
+        return ""
+
+    def _transition(
+        self, state: StateT, request: RequestT, context: Context[SettingsT]
+    ) -> TransitionT:
+        """Return the undecided transition of a heartbeat."""
+        raise NotImplementedError
+
+    def _answer(
+        self, request: RequestT, transition: TransitionT, timers: TimerChanges
+    ) -> tuple[ReplyT, Apply]:
+        """Return the answer to a heartbeat, and its volatile changes."""
+        raise NotImplementedError
+
+    def _paused(self, current: Any) -> Any:
+        """Return the assignment of a static member that leaves temporarily."""
+        raise NotImplementedError
+
+    def _held_since(self, current: Any, commit: OffsetCommit, epoch: int) -> bool:
+        """Return whether a member has held a partition since this epoch or earlier."""
+        raise NotImplementedError
+
+    def is_subscribed(self, topic: str) -> bool:
+        """Return whether the group reads a topic."""
+        raise NotImplementedError
+
+    # Leaving --------------------------------------------------------------------------------------
+
+    def pause(self, member_id: str) -> Outcome[GroupRecord, None]:
+        """Let a static member leave temporarily; it keeps its assignment until its session ends."""
+        paused = self._paused(self.state.current[member_id])
+        record = self.state.records.current(self.group_id, member_id, paused)
+        return Outcome(None, (record,), apply=partial(self.timers.cancel, REVOKE, member_id))
+
+    def remove(
+        self, member_ids: Collection[str], context: Context[SettingsT]
+    ) -> Outcome[GroupRecord, None]:
+        """Remove members. Others get what they had with later heartbeats."""
+        state, timers = self.state, TimerChanges(self.timers)
+        epoch = state.epoch_without(member_ids, context.catalog)
+        records: list[GroupRecord] = [
+            *state.removal(member_ids),
+            *state.orphans(member_ids),
+            state.records.group(self.group_id, epoch),
+        ]
+        if len(member_ids) == len(state.members):
+            # No member is left to assign anything to; the next does not wait for the interval.
+            target_epoch = AssignmentEpoch(epoch.epoch, 0)
+            records.append(state.records.target_epoch(self.group_id, target_epoch))
+        for member_id in member_ids:
+            self._cancel_timers(member_id, timers)
+        return Outcome(None, tuple(records), apply=timers.apply)
+
+    def _cancel_timers(self, member_id: str, timers: TimerChanges) -> None:
+        for kind in self.member_timers:
+            timers.cancel(kind, member_id)
+
+    def start_sessions(self, settings: SettingsT, now_ms: int) -> None:
+        """Start the sessions and rebalance timeouts of all members after a restart."""
+        self.state.complete_members()
+        for member_id, member in self.state.members.items():
+            classic = _classic(member)
+            timeout_ms = (classic or settings).session_timeout_ms
+            self.timers.set(SESSION, member_id, now_ms + timeout_ms)
+            if classic is None and self.state.is_revoking(self.state.current[member_id]):
+                self.timers.set(REVOKE, member_id, now_ms + member.rebalance_timeout_ms)
+
+    def tombstones(self) -> tuple[GroupRecord, ...]:
+        """Return the records that delete the group, except its offsets and share state."""
+        return tuple(self.state.tombstones())
+
+    def replay(self, record: GroupRecord) -> None:
+        """Apply one durable record of this group."""
+        self.state.replay(record)
+        self.steady.forget()
+
+    # Committed offsets, which share groups do not have --------------------------------------------
+
+    def check_commit(
+        self,
+        member_id: str,
+        member_epoch: int,
+        commits: Sequence[OffsetCommit],
+        *,
+        knows_epochs: bool,
+    ) -> ErrorCode:
+        """Return the error if these offsets may not be committed, or NONE.
+
+        A member may commit with an earlier epoch if it has held all partitions, or has run the
+        tasks that read them, since then (KIP-1251).
+
+        :param knows_epochs: the request version supports member epochs (OffsetCommit 9 and later)
+        """
+        if member_epoch < 0 and self.is_empty:
+            return ErrorCode.NONE
+        current = self.state.current.get(member_id)
+        if current is None or member_id not in self.state.members:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        if not knows_epochs and member_id not in self.state.classic_members:
+            return ErrorCode.UNSUPPORTED_VERSION
+        if member_epoch < current.member_epoch and all(
+            self._held_since(current, commit, member_epoch) for commit in commits
+        ):
+            return ErrorCode.NONE
+        return self._check_offset_epoch(member_id, member_epoch)
+
+    def check_fetch(self, member_id: str | None, member_epoch: int) -> ErrorCode:
+        """Return the error if a member may not fetch offsets, or NONE. The id may be None."""
+        if member_id is None and member_epoch < 0:
+            return ErrorCode.NONE
+        return self._check_offset_epoch(member_id or "", member_epoch)
+
+    def _check_offset_epoch(self, member_id: str, member_epoch: int) -> ErrorCode:
+        current = self.state.current.get(member_id)
+        if current is None or member_id not in self.state.members:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        if member_epoch == current.member_epoch:
+            return ErrorCode.NONE
+        is_classic = member_id in self.state.classic_members
+        return ErrorCode.ILLEGAL_GENERATION if is_classic else ErrorCode.STALE_MEMBER_EPOCH
+
+    def check_offset_delete(self) -> ErrorCode:
+        """Return the error if no offsets of the group may be deleted, or NONE (KIP-496).
+
+        Those of topics that :meth:`is_subscribed` names are kept in any case.
+        """
+        return ErrorCode.NONE
+
+    def retention_starts_ms(self, committed: CommittedOffset) -> int | None:
+        """Return when the retention of an offset began, in epoch milliseconds: with its commit."""
+        return committed.commit_timestamp_ms
+
+
+def _classic(member: Any) -> Any:
+    """Return what only a classic member has: its session timeout and protocols. It has other timers
+    for its part in a rebalance.
+    """
+    return getattr(member, "classic", None)

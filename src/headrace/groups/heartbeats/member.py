@@ -1,0 +1,74 @@
+"""The heartbeat of a member and its answer: what those of all kinds of groups have."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from headrace.errors import Refusal
+
+JOIN_EPOCH, LEAVE_EPOCH, STATIC_LEAVE_EPOCH = 0, -1, -2
+NO_TIMEOUT = -1
+
+HeldT = TypeVar("HeldT")
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    """A heartbeat request; equal heartbeats have equal fields. None stands for no change.
+
+    :param member_epoch: 0 to join or rejoin, -1 to leave, -2 for a static member that leaves
+        temporarily
+    :param group_instance_id: None in share groups, which have no static members
+    """
+
+    member_id: str
+    member_epoch: int
+    group_instance_id: str | None
+    rack_id: str | None
+
+    @property
+    def joins(self) -> bool:
+        """True if the member joins or rejoins."""
+        return self.member_epoch == JOIN_EPOCH
+
+    @property
+    def leaves(self) -> bool:
+        """True if the member leaves, for ever or temporarily."""
+        return self.member_epoch in (LEAVE_EPOCH, STATIC_LEAVE_EPOCH)
+
+    def check(self, group_id: str, settings: Any) -> Refusal | None:
+        """Return the error of a request that is invalid for any group."""
+        raise NotImplementedError
+
+    def naming_fault(self, group_id: str) -> str | None:
+        """Return the error text of a name that is empty or missing."""
+        for name, text in (
+            ("MemberId", self.member_id),
+            ("GroupId", group_id),
+            ("InstanceId", self.group_instance_id),
+            ("RackId", self.rack_id),
+        ):
+            if text is not None and not text.strip():
+                return f"{name} can't be empty."
+        if self.member_epoch == STATIC_LEAVE_EPOCH and self.group_instance_id is None:
+            return "InstanceId can't be null."
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class HeartbeatReply(Generic[HeldT]):
+    """The answer to a heartbeat.
+
+    :param assigned: the assignment; None if unchanged
+    """
+
+    member_id: str
+    member_epoch: int
+    heartbeat_interval_ms: int = 0
+    assigned: HeldT | None = None
+
+
+def changes(**fields: Any) -> dict[str, Any]:
+    """Return the fields of a member that a heartbeat changes: those that are not None."""
+    return {name: value for name, value in fields.items() if value is not None}

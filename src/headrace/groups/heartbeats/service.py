@@ -1,0 +1,166 @@
+"""Commands to groups whose members send heartbeats."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from functools import partial
+from typing import Any, Generic, TypeVar
+
+from headrace.deadlines import Deadlines
+from headrace.errors import ErrorCode, Refusal
+from headrace.groups.classic.group import ClassicGroup
+from headrace.groups.deadlines import TimerKey
+from headrace.groups.kinds import Group, group_of_kind, wrong_kind
+from headrace.groups.meters import GroupMeters
+from headrace.groups.records import GroupRecord
+from headrace.groups.settings import Configuration, TopicCatalog
+from headrace.outcome import Outcome
+
+from .group import HeartbeatGroup, ReplyT, RequestT
+from .member import STATIC_LEAVE_EPOCH
+from .transition import Context, SettingsT
+
+GroupT = TypeVar("GroupT", bound=HeartbeatGroup[Any, Any, Any, Any, Any])
+R = TypeVar("R")
+
+
+class HeartbeatService(Generic[GroupT, RequestT, ReplyT, SettingsT]):
+    """Commands to the groups of one kind. They decide, and change nothing but in :meth:`replay`.
+
+    ``now_ms`` is the steady time of timers, ``wall_ms`` the epoch time of records.
+
+    :param groups: all groups by id
+    :cvar kind: the kind of groups; likewise the types of their settings and replies
+    """
+
+    kind: type[GroupT]
+    settings_type: Any
+    reply_type: Any
+
+    def __init__(
+        self,
+        groups: dict[str, Group],
+        config: Configuration,
+        catalog: TopicCatalog,
+        timers: Deadlines[TimerKey],
+        meters: GroupMeters,
+    ) -> None:
+        self._groups, self._config, self.catalog = groups, config, catalog
+        self._timers, self._meters = timers, meters
+
+    @property
+    def record_types(self) -> tuple[Any, ...]:
+        """The types of the records that :meth:`replay` applies."""
+        return self.kind.state_type.records.all()
+
+    def settings(self, group_id: str) -> SettingsT:
+        """Return the settings of a group, as configured now."""
+        settings: SettingsT = self.settings_type.of(self._config, group_id)
+        return settings
+
+    def group(self, group_id: str) -> GroupT | Refusal:
+        """Return a group of this kind, or GROUP_ID_NOT_FOUND."""
+        return group_of_kind(self._groups, group_id, self.kind)
+
+    def context(self, group_id: str, now_ms: int, wall_ms: int) -> Context[SettingsT]:
+        """Return what a decision about a group depends on now."""
+        return Context(self.catalog, self.settings(group_id), now_ms, wall_ms)
+
+    # Commands -------------------------------------------------------------------------------------
+
+    def heartbeat(
+        self, group_id: str, request: RequestT, now_ms: int, wall_ms: int
+    ) -> Outcome[GroupRecord, ReplyT | Refusal]:
+        """Join, keep or remove a member."""
+        group = self._groups.get(group_id)
+        if isinstance(group, self.kind):
+            repeated = group.steady.repeat(request, self.catalog.version, now_ms)
+            if repeated is not None:
+                return repeated
+        context = self.context(group_id, now_ms, wall_ms)
+        refusal = request.check(group_id, context.settings)
+        if refusal is not None:
+            return Outcome(refusal)
+        if request.leaves:
+            return self._leave(group_id, request, context)
+        return self.counted(self._join_or_stay(group_id, request, context))
+
+    def _join_or_stay(
+        self, group_id: str, request: RequestT, context: Context[SettingsT]
+    ) -> Outcome[GroupRecord, ReplyT | Refusal]:
+        group = self._groups.get(group_id)
+        if request.joins and isinstance(group, ClassicGroup):
+            return self._take_over(group, request, context)
+        member_group = self.member_group(group_id, request)
+        if isinstance(member_group, Refusal):
+            return Outcome(member_group)
+        return member_group.heartbeat(request, context)
+
+    def member_group(self, group_id: str, request: RequestT) -> GroupT | Refusal:
+        """Return the group of a heartbeat, or GROUP_ID_NOT_FOUND; a new one if the member joins."""
+        if group_id in self._groups:
+            return self.group(group_id)
+        if request.joins:
+            return self.kind(group_id, self._timers)
+        name = self.kind.type_name.capitalize()
+        return Refusal(ErrorCode.GROUP_ID_NOT_FOUND, f"{name} group {group_id} not found.")
+
+    def _take_over(
+        self, classic: ClassicGroup, request: RequestT, context: Context[SettingsT]
+    ) -> Outcome[GroupRecord, ReplyT | Refusal]:
+        """Join a member to a classic group, which becomes one of this kind if it can."""
+        return Outcome(wrong_kind(classic.group_id, self.kind.type_name))
+
+    def _leave(
+        self, group_id: str, request: RequestT, context: Context[SettingsT]
+    ) -> Outcome[GroupRecord, ReplyT | Refusal]:
+        group = self.group(group_id)
+        if isinstance(group, Refusal):
+            return Outcome(group)
+        refusal = group.check_member(request)
+        if refusal is not None:
+            return Outcome(refusal)
+        if request.member_epoch == STATIC_LEAVE_EPOCH:
+            outcome = group.pause(request.member_id)
+        else:
+            outcome = self.remove(group, (request.member_id,), context)
+        return outcome.with_reply(self.reply_type(request.member_id, request.member_epoch))
+
+    def remove(
+        self, group: GroupT, member_ids: Collection[str], context: Context[SettingsT]
+    ) -> Outcome[GroupRecord, None]:
+        """Remove members that leave, or whose session or rebalance timeout has ended."""
+        return group.remove(member_ids, context)
+
+    def counted(self, outcome: Outcome[GroupRecord, R]) -> Outcome[GroupRecord, R]:
+        """Count a new group epoch if the request begins one."""
+        epoch_type = self.kind.state_type.records.group
+        if any(type(record) is epoch_type for record in outcome.records):
+            return outcome.then(partial(self._meters.began_epoch, self.kind.type_name))
+        return outcome
+
+    # Time and replay ------------------------------------------------------------------------------
+
+    def start_sessions(self, group: GroupT, now_ms: int) -> None:
+        """Start the sessions of a group's members, after a restart."""
+        group.start_sessions(self.settings(group.group_id), now_ms)
+
+    def expire(
+        self, group: GroupT, kind: str, member_id: str, now_ms: int, wall_ms: int
+    ) -> Outcome[GroupRecord, None]:
+        """Handle a timer of a group that has run out."""
+        if member_id not in group.state.members or kind not in group.member_timers:
+            return Outcome(None)
+        return self.remove(group, (member_id,), self.context(group.group_id, now_ms, wall_ms))
+
+    def replay(self, record: Any) -> None:
+        """Apply a durable record of a group of this kind; the tombstone of its epoch deletes it."""
+        group_id, is_tombstone = record.group_id, record.value is None
+        group = self._groups.get(group_id)
+        if not isinstance(group, self.kind):
+            if is_tombstone:
+                return
+            self._groups[group_id] = group = self.kind(group_id, self._timers)
+        group.replay(record)
+        if is_tombstone and type(record) is self.kind.state_type.records.group:
+            del self._groups[group_id]

@@ -1,0 +1,280 @@
+"""The durable state of a group whose members send heartbeats: members, epochs and assignments.
+
+Three epochs track the progress of a change::
+
+    group epoch        grows when a subscription or a subscribed topic changes, or a member leaves
+    assignment epoch   the group epoch for which the target assignment was computed
+    member epoch       the assignment epoch that the member has reached
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from copy import copy
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any, ClassVar, Generic, NamedTuple, Self, TypeVar
+
+from headrace.groups.records import (
+    Assignment,
+    AssignmentEpoch,
+    ConsumerAssignment,
+    ConsumerMember,
+    CurrentAssignment,
+    GroupEpoch,
+    GroupRecord,
+    ShareMember,
+    StreamsAssignment,
+    StreamsEpoch,
+    StreamsMember,
+)
+from headrace.groups.settings import Topic, TopicCatalog
+
+V = TypeVar("V")
+MemberT = TypeVar("MemberT", bound=ConsumerMember | ShareMember | StreamsMember)
+EpochT = TypeVar("EpochT", bound=GroupEpoch | StreamsEpoch)
+TargetT = TypeVar("TargetT")
+CurrentT = TypeVar("CurrentT", bound=ConsumerAssignment | CurrentAssignment | StreamsAssignment)
+
+FIRST_EPOCH = 1
+"""The epoch of a group without an epoch record; the first member makes it 2."""
+
+NO_TARGET = AssignmentEpoch(FIRST_EPOCH, 0)
+"""The epoch of the target assignment before the first one."""
+
+
+NOTHING_ASSIGNED: Assignment = MappingProxyType({})
+"""The target of a member that is assigned no partitions."""
+
+
+class RecordTypes(NamedTuple):
+    """The types of a kind's records: the group's epoch, a member, the epoch of the target
+    assignment, a member's target and its current assignment, and those that only the kind has.
+    """
+
+    group: Any
+    member: Any
+    target_epoch: Any
+    target: Any
+    current: Any
+    others: tuple[Any, ...] = ()
+
+    def all(self) -> tuple[Any, ...]:
+        """Return all types."""
+        return (*self[:-1], *self.others)
+
+
+class HeartbeatState(Generic[MemberT, EpochT, TargetT, CurrentT]):
+    """The durable state of a group. Only :meth:`replay` changes it.
+
+    :cvar records: the types of its records
+    :cvar no_epoch: the epoch of a group without a record of it; likewise ``no_target`` and
+        ``no_current`` of a member
+    :ivar group_epoch: the group epoch as it is recorded
+    :ivar target: the target assignment of each member, as of ``target_epoch``
+    :ivar current: the current assignment of each member
+    :ivar static_members: member ids by instance id
+    :ivar classic_members: the members of the classic protocol, which only consumer groups have
+    """
+
+    records: ClassVar[RecordTypes]
+    no_epoch: EpochT
+    no_target: TargetT
+    no_current: CurrentT
+
+    def __init__(self, group_id: str) -> None:
+        self.group_id = group_id
+        self.group_epoch = self.no_epoch
+        self.members: dict[str, MemberT] = {}
+        self.target_epoch = NO_TARGET
+        self.target: dict[str, TargetT] = {}
+        self.current: dict[str, CurrentT] = {}
+        # derived from these
+        self.static_members: dict[str, str] = {}
+        self.classic_members: set[str] = set()
+        # version of the catalog, names of topics, hash of those that exist
+        self._hash: tuple[int, Collection[str], int] | None = None
+
+    @property
+    def epoch(self) -> int:
+        """The group epoch."""
+        return self.group_epoch.epoch
+
+    @property
+    def metadata_hash(self) -> int:
+        """The hash of the topics of the group, as of the group epoch."""
+        return self.group_epoch.metadata_hash
+
+    @property
+    def state_name(self) -> str:
+        """Kafka's name for the state of the group. The cost is proportional to the members."""
+        if not self.members:
+            return "Empty"
+        if self.epoch > self.target_epoch.epoch:
+            return "Assigning"
+        return "Stable" if all(map(self.is_settled, self.members)) else "Reconciling"
+
+    def is_settled(self, member_id: str) -> bool:
+        """Return whether a member has its target assignment."""
+        current = self.current.get(member_id)
+        return (
+            current is not None
+            and self.is_stable(current)
+            and current.member_epoch == self.target_epoch.epoch
+        )
+
+    def is_stable(self, current: CurrentT) -> bool:
+        """Return whether a member neither gives up anything nor waits for others to do so."""
+        return True
+
+    def is_revoking(self, current: CurrentT) -> bool:
+        """Return whether a member has been asked to give up something, and still has it."""
+        return False
+
+    def topics_hash(self, catalog: TopicCatalog, names: Collection[str]) -> int:
+        """Return the hash of the topics with these names that exist. The last hash is kept, as most
+        members come and go without changing it.
+        """
+        if self._hash is not None and self._hash[:2] == (catalog.version, names):
+            return self._hash[2]
+        topics = catalog.topics
+        hash_ = topics_hash([topics[name] for name in sorted(names) if name in topics])
+        self._hash = catalog.version, names, hash_
+        return hash_
+
+    def subscribed_without(self, member_ids: Collection[str]) -> frozenset[str]:
+        """Return the names of the topics to which other members than these are subscribed."""
+        raise NotImplementedError
+
+    def epoch_without(self, member_ids: Collection[str], catalog: TopicCatalog) -> Any:
+        """Return the group epoch when these members have left."""
+        new_hash = self.topics_hash(catalog, self.subscribed_without(member_ids))
+        return self.group_epoch._replace(epoch=self.epoch + 1, metadata_hash=new_hash)
+
+    # Records --------------------------------------------------------------------------------------
+
+    def removal(self, member_ids: Collection[str]) -> Iterator[GroupRecord]:
+        """Yield the records that remove members."""
+        for member_id in member_ids:
+            yield self.records.current(self.group_id, member_id, None)
+            yield self.records.target(self.group_id, member_id, None)
+            yield self.records.member(self.group_id, member_id, None)
+
+    def orphans(self, member_ids: Collection[str]) -> Iterator[GroupRecord]:
+        """Yield the tombstones of what no member needs when these have left."""
+        yield from ()
+
+    def replacement(self, old_id: str, new_id: str) -> tuple[GroupRecord, ...]:
+        """Return the records that replace the id of a static member, which keeps what it has."""
+        returned = replace(self.current[old_id], member_epoch=0, previous_member_epoch=0)
+        return (
+            *self.removal((old_id,)),
+            self.records.member(self.group_id, new_id, self.members[old_id]),
+            self.records.target(self.group_id, new_id, self.target.get(old_id, self.no_target)),
+            self.records.current(self.group_id, new_id, returned),
+        )
+
+    def retarget(self, target: Mapping[str, TargetT], epoch: AssignmentEpoch) -> list[GroupRecord]:
+        """Return the records of a new target assignment."""
+        records: list[GroupRecord] = [
+            self.records.target(self.group_id, member_id, assignment)
+            for member_id, assignment in target.items()
+            if assignment != self.target.get(member_id)
+        ]
+        return [*records, self.records.target_epoch(self.group_id, epoch)]
+
+    def tombstones(self) -> Iterator[GroupRecord]:
+        """Yield the records that delete the group, except its offsets and share state."""
+        for member_id in self.members:
+            yield self.records.current(self.group_id, member_id, None)
+        for member_id in self.members:
+            yield self.records.target(self.group_id, member_id, None)
+        yield self.records.target_epoch(self.group_id, None)
+        for member_id in self.members:
+            yield self.records.member(self.group_id, member_id, None)
+        yield from self.other_tombstones()
+        yield self.records.group(self.group_id, None)
+
+    def other_tombstones(self) -> Iterator[GroupRecord]:
+        """Yield the tombstones of the records that only this kind of groups has."""
+        yield from ()
+
+    def after(self, records: Collection[GroupRecord]) -> Self:
+        """Return a copy of the state with these records replayed. The cost is proportional to the
+        members and what they have.
+        """
+        other = type(self)(self.group_id)
+        for name, value in vars(self).items():
+            setattr(other, name, copy(value))
+        for record in records:
+            other.replay(record)
+        return other
+
+    # Replay ---------------------------------------------------------------------------------------
+
+    def replay(self, record: Any) -> None:
+        """Apply one durable record of this group."""
+        types, record_type, value = self.records, type(record), record.value
+        if record_type is types.current:
+            self._replay_current(record.member_id, value)
+        elif record_type is types.target:
+            self._replay_target(record.member_id, value)
+        elif record_type is types.member:
+            self._replay_member(record.member_id, value)
+        elif record_type is types.target_epoch:
+            self.target_epoch = value or NO_TARGET
+        elif record_type is types.group:
+            self.group_epoch = value or self.no_epoch
+        else:
+            self._replay_other(record)
+
+    def complete_members(self) -> None:
+        """Give members without a current assignment an empty one; drop those without a member.
+
+        A member whose record could not be decoded at the start has to rejoin.
+        """
+        for member_id in self.members.keys() - self.current.keys():
+            self._replay_current(member_id, self.no_current)
+        for member_id in self.current.keys() - self.members.keys():
+            self._replay_current(member_id, None)
+
+    def _replay_member(self, member_id: str, member: MemberT | None) -> None:
+        old = self.members.get(member_id)
+        put(self.members, member_id, member)
+        # Members of share groups have no instance id.
+        instance_id = getattr(old, "group_instance_id", None)
+        if instance_id is not None and self.static_members.get(instance_id) == member_id:
+            del self.static_members[instance_id]
+        instance_id = getattr(member, "group_instance_id", None)
+        if instance_id is not None:
+            self.static_members[instance_id] = member_id
+
+    def _replay_target(self, member_id: str, target: TargetT | None) -> None:
+        put(self.target, member_id, target)
+
+    def _replay_current(self, member_id: str, current: CurrentT | None) -> None:
+        put(self.current, member_id, current)
+
+    def _replay_other(self, record: Any) -> None:
+        """Apply a record that only this kind of groups has."""
+        raise NotImplementedError
+
+
+def put(mapping: dict[str, V], key: str, value: V | None) -> None:
+    """Replay a record of one key; None is a tombstone."""
+    if value is None:
+        mapping.pop(key, None)
+    else:
+        mapping[key] = value
+
+
+def topics_hash(topics: Sequence[Topic]) -> int:
+    """Return an int64 hash of the topics; 0 for none. It changes with each deletion, creation or
+    growth.
+    """
+    if not topics:
+        return 0
+    text = "\n".join(f"{topic.name} {topic.topic_id} {topic.partitions}" for topic in topics)
+    digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    return int.from_bytes(digest, "big", signed=True)
