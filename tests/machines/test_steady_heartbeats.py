@@ -9,6 +9,7 @@ import pytest
 from headrace.errors import ErrorCode
 from headrace.groups.consumer.transition import MemberTransition
 from headrace.groups.records import Endpoint
+from headrace.groups.share.transition import ShareMemberTransition
 from headrace.groups.streams.member import StatusCode
 from headrace.groups.streams.transition import StreamsTransition
 from tests.machines.group_desk import Desk
@@ -27,7 +28,7 @@ def desk():
 def decided(monkeypatch):
     """The heartbeats that were decided, by member id."""
     found = []
-    for transition in (MemberTransition, StreamsTransition):
+    for transition in (MemberTransition, ShareMemberTransition, StreamsTransition):
 
         def run(self, _run=transition.run):
             found.append(self.member_id)
@@ -37,11 +38,13 @@ def decided(monkeypatch):
     return found
 
 
-@pytest.fixture(params=["consumer", "streams"])
+@pytest.fixture(params=["consumer", "share", "streams"])
 def member(request, desk):
     """``member(epoch)``: a heartbeat of the only member of a group."""
     if request.param == "consumer":
         beat = lambda epoch: desk.consume("m", epoch, ["t"] if epoch == 0 else None)  # noqa: E731
+    elif request.param == "share":
+        beat = lambda epoch: desk.beat("m", epoch, ["t"] if epoch == 0 else None)  # noqa: E731
     else:
         beat = lambda epoch: desk.run("m", epoch)  # noqa: E731
     beat(0)
@@ -65,7 +68,7 @@ def test_it_keeps_the_session(desk, member):
 def test_a_new_session_timeout_holds_from_the_next_one(desk, member):
     for _ in range(3):
         member(2)
-    for kind in ("consumer", "streams"):
+    for kind in ("consumer", "share", "streams"):
         desk.configure(f"{kind}.session.timeout.ms", 10_000)
     member(2)
     desk.pass_ms(10_000)
@@ -103,6 +106,18 @@ def test_a_target_that_was_put_off_is_computed(desk):
         assert desk.consume("m", 2).assigned is None
     desk.pass_ms(1_000)
     assert desk.by_name(desk.consume("m", 2).assigned) == {"t": [0, 1]}
+
+
+def test_partitions_that_were_not_ready_are_assigned(desk):
+    desk.config.values["share.assignment.interval.ms"] = 1_000
+    desk.state_works = False
+    desk.beat("m", 0, ["t"])
+    for _ in range(3):
+        assert desk.beat("m", 2).assigned is None
+    desk.state_works = True
+    assert desk.beat("m", 2).assigned is None
+    desk.pass_ms(1_000)
+    assert desk.by_name(desk.beat("m", 2).assigned) == {"t": [0, 1, 2, 3]}
 
 
 def test_a_shutdown_is_told(desk):

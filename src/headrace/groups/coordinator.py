@@ -32,11 +32,11 @@ from .consumer.classic_members import ClassicMembers
 from .consumer.group import ConsumerGroup
 from .consumer.service import ConsumerGroupService
 from .deadlines import OFFSETS, TimerKey
-from .kinds import Group
 from .limits import TIMEOUTS_AT_ONCE
 from .meters import GroupMeters
 from .offsets.service import OffsetService
 from .records import GroupRecord, OffsetCommit
+from .service import Group
 from .settings import ClassicSettings, Configuration, NoTopics, Topic, TopicCatalog
 from .share.service import ShareGroupService
 from .streams.service import StreamsGroupService

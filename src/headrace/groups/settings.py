@@ -42,12 +42,12 @@ Topics = Mapping[str, Topic]
 
 
 class ClassicSettings(NamedTuple):
-    """Limits and times of classic groups; the defaults are Kafka's."""
+    """Limits and times of classic groups."""
 
-    min_session_timeout_ms: int = 6_000
-    max_session_timeout_ms: int = 1_800_000
-    initial_rebalance_delay_ms: int = 3_000
-    max_size: int = 2**31 - 1
+    min_session_timeout_ms: int
+    max_session_timeout_ms: int
+    initial_rebalance_delay_ms: int
+    max_size: int
 
     @classmethod
     def of(cls, config: Configuration) -> ClassicSettings:
@@ -61,12 +61,10 @@ class ClassicSettings(NamedTuple):
 
 
 class OffsetSettings(NamedTuple):
-    """The retention of committed offsets and the interval of its checks; the defaults are
-    Kafka's.
-    """
+    """The retention of committed offsets and the interval of its checks."""
 
-    retention_ms: int = 7 * 24 * 3_600_000
-    check_interval_ms: int = 600_000
+    retention_ms: int
+    check_interval_ms: int
 
     @classmethod
     def of(cls, config: Configuration) -> OffsetSettings:
@@ -78,16 +76,16 @@ class OffsetSettings(NamedTuple):
 
 
 class ShareGroupSettings(NamedTuple):
-    """Limits and times of one share group; the defaults are Kafka's.
+    """Limits and times of one share group.
 
     :param assignment_interval_ms: the least time between two target assignments; 0 for one with
         every change
     """
 
-    session_timeout_ms: int = 45_000
-    heartbeat_interval_ms: int = 5_000
-    assignment_interval_ms: int = 1_000
-    max_size: int = 200
+    session_timeout_ms: int
+    heartbeat_interval_ms: int
+    assignment_interval_ms: int
+    max_size: int
 
     @classmethod
     def of(cls, config: Configuration, group_id: str) -> ShareGroupSettings:
@@ -127,8 +125,12 @@ class NoTopics:
         self.version = 0
 
 
+ASSIGNORS = ("uniform", "range")
+"""The assignors of consumer groups by name; the first is the default."""
+
+
 class ConsumerSettings(NamedTuple):
-    """Limits and times of one consumer group; the defaults are Kafka's.
+    """Limits and times of one consumer group.
 
     :param assignment_interval_ms: the least time between two target assignments; 0 for one with
         every change
@@ -140,15 +142,15 @@ class ConsumerSettings(NamedTuple):
     :param mixed: classic members may join a group with members of the consumer protocol
     """
 
-    session_timeout_ms: int = 45_000
-    heartbeat_interval_ms: int = 5_000
-    assignment_interval_ms: int = 1_000
-    max_size: int = 2**31 - 1
-    classic_max_size: int = 2**31 - 1
-    assignors: tuple[str, ...] = ("uniform", "range")
-    upgrade: bool = True
-    downgrade: bool = True
-    mixed: bool = True
+    session_timeout_ms: int
+    heartbeat_interval_ms: int
+    assignment_interval_ms: int
+    max_size: int
+    classic_max_size: int
+    assignors: tuple[str, ...]
+    upgrade: bool
+    downgrade: bool
+    mixed: bool
 
     @classmethod
     def of(cls, config: Configuration, group_id: str) -> ConsumerSettings:
@@ -168,7 +170,7 @@ class ConsumerSettings(NamedTuple):
 
 
 class StreamsSettings(NamedTuple):
-    """Limits and times of one streams group; the defaults are Kafka's.
+    """Limits and times of one streams group.
 
     :param assignment_interval_ms: the least time between two target assignments; 0 for one with
         every change
@@ -180,15 +182,15 @@ class StreamsSettings(NamedTuple):
     :param rack_tags: the client tags that members should have
     """
 
-    session_timeout_ms: int = 45_000
-    heartbeat_interval_ms: int = 5_000
-    assignment_interval_ms: int = 1_000
-    initial_rebalance_delay_ms: int = 3_000
-    standby_replicas: int = 0
-    max_size: int = 2**31 - 1
-    task_offset_interval_ms: int = 60_000
-    acceptable_recovery_lag: int = 10_000
-    rack_tags: tuple[str, ...] = ()
+    session_timeout_ms: int
+    heartbeat_interval_ms: int
+    assignment_interval_ms: int
+    initial_rebalance_delay_ms: int
+    standby_replicas: int
+    max_size: int
+    task_offset_interval_ms: int
+    acceptable_recovery_lag: int
+    rack_tags: tuple[str, ...]
 
     @property
     def assignment_configs(self) -> tuple[tuple[str, str], ...]:
@@ -218,6 +220,5 @@ def _assignors(configured: tuple[str, ...]) -> tuple[str, ...]:
     """Return the configured assignors that exist, by name or Kafka's class name; all assignors if
     none exists.
     """
-    known = ConsumerSettings().assignors
     names = (name.rpartition(".")[2].removesuffix("Assignor").lower() for name in configured)
-    return tuple(name for name in names if name in known) or known
+    return tuple(name for name in names if name in ASSIGNORS) or ASSIGNORS

@@ -11,7 +11,7 @@ from uuid import UUID
 from headrace.broker.broker import Broker
 from headrace.errors import Refusal
 from headrace.groups.classic.group import ClassicGroup
-from headrace.groups.kinds import Group
+from headrace.groups.service import Group
 from headrace.groups.share.group import ShareGroup
 from headrace.log.partition_log import PartitionLog
 from headrace.log_lines import LimitedLog, get_logger

@@ -4,41 +4,19 @@ from __future__ import annotations
 
 from functools import partial
 
-from headrace.deadlines import Deadlines
-from headrace.errors import Refusal
-from headrace.groups.deadlines import TimerKey
-from headrace.groups.kinds import Group, group_of_kind
-from headrace.groups.meters import GroupMeters
 from headrace.groups.records import GroupMetadata, GroupRecord
-from headrace.groups.settings import Configuration, TopicCatalog
+from headrace.groups.service import GroupService
 from headrace.outcome import Outcome
 
 from .group import ClassicGroup, new_generation
 from .member import JoinReply, JoinRequest
 
 
-class ClassicGroupService:
-    """Commands to classic groups. They decide, and change nothing but in :meth:`replay`.
-
-    :param groups: all groups by id
-    """
+class ClassicGroupService(GroupService[ClassicGroup]):
+    """Commands to classic groups."""
 
     kind = ClassicGroup
     record_types = (GroupMetadata,)
-
-    def __init__(
-        self,
-        groups: dict[str, Group],
-        config: Configuration,
-        catalog: TopicCatalog,
-        timers: Deadlines[TimerKey],
-        meters: GroupMeters,
-    ) -> None:
-        self._groups, self._config, self._timers, self._meters = groups, config, timers, meters
-
-    def group(self, group_id: str) -> ClassicGroup | Refusal:
-        """Return a classic group, or GROUP_ID_NOT_FOUND."""
-        return group_of_kind(self._groups, group_id, ClassicGroup)
 
     def new_group(self, group_id: str) -> ClassicGroup:
         """Return a group without members, which is not registered."""

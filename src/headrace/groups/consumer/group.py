@@ -8,15 +8,13 @@ the partitions that the member may read. Members of the classic protocol may als
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 
 from headrace.groups.deadlines import REJOIN, RESYNC, REVOKE, SESSION, TimerChanges
 from headrace.groups.heartbeats.group import HeartbeatGroup
-from headrace.groups.heartbeats.member import STATIC_LEAVE_EPOCH, HeartbeatReply
+from headrace.groups.heartbeats.member import STATIC_LEAVE_EPOCH
 from headrace.groups.heartbeats.transition import Context
 from headrace.groups.records import ConsumerAssignment, ConsumerMember, OffsetCommit
 from headrace.groups.settings import ConsumerSettings
-from headrace.outcome import Apply
 
 from .member import ConsumerHeartbeat, ConsumerHeartbeatReply
 from .reconciliation import holds_only
@@ -55,22 +53,9 @@ class ConsumerGroup(
             may_see=request.may_see,
         )
 
-    def _answer(
-        self, request: ConsumerHeartbeat, transition: MemberTransition, timers: TimerChanges
-    ) -> tuple[ConsumerHeartbeatReply, Apply]:
-        now, was = transition.now, transition.was
-        tells = request.joins or request.is_full or was.assigned != now.assigned
-        reply = HeartbeatReply(
-            request.member_id,
-            now.member_epoch,
-            transition.settings.heartbeat_interval_ms,
-            now.assigned if tells else None,
-        )
-        return reply, partial(self.apply, transition, timers)
-
     def apply(self, transition: MemberTransition, timers: TimerChanges) -> None:
         """Apply the volatile changes of a member's transition."""
-        timers.apply()
+        super().apply(transition, timers)
         regex, version = transition.member.subscribed_topic_regex, transition.resolved_version
         if version is not None and regex in self.state.regexes:
             self.state.resolved_versions[regex] = version

@@ -48,10 +48,10 @@ class ConsumerHeartbeat(Heartbeat):
         return self.subscribed_topic_names is not None or self.subscribed_topic_regex is not None
 
     @property
-    def is_full(self) -> bool:
+    def asks_assignment(self) -> bool:
         """True if the request has all fields, so that its answer has the assignment."""
         has_timeout = self.rebalance_timeout_ms != NO_TIMEOUT
-        return has_timeout and self._subscribes and self.owned is not None
+        return self.joins or (has_timeout and self._subscribes and self.owned is not None)
 
     def check(self, group_id: str, settings: ConsumerSettings) -> Refusal | None:
         """Return the error of a request that is invalid for any group."""

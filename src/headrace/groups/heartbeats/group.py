@@ -218,9 +218,18 @@ class HeartbeatGroup(Generic[StateT, RequestT, ReplyT, SettingsT, TransitionT]):
 
     def _answer(
         self, request: RequestT, transition: TransitionT, timers: TimerChanges
-    ) -> tuple[ReplyT, Apply]:
+    ) -> tuple[Any, Apply]:
         """Return the answer to a heartbeat, and its volatile changes."""
-        raise NotImplementedError
+        was, now = transition.was, transition.now
+        tells = request.asks_assignment or was.assigned != now.assigned
+        interval_ms = transition.settings.heartbeat_interval_ms
+        assigned = now.assigned if tells else None
+        reply = HeartbeatReply(request.member_id, now.member_epoch, interval_ms, assigned)
+        return reply, partial(self.apply, transition, timers)
+
+    def apply(self, transition: TransitionT, timers: TimerChanges) -> None:
+        """Apply the volatile changes of a member's transition."""
+        timers.apply()
 
     def _paused(self, current: Any) -> Any:
         """Return the assignment of a static member that leaves temporarily."""

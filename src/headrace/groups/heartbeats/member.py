@@ -37,6 +37,11 @@ class Heartbeat:
         """True if the member leaves, for ever or temporarily."""
         return self.member_epoch in (LEAVE_EPOCH, STATIC_LEAVE_EPOCH)
 
+    @property
+    def asks_assignment(self) -> bool:
+        """True if the answer has the assignment, even if it is unchanged."""
+        return self.joins
+
     def check(self, group_id: str, settings: Any) -> Refusal | None:
         """Return the error of a request that is invalid for any group."""
         raise NotImplementedError

@@ -6,14 +6,10 @@ from collections.abc import Collection
 from functools import partial
 from typing import Any, Generic, TypeVar
 
-from headrace.deadlines import Deadlines
 from headrace.errors import ErrorCode, Refusal
 from headrace.groups.classic.group import ClassicGroup
-from headrace.groups.deadlines import TimerKey
-from headrace.groups.kinds import Group, group_of_kind, wrong_kind
-from headrace.groups.meters import GroupMeters
 from headrace.groups.records import GroupRecord
-from headrace.groups.settings import Configuration, TopicCatalog
+from headrace.groups.service import GroupService
 from headrace.outcome import Outcome
 
 from .group import HeartbeatGroup, ReplyT, RequestT
@@ -24,29 +20,14 @@ GroupT = TypeVar("GroupT", bound=HeartbeatGroup[Any, Any, Any, Any, Any])
 R = TypeVar("R")
 
 
-class HeartbeatService(Generic[GroupT, RequestT, ReplyT, SettingsT]):
-    """Commands to the groups of one kind. They decide, and change nothing but in :meth:`replay`.
+class HeartbeatService(GroupService[GroupT], Generic[GroupT, RequestT, ReplyT, SettingsT]):
+    """Commands to the groups of one kind.
 
-    ``now_ms`` is the steady time of timers, ``wall_ms`` the epoch time of records.
-
-    :param groups: all groups by id
-    :cvar kind: the kind of groups; likewise the types of their settings and replies
+    :cvar settings_type: the settings of a group; likewise the answer to a heartbeat
     """
 
-    kind: type[GroupT]
     settings_type: Any
     reply_type: Any
-
-    def __init__(
-        self,
-        groups: dict[str, Group],
-        config: Configuration,
-        catalog: TopicCatalog,
-        timers: Deadlines[TimerKey],
-        meters: GroupMeters,
-    ) -> None:
-        self._groups, self._config, self.catalog = groups, config, catalog
-        self._timers, self._meters = timers, meters
 
     @property
     def record_types(self) -> tuple[Any, ...]:
@@ -57,10 +38,6 @@ class HeartbeatService(Generic[GroupT, RequestT, ReplyT, SettingsT]):
         """Return the settings of a group, as configured now."""
         settings: SettingsT = self.settings_type.of(self._config, group_id)
         return settings
-
-    def group(self, group_id: str) -> GroupT | Refusal:
-        """Return a group of this kind, or GROUP_ID_NOT_FOUND."""
-        return group_of_kind(self._groups, group_id, self.kind)
 
     def context(self, group_id: str, now_ms: int, wall_ms: int) -> Context[SettingsT]:
         """Return what a decision about a group depends on now."""
@@ -90,7 +67,9 @@ class HeartbeatService(Generic[GroupT, RequestT, ReplyT, SettingsT]):
     ) -> Outcome[GroupRecord, ReplyT | Refusal]:
         group = self._groups.get(group_id)
         if request.joins and isinstance(group, ClassicGroup):
-            return self._take_over(group, request, context)
+            outcome = self._take_over(group, request, context)
+            if outcome is not None:
+                return outcome
         member_group = self.member_group(group_id, request)
         if isinstance(member_group, Refusal):
             return Outcome(member_group)
@@ -107,9 +86,9 @@ class HeartbeatService(Generic[GroupT, RequestT, ReplyT, SettingsT]):
 
     def _take_over(
         self, classic: ClassicGroup, request: RequestT, context: Context[SettingsT]
-    ) -> Outcome[GroupRecord, ReplyT | Refusal]:
-        """Join a member to a classic group, which becomes one of this kind if it can."""
-        return Outcome(wrong_kind(classic.group_id, self.kind.type_name))
+    ) -> Outcome[GroupRecord, ReplyT | Refusal] | None:
+        """Join a member to a classic group, which becomes one of this kind; None if it does not."""
+        return None
 
     def _leave(
         self, group_id: str, request: RequestT, context: Context[SettingsT]

@@ -11,9 +11,9 @@ from headrace.groups.classic.group import ClassicGroup
 from headrace.groups.classic.member import MemberIdentity
 from headrace.groups.consumer.group import ConsumerGroup
 from headrace.groups.deadlines import OFFSETS, TimerKey
-from headrace.groups.kinds import Group
 from headrace.groups.meters import GroupMeters
 from headrace.groups.records import GroupRecord, OffsetCommit
+from headrace.groups.service import Group
 from headrace.groups.settings import Configuration, OffsetSettings
 from headrace.groups.share.group import ShareGroup
 from headrace.groups.streams.group import StreamsGroup

@@ -12,9 +12,8 @@ from dataclasses import replace
 from typing import TypeVar
 from uuid import UUID
 
-from headrace.groups.deadlines import SESSION, TimerChanges
+from headrace.groups.deadlines import SESSION
 from headrace.groups.heartbeats.group import HeartbeatGroup
-from headrace.groups.heartbeats.member import HeartbeatReply
 from headrace.groups.heartbeats.transition import Context
 from headrace.groups.records import (
     GroupRecord,
@@ -23,7 +22,7 @@ from headrace.groups.records import (
     StatePartitions,
 )
 from headrace.groups.settings import ShareGroupSettings, Topics
-from headrace.outcome import Apply, Outcome
+from headrace.outcome import Outcome
 
 from .member import ShareHeartbeat, ShareHeartbeatReply
 from .partitions import Partitions, intersection, partitions_of, union, without
@@ -49,23 +48,6 @@ class ShareGroup(
         self, state: ShareState, request: ShareHeartbeat, context: Context[ShareGroupSettings]
     ) -> ShareMemberTransition:
         return ShareMemberTransition(state, request, context)
-
-    def _answer(
-        self, request: ShareHeartbeat, transition: ShareMemberTransition, timers: TimerChanges
-    ) -> tuple[ShareHeartbeatReply, Apply]:
-        now, was = transition.now, transition.was
-        tells = (
-            request.joins
-            or request.subscribed_topic_names is not None
-            or was.assigned != now.assigned
-        )
-        reply = HeartbeatReply(
-            request.member_id,
-            now.member_epoch,
-            transition.settings.heartbeat_interval_ms,
-            now.assigned if tells else None,
-        )
-        return reply, timers.apply
 
     def _earlier_epoch_detail(self, previous_epoch: int) -> str:
         return f", and it does not match the previous member epoch ({previous_epoch})"

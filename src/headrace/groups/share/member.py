@@ -26,6 +26,11 @@ class ShareHeartbeat(Heartbeat):
     client_id: str
     client_host: str
 
+    @property
+    def asks_assignment(self) -> bool:
+        """True if the member joins or subscribes."""
+        return self.joins or self.subscribed_topic_names is not None
+
     def check(self, group_id: str, settings: ShareGroupSettings) -> Refusal | None:
         """Return the error of a request that is invalid for any group."""
         message = None

@@ -40,10 +40,10 @@ class StreamsGroupService(
 
     def _take_over(
         self, classic: ClassicGroup, request: StreamsHeartbeat, context: Context[StreamsSettings]
-    ) -> HeartbeatOutcome:
+    ) -> HeartbeatOutcome | None:
         """Join the first member of a streams group that replaces an empty classic group."""
         if not classic.is_empty:
-            return super()._take_over(classic, request, context)
+            return None
         group_id = classic.group_id
         outcome = StreamsGroup(group_id, self._timers).heartbeat(request, context)
         if isinstance(outcome.reply, Refusal):

@@ -1,0 +1,50 @@
+"""Commands to groups of one kind: what those of all kinds have in common."""
+
+from __future__ import annotations
+
+from typing import Any, Generic, TypeAlias, TypeVar
+
+from headrace.deadlines import Deadlines
+from headrace.errors import ErrorCode, Refusal
+
+from .classic.group import ClassicGroup
+from .deadlines import TimerKey
+from .heartbeats.group import HeartbeatGroup
+from .meters import GroupMeters
+from .settings import Configuration, TopicCatalog
+
+Group: TypeAlias = ClassicGroup | HeartbeatGroup[Any, Any, Any, Any, Any]
+GroupT = TypeVar("GroupT", bound=Group)
+
+
+class GroupService(Generic[GroupT]):
+    """Commands to the groups of one kind. They decide; only replaying records changes groups.
+
+    ``now_ms`` is the steady time of timers, ``wall_ms`` the epoch time of records.
+
+    :param groups: all groups by id
+    :cvar kind: the kind of groups
+    """
+
+    kind: type[GroupT]
+
+    def __init__(
+        self,
+        groups: dict[str, Group],
+        config: Configuration,
+        catalog: TopicCatalog,
+        timers: Deadlines[TimerKey],
+        meters: GroupMeters,
+    ) -> None:
+        self._groups, self._config, self.catalog = groups, config, catalog
+        self._timers, self._meters = timers, meters
+
+    def group(self, group_id: str) -> GroupT | Refusal:
+        """Return a group of this kind, or GROUP_ID_NOT_FOUND."""
+        group = self._groups.get(group_id)
+        if isinstance(group, self.kind):
+            return group
+        message = f"Group {group_id} not found."
+        if group is not None:
+            message = f"Group {group_id} is not a {self.kind.type_name} group."
+        return Refusal(ErrorCode.GROUP_ID_NOT_FOUND, message)
