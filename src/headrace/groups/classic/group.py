@@ -27,7 +27,6 @@ from headrace.outcome import Apply, Outcome
 from headrace.protocol.consumer_protocol import PROTOCOL_TYPE
 
 from .member import JoinReply, JoinRequest, LeaveReply, MemberIdentity, SyncReply, SyncRequest
-from .members import Members
 from .membership import Membership
 from .states import State
 from .transition import GroupTransition
@@ -93,9 +92,9 @@ class ClassicGroup:
         return self._membership.protocol
 
     @property
-    def members(self) -> Members:
+    def members(self) -> Membership:
         """The members of the current or next generation."""
-        return self._membership.members
+        return self._membership
 
     @property
     def is_empty(self) -> bool:
@@ -196,7 +195,7 @@ class ClassicGroup:
     # Sessions -------------------------------------------------------------------------------------
 
     def _session_restart(self, member_id: str, now_ms: int) -> Apply:
-        member = self._membership.members.by_id[member_id]
+        member = self._membership.by_id[member_id]
         deadline_ms = now_ms + member.session_timeout_ms
         return partial(self._timers.set, SESSION, member_id, deadline_ms)
 

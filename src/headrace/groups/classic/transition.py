@@ -41,7 +41,6 @@ class GroupTransition:
         self.records: tuple[GroupMetadata, ...] = ()
         self.completions: list[Completion] = []
         self._group_id = group_id
-        self._members = self.draft.members
         self._now_ms, self._wall_ms = now_ms, wall_ms
 
     # Joining --------------------------------------------------------------------------------------
@@ -50,49 +49,45 @@ class GroupTransition:
         self, request: JoinRequest, ticket: int, settings: ClassicSettings
     ) -> JoinReply | None:
         """Join a member to the next generation; return None if the answer has to wait."""
-        member_id, instance_id, members = (
-            request.member_id,
-            request.group_instance_id,
-            self._members,
-        )
-        preparing = self.draft.state is State.PREPARING_REBALANCE
-        if not self.draft.is_empty and not members.has_room(
+        member_id, instance_id, draft = request.member_id, request.group_instance_id, self.draft
+        preparing = draft.state is State.PREPARING_REBALANCE
+        if not draft.is_empty and not draft.has_room(
             member_id, settings.max_size, preparing=preparing
         ):
             self._forget_pending(member_id)
-            if member_id in members.by_id:
+            if member_id in draft.by_id:
                 self._remove(member_id)
             return JoinReply(ErrorCode.GROUP_MAX_SIZE_REACHED, "")
-        if not members.supports(request):
+        if not draft.supports(request):
             return JoinReply(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, member_id)
         if not member_id:
-            static_id = members.static_member_id(instance_id)
+            static_id = draft.static_member_id(instance_id)
             if static_id is not None:
                 return self._replace_static(static_id, request, ticket)
             if instance_id is None and request.known_member_id_required:
                 return self._require_member_id(request)
             self._add(request.new_member_id, request, ticket, settings)
             return None
-        if member_id in members.pending and instance_id is None:
+        if member_id in draft.pending and instance_id is None:
             self._forget_pending(member_id)
             self._add(member_id, request, ticket, settings)
             return None
-        code = members.check(member_id, instance_id)
+        code = draft.check_member(member_id, instance_id)
         if code:
             return JoinReply(code, member_id)
-        return self._join_again(members.by_id[member_id], request, ticket)
+        return self._join_again(draft.by_id[member_id], request, ticket)
 
     def _require_member_id(self, request: JoinRequest) -> JoinReply:
         """Give a new member an id and require it to rejoin with that id (KIP-394)."""
         member_id = request.new_member_id
-        self._members.pending.add(member_id)
+        self.draft.pending.add(member_id)
         self.timers.set(PENDING, member_id, self._now_ms + request.session_timeout_ms)
         return JoinReply(ErrorCode.MEMBER_ID_REQUIRED, member_id)
 
     def _add(
         self, member_id: str, request: JoinRequest, ticket: int, settings: ClassicSettings
     ) -> None:
-        self._members.add(member_id, request, ticket)
+        self.draft.add(member_id, request, ticket)
         self.draft.has_newcomer = True
         self.timers.set(SESSION, member_id, self._now_ms + NEW_MEMBER_JOIN_TIMEOUT_MS)
         if not self.draft.is_empty:
@@ -101,13 +96,13 @@ class GroupTransition:
         # The group was empty: wait for more members.
         self.draft.handle(Event.MEMBERS_CHANGED, self._wall_ms)
         self.draft.initial_delay_left_ms = max(
-            self._members.rebalance_timeout_ms(), settings.initial_rebalance_delay_ms
+            self.draft.rebalance_timeout_ms(), settings.initial_rebalance_delay_ms
         )
         self._delay_initial_rebalance(settings.initial_rebalance_delay_ms)
 
     def _join_again(self, member: Member, request: JoinRequest, ticket: int) -> JoinReply | None:
         lost_its_answer = self.draft.state is State.COMPLETING_REBALANCE
-        repeats = self.draft.state is State.STABLE and member.member_id != self._members.leader
+        repeats = self.draft.state is State.STABLE and member.member_id != self.draft.leader
         if member.protocols == request.protocols and (lost_its_answer or repeats):
             return self._joined(member)
         self._update(member, request, ticket)
@@ -116,7 +111,7 @@ class GroupTransition:
 
     def _update(self, member: Member, request: JoinRequest, ticket: int) -> Member:
         self._answer_join(member, JoinReply(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
-        return self._members.put(
+        return self.draft.put(
             member._replace(
                 protocols=request.protocols,
                 rebalance_timeout_ms=request.rebalance_timeout_ms,
@@ -129,22 +124,20 @@ class GroupTransition:
         """Replace the id of a static member that rejoined; a stable group does not rebalance
         (KIP-345).
         """
-        members, old_leader = self._members, self._members.leader
-        old = members.by_id[old_id]
+        draft, old_leader = self.draft, self.draft.leader
+        old = draft.by_id[old_id]
         old = self._answer_join(old, JoinReply(ErrorCode.FENCED_INSTANCE_ID, old_id))
         self._answer_sync(old, SyncReply(ErrorCode.FENCED_INSTANCE_ID))
         self.timers.cancel(SESSION, old_id)
-        member = members.replace_static(old_id, request)
+        member = draft.replace_static(old_id, request)
         self._restart_session(member)  # a new session timeout applies from the first heartbeat on
         member = self._update(member, request, ticket)
-        if self.draft.state is not State.STABLE or (
-            members.select_protocol() != self.draft.protocol
-        ):
+        if self.draft.state is not State.STABLE or (draft.select_protocol() != self.draft.protocol):
             self.rebalance()
             return None
-        member = members.put(member._replace(join_ticket=None))
+        member = draft.put(member._replace(join_ticket=None))
         if request.skips_assignment:
-            reply = self._joined(member, skip_assignment=members.leader == member.member_id)
+            reply = self._joined(member, skip_assignment=draft.leader == member.member_id)
         else:
             # A client without skip_assignment would assign if the leader id were its own. With the
             # old leader id it acts as a follower.
@@ -153,16 +146,16 @@ class GroupTransition:
         return reply
 
     def _joined(self, member: Member, *, skip_assignment: bool = False) -> JoinReply:
-        draft, members = self.draft, self._members
-        leads = member.member_id == members.leader
+        draft = self.draft
+        leads = member.member_id == draft.leader
         return JoinReply(
             ErrorCode.NONE,
             member.member_id,
             draft.generation_id,
             draft.protocol_type,
             draft.protocol,
-            members.leader or "",
-            members.introduce(draft.protocol) if leads else (),
+            draft.leader or "",
+            draft.introduce(draft.protocol) if leads else (),
             skip_assignment,
         )
 
@@ -184,43 +177,43 @@ class GroupTransition:
 
     def rebalance(self) -> None:
         """Begin a rebalance, or complete the one in progress if all members have joined."""
-        draft, members = self.draft, self._members
+        draft = self.draft
         if draft.state is not State.PREPARING_REBALANCE:
             unassigned = draft.state is State.COMPLETING_REBALANCE
-            for member in members.all():
+            for member in draft.all():
                 if unassigned and member.assignment:
-                    member = members.put(member._replace(assignment=b""))
+                    member = draft.put(member._replace(assignment=b""))
                 self._answer_sync(member, SyncReply(ErrorCode.REBALANCE_IN_PROGRESS))
             self.timers.cancel(SYNC)
             draft.handle(Event.MEMBERS_CHANGED, self._wall_ms)
-            self.timers.set(JOIN, "", self._now_ms + members.rebalance_timeout_ms())
-        if draft.initial_delay_left_ms is None and members.all_joined():
+            self.timers.set(JOIN, "", self._now_ms + draft.rebalance_timeout_ms())
+        if draft.initial_delay_left_ms is None and draft.all_joined():
             self._complete_join()
 
     def _complete_join(self) -> None:
         """Remove dynamic members that have not joined, and begin the next generation."""
-        draft, members = self.draft, self._members
+        draft = self.draft
         self.timers.cancel(JOIN)
         draft.initial_delay_left_ms = None
-        for member in members.all():
+        for member in draft.all():
             if member.join_ticket is None and member.group_instance_id is None:
                 self._remove(member.member_id)
-        if len(members) and not members.elect():
+        if len(draft) and not draft.elect():
             # Only static members remain and none has joined: wait for them.
-            self.timers.set(JOIN, "", self._now_ms + members.rebalance_timeout_ms())
+            self.timers.set(JOIN, "", self._now_ms + draft.rebalance_timeout_ms())
             return
         draft.begin_generation()
-        if not len(members):
+        if not len(draft):
             draft.handle(Event.NONE_LEFT, self._wall_ms)
             self._record()
             return
         draft.handle(Event.JOINED, self._wall_ms)
-        for member in members.all():
+        for member in draft.all():
             if member.join_ticket is not None:
                 self.completions.append(Completion(member.join_ticket, self._joined(member)))
             self._restart_session(member)
-        members.begin_generation()
-        self.timers.set(SYNC, "", self._now_ms + members.rebalance_timeout_ms())
+        draft.expect_syncs()
+        self.timers.set(SYNC, "", self._now_ms + draft.rebalance_timeout_ms())
 
     # Syncing and leaving --------------------------------------------------------------------------
 
@@ -228,24 +221,24 @@ class GroupTransition:
         """Answer a checked SyncGroup with the member's assignment; return None if it has to wait
         for the leader.
         """
-        members = self._members
-        member = members.by_id[request.member_id]
-        member = members.put(member._replace(is_unsynced=False))
-        if members.all_synced():
+        draft = self.draft
+        member = draft.by_id[request.member_id]
+        member = draft.put(member._replace(is_unsynced=False))
+        if draft.all_synced():
             self.timers.cancel(SYNC)
         self._restart_session(member)
         if self.draft.state is State.STABLE:
             return self._synced(member.assignment)
         member = self._answer_sync(member, SyncReply(ErrorCode.REBALANCE_IN_PROGRESS))
-        members.put(member._replace(sync_ticket=ticket))
-        if member.member_id == members.leader:
+        draft.put(member._replace(sync_ticket=ticket))
+        if member.member_id == draft.leader:
             self._assign(dict(request.assignments))
         return None
 
     def _assign(self, assignments: Mapping[str, bytes]) -> None:
         """Apply the leader's assignment (SyncGroup) and answer all waiting members."""
         self.draft.handle(Event.ASSIGNED, self._wall_ms)
-        for member in self._members.all():
+        for member in self.draft.all():
             self._answer_sync(member, self._synced(assignments.get(member.member_id, b"")))
         self._record(assignments)
 
@@ -261,13 +254,13 @@ class GroupTransition:
         return codes
 
     def _leave(self, member_id: str, instance_id: str | None) -> ErrorCode:
-        members = self._members
+        draft = self.draft
         if not member_id:
-            member_id = members.static_member_id(instance_id) or ""
-        if member_id in members.pending:
+            member_id = draft.static_member_id(instance_id) or ""
+        if member_id in draft.pending:
             self._forget_pending(member_id)
             return ErrorCode.NONE
-        code = members.check(member_id, instance_id)
+        code = draft.check_member(member_id, instance_id)
         if not code:
             self._dismiss(member_id)
         return code
@@ -276,14 +269,14 @@ class GroupTransition:
 
     def expire(self, kind: str, member_id: str, settings: ClassicSettings) -> None:
         """Handle a timer that has run out."""
-        draft, members = self.draft, self._members
+        draft = self.draft
         preparing = draft.state is State.PREPARING_REBALANCE
         if kind == PENDING:
-            members.pending.discard(member_id)
+            draft.pending.discard(member_id)
             if preparing:
                 self.rebalance()
-        elif kind == SESSION and member_id in members.by_id:
-            member = members.by_id[member_id]
+        elif kind == SESSION and member_id in draft.by_id:
+            member = draft.by_id[member_id]
             waits = member.join_ticket is not None or member.sync_ticket is not None
             if member.is_new or not waits:
                 self._dismiss(member_id)
@@ -294,7 +287,7 @@ class GroupTransition:
             else:
                 self._complete_join()
         elif kind == SYNC:
-            for late in members.all():
+            for late in draft.all():
                 if late.is_unsynced:
                     self._dismiss(late.member_id)
             self.rebalance()
@@ -306,31 +299,31 @@ class GroupTransition:
 
     def _dismiss(self, member_id: str) -> None:
         """Remove a member and answer its waiting requests with UNKNOWN_MEMBER_ID."""
-        member = self._members.by_id[member_id]
+        member = self.draft.by_id[member_id]
         member = self._answer_join(member, JoinReply(ErrorCode.UNKNOWN_MEMBER_ID, ""))
         self._answer_sync(member, SyncReply(ErrorCode.UNKNOWN_MEMBER_ID))
         self._remove(member_id)
 
     def _remove(self, member_id: str) -> None:
-        self._members.remove(member_id)
+        self.draft.remove(member_id)
         self.timers.cancel(SESSION, member_id)
 
     def _forget_pending(self, member_id: str) -> None:
-        self._members.pending.discard(member_id)
+        self.draft.pending.discard(member_id)
         self.timers.cancel(PENDING, member_id)
 
     def _answer_join(self, member: Member, reply: JoinReply) -> Member:
         if member.join_ticket is None:
             return member
         self.completions.append(Completion(member.join_ticket, reply))
-        return self._members.put(member._replace(join_ticket=None))
+        return self.draft.put(member._replace(join_ticket=None))
 
     def _answer_sync(self, member: Member, reply: SyncReply) -> Member:
         if member.sync_ticket is None:
             return member
         self.completions.append(Completion(member.sync_ticket, reply))
         self._restart_session(member)
-        return self._members.put(member._replace(sync_ticket=None))
+        return self.draft.put(member._replace(sync_ticket=None))
 
     def _record(self, assignments: Mapping[str, bytes] | None = None) -> None:
         """Record the current generation, with these assignments or the members' current ones."""

@@ -15,7 +15,7 @@ from uuid import UUID
 from headrace.errors import ErrorCode, Refusal
 from headrace.groups.classic.group import ClassicGroup
 from headrace.groups.classic.member import JoinReply, Member, SyncReply
-from headrace.groups.classic.members import Members
+from headrace.groups.classic.membership import Membership
 from headrace.groups.heartbeats.transition import Context
 from headrace.groups.records import (
     Assignment,
@@ -164,7 +164,7 @@ def downgraded(
 
     :param rebalances: the group has to rebalance, also after a restart: it has no leader yet
     """
-    members = Members(
+    members = Membership(
         _downgraded_member(member_id, member)
         for member_id, member in state.members.items()
         if member_id not in leaving
