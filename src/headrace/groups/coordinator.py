@@ -32,7 +32,6 @@ from .consumer.classic_members import ClassicMembers
 from .consumer.group import ConsumerGroup
 from .consumer.service import ConsumerGroupService
 from .deadlines import OFFSETS, TimerKey
-from .limits import TIMEOUTS_AT_ONCE
 from .meters import GroupMeters
 from .offsets.service import OffsetService
 from .records import GroupRecord, OffsetCommit
@@ -40,6 +39,11 @@ from .service import Group
 from .settings import ClassicSettings, Configuration, NoTopics, Topic, TopicCatalog
 from .share.service import ShareGroupService
 from .streams.service import StreamsGroupService
+
+TIMEOUTS_AT_ONCE = 50
+"""The timeouts that are handled before other requests are served, in 5 to 10 ms. The sessions of
+all members may end together: when a network fails, or after a restart.
+"""
 
 ClassicProtocol: TypeAlias = ClassicGroup | ClassicMembers
 """What serves the classic members of one group."""

@@ -89,7 +89,7 @@ _Held: TypeAlias = dict[str, dict[_Partition, None]]  # the inner dict is an ord
 
 def _by_topic(own: Mapping[_Partition, None], order: Mapping[UUID, int]) -> Assignment:
     assignment: dict[UUID, list[int]] = {}
-    for topic_id, number in sorted(own, key=lambda one: (order[one[0]], one[1])):
+    for topic_id, number in sorted(own, key=lambda partition: (order[partition[0]], partition[1])):
         assignment.setdefault(topic_id, []).append(number)
     return {topic_id: tuple(numbers) for topic_id, numbers in assignment.items()}
 
@@ -108,14 +108,14 @@ def _keep(
                     if number < partitions.get(topic_id, 0) and (topic_id, number) not in taken:
                         own[topic_id, number] = None
                         taken.add((topic_id, number))
-    wanted = set().union(*(member.topic_ids for member in members.values()))
+    subscribed = set().union(*(member.topic_ids for member in members.values()))
     everything = (
         (topic_id, n)
         for topic_id, count in partitions.items()
-        if topic_id in wanted
+        if topic_id in subscribed
         for n in range(count)
     )
-    return held, [one for one in everything if one not in taken]
+    return held, [partition for partition in everything if partition not in taken]
 
 
 def _share_out(held: _Held, free: list[_Partition]) -> None:
@@ -130,7 +130,7 @@ def _share_out(held: _Held, free: list[_Partition]) -> None:
     for member_id, own in held.items():
         while len(own) > quotas[member_id]:
             free.append(own.popitem()[0])
-    free.sort(key=lambda one: (str(one[0]), one[1]))
+    free.sort(key=lambda partition: (str(partition[0]), partition[1]))
     row = iter(free)
     for member_id, own in held.items():
         while len(own) < quotas[member_id]:
@@ -143,7 +143,7 @@ def _place(members: Subscribers, held: _Held, free: list[_Partition]) -> None:
     for member_id, member in members.items():
         for topic_id in member.topic_ids:
             takers.setdefault(topic_id, []).append(member_id)
-    free.sort(key=lambda one: (len(takers[one[0]]), str(one[0]), one[1]))
+    free.sort(key=lambda partition: (len(takers[partition[0]]), str(partition[0]), partition[1]))
     at = 0
     while at < len(free):
         topic_id = free[at][0]
@@ -176,7 +176,8 @@ def _balance(members: Subscribers, held: _Held) -> None:
 
 def _balance_topic(topic_id: UUID, takers: list[str], held: _Held) -> bool:
     own = {
-        member_id: [one for one in held[member_id] if one[0] == topic_id] for member_id in takers
+        member_id: [partition for partition in held[member_id] if partition[0] == topic_id]
+        for member_id in takers
     }
     most = [
         (-len(held[member_id]), place, member_id)
@@ -195,9 +196,9 @@ def _balance_topic(topic_id: UUID, takers: list[str], held: _Held) -> bool:
         taker = _lightest(least, held)
         if len(held[giver]) - len(held[taker]) < 2:
             return moved  # no member has more
-        one = own[giver].pop()
-        del held[giver][one]
-        held[taker][one] = None
+        partition = own[giver].pop()
+        del held[giver][partition]
+        held[taker][partition] = None
         heappush(least, (len(held[giver]), place, giver))
         if own[giver]:
             heappush(most, (-len(held[giver]), place, giver))

@@ -236,12 +236,12 @@ class ClassicMembers:
 
 
 def _joined(
-    known: ConsumerMember, request: JoinRequest, subscription: ConsumerProtocolSubscription
+    former: ConsumerMember, request: JoinRequest, subscription: ConsumerProtocolSubscription
 ) -> ConsumerMember:
     return replace(
-        known,
+        former,
         group_instance_id=request.group_instance_id,
-        rack_id=subscription.rack_id or known.rack_id,
+        rack_id=subscription.rack_id or former.rack_id,
         client_id=request.client_id,
         client_host=request.client_host,
         subscribed_topic_names=tuple(sorted(set(subscription.topics))),

@@ -79,11 +79,11 @@ class ConsumerHeartbeat(Heartbeat):
                 )
         return "MemberEpoch is invalid." if self.member_epoch < STATIC_LEAVE_EPOCH else None
 
-    def member(self, known: ConsumerMember) -> ConsumerMember:
+    def member(self, former: ConsumerMember) -> ConsumerMember:
         """Return the member of the consumer protocol with the changes of this heartbeat."""
         names, timeout_ms = self.subscribed_topic_names, self.rebalance_timeout_ms
         return replace(
-            known,
+            former,
             **changes(
                 group_instance_id=self.group_instance_id,
                 rack_id=self.rack_id,

@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 from uuid import UUID
 
+from headrace.groups.heartbeats.reconciliation import Difference, ascending, overlaps
 from headrace.groups.records import Assignment, ConsumerAssignment, HeldPartitions, MemberState
 
 Owned: TypeAlias = Mapping[UUID, AbstractSet[int]]
@@ -49,7 +50,7 @@ def reconcile(
     :param resubscribed: the subscription has changed; partitions of unsubscribed topics are revoked
         at once
     """
-    if was.state is MemberState.UNREVOKED_PARTITIONS and _holds_any(owned, was.pending_revocation):
+    if was.state is MemberState.UNREVOKED_PARTITIONS and overlaps(owned, was.pending_revocation):
         return _unsubscribed(was, goal, owned) if resubscribed else was
     if was.state is MemberState.STABLE and was.member_epoch == goal.epoch:
         return _unsubscribed(was, goal, owned) if resubscribed else was
@@ -67,27 +68,17 @@ def holds_only(owned: Owned | None, partitions: HeldPartitions) -> bool:
     )
 
 
-def _holds_any(owned: Owned | None, partitions: HeldPartitions) -> bool:
-    """Return whether a member may hold some of the partitions; True if it reports nothing."""
-    if owned is None:
-        return True
-    return any(
-        number in partitions.get(topic_id, ())
-        for topic_id, numbers in owned.items()
-        for number in numbers
-    )
-
-
 def _unsubscribed(was: ConsumerAssignment, goal: Goal, owned: Owned | None) -> ConsumerAssignment:
-    kept = {topic_id: held for topic_id, held in was.assigned.items() if topic_id in goal.topic_ids}
-    if len(kept) == len(was.assigned):
-        return was
-    pending = dict(was.pending_revocation)
+    subscribed, pending = {}, dict(was.pending_revocation)
     for topic_id, held in was.assigned.items():
-        if topic_id not in kept:
+        if topic_id in goal.topic_ids:
+            subscribed[topic_id] = held
+        else:
             pending[topic_id] = {**pending.get(topic_id, {}), **held}
-    at_its_epoch = replace(was, previous_member_epoch=was.member_epoch, assigned=kept)
-    if _holds_any(owned, pending):
+    if len(subscribed) == len(was.assigned):
+        return was
+    at_its_epoch = replace(was, previous_member_epoch=was.member_epoch, assigned=subscribed)
+    if overlaps(owned, pending):
         return replace(
             at_its_epoch, state=MemberState.UNREVOKED_PARTITIONS, pending_revocation=pending
         )
@@ -95,34 +86,22 @@ def _unsubscribed(was: ConsumerAssignment, goal: Goal, owned: Owned | None) -> C
 
 
 def _advance(was: ConsumerAssignment, goal: Goal, owned: Owned | None) -> ConsumerAssignment:
-    kept: dict[UUID, dict[int, int]] = {}
-    revoked: dict[UUID, dict[int, int]] = {}
-    gained: dict[UUID, dict[int, int]] = {}
-    waits = False
-    for topic_id in dict.fromkeys((*goal.target, *was.assigned)):
-        wanted = set(goal.target.get(topic_id, ())) if topic_id in goal.topic_ids else set()
-        held = was.assigned.get(topic_id, {})
-        giving_up = was.pending_revocation.get(topic_id, {})
-        for number, epoch in held.items():
-            (kept if number in wanted else revoked).setdefault(topic_id, {})[number] = epoch
-        for number in wanted.difference(held):
-            if number in giving_up or goal.is_free(topic_id, number):
-                gained.setdefault(topic_id, {})[number] = goal.epoch
-            else:
-                waits = True
-    if revoked and _holds_any(owned, revoked):
+    def is_free(topic_id: UUID, number: int) -> bool:
+        is_giving_up = number in was.pending_revocation.get(topic_id, {})
+        return is_giving_up or goal.is_free(topic_id, number)
+
+    target = {
+        topic_id: numbers if topic_id in goal.topic_ids else ()
+        for topic_id, numbers in goal.target.items()
+    }
+    difference = Difference(was.assigned, target, is_free, goal.epoch)
+    if difference.revoked and overlaps(owned, difference.revoked):
         return ConsumerAssignment(
             was.member_epoch,
             was.member_epoch,
             MemberState.UNREVOKED_PARTITIONS,
-            _ordered(kept),
-            _ordered(revoked),
+            ascending(difference.kept),
+            ascending(difference.revoked),
         )
-    for topic_id, numbers in gained.items():
-        kept.setdefault(topic_id, {}).update(numbers)
-    state = MemberState.UNRELEASED_PARTITIONS if waits else MemberState.STABLE
-    return ConsumerAssignment(goal.epoch, was.member_epoch, state, _ordered(kept))
-
-
-def _ordered(held: HeldPartitions) -> HeldPartitions:
-    return {topic_id: dict(sorted(numbers.items())) for topic_id, numbers in held.items()}
+    state = MemberState.UNRELEASED_PARTITIONS if difference.waits else MemberState.STABLE
+    return ConsumerAssignment(goal.epoch, was.member_epoch, state, difference.assigned())

@@ -58,7 +58,7 @@ class MemberTransition(HeartbeatTransition[ConsumerState, ConsumerSettings]):
         self._regex_match = regex_match
         self._may_see = may_see
         self.owned = owned
-        self.known = state.members.get(member_id) or ConsumerMember()
+        self.former = state.members.get(member_id) or ConsumerMember()
         self.regexes: Mapping[str, ResolvedRegex] = state.regexes
         self.resolved_version = state.resolved_versions.get(member.subscribed_topic_regex)
 
@@ -72,7 +72,7 @@ class MemberTransition(HeartbeatTransition[ConsumerState, ConsumerSettings]):
 
     @property
     def _resubscribed(self) -> bool:
-        return self._subscription(self.member) != self._subscription(self.known)
+        return self._subscription(self.member) != self._subscription(self.former)
 
     @staticmethod
     def _subscription(member: ConsumerMember) -> tuple[tuple[str, ...], str]:
@@ -82,7 +82,7 @@ class MemberTransition(HeartbeatTransition[ConsumerState, ConsumerSettings]):
         """Take the topics that match the member's regular expression, and forget an expression that
         no member has any more.
         """
-        old, new = self.known.subscribed_topic_regex, self.member.subscribed_topic_regex
+        old, new = self.former.subscribed_topic_regex, self.member.subscribed_topic_regex
         match = self._regex_match
         if match is None or match.regex != new:
             match = None
@@ -117,7 +117,7 @@ class MemberTransition(HeartbeatTransition[ConsumerState, ConsumerSettings]):
 
     def _topics_hash(self) -> int:
         names = Counter(self.state.name_users)
-        names.subtract(self.known.subscribed_topic_names)
+        names.subtract(self.former.subscribed_topic_names)
         names.update(self.member.subscribed_topic_names)
         subscribed = {name for name, count in names.items() if count > 0}
         for resolved in self.regexes.values():

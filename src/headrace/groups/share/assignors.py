@@ -32,7 +32,10 @@ def assign_simple(
     """
     if len({frozenset(topics) for topics in subscriptions.values()}) <= 1:
         rounds = [
-            (list(subscriptions), [topic for topic in partitions if _wanted(topic, subscriptions)])
+            (
+                list(subscriptions),
+                [topic for topic in partitions if _is_subscribed(topic, subscriptions)],
+            )
         ]
     else:  # different subscriptions: balance each topic separately
         rounds = [
@@ -41,13 +44,13 @@ def assign_simple(
         ]
     target: dict[M, dict[T, list[int]]] = {member: {} for member in subscriptions}
     for members, topics in rounds:
-        wanted = [(topic, number) for topic in topics for number in sorted(partitions[topic])]
+        assignable = [(topic, number) for topic in topics for number in sorted(partitions[topic])]
         held = {
             m: {(topic, n) for topic in topics for n in current.get(m, {}).get(topic, ())}
             for m in members
         }
-        for member, given in share_out(members, wanted, held).items():
-            for topic, number in given:
+        for member, share in share_out(members, assignable, held).items():
+            for topic, number in share:
                 target[member].setdefault(topic, []).append(number)
     return {
         member: {topic: tuple(numbers) for topic, numbers in topics.items()}
@@ -55,7 +58,7 @@ def assign_simple(
     }
 
 
-def _wanted(topic: T, subscriptions: Mapping[M, AbstractSet[T]]) -> bool:
+def _is_subscribed(topic: T, subscriptions: Mapping[M, AbstractSet[T]]) -> bool:
     return any(topic in topics for topics in subscriptions.values())
 
 
@@ -74,29 +77,31 @@ def share_out(
     if not members or not partitions:
         return {member: [] for member in members}
     sharing = -(-len(members) // len(partitions))
-    kept = {member: dict.fromkeys(p for p in partitions if p in held[member]) for member in members}
-    counts = _desired_counts(kept, sharing * len(partitions))
-    holders = Counter(p for own in kept.values() for p in own)
+    owned = {
+        member: dict.fromkeys(p for p in partitions if p in held[member]) for member in members
+    }
+    counts = _desired_counts(owned, sharing * len(partitions))
+    holders = Counter(p for own in owned.values() for p in own)
     # Members over their count first give up partitions that too many members have, then others.
     for least in (sharing, 0):
-        for member, own in kept.items():
+        for member, own in owned.items():
             _give_up(own, len(own) - counts[member], holders, least)
-    for own in reversed(list(kept.values())):  # partitions that still have too many members
+    for own in reversed(list(owned.values())):  # partitions that still have too many members
         _give_up(own, len(own), holders, sharing)
-    _fill_up(kept, holders, counts, partitions, sharing)
+    _fill_up(owned, holders, counts, partitions, sharing)
     order = {p: i for i, p in enumerate(partitions)}
-    return {member: sorted(own, key=order.__getitem__) for member, own in kept.items()}
+    return {member: sorted(own, key=order.__getitem__) for member, own in owned.items()}
 
 
 Own: TypeAlias = dict[P, None]  # an ordered set
 
 
-def _desired_counts(kept: Mapping[M, Own[P]], total: int) -> dict[M, int]:
+def _desired_counts(owned: Mapping[M, Own[P]], total: int) -> dict[M, int]:
     """Return the number of partitions for each member. Members with the most partitions keep the
     remainder, so that the fewest move.
     """
-    least, odd = divmod(total, len(kept))
-    by_load = sorted(kept, key=lambda member: -len(kept[member]))
+    least, odd = divmod(total, len(owned))
+    by_load = sorted(owned, key=lambda member: -len(owned[member]))
     return {member: least + (i < odd) for i, member in enumerate(by_load)}
 
 
@@ -114,7 +119,7 @@ def _give_up(own: Own[P], surplus: int, holders: Counter[P], least: int) -> None
 
 
 def _fill_up(
-    kept: Mapping[M, Own[P]],
+    owned: Mapping[M, Own[P]],
     holders: Counter[P],
     counts: Mapping[M, int],
     partitions: Sequence[P],
@@ -128,14 +133,14 @@ def _fill_up(
         key=lambda p: holders[p] - sharing,
     )
     unfilled = sorted(
-        (m for m in kept if len(kept[m]) < counts[m]), key=lambda m: len(kept[m]) - counts[m]
+        (m for m in owned if len(owned[m]) < counts[m]), key=lambda m: len(owned[m]) - counts[m]
     )
     left: list[P] = []
     for p in missing:
         for i, member in enumerate(unfilled):
-            if p not in kept[member]:
-                kept[member][p] = None
-                if len(kept[member]) == counts[member]:
+            if p not in owned[member]:
+                owned[member][p] = None
+                if len(owned[member]) == counts[member]:
                     del unfilled[i]
                 else:  # to the end of the list
                     unfilled.append(unfilled.pop(i))
@@ -143,23 +148,23 @@ def _fill_up(
         else:
             left.append(p)
     for p in left:
-        _swap_in(p, kept, unfilled, counts)
+        _swap_in(p, owned, unfilled, counts)
 
 
-def _swap_in(p: P, kept: Mapping[M, Own[P]], unfilled: list[M], counts: Mapping[M, int]) -> None:
+def _swap_in(p: P, owned: Mapping[M, Own[P]], unfilled: list[M], counts: Mapping[M, int]) -> None:
     """Give ``p`` to a member without it, and one of that member's partitions to a member below its
     count that already has ``p``.
     """
     if not unfilled:
         return
     taker = unfilled[0]
-    for own in kept.values():
+    for own in owned.values():
         if p in own:
             continue
         for q in own:
-            if q not in kept[taker]:
+            if q not in owned[taker]:
                 del own[q]
-                own[p] = kept[taker][q] = None
-                if len(kept[taker]) == counts[taker]:
+                own[p] = owned[taker][q] = None
+                if len(owned[taker]) == counts[taker]:
                     unfilled.pop(0)
                 return

@@ -46,15 +46,15 @@ class ShareHeartbeat(Heartbeat):
             message = "MemberEpoch is invalid."
         return None if message is None else Refusal(ErrorCode.INVALID_REQUEST, message)
 
-    def member(self, known: ShareMember | None) -> ShareMember:
+    def member(self, former: ShareMember | None) -> ShareMember:
         """Return the member with the changes of this heartbeat."""
         rack_id, names = self.rack_id, self.subscribed_topic_names
-        if rack_id is None and known is not None:
-            rack_id = known.rack_id
+        if rack_id is None and former is not None:
+            rack_id = former.rack_id
         if names is not None:
             subscribed = tuple(sorted(set(names)))
         else:
-            subscribed = () if known is None else known.subscribed_topic_names
+            subscribed = () if former is None else former.subscribed_topic_names
         return ShareMember(rack_id, self.client_id, self.client_host, subscribed)
 
 

@@ -23,8 +23,8 @@ class ShareMemberTransition(HeartbeatTransition[ShareState, ShareGroupSettings])
     def __init__(
         self, state: ShareState, request: ShareHeartbeat, context: Context[ShareGroupSettings]
     ) -> None:
-        self.known = state.members.get(request.member_id)
-        super().__init__(state, request.member_id, request.member(self.known), context)
+        self.former = state.members.get(request.member_id)
+        super().__init__(state, request.member_id, request.member(self.former), context)
         self._names = subscribed_names(self.members.values())
         topics = context.catalog.topics
         self.topics = [topics[name] for name in sorted(self._names) if name in topics]
@@ -35,10 +35,10 @@ class ShareMemberTransition(HeartbeatTransition[ShareState, ShareGroupSettings])
         return super().is_settled and self._covers_all()
 
     def _next_epoch(self) -> GroupEpoch | None:
-        known, state = self.known, self.state
+        former, state = self.former, self.state
         new_hash = state.topics_hash(self.catalog, self._names)
         resubscribed = (
-            known is None or known.subscribed_topic_names != self.member.subscribed_topic_names
+            former is None or former.subscribed_topic_names != self.member.subscribed_topic_names
         )
         if resubscribed or new_hash != state.metadata_hash or self._has_partitions_to_assign():
             return GroupEpoch(state.epoch + 1, new_hash)

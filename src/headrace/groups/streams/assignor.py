@@ -189,8 +189,8 @@ class _Assignor:
         self._members = {member_id: members[member_id] for member_id in sorted(members)}
         self._subtopologies = subtopologies
         self._standby_replicas = standby_replicas
-        active = sum(one.tasks for one in subtopologies.values())
-        stateful = sum(one.tasks for one in subtopologies.values() if one.is_stateful)
+        active = sum(count.tasks for count in subtopologies.values())
+        stateful = sum(count.tasks for count in subtopologies.values() if count.is_stateful)
         self._active_quota = _Quota(active, len(members))
         self._quota = _Quota(active + stateful * standby_replicas, len(members))
         self._processes: dict[str, _Process] = {
@@ -306,16 +306,16 @@ class _Assignor:
         none.
         """
         passed: list[_Process] = []
-        found = False
-        while by_load and not found:
+        is_placed = False
+        while by_load and not is_placed:
             process = by_load.pop()
             passed.append(process)
             if task not in process.tasks:
                 self._quota.taken(process.add_to_least_loaded(task, active=False))
-                found = True
+                is_placed = True
         for process in reversed(passed):
             by_load.push(process)
-        return found
+        return is_placed
 
     # Result ---------------------------------------------------------------------------------------
 
@@ -339,7 +339,9 @@ def _each(tasks: Mapping[str, Iterable[int]]) -> Iterable[TaskId]:
 
 
 def _by_subtopology(tasks: Iterable[TaskId]) -> Tasks:
-    found: dict[str, list[int]] = {}
+    by_subtopology: dict[str, list[int]] = {}
     for subtopology_id, partition in sorted(tasks):
-        found.setdefault(subtopology_id, []).append(partition)
-    return {subtopology_id: tuple(partitions) for subtopology_id, partitions in found.items()}
+        by_subtopology.setdefault(subtopology_id, []).append(partition)
+    return {
+        subtopology_id: tuple(partitions) for subtopology_id, partitions in by_subtopology.items()
+    }

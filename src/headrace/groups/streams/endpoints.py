@@ -20,19 +20,19 @@ def endpoint_partitions(
 
     :param members: members with the tasks that they may run
     """
-    found = []
+    endpoints = []
     for member, held in members:
         if member.user_endpoint is not None:
             active = _partitions(held.active, configured, topics)
             standby = _partitions(held.standby, configured, topics)
-            found.append(EndpointPartitions(member.user_endpoint, active, standby))
-    return tuple(found)
+            endpoints.append(EndpointPartitions(member.user_endpoint, active, standby))
+    return tuple(endpoints)
 
 
 def _partitions(
     tasks: Mapping[str, Collection[int]], configured: ConfiguredTopology, topics: Topics
 ) -> list[tuple[str, tuple[int, ...]]]:
-    found = []
+    by_topic = []
     for subtopology_id, partitions in tasks.items():
         subtopology = configured.subtopologies.get(subtopology_id)
         if subtopology is None:
@@ -42,5 +42,5 @@ def _partitions(
             read = sorted(partitions)
             if count < len(read):  # as in Kafka
                 read = read[:count]
-            found.append((name, tuple(read)))
-    return found
+            by_topic.append((name, tuple(read)))
+    return by_topic

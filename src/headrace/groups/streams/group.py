@@ -15,7 +15,6 @@ from headrace.groups.deadlines import ASSIGN, TimerChanges, TimerKey
 from headrace.groups.heartbeats.group import HeartbeatGroup
 from headrace.groups.heartbeats.member import STATIC_LEAVE_EPOCH
 from headrace.groups.heartbeats.transition import Context
-from headrace.groups.limits import MAX_STREAMS_TASKS
 from headrace.groups.records import (
     AssignmentEpoch,
     GroupRecord,
@@ -38,7 +37,7 @@ from .member import (
 )
 from .reconciliation import holds_only
 from .state import StreamsState
-from .topics import ConfiguredTopology
+from .topics import MAX_STREAMS_TASKS, ConfiguredTopology
 from .transition import StreamsTransition, compute_target
 
 
@@ -101,7 +100,7 @@ class StreamsGroup(
             timers.set(ASSIGN, "", context.now_ms + settings.initial_rebalance_delay_ms)
         moves = transition.was.assigned != transition.now.assigned
         endpoint, endpoint_epoch = member.user_endpoint, self.endpoint_epoch
-        if endpoint != transition.known.user_endpoint or (moves and endpoint is not None):
+        if endpoint != transition.former.user_endpoint or (moves and endpoint is not None):
             endpoint_epoch += 1
         shutdown_member_id = self.shutdown_member_id
         if shutdown_member_id is None and request.shutdown_application:

@@ -135,13 +135,13 @@ class StreamsHeartbeat(Heartbeat):
             return "Topology can only be provided when (re-)joining."
         return None
 
-    def member(self, known: StreamsMember) -> StreamsMember:
+    def member(self, former: StreamsMember) -> StreamsMember:
         """Return the member with the changes of this heartbeat."""
         timeout_ms, tags = self.rebalance_timeout_ms, self.client_tags
         # A member that joins without an endpoint has none any more.
         has_endpoint = self.joins or self.user_endpoint is not None
         return replace(
-            known,
+            former,
             **changes(
                 group_instance_id=self.group_instance_id,
                 rack_id=self.rack_id,
@@ -152,7 +152,7 @@ class StreamsHeartbeat(Heartbeat):
                 process_id=self.process_id,
                 client_tags=None if tags is None else tuple(sorted(tags)),
             ),
-            user_endpoint=self.user_endpoint if has_endpoint else known.user_endpoint,
+            user_endpoint=self.user_endpoint if has_endpoint else former.user_endpoint,
         )
 
 

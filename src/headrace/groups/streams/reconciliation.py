@@ -21,8 +21,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from headrace.groups.heartbeats.reconciliation import Difference, overlaps
 from headrace.groups.records import (
     HeldTaskAssignment,
+    HeldTasks,
     StreamsAssignment,
     StreamsMemberState,
     TaskAssignment,
@@ -69,13 +71,10 @@ def reconcile(
 
 def holds_only(owned: TaskAssignment | None, held: HeldTaskAssignment) -> bool:
     """Return whether a member reports its tasks and all of them are in ``held``."""
-    return owned is not None and all(
-        _contains(held_tasks, tasks)
-        for tasks, held_tasks in (
-            (owned.active, held.active),
-            (owned.standby, held.standby),
-            (owned.warmup, held.warmup),
-        )
+    return owned is not None and (
+        _contains(held.active, owned.active)
+        and _contains(held.standby, owned.standby)
+        and _contains(held.warmup, owned.warmup)
     )
 
 
@@ -89,15 +88,10 @@ def _contains(held: Mapping[str, Mapping[int, int]] | Tasks, tasks: Tasks) -> bo
 
 def _holds_any(owned: TaskAssignment | None, held: HeldTaskAssignment) -> bool:
     """Return whether a member may run some of the tasks; True if it reports nothing."""
-    return owned is None or any(
-        partition in held_tasks.get(subtopology_id, ())
-        for tasks, held_tasks in (
-            (owned.active, held.active),
-            (owned.standby, held.standby),
-            (owned.warmup, held.warmup),
-        )
-        for subtopology_id, partitions in tasks.items()
-        for partition in partitions
+    return owned is None or (
+        overlaps(owned.active, held.active)
+        or overlaps(owned.standby, held.standby)
+        or overlaps(owned.warmup, held.warmup)
     )
 
 
@@ -116,20 +110,14 @@ def _advance(
         is_active = partition in assigned.active.get(subtopology_id, {})
         return is_active or goal.is_free_on_process(subtopology_id, partition)
 
-    active = _Difference()
-    for subtopology_id in sorted({*target.active, *assigned.active}):
-        active.add(
-            subtopology_id,
-            assigned.active.get(subtopology_id, {}),
-            target.active.get(subtopology_id, ()),
-            is_free,
-            goal.epoch,
-        )
+    active = Difference(assigned.active, target.active, is_free, goal.epoch)
     standby = _difference(assigned.standby, target.standby, is_free_for_replica)
     warmup = _difference(assigned.warmup, target.warmup, goal.is_free_on_process)
     # A task that becomes a standby stays on the member while it closes the active one.
     for subtopology_id, partition in _each(assigned.active):
-        standby.keep_gained(subtopology_id, partition)
+        if partition in standby.gained.get(subtopology_id, {}):
+            del standby.gained[subtopology_id][partition]
+            standby.kept.setdefault(subtopology_id, {})[partition] = _NO_EPOCH
     # A standby that becomes active is not closed. It stays one until the member gets it as active.
     promoted = [
         (subtopology_id, partition)
@@ -139,14 +127,16 @@ def _advance(
     for subtopology_id, partition in promoted:
         standby.revoked.get(subtopology_id, {}).pop(partition, None)
     revoked = HeldTaskAssignment(
-        active.revoked, _partitions(standby.revoked), _partitions(warmup.revoked)
+        _sorted(active.revoked), _partitions(standby.revoked), _partitions(warmup.revoked)
     )
     is_blocked = bool(revoked) and _holds_any(owned, revoked)
     for subtopology_id, partition in promoted:
         if is_blocked or partition not in active.gained.get(subtopology_id, {}):
             standby.kept.setdefault(subtopology_id, {})[partition] = _NO_EPOCH
     if is_blocked:
-        kept = HeldTaskAssignment(active.kept, _partitions(standby.kept), _partitions(warmup.kept))
+        kept = HeldTaskAssignment(
+            _sorted(active.kept), _partitions(standby.kept), _partitions(warmup.kept)
+        )
         return StreamsAssignment(
             epoch, was.member_epoch, StreamsMemberState.UNREVOKED_TASKS, kept, revoked
         )
@@ -156,83 +146,23 @@ def _advance(
         was.member_epoch,
         StreamsMemberState.UNRELEASED_TASKS if waits else StreamsMemberState.STABLE,
         HeldTaskAssignment(
-            active.assigned(), _partitions(standby.assigned()), _partitions(warmup.assigned())
+            _sorted(active.assigned()),
+            _partitions(standby.assigned()),
+            _partitions(warmup.assigned()),
         ),
     )
 
 
-_Epochs: TypeAlias = dict[str, dict[int, int]]
+def _difference(held: Tasks, target: Tasks, is_free: IsFree) -> Difference[str]:
+    without_epochs = {id_: dict.fromkeys(tasks, _NO_EPOCH) for id_, tasks in held.items()}
+    return Difference(without_epochs, target, is_free, _NO_EPOCH)
 
 
-class _Difference:
-    """The difference between the tasks that a member has in one role and its target: tasks to keep,
-    to revoke and to get, each with the epoch of its assignment.
-
-    :ivar waits: some tasks of the target are not free yet
-    """
-
-    def __init__(self) -> None:
-        self.kept: _Epochs = {}
-        self.revoked: _Epochs = {}
-        self.gained: _Epochs = {}
-        self.waits = False
-
-    def add(
-        self,
-        subtopology_id: str,
-        held: Mapping[int, int],
-        wanted: tuple[int, ...],
-        is_free: IsFree,
-        epoch: int,
-    ) -> None:
-        """Compare the tasks of one subtopology."""
-        targets = frozenset(wanted)
-        for partition, since in held.items():
-            group = self.kept if partition in targets else self.revoked
-            group.setdefault(subtopology_id, {})[partition] = since
-        for partition in wanted:
-            if partition in held:
-                continue
-            if is_free(subtopology_id, partition):
-                self.gained.setdefault(subtopology_id, {})[partition] = epoch
-            else:
-                self.waits = True
-
-    def keep_gained(self, subtopology_id: str, partition: int) -> None:
-        """Treat a task to get as one that the member has."""
-        gained = self.gained.get(subtopology_id, {})
-        if partition in gained:
-            self.kept.setdefault(subtopology_id, {})[partition] = gained.pop(partition)
-
-    def assigned(self) -> _Epochs:
-        """Return the tasks to keep and to get, sorted."""
-        merged = {
-            subtopology_id: {
-                **self.kept.get(subtopology_id, {}),
-                **self.gained.get(subtopology_id, {}),
-            }
-            for subtopology_id in sorted({*self.kept, *self.gained})
-        }
-        return {
-            subtopology_id: dict(sorted(epochs.items()))
-            for subtopology_id, epochs in merged.items()
-        }
+def _sorted(epochs: HeldTasks) -> HeldTasks:
+    return dict(sorted(epochs.items()))
 
 
-def _difference(held: Tasks, target: Tasks, is_free: IsFree) -> _Difference:
-    difference = _Difference()
-    for subtopology_id in sorted({*target, *held}):
-        difference.add(
-            subtopology_id,
-            dict.fromkeys(held.get(subtopology_id, ()), _NO_EPOCH),
-            target.get(subtopology_id, ()),
-            is_free,
-            _NO_EPOCH,
-        )
-    return difference
-
-
-def _partitions(epochs: _Epochs) -> Tasks:
+def _partitions(epochs: Mapping[str, Mapping[int, int]]) -> Tasks:
     return {
         subtopology_id: tuple(sorted(partitions))
         for subtopology_id, partitions in sorted(epochs.items())

@@ -12,12 +12,17 @@ from collections.abc import Collection, Iterable, Mapping
 from operator import attrgetter
 
 from headrace.errors import ErrorCode, Refusal
-from headrace.groups.limits import MAX_STREAMS_TASKS, MAX_SUBTOPOLOGIES
 from headrace.groups.records import CopartitionGroup, InternalTopic, Subtopology, Topology
 from headrace.groups.settings import Topics
 
 from .assignor import TaskCount
 from .member import Status, StatusCode
+
+MAX_STREAMS_TASKS = 20_000
+"""The limit of tasks of a streams group: assigning so many takes about 130 ms."""
+
+MAX_SUBTOPOLOGIES = 1_000
+"""The limit of subtopologies of a streams group: deriving their partitions takes up to 200 ms."""
 
 _NAMES_TOLD = 3
 

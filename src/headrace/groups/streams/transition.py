@@ -53,8 +53,8 @@ class StreamsTransition(HeartbeatTransition[StreamsState, StreamsSettings]):
         initial_delay: bool,
         offsets: MemberOffsets,
     ) -> None:
-        self.known = state.members.get(request.member_id) or StreamsMember()
-        super().__init__(state, request.member_id, request.member(self.known), context)
+        self.former = state.members.get(request.member_id) or StreamsMember()
+        super().__init__(state, request.member_id, request.member(self.former), context)
         self.request, self.configured = request, configured
         self.initial_delay, self.offsets = initial_delay, offsets
         self.statuses: list[Status] = []
@@ -94,9 +94,9 @@ class StreamsTransition(HeartbeatTransition[StreamsState, StreamsSettings]):
         so that it can come back from another host.
         """
         if self.request.group_instance_id is None:
-            return self.member != self.known
+            return self.member != self.former
         return any(
-            getattr(self.member, name) != getattr(self.known, name)
+            getattr(self.member, name) != getattr(self.former, name)
             for name in ("topology_epoch", "rack_id", "client_tags", "process_id")
         )
 
