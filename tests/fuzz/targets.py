@@ -14,6 +14,7 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from itertools import pairwise
+from types import SimpleNamespace
 from typing import Any
 
 MOST_DECOMPRESSED_BYTES = 300 * 1024 * 1024
@@ -252,7 +253,8 @@ def group_records(data: bytes) -> None:
     from headrace.broker.config.broker_config import Config
     from headrace.groups.coordinator import GroupCoordinator
 
-    coordinator = GroupCoordinator(Config({}))
+    no_topics = SimpleNamespace(topics={}, topics_by_id={}, version=0)
+    coordinator = GroupCoordinator(Config({}), no_topics)
     _replay(coordinator, data)
     with only():
         coordinator.list()

@@ -36,7 +36,7 @@ from .meters import GroupMeters
 from .offsets.service import OffsetService
 from .records import GroupRecord, OffsetCommit
 from .service import Group
-from .settings import ClassicSettings, Configuration, NoTopics, Topic, TopicCatalog
+from .settings import ClassicSettings, Configuration, Topic, TopicCatalog
 from .share.service import ShareGroupService
 from .streams.service import StreamsGroupService
 
@@ -75,13 +75,12 @@ class GroupCoordinator:
 
     topic = CONSUMER_OFFSETS
 
-    def __init__(self, config: Configuration, catalog: TopicCatalog | None = None) -> None:
+    def __init__(self, config: Configuration, catalog: TopicCatalog) -> None:
         self.groups: dict[str, Group] = {}
         self.meters = GroupMeters()
         self._config = config
         self._timers: Deadlines[TimerKey] = Deadlines()
         self.offsets = OffsetService(self.groups, config, self._timers, self.meters)
-        catalog = catalog or NoTopics()
         shared = self.groups, config, catalog, self._timers, self.meters
         self.classic = ClassicGroupService(*shared)
         self.consumer = ConsumerGroupService(*shared)

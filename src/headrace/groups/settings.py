@@ -116,15 +116,6 @@ class TopicCatalog(Protocol):
     def version(self) -> int: ...
 
 
-class NoTopics:
-    """A catalog without topics."""
-
-    def __init__(self) -> None:
-        self.topics: Topics = {}
-        self.topics_by_id: Mapping[UUID, Topic] = {}
-        self.version = 0
-
-
 ASSIGNORS = ("uniform", "range")
 """The assignors of consumer groups by name; the first is the default."""
 
