@@ -209,6 +209,21 @@ def test_a_silent_member_is_removed(desk):
     assert desk.coordinator.groups["s"].state_name == "Empty"
 
 
+def test_a_silent_member_takes_its_topics_along_as_one_that_leaves(desk):
+    desk.add_topic("u", 1)
+    desk.beat("m", 0, ["t"])
+    desk.beat("n", 0, ["u"])
+    settle(desk, "m", "n")
+    state = desk.coordinator.groups["s"].state
+    epoch = state.epoch
+    desk.pass_ms(40_000)
+    desk.beat("m", epoch)
+    desk.pass_ms(5_000)
+    assert state.members.keys() == {"m"}
+    settle(desk, "m")
+    assert state.epoch == epoch + 1
+
+
 def test_a_removal_that_cannot_be_written_is_tried_again(desk):
     desk.beat("m", 0, ["t"])
     desk.now_ms += 45_000

@@ -101,8 +101,8 @@ class ConfiguredTopology:
         self.epoch, self.subtopologies = epoch, subtopologies
         self.missing, self.problem = missing, problem
         self.task_counts = {
-            subtopology_id: TaskCount(one.tasks, bool(one.changelogs))
-            for subtopology_id, one in subtopologies.items()
+            subtopology_id: TaskCount(subtopology.tasks, bool(subtopology.changelogs))
+            for subtopology_id, subtopology in subtopologies.items()
         }
 
     @property
@@ -175,13 +175,13 @@ class _Configuration:
     def __init__(self, topology: Topology, topics: Topics) -> None:
         self.epoch, self.topics = topology.epoch, topics
         self.subtopologies = topology.subtopologies
-        self.decided: dict[str, int] = {}
-        self._fixed = {
-            topic.name
+        self.decided = {
+            topic.name: topic.partitions
             for subtopology in topology.subtopologies
             for topic in subtopology.repartition_source_topics
             if topic.partitions
         }
+        self._fixed = frozenset(self.decided)
 
     def run(self) -> ConfiguredTopology:
         """Return the configured topology.
@@ -205,7 +205,7 @@ class _Configuration:
             )
             for subtopology in in_order(self.subtopologies)
         }
-        if sum(one.tasks for one in configured.values()) > MAX_STREAMS_TASKS:
+        if sum(subtopology.tasks for subtopology in configured.values()) > MAX_STREAMS_TASKS:
             raise _Invalid(f"The topology has more than {MAX_STREAMS_TASKS} tasks.")
         missing = self._missing(configured.values())
         problem = None
@@ -242,19 +242,16 @@ class _Configuration:
     # Repartition topics ---------------------------------------------------------------------------
 
     def _decide_repartitions(self) -> None:
-        decided: dict[str, int] = {
-            topic.name: topic.partitions
-            for subtopology in self.subtopologies
-            for topic in subtopology.repartition_source_topics
-            if topic.partitions
-        }
+        decided = self.decided
         while True:
             before, waits = len(decided), False
             for subtopology in self.subtopologies:
-                sinks = [one for one in subtopology.repartition_sink_topics if one not in decided]
-                count = self._most_partitions(subtopology, decided) if sinks else None
+                sinks = [
+                    name for name in subtopology.repartition_sink_topics if name not in decided
+                ]
+                count = self._most_partitions(subtopology) if sinks else None
                 if count is not None:
-                    decided |= dict.fromkeys(sinks, count)
+                    decided.update(dict.fromkeys(sinks, count))
                 elif sinks:
                     waits = True
             if not waits:
@@ -270,13 +267,12 @@ class _Configuration:
                     "Failed to compute number of partitions for all repartition topics, because a "
                     "repartition source topic is never used as a sink topic."
                 )
-        self.decided |= decided
 
-    def _most_partitions(self, subtopology: Subtopology, decided: Mapping[str, int]) -> int | None:
+    def _most_partitions(self, subtopology: Subtopology) -> int | None:
         counts = [
-            decided[topic.name]
+            self.decided[topic.name]
             for topic in subtopology.repartition_source_topics
-            if topic.name in decided
+            if topic.name in self.decided
         ]
         counts += (self.topics[name].partitions for name in subtopology.source_topics)
         return max(counts, default=None)
@@ -329,23 +325,20 @@ class _Configuration:
         return max(map(self._count_of, sources(subtopology)))
 
     def _missing(self, subtopologies: Iterable[ConfiguredSubtopology]) -> tuple[InternalTopic, ...]:
-        wanted = {
+        internal = {
             topic.name: topic
-            for one in subtopologies
-            for topic in (*one.repartitions, *one.changelogs)
+            for subtopology in subtopologies
+            for topic in (*subtopology.repartitions, *subtopology.changelogs)
         }
-        for name in sorted(wanted):
-            exists = self.topics.get(name)
-            if exists is None:
-                continue
-            expected = wanted.pop(name).partitions
-            if exists.partitions != expected:
+        for name in sorted(internal.keys() & self.topics.keys()):
+            count, expected = self.topics[name].partitions, internal.pop(name).partitions
+            if count != expected:
                 raise _Problem(
                     StatusCode.INCORRECTLY_PARTITIONED_TOPICS,
                     f"Existing topic {name} has different number of partitions: expected "
-                    f"{expected}, found {exists.partitions}",
+                    f"{expected}, found {count}",
                 )
-        return tuple(wanted.values())
+        return tuple(internal.values())
 
 
 def _unequal(counts: Mapping[str, int]) -> str:
