@@ -34,7 +34,7 @@ from .consumer.service import ConsumerGroupService
 from .deadlines import OFFSETS, TimerKey
 from .meters import GroupMeters
 from .offsets.service import OffsetService
-from .records import GroupRecord, OffsetCommit
+from .records import GroupOutcome, GroupRecord, OffsetCommit
 from .service import Group
 from .settings import ClassicSettings, Configuration, Topic, TopicCatalog
 from .share.service import ShareGroupService
@@ -103,7 +103,7 @@ class GroupCoordinator:
 
     def join(
         self, group_id: str, request: JoinRequest, ticket: int, now_ms: int, wall_ms: int
-    ) -> Outcome[GroupRecord, JoinReply | None]:
+    ) -> GroupOutcome[JoinReply | None]:
         """Let a member join (JoinGroup); a reply of None is completed later under ``ticket``."""
         settings = ClassicSettings.of(self._config)
         least_ms, most_ms = settings.min_session_timeout_ms, settings.max_session_timeout_ms
@@ -123,7 +123,7 @@ class GroupCoordinator:
 
     def sync(
         self, group_id: str, request: SyncRequest, ticket: int, now_ms: int, wall_ms: int
-    ) -> Outcome[GroupRecord, SyncReply | None]:
+    ) -> GroupOutcome[SyncReply | None]:
         """Send or request assignments (SyncGroup); a reply of None is completed later under
         ``ticket``.
         """
@@ -139,7 +139,7 @@ class GroupCoordinator:
         instance_id: str | None,
         generation_id: int,
         now_ms: int,
-    ) -> Outcome[GroupRecord, ErrorCode]:
+    ) -> GroupOutcome[ErrorCode]:
         """Extend the session of a classic member (Heartbeat)."""
         protocol = self._classic_protocol(group_id)
         if isinstance(protocol, ErrorCode):
@@ -148,7 +148,7 @@ class GroupCoordinator:
 
     def leave(
         self, group_id: str, leavers: Sequence[MemberIdentity], now_ms: int, wall_ms: int
-    ) -> Outcome[GroupRecord, LeaveReply]:
+    ) -> GroupOutcome[LeaveReply]:
         """Remove members (LeaveGroup)."""
         protocol = self._classic_protocol(group_id)
         if isinstance(protocol, ErrorCode):
@@ -181,7 +181,7 @@ class GroupCoordinator:
             and (not types or group.type_name in types)
         ]
 
-    def delete(self, group_id: str) -> Outcome[GroupRecord, ErrorCode]:
+    def delete(self, group_id: str) -> GroupOutcome[ErrorCode]:
         """Delete an empty group and its offsets (DeleteGroups). The share state of a share group
         must be deleted before.
         """
@@ -193,9 +193,7 @@ class GroupCoordinator:
         offsets = self.offsets.committed.tombstones(group_id)
         return Outcome(ErrorCode.NONE, (*offsets, *group.tombstones()))
 
-    def topics_deleted(
-        self, topics: Iterable[Topic]
-    ) -> Iterable[tuple[str, Outcome[GroupRecord, None]]]:
+    def topics_deleted(self, topics: Iterable[Topic]) -> Iterable[tuple[str, GroupOutcome[None]]]:
         """Delete the offsets and share state of deleted topics; yield (group id, outcome) for each
         group that has any. Apply each one before requesting the next.
         """
@@ -221,7 +219,7 @@ class GroupCoordinator:
         """Return when the next timer runs out, in milliseconds of the steady clock, or None."""
         return self._timers.next_ms()
 
-    def expire(self, now_ms: int, wall_ms: int) -> Iterable[tuple[str, Outcome[GroupRecord, None]]]:
+    def expire(self, now_ms: int, wall_ms: int) -> Iterable[tuple[str, GroupOutcome[None]]]:
         """Handle some due timers; yield (group id, outcome). Apply each one before requesting the
         next. Further timers stay due; one whose outcome is not applied runs out again after
         :data:`RETRY_MS`.

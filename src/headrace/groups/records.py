@@ -18,6 +18,7 @@ from enum import IntEnum
 from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 from uuid import UUID
 
+from headrace.outcome import Outcome
 from headrace.protocol.stored import (
     ConsumerGroupRegularExpressionValue,
     GroupMetadataValue,
@@ -27,6 +28,7 @@ from headrace.protocol.stored import (
 
 K = TypeVar("K")
 V = TypeVar("V")
+R = TypeVar("R")
 
 NO_TIMESTAMP = -1
 """The expire timestamp of a commit without its own retention."""
@@ -574,3 +576,6 @@ GroupRecord: TypeAlias = (
     | ShareGroupStatePartitionMetadata
     | StreamsGroupRecord
 )
+
+GroupOutcome: TypeAlias = Outcome[GroupRecord, R]
+"""The result of a decision about a group, with a reply."""

@@ -20,6 +20,7 @@ from headrace.groups.records import (
     CommittedOffset,
     Generation,
     GroupMetadata,
+    GroupOutcome,
     GroupRecord,
 )
 from headrace.groups.settings import ClassicSettings, Configuration
@@ -105,7 +106,7 @@ class ClassicGroup:
 
     def join(
         self, request: JoinRequest, ticket: int, now_ms: int, wall_ms: int
-    ) -> Outcome[GroupRecord, JoinReply | None]:
+    ) -> GroupOutcome[JoinReply | None]:
         """Join a member to the next generation (JoinGroup).
 
         The reply is sent when all members have joined or the rebalance timeout has passed.
@@ -116,7 +117,7 @@ class ClassicGroup:
 
     def sync(
         self, request: SyncRequest, ticket: int, now_ms: int, wall_ms: int
-    ) -> Outcome[GroupRecord, SyncReply | None]:
+    ) -> GroupOutcome[SyncReply | None]:
         """Apply the leader's assignments, or return a member's assignment (SyncGroup)."""
         code = self._check_sync(request)
         if code:
@@ -141,7 +142,7 @@ class ClassicGroup:
 
     def heartbeat(
         self, member_id: str, instance_id: str | None, generation_id: int, now_ms: int
-    ) -> Outcome[GroupRecord, ErrorCode]:
+    ) -> GroupOutcome[ErrorCode]:
         """Extend a member's session; return REBALANCE_IN_PROGRESS if it must rejoin."""
         membership = self._membership
         code = membership.check(member_id, instance_id, generation_id)
@@ -153,14 +154,12 @@ class ClassicGroup:
 
     def leave(
         self, leavers: Sequence[MemberIdentity], now_ms: int, wall_ms: int
-    ) -> Outcome[GroupRecord, LeaveReply]:
+    ) -> GroupOutcome[LeaveReply]:
         """Remove members (LeaveGroup); the reply has a code for each."""
         transition = self._transition(now_ms, wall_ms)
         return self._outcome(transition, transition.leave(leavers))
 
-    def expire(
-        self, kind: str, member_id: str, now_ms: int, wall_ms: int
-    ) -> Outcome[GroupRecord, None]:
+    def expire(self, kind: str, member_id: str, now_ms: int, wall_ms: int) -> GroupOutcome[None]:
         """Handle a timer of the group that has run out."""
         transition = self._transition(now_ms, wall_ms)
         transition.expire(kind, member_id, ClassicSettings.of(self._config))
@@ -178,7 +177,7 @@ class ClassicGroup:
         changes = TimerChanges(self._timers)
         return GroupTransition(self.group_id, self._membership, changes, now_ms, wall_ms)
 
-    def _outcome(self, transition: GroupTransition, reply: R) -> Outcome[GroupRecord, R]:
+    def _outcome(self, transition: GroupTransition, reply: R) -> GroupOutcome[R]:
         completions = tuple(transition.completions)
         apply = partial(self._apply, self._membership, transition)
         return Outcome(reply, transition.records, completions, apply=apply)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from functools import partial
 
-from headrace.groups.records import GroupMetadata, GroupRecord
+from headrace.groups.records import GroupMetadata, GroupOutcome
 from headrace.groups.service import GroupService
-from headrace.outcome import Outcome
 
 from .group import ClassicGroup, new_generation
 from .member import JoinReply, JoinRequest
@@ -24,7 +23,7 @@ class ClassicGroupService(GroupService[ClassicGroup]):
 
     def join_new(
         self, group_id: str, request: JoinRequest, ticket: int, now_ms: int, wall_ms: int
-    ) -> Outcome[GroupRecord, JoinReply | None]:
+    ) -> GroupOutcome[JoinReply | None]:
         """Join the first member of a group that is new, or has been empty and of another kind."""
         former = self._groups.get(group_id)
         tombstones = () if former is None else former.tombstones()
@@ -41,7 +40,7 @@ class ClassicGroupService(GroupService[ClassicGroup]):
 
     def expire(
         self, group: ClassicGroup, kind: str, member_id: str, now_ms: int, wall_ms: int
-    ) -> Outcome[GroupRecord, None]:
+    ) -> GroupOutcome[None]:
         """Handle a timer of a group that has run out."""
         return group.expire(kind, member_id, now_ms, wall_ms)
 

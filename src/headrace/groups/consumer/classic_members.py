@@ -29,7 +29,7 @@ from headrace.groups.records import (
     ClassicMember,
     ConsumerAssignment,
     ConsumerMember,
-    GroupRecord,
+    GroupOutcome,
     MemberState,
 )
 from headrace.groups.settings import ConsumerSettings, TopicCatalog
@@ -60,7 +60,7 @@ class ClassicMembers:
 
     def join(
         self, request: JoinRequest, ticket: int, now_ms: int, wall_ms: int
-    ) -> Outcome[GroupRecord, JoinReply | None]:
+    ) -> GroupOutcome[JoinReply | None]:
         """Join or rejoin a member (JoinGroup). If it replaces the last member of the consumer
         protocol, the group becomes classic.
         """
@@ -80,7 +80,7 @@ class ClassicMembers:
 
     def _join(
         self, request: JoinRequest, context: Context[ConsumerSettings], *, assigns: bool
-    ) -> Outcome[GroupRecord, JoinReply]:
+    ) -> GroupOutcome[JoinReply]:
         """Decide a JoinGroup as the consumer group that the group is.
 
         :param assigns: see :class:`~headrace.groups.consumer.transition.MemberTransition`
@@ -138,7 +138,7 @@ class ClassicMembers:
 
     def sync(
         self, request: SyncRequest, ticket: int, now_ms: int, wall_ms: int
-    ) -> Outcome[GroupRecord, SyncReply | None]:
+    ) -> GroupOutcome[SyncReply | None]:
         """Return the partitions that a joined member may read (SyncGroup)."""
         group, member_id = self._group, request.member_id
         member = self._member(member_id, request.group_instance_id)
@@ -168,7 +168,7 @@ class ClassicMembers:
 
     def heartbeat(
         self, member_id: str, instance_id: str | None, generation_id: int, now_ms: int
-    ) -> Outcome[GroupRecord, ErrorCode]:
+    ) -> GroupOutcome[ErrorCode]:
         """Extend a member's session (Heartbeat); return REBALANCE_IN_PROGRESS if it must rejoin."""
         group = self._group
         member = self._member(member_id, instance_id)
@@ -207,7 +207,7 @@ class ClassicMembers:
 
     def leave(
         self, leavers: Sequence[MemberIdentity], now_ms: int, wall_ms: int
-    ) -> Outcome[GroupRecord, LeaveReply]:
+    ) -> GroupOutcome[LeaveReply]:
         """Remove members of either protocol (LeaveGroup); the reply has a code for each."""
         codes: list[ErrorCode] = []
         member_ids: dict[str, None] = {}

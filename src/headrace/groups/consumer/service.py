@@ -17,10 +17,9 @@ from headrace.groups.deadlines import (
     GroupDeadlines,
     TimerChanges,
 )
-from headrace.groups.heartbeats.member import HeartbeatReply
 from headrace.groups.heartbeats.service import HeartbeatService
 from headrace.groups.heartbeats.transition import Context
-from headrace.groups.records import GroupMetadata, GroupRecord
+from headrace.groups.records import GroupMetadata, GroupOutcome, GroupRecord
 from headrace.groups.settings import ConsumerSettings
 from headrace.outcome import Completion, Outcome
 
@@ -37,7 +36,6 @@ class ConsumerGroupService(
 
     kind = ConsumerGroup
     settings_type = ConsumerSettings
-    reply_type = HeartbeatReply
 
     def unresolved_regex(self, group_id: str, request: ConsumerHeartbeat) -> str | None:
         """Return the regular expression that a heartbeat needs matched with the topics; None for
@@ -53,7 +51,7 @@ class ConsumerGroupService(
 
     def _take_over(
         self, classic: ClassicGroup, request: ConsumerHeartbeat, context: Context[ConsumerSettings]
-    ) -> Outcome[GroupRecord, ConsumerHeartbeatReply | Refusal]:
+    ) -> GroupOutcome[ConsumerHeartbeatReply | Refusal]:
         """Turn a classic group into a consumer group and join a member of the consumer protocol."""
         group_id, now_ms = classic.group_id, context.now_ms
         converted: tuple[GroupRecord, ...] = (GroupMetadata(group_id, None),)
@@ -85,7 +83,7 @@ class ConsumerGroupService(
 
     def remove(
         self, group: ConsumerGroup, member_ids: Collection[str], context: Context[ConsumerSettings]
-    ) -> Outcome[GroupRecord, None]:
+    ) -> GroupOutcome[None]:
         """Remove members. If only classic members remain, the group becomes classic and
         rebalances.
         """

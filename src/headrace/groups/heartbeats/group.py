@@ -9,7 +9,13 @@ from typing import Any, ClassVar, Generic, TypeVar
 from headrace.deadlines import Deadlines
 from headrace.errors import ErrorCode, Refusal
 from headrace.groups.deadlines import REVOKE, SESSION, GroupDeadlines, TimerChanges, TimerKey
-from headrace.groups.records import AssignmentEpoch, CommittedOffset, GroupRecord, OffsetCommit
+from headrace.groups.records import (
+    AssignmentEpoch,
+    CommittedOffset,
+    GroupOutcome,
+    GroupRecord,
+    OffsetCommit,
+)
 from headrace.outcome import Apply, Outcome
 
 from .member import STATIC_LEAVE_EPOCH, Heartbeat, HeartbeatReply
@@ -67,7 +73,7 @@ class HeartbeatGroup(Generic[StateT, RequestT, ReplyT, SettingsT, TransitionT]):
 
     def heartbeat(
         self, request: RequestT, context: Context[SettingsT]
-    ) -> Outcome[GroupRecord, ReplyT | Refusal]:
+    ) -> GroupOutcome[ReplyT | Refusal]:
         """Join or keep a member, and return its assignment."""
         refusal = self.check(request, context.settings.max_size)
         if refusal is not None:
@@ -83,7 +89,7 @@ class HeartbeatGroup(Generic[StateT, RequestT, ReplyT, SettingsT, TransitionT]):
         if owner is not None and owner != request.member_id:
             self._cancel_timers(owner, timers)
         reply, apply = self._answer(request, transition, timers)
-        outcome: Outcome[GroupRecord, ReplyT | Refusal] = Outcome(
+        outcome: GroupOutcome[ReplyT | Refusal] = Outcome(
             reply, (*replacement, *transition.records), apply=apply
         )
         if outcome.records or request.member_epoch != reply.member_epoch:
@@ -245,7 +251,7 @@ class HeartbeatGroup(Generic[StateT, RequestT, ReplyT, SettingsT, TransitionT]):
 
     # Leaving --------------------------------------------------------------------------------------
 
-    def pause(self, member_id: str) -> Outcome[GroupRecord, None]:
+    def pause(self, member_id: str) -> GroupOutcome[None]:
         """Let a static member leave temporarily; it keeps its assignment until its session ends."""
         paused = self._paused(self.state.current[member_id])
         record = self.state.records.current(self.group_id, member_id, paused)
@@ -253,7 +259,7 @@ class HeartbeatGroup(Generic[StateT, RequestT, ReplyT, SettingsT, TransitionT]):
 
     def remove(
         self, member_ids: Collection[str], context: Context[SettingsT]
-    ) -> Outcome[GroupRecord, None]:
+    ) -> GroupOutcome[None]:
         """Remove members. Others get what they had with later heartbeats."""
         state, timers = self.state, TimerChanges(self.timers)
         epoch = state.epoch_without(member_ids, context.catalog)

@@ -8,12 +8,12 @@ from typing import Any, Generic, TypeVar
 
 from headrace.errors import ErrorCode, Refusal
 from headrace.groups.classic.group import ClassicGroup
-from headrace.groups.records import GroupRecord
+from headrace.groups.records import GroupOutcome
 from headrace.groups.service import GroupService
 from headrace.outcome import Outcome
 
 from .group import HeartbeatGroup, ReplyT, RequestT
-from .member import STATIC_LEAVE_EPOCH
+from .member import STATIC_LEAVE_EPOCH, HeartbeatReply
 from .transition import Context, SettingsT
 
 GroupT = TypeVar("GroupT", bound=HeartbeatGroup[Any, Any, Any, Any, Any])
@@ -27,7 +27,7 @@ class HeartbeatService(GroupService[GroupT], Generic[GroupT, RequestT, ReplyT, S
     """
 
     settings_type: Any
-    reply_type: Any
+    reply_type: Any = HeartbeatReply
 
     @property
     def record_types(self) -> tuple[Any, ...]:
@@ -47,7 +47,7 @@ class HeartbeatService(GroupService[GroupT], Generic[GroupT, RequestT, ReplyT, S
 
     def heartbeat(
         self, group_id: str, request: RequestT, now_ms: int, wall_ms: int
-    ) -> Outcome[GroupRecord, ReplyT | Refusal]:
+    ) -> GroupOutcome[ReplyT | Refusal]:
         """Join, keep or remove a member."""
         group = self._groups.get(group_id)
         if isinstance(group, self.kind):
@@ -64,7 +64,7 @@ class HeartbeatService(GroupService[GroupT], Generic[GroupT, RequestT, ReplyT, S
 
     def _join_or_stay(
         self, group_id: str, request: RequestT, context: Context[SettingsT]
-    ) -> Outcome[GroupRecord, ReplyT | Refusal]:
+    ) -> GroupOutcome[ReplyT | Refusal]:
         group = self._groups.get(group_id)
         if request.joins and isinstance(group, ClassicGroup):
             outcome = self._take_over(group, request, context)
@@ -86,13 +86,13 @@ class HeartbeatService(GroupService[GroupT], Generic[GroupT, RequestT, ReplyT, S
 
     def _take_over(
         self, classic: ClassicGroup, request: RequestT, context: Context[SettingsT]
-    ) -> Outcome[GroupRecord, ReplyT | Refusal] | None:
+    ) -> GroupOutcome[ReplyT | Refusal] | None:
         """Join a member to a classic group, which becomes one of this kind; None if it does not."""
         return None
 
     def _leave(
         self, group_id: str, request: RequestT, context: Context[SettingsT]
-    ) -> Outcome[GroupRecord, ReplyT | Refusal]:
+    ) -> GroupOutcome[ReplyT | Refusal]:
         group = self.group(group_id)
         if isinstance(group, Refusal):
             return Outcome(group)
@@ -107,11 +107,11 @@ class HeartbeatService(GroupService[GroupT], Generic[GroupT, RequestT, ReplyT, S
 
     def remove(
         self, group: GroupT, member_ids: Collection[str], context: Context[SettingsT]
-    ) -> Outcome[GroupRecord, None]:
+    ) -> GroupOutcome[None]:
         """Remove members that leave, or whose session or rebalance timeout has ended."""
         return group.remove(member_ids, context)
 
-    def counted(self, outcome: Outcome[GroupRecord, R]) -> Outcome[GroupRecord, R]:
+    def counted(self, outcome: GroupOutcome[R]) -> GroupOutcome[R]:
         """Count a new group epoch if the request begins one."""
         epoch_type = self.kind.state_type.records.group
         if any(type(record) is epoch_type for record in outcome.records):
@@ -126,7 +126,7 @@ class HeartbeatService(GroupService[GroupT], Generic[GroupT, RequestT, ReplyT, S
 
     def expire(
         self, group: GroupT, kind: str, member_id: str, now_ms: int, wall_ms: int
-    ) -> Outcome[GroupRecord, None]:
+    ) -> GroupOutcome[None]:
         """Handle a timer of a group that has run out."""
         if member_id not in group.state.members or kind not in group.member_timers:
             return Outcome(None)

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Generic, TypeVar
 
 from headrace.groups.deadlines import SESSION, GroupDeadlines
-from headrace.groups.records import GroupRecord
+from headrace.groups.records import GroupOutcome
 from headrace.outcome import Outcome
 
 from .member import Heartbeat
@@ -32,9 +32,7 @@ class SteadyHeartbeats(Generic[RequestT, ReplyT]):
         self._timers = timers
         self._by_member: dict[str, tuple[RequestT, int, ReplyT, int]] = {}
 
-    def repeat(
-        self, request: RequestT, version: int, now_ms: int
-    ) -> Outcome[GroupRecord, ReplyT] | None:
+    def repeat(self, request: RequestT, version: int, now_ms: int) -> GroupOutcome[ReplyT] | None:
         """Return the outcome of a heartbeat that equals the one before; None if it has to be
         decided.
 
@@ -51,11 +49,11 @@ class SteadyHeartbeats(Generic[RequestT, ReplyT]):
 
     def remembering(
         self,
-        outcome: Outcome[GroupRecord, ReplyT],
+        outcome: GroupOutcome[ReplyT],
         request: RequestT,
         version: int,
         session_timeout_ms: int,
-    ) -> Outcome[GroupRecord, ReplyT]:
+    ) -> GroupOutcome[ReplyT]:
         """Return the outcome of a heartbeat without effect; applying it remembers the heartbeat.
 
         The reply must not depend on time.

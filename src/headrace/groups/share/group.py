@@ -16,7 +16,7 @@ from headrace.groups.deadlines import SESSION
 from headrace.groups.heartbeats.group import HeartbeatGroup
 from headrace.groups.heartbeats.transition import Context
 from headrace.groups.records import (
-    GroupRecord,
+    GroupOutcome,
     SharedTopic,
     ShareGroupStatePartitionMetadata,
     StatePartitions,
@@ -74,7 +74,7 @@ class ShareGroup(
                 uninitialized[topic.topic_id] = SharedTopic(topic.name, missing)
         return uninitialized
 
-    def initializing(self, partitions: Partitions) -> Outcome[GroupRecord, None]:
+    def initializing(self, partitions: Partitions) -> GroupOutcome[None]:
         """Record that the share state of these partitions is about to be initialised."""
         before = self.state.partitions
         return self._become(
@@ -85,7 +85,7 @@ class ShareGroup(
             )
         )
 
-    def initialized(self, partitions: Partitions) -> Outcome[GroupRecord, None]:
+    def initialized(self, partitions: Partitions) -> GroupOutcome[None]:
         """Record that the share state of these partitions is initialised; they are assignable."""
         before = self.state.partitions
         done = intersection(partitions, before.initializing)  # a topic may have been deleted
@@ -97,7 +97,7 @@ class ShareGroup(
             )
         )
 
-    def deleting(self, topic_ids: Collection[UUID]) -> Outcome[GroupRecord, None]:
+    def deleting(self, topic_ids: Collection[UUID]) -> GroupOutcome[None]:
         """Record that the share state of these topics is about to be deleted."""
         names = {
             topic_id: topic.topic_name
@@ -107,11 +107,11 @@ class ShareGroup(
         deleting = {**self.state.partitions.deleting, **names}
         return self._become(replace(self._without(topic_ids), deleting=deleting))
 
-    def deleted(self, topic_ids: Collection[UUID]) -> Outcome[GroupRecord, None]:
+    def deleted(self, topic_ids: Collection[UUID]) -> GroupOutcome[None]:
         """Record that the share state of these topics, or the topics themselves, are deleted."""
         return self._become(self._without(topic_ids))
 
-    def settled(self, stateful: Partitions) -> Outcome[GroupRecord, None]:
+    def settled(self, stateful: Partitions) -> GroupOutcome[None]:
         """Record after a restart that partitions with share state are ready and others are not.
 
         :param stateful: the partitions that the share coordinator knows
@@ -126,7 +126,7 @@ class ShareGroup(
             _without(before.deleting, topic_ids),
         )
 
-    def _become(self, partitions: StatePartitions) -> Outcome[GroupRecord, None]:
+    def _become(self, partitions: StatePartitions) -> GroupOutcome[None]:
         if partitions == self.state.partitions:
             return Outcome(None)
         return Outcome(None, (ShareGroupStatePartitionMetadata(self.group_id, partitions),))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from headrace.errors import ErrorCode, Refusal
-from headrace.groups.heartbeats.member import HeartbeatReply
 from headrace.groups.heartbeats.service import HeartbeatService
 from headrace.groups.settings import ShareGroupSettings
 
@@ -19,7 +18,6 @@ class ShareGroupService(
 
     kind = ShareGroup
     settings_type = ShareGroupSettings
-    reply_type = HeartbeatReply
 
     def to_initialize(
         self, group_id: str, request: ShareHeartbeat

@@ -17,6 +17,7 @@ from headrace.groups.heartbeats.member import STATIC_LEAVE_EPOCH
 from headrace.groups.heartbeats.transition import Context
 from headrace.groups.records import (
     AssignmentEpoch,
+    GroupOutcome,
     GroupRecord,
     HeldTaskAssignment,
     OffsetCommit,
@@ -193,7 +194,7 @@ class StreamsGroup(
 
     # Time -----------------------------------------------------------------------------------------
 
-    def assign(self, context: Context[StreamsSettings]) -> Outcome[GroupRecord, None]:
+    def assign(self, context: Context[StreamsSettings]) -> GroupOutcome[None]:
         """Compute the first target assignment, after the initial rebalance delay."""
         state = self.state
         waits = state.epoch > state.target_epoch.epoch

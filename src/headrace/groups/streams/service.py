@@ -10,14 +10,13 @@ from headrace.groups.classic.group import ClassicGroup
 from headrace.groups.deadlines import ASSIGN
 from headrace.groups.heartbeats.service import HeartbeatService
 from headrace.groups.heartbeats.transition import Context
-from headrace.groups.records import GroupMetadata, GroupRecord
+from headrace.groups.records import GroupMetadata, GroupOutcome
 from headrace.groups.settings import StreamsSettings
-from headrace.outcome import Outcome
 
 from .group import StreamsGroup
 from .member import StreamsHeartbeat, StreamsHeartbeatReply
 
-HeartbeatOutcome = Outcome[GroupRecord, StreamsHeartbeatReply | Refusal]
+HeartbeatOutcome = GroupOutcome[StreamsHeartbeatReply | Refusal]
 
 
 class StreamsGroupService(
@@ -61,7 +60,7 @@ class StreamsGroupService(
 
     def expire(
         self, group: StreamsGroup, kind: str, member_id: str, now_ms: int, wall_ms: int
-    ) -> Outcome[GroupRecord, None]:
+    ) -> GroupOutcome[None]:
         """Handle a timer of a group that has run out: of a member, or the initial rebalance
         delay.
         """
