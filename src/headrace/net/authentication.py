@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.errors import ConfigError
 from headrace.imports import require
@@ -42,6 +42,56 @@ _VALIDATORS = frozenset(
     (f"{_OAUTH_PACKAGE}.DefaultJwtValidator", f"{_OAUTH_PACKAGE}.BrokerJwtValidator")
 )
 SERVED = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
+
+
+class _Unserved(ValueError):
+    """Settings that cannot be served. The message lacks the name of the listener."""
+
+
+class _Mechanism(NamedTuple):
+    """The settings of one mechanism of a listener; those of all its mechanisms for None."""
+
+    config: Settings
+    listener: str
+    name: str | None
+
+    def value(self, setting: str) -> Value | None:
+        return self.config.listener_value(self.listener, setting, self.name)
+
+    def text(self, setting: str) -> str:
+        return str(self.value(setting) or "")
+
+    def integer(self, setting: str) -> int:
+        value = self.value(setting)
+        assert isinstance(value, int), setting
+        return value
+
+    def names(self, setting: str) -> tuple[str, ...]:
+        value = self.value(setting)
+        return tuple(filter(None, value)) if isinstance(value, tuple) else ()
+
+    def full_name(self, setting: str) -> str:
+        """Return the name of a setting with the prefix of this mechanism."""
+        return f"listener.name.{self.listener.lower()}.{str(self.name).lower()}.{setting}"
+
+    def login_module(self) -> jaas.LoginModule | None:
+        """Return the login module, None if none is configured."""
+        text = self.value("sasl.jaas.config")
+        if text is None:
+            return None
+        try:
+            module = jaas.parse(str(text))
+        except jaas.InvalidJaas as error:
+            raise ConfigError(f"{self.full_name('sasl.jaas.config')}: {error}") from None
+        expected = {"PLAIN": _PLAIN_MODULE, "OAUTHBEARER": _OAUTH_MODULE}.get(
+            str(self.name), _SCRAM_MODULE
+        )
+        if module.name != expected:
+            raise ConfigError(
+                f"{self.full_name('sasl.jaas.config')}: the login module of {self.name} is "
+                f"{expected}"
+            )
+        return module
 
 
 class SaslListener:
@@ -101,49 +151,62 @@ class SaslListener:
             self._keys = None
 
     def _take(self, config: Settings) -> None:
-        names = [name.upper() for name in _list(self._setting(config, "sasl.enabled.mechanisms"))]
+        try:
+            self._mechanisms = {
+                mechanism: self._enabled(_Mechanism(config, self._name, mechanism))
+                for mechanism in self._names(config)
+            }
+        except _Unserved as error:
+            raise ConfigError(f"listener {self._name}: {error}") from error
+        of_all = _Mechanism(config, self._name, None)
+        self.max_receive_bytes = of_all.integer("sasl.server.max.receive.size")
+        self.failure_delay_ms = config.get_int("connection.failed.authentication.delay.ms")
+
+    def _names(self, config: Settings) -> list[str]:
+        """Return the names of the enabled mechanisms."""
+        of_all = _Mechanism(config, self._name, None)
+        names = [name.upper() for name in of_all.names("sasl.enabled.mechanisms")]
         if "GSSAPI" in names or not names:
-            raise ConfigError(
-                f"listener {self._name}: GSSAPI (Kerberos) is not served; set "
-                f"sasl.enabled.mechanisms to some of {', '.join(SERVED)}"
+            raise _Unserved(
+                "GSSAPI (Kerberos) is not served; set sasl.enabled.mechanisms to some of "
+                f"{', '.join(SERVED)}"
             )
         unknown = [name for name in names if name not in SERVED]
         if unknown:
-            raise ConfigError(
-                f"listener {self._name}: {', '.join(unknown)} is not served; "
-                f"sasl.enabled.mechanisms can have {', '.join(SERVED)}"
+            raise _Unserved(
+                f"{', '.join(unknown)} is not served; sasl.enabled.mechanisms can have "
+                f"{', '.join(SERVED)}"
             )
-        if self._config.listener_text(self._name, "sasl.jaas.config") is not None:
-            raise ConfigError(
-                f"listener {self._name}: sasl.jaas.config needs the mechanism in its name: "
+        if config.listener_text(self._name, "sasl.jaas.config") is not None:
+            raise _Unserved(
+                "sasl.jaas.config needs the mechanism in its name: "
                 f"listener.name.{self._name.lower()}.plain.sasl.jaas.config"
             )
-        self._mechanisms = {name: self._mechanism(config, name) for name in names}
-        self.max_receive_bytes = _int(self._setting(config, "sasl.server.max.receive.size"))
-        self.failure_delay_ms = config.get_int("connection.failed.authentication.delay.ms")
+        return names
 
-    def _mechanism(self, config: Settings, name: str) -> EnabledMechanism:
-        handler = self._setting(config, "sasl.server.callback.handler.class", name)
-        module = self._login_module(config, name)
+    def _enabled(self, mechanism: _Mechanism) -> EnabledMechanism:
+        handler, name = mechanism.text("sasl.server.callback.handler.class"), mechanism.name
+        module = mechanism.login_module()
         begin: Callable[[], Conversation]
         if name == "OAUTHBEARER":
-            begin = self._oauthbearer(config, str(handler or ""), module)
+            require("jwt", "security")
+            # Imported here, as it takes 60 ms, and only this mechanism needs it.
+            from headrace.security.oauthbearer import OAuthBearerServer
+
+            validate = self._token_validator(mechanism, handler, module)
+            begin = partial(OAuthBearerServer, validate, _log_refused_token)
         elif handler:
-            raise ConfigError(
-                f"listener {self._name}: sasl.server.callback.handler.class of {name} is not served"
-            )
+            raise _Unserved(f"sasl.server.callback.handler.class of {name} is not served")
         elif name == "PLAIN":
             if module is None:
-                raise ConfigError(
-                    f"listener {self._name}: PLAIN needs its users in "
-                    f"listener.name.{self._name.lower()}.plain.sasl.jaas.config: "
+                raise _Unserved(
+                    f"PLAIN needs its users in {mechanism.full_name('sasl.jaas.config')}: "
                     f'{_PLAIN_MODULE} required user_NAME="PASSWORD";'
                 )
             begin = partial(plain.PlainServer, module.users)
         else:
-            begin = partial(self._scram_server, scram.MECHANISMS[name])
-        reauth_ms = _int(self._setting(config, "connections.max.reauth.ms", name))
-        return EnabledMechanism(begin, reauth_ms)
+            begin = partial(self._scram_server, scram.MECHANISMS[str(name)])
+        return EnabledMechanism(begin, mechanism.integer("connections.max.reauth.ms"))
 
     def _scram_server(self, mechanism: scram.Mechanism) -> scram.ScramServer:
         nonce = secrets.token_urlsafe(_NONCE_BYTES)
@@ -159,43 +222,12 @@ class SaslListener:
             self._unknown[mechanism] = self._catalog.version, unknown
         return unknown
 
-    def _login_module(self, config: Settings, mechanism: str) -> jaas.LoginModule | None:
-        """Return the login module of a mechanism, None if none is configured."""
-        names = [self._name.lower(), mechanism.lower(), "sasl.jaas.config"]
-        text = self._setting(config, "sasl.jaas.config", mechanism)
-        if text is None:
-            return None
-        setting = f"listener.name.{'.'.join(names)}"
-        try:
-            module = jaas.parse(str(text))
-        except jaas.InvalidJaas as error:
-            raise ConfigError(f"{setting}: {error}") from None
-        expected = {"PLAIN": _PLAIN_MODULE, "OAUTHBEARER": _OAUTH_MODULE}.get(
-            mechanism, _SCRAM_MODULE
-        )
-        if module.name != expected:
-            raise ConfigError(f"{setting}: the login module of {mechanism} is {expected}")
-        return module
-
-    def _oauthbearer(
-        self, config: Settings, handler: str, module: jaas.LoginModule | None
-    ) -> Callable[[], Conversation]:
-        require("jwt", "security")
-        # Imported here, as it takes 60 ms, and only this mechanism needs it.
-        from headrace.security.oauthbearer import OAuthBearerServer
-
-        validate = self._token_validator(config, handler, module)
-        return partial(OAuthBearerServer, validate, _log_refused_token)
-
     def _token_validator(
-        self, config: Settings, handler: str, module: jaas.LoginModule | None
+        self, mechanism: _Mechanism, handler: str, module: jaas.LoginModule | None
     ) -> oauthbearer.Validate:
         from headrace.security import oauthbearer
 
         from .jwks import KeySource
-
-        def setting(name: str) -> Value | None:
-            return self._setting(config, name, "OAUTHBEARER")
 
         if handler == _UNSECURED:
             log.warning(
@@ -206,68 +238,57 @@ class SaslListener:
             )
             return oauthbearer.UnsecuredTokens(_unsecured_rules(module))
         if handler and handler not in _SIGNED:
-            raise ConfigError(
-                f"listener {self._name}: sasl.server.callback.handler.class of OAUTHBEARER is not "
-                "served"
-            )
-        if str(setting("sasl.oauthbearer.jwt.validator.class")) not in _VALIDATORS:
-            raise ConfigError(
-                f"listener {self._name}: sasl.oauthbearer.jwt.validator.class is not served"
-            )
-        url = setting("sasl.oauthbearer.jwks.endpoint.url")
+            raise _Unserved("sasl.server.callback.handler.class of OAUTHBEARER is not served")
+        if mechanism.text("sasl.oauthbearer.jwt.validator.class") not in _VALIDATORS:
+            raise _Unserved("sasl.oauthbearer.jwt.validator.class is not served")
+        url = mechanism.text("sasl.oauthbearer.jwks.endpoint.url")
         if not url:
-            raise ConfigError(
-                f"listener {self._name}: OAUTHBEARER needs the keys of its tokens in "
-                "sasl.oauthbearer.jwks.endpoint.url. For tokens without a signature, in "
-                "development only, set listener.name."
-                f"{self._name.lower()}.oauthbearer.sasl.server.callback.handler.class to "
-                f"{_UNSECURED}"
+            raise _Unserved(
+                "OAUTHBEARER needs the keys of its tokens in sasl.oauthbearer.jwks.endpoint.url. "
+                "For tokens without a signature, in development only, set "
+                f"{mechanism.full_name('sasl.server.callback.handler.class')} to {_UNSECURED}"
             )
-        issuer = setting("sasl.oauthbearer.expected.issuer")
-        audiences = _list(setting("sasl.oauthbearer.expected.audience"))
+        issuer = mechanism.text("sasl.oauthbearer.expected.issuer")
+        audiences = mechanism.names("sasl.oauthbearer.expected.audience")
         for claim, expected, unverified in (
             ("audience", audiences, "sasl.oauthbearer.allow.unverified.audience"),
             ("issuer", issuer, "sasl.oauthbearer.allow.unverified.issuer"),
         ):
             if expected:
                 continue
-            if setting(unverified):
-                log.warning(
-                    claim,
-                    "listener %s accepts OAUTHBEARER tokens with any %s, also those that were made "
-                    "for other services: set sasl.oauthbearer.expected.%s",
-                    self._name,
-                    claim,
-                    claim,
-                )
-            else:
-                raise ConfigError(
-                    f"listener {self._name}: OAUTHBEARER needs the {claim} of its tokens in "
+            if not mechanism.value(unverified):
+                raise _Unserved(
+                    f"OAUTHBEARER needs the {claim} of its tokens in "
                     f"sasl.oauthbearer.expected.{claim}. To accept tokens with any {claim}, set "
                     f"{unverified} to true"
                 )
+            log.warning(
+                claim,
+                "listener %s accepts OAUTHBEARER tokens with any %s, also those that were made "
+                "for other services: set sasl.oauthbearer.expected.%s",
+                self._name,
+                claim,
+                claim,
+            )
         rules = oauthbearer.TokenRules(
             audiences=audiences,
-            issuer=None if issuer is None else str(issuer),
-            scope_claim=str(setting("sasl.oauthbearer.scope.claim.name")),
-            name_claim=str(setting("sasl.oauthbearer.sub.claim.name")),
-            clock_skew_ms=_int(setting("sasl.oauthbearer.clock.skew.seconds")) * 1000,
+            issuer=issuer or None,
+            scope_claim=mechanism.text("sasl.oauthbearer.scope.claim.name"),
+            name_claim=mechanism.text("sasl.oauthbearer.sub.claim.name"),
+            clock_skew_ms=mechanism.integer("sasl.oauthbearer.clock.skew.seconds") * 1000,
         )
         try:
             self._keys = KeySource(
-                str(url),
-                refresh_ms=_int(setting("sasl.oauthbearer.jwks.endpoint.refresh.ms")),
-                backoff_ms=_int(setting("sasl.oauthbearer.jwks.endpoint.retry.backoff.ms")),
-                max_backoff_ms=_int(setting("sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms")),
+                url,
+                refresh_ms=mechanism.integer("sasl.oauthbearer.jwks.endpoint.refresh.ms"),
+                backoff_ms=mechanism.integer("sasl.oauthbearer.jwks.endpoint.retry.backoff.ms"),
+                max_backoff_ms=mechanism.integer(
+                    "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms"
+                ),
             )
         except ValueError as error:
-            raise ConfigError(
-                f"listener {self._name}: sasl.oauthbearer.jwks.endpoint.url: {error}"
-            ) from error
+            raise _Unserved(f"sasl.oauthbearer.jwks.endpoint.url: {error}") from error
         return oauthbearer.SignedTokens(rules, self._keys.present, self._keys.refresh)
-
-    def _setting(self, config: Settings, name: str, mechanism: str | None = None) -> Value | None:
-        return config.listener_value(self._name, name, mechanism)
 
 
 def _unsecured_rules(module: jaas.LoginModule | None) -> oauthbearer.TokenRules:
@@ -291,12 +312,3 @@ def _unsecured_rules(module: jaas.LoginModule | None) -> oauthbearer.TokenRules:
 
 def _log_refused_token(reason: str) -> None:
     log.warning("tokens", "a token is refused: %s", reason)
-
-
-def _list(value: Value | None) -> tuple[str, ...]:
-    return tuple(one for one in value if one) if isinstance(value, tuple) else ()
-
-
-def _int(value: Value | None) -> int:
-    assert isinstance(value, int), value
-    return value
