@@ -17,9 +17,8 @@ from functools import partial
 from headrace.errors import ErrorCode, Refusal
 from headrace.groups.consumer.member import ConsumerHeartbeat
 from headrace.groups.heartbeats.member import JOIN_EPOCH
-from headrace.net.api import Api
+from headrace.net.api import CONSUMER, Api
 from headrace.net.call import Call
-from headrace.net.group_protocols import CONSUMER
 from headrace.net.rules import DESCRIBE, GROUP, READ, TOPIC, inside, on
 from headrace.protocol.api import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
 from headrace.uuid_text import uuid_text

@@ -16,9 +16,8 @@ from uuid import UUID
 from headrace.groups.consumer.group import ConsumerGroup
 from headrace.groups.consumer.transition import preferred_assignor
 from headrace.groups.records import ConsumerAssignment, ConsumerMember
-from headrace.net.api import Api
+from headrace.net.api import CONSUMER, Api
 from headrace.net.call import Call
-from headrace.net.group_protocols import CONSUMER
 from headrace.net.rules import DESCRIBE, GROUP, TOPIC, each, inside
 from headrace.protocol.api import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
 

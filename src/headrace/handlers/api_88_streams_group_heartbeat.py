@@ -31,9 +31,8 @@ from headrace.groups.streams.member import (
     TaskOffset,
 )
 from headrace.internal_topics import INTERNAL_TOPICS
-from headrace.net.api import Api
+from headrace.net.api import STREAMS, Api
 from headrace.net.call import Call
-from headrace.net.group_protocols import STREAMS
 from headrace.net.rules import CLUSTER, CREATE, DESCRIBE, GROUP, READ, TOPIC, inside, on
 from headrace.protocol.api import StreamsGroupHeartbeatRequest, StreamsGroupHeartbeatResponse
 from headrace.topics.catalog import MAX_TOPICS_PER_TRANSACTION, CatalogError, NewTopic, fold

@@ -21,9 +21,8 @@ from headrace.groups.records import (
 from headrace.groups.records import Subtopology as RecordedSubtopology
 from headrace.groups.streams.group import StreamsGroup
 from headrace.groups.streams.topics import in_order
-from headrace.net.api import Api
+from headrace.net.api import STREAMS, Api
 from headrace.net.call import Call
-from headrace.net.group_protocols import STREAMS
 from headrace.net.rules import DESCRIBE, GROUP, TOPIC, each, inside
 from headrace.protocol.api import StreamsGroupDescribeRequest, StreamsGroupDescribeResponse
 

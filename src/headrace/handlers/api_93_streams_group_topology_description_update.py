@@ -8,8 +8,7 @@ no plugins here, so that the request is refused as by a Kafka without one.
 from __future__ import annotations
 
 from headrace.errors import ErrorCode, Refusal
-from headrace.net.api import stub
-from headrace.net.group_protocols import STREAMS
+from headrace.net.api import STREAMS, stub
 from headrace.net.rules import GROUP, READ, on
 
 API, handle = stub(

@@ -18,7 +18,9 @@ from headrace.security.principal import Principal
 from headrace.topics.catalog import Catalog
 from headrace.topics.settings import Settings
 
-from .authorization import ALLOW_WITHOUT_ACLS, AUTHORIZER, SUPER_USERS, super_users
+STANDARD_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+"""The only authorizer."""
+AUTHORIZER, SUPER_USERS = "authorizer.class.name", "super.users"
 
 logger = get_logger("headrace.authorizer")
 log = LimitedLog(logger)
@@ -71,7 +73,7 @@ class AccessControl:
         self._audit = AuditLog()
         self.authorizer = Authorizer(
             super_users(config.get_str(SUPER_USERS) or ""),
-            allow_without_acls=config.get_bool(ALLOW_WITHOUT_ACLS),
+            allow_without_acls=config.get_bool("allow.everyone.if.no.acl.found"),
         )
         self.authorizer.add(catalog.acls)
         self.on_change: Callable[[], object] = lambda: None
@@ -106,3 +108,12 @@ class AccessControl:
 def access_control(config: Settings, catalog: Catalog) -> AccessControl | None:
     """Return the access control that a broker is configured to have; None without an authorizer."""
     return AccessControl(config, catalog) if config.get_str(AUTHORIZER) else None
+
+
+def super_users(text: str) -> frozenset[str]:
+    """Return the principals in ``super.users``, as text.
+
+    :raises ValueError: when one of them is no principal
+    """
+    users = (user.strip() for user in text.split(";"))
+    return frozenset(str(Principal.parse(user)) for user in users if user)

@@ -27,6 +27,13 @@ Changes: TypeAlias = Callable[[Any, Any], Iterator["Change"]]
 """``changes(request, response)``: yields what an administrator's request has changed."""
 
 
+REBALANCE_PROTOCOLS = "group.coordinator.rebalance.protocols"
+CONSUMER, STREAMS = "consumer", "streams"
+"""The protocols of groups that a broker may have disabled. The classic one cannot be; share groups
+are served whether they are listed or not, as in Apache Kafka.
+"""
+
+
 class Api:
     """A served API. Its versions are those of Kafka's definitions.
 

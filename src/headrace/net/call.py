@@ -22,8 +22,7 @@ from headrace.security.acls import ResourceType
 from headrace.security.principal import ANONYMOUS, Principal
 
 from . import audit, wire
-from .api import Api
-from .group_protocols import REBALANCE_PROTOCOLS
+from .api import REBALANCE_PROTOCOLS, Api
 from .refusals import has_error, refuse_all, refuse_item
 from .rules import DESCRIBE, ERROR_OF, Each, Owner, Whole
 

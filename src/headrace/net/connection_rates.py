@@ -9,8 +9,11 @@ from headrace.security.rates import Rate
 from headrace.topics.settings import Settings
 
 from .client_quotas import Quotas
-from .connection_limits import NO_LIMIT, RATE
 from .metrics import Metrics
+
+RATE = "max.connection.creation.rate"
+NO_LIMIT = 2**31 - 1
+"""The value of this config that stands for no limit, the default."""
 
 
 class ConnectionRates:

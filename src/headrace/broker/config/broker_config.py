@@ -30,7 +30,6 @@ from headrace.protocol.configs import ConfigSource
 from headrace.topics.settings import ConfiguredTopic, Value
 
 from . import client_metrics, providers, retired, rules
-from .cluster_rules import MIN_INSYNC_REPLICAS
 from .keys import ConfigKey, InvalidValue, config_keys, render
 from .security import LISTENER_PREFIX, broker_key, listener_key, unserved
 
@@ -165,9 +164,8 @@ class Config:
         (KIP-966).
         """
         stored = self._store.configs("broker", "")
-        if MIN_INSYNC_REPLICAS in stored:
-            return stored
-        return {MIN_INSYNC_REPLICAS: self._static.get(MIN_INSYNC_REPLICAS, "1"), **stored}
+        name = rules.MIN_INSYNC_REPLICAS
+        return stored if name in stored else {name: self._static.get(name, "1"), **stored}
 
     def value(self, name: str) -> Value | None:
         """Return the parsed value of a broker config, None if it has none.

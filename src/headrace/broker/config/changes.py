@@ -17,7 +17,6 @@ from headrace.topics.topic_rules import check_topic_name
 
 from . import broker_loggers, rules
 from .broker_config import Config
-from .cluster_rules import check_min_insync_replicas
 from .keys import broker_id, config_keys, render
 
 ConfigChange: TypeAlias = IncrementalAlterConfigsRequest.AlterableConfig
@@ -203,7 +202,7 @@ def _check_values(
     if config_type is ConfigType.BROKER:
         set_values = {key: value for key, value in values.items() if value is not None}
         return (
-            check_min_insync_replicas(name, values)
+            rules.check_min_insync_replicas(name, values)
             or rules.check_broker_changes(set_values, broker.config.value, default=name == "")
             or broker.security.check_changes(values)
         )

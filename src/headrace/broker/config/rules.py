@@ -7,18 +7,21 @@ Messages are Kafka's.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Mapping
 
 from headrace.errors import ErrorCode, Refusal
-from headrace.net.authorization import check_authorizer
-from headrace.net.connection_limits import check_connection_limits
-from headrace.net.group_protocols import check_rebalance_protocols
+from headrace.net.access_control import AUTHORIZER, STANDARD_AUTHORIZER, SUPER_USERS, super_users
+from headrace.net.connection_counts import OVERRIDES, PER_IP, parse_overrides
 from headrace.topics.settings import BrokerValue, Value
 
 from .keys import ConfigKey, InvalidValue, config_keys
 from .providers import has_variable
 from .security import broker_key, unserved
 
+MIN_INSYNC_REPLICAS = "min.insync.replicas"
+
+_HOST = re.compile(r"[0-9a-zA-Z\-%._:]*")
 _RACK_TAGS = "streams.rack.aware.assignment.tags"
 _ASSIGNOR, _ASSIGNORS = "streams.assignor.name", "group.streams.assignors"
 _TIMEOUTS = tuple(
@@ -57,12 +60,7 @@ def _number(broker: BrokerValue, name: str) -> int:
 
 def check_broker(broker: BrokerValue) -> str | None:
     """Return the error for broker configs that contradict each other, None if there is none."""
-    return (
-        next(_broker_conflicts(broker), None)
-        or check_rebalance_protocols(broker)
-        or check_connection_limits(broker)
-        or check_authorizer(broker)
-    )
+    return next(_broker_conflicts(broker), None)
 
 
 def _broker_conflicts(broker: BrokerValue) -> Iterator[str]:
@@ -81,6 +79,52 @@ def _broker_conflicts(broker: BrokerValue) -> Iterator[str]:
         yield f"group.{_RACK_TAGS} must not contain duplicate tag keys."
     if _number(broker, "group.share.max.share.sessions") < _number(broker, "group.share.max.size"):
         yield "group.share.max.share.sessions must be greater than or equal to group.share.max.size"
+    protocols = broker("group.coordinator.rebalance.protocols")
+    if isinstance(protocols, tuple) and "classic" not in protocols:
+        yield "Disabling the 'classic' protocol is not supported."
+    yield from _connection_conflicts(broker)
+    authorizer = broker(AUTHORIZER)
+    if authorizer not in ("", None, STANDARD_AUTHORIZER):
+        yield f"{AUTHORIZER} must be empty or {STANDARD_AUTHORIZER}, not {authorizer}"
+    try:
+        super_users(str(broker(SUPER_USERS) or ""))
+    except ValueError as error:
+        yield f"Invalid value for configuration {SUPER_USERS}: {error}"
+
+
+def _connection_conflicts(broker: BrokerValue) -> Iterator[str]:
+    text = str(broker(OVERRIDES) or "")
+    try:
+        overrides = parse_overrides(text)
+    except ValueError:
+        yield f"Invalid value {text} for configuration {OVERRIDES}: expected ADDRESS:NUMBER,..."
+        return
+    if broker(PER_IP) == 0 and not overrides:
+        yield f"{PER_IP} can be set to zero only if {OVERRIDES} property is set."
+    invalid = [host for host in overrides if not _HOST.fullmatch(host)]
+    if invalid:
+        yield f"{OVERRIDES} contains invalid addresses : {','.join(invalid)}"
+
+
+def check_min_insync_replicas(
+    broker_name: str, changes: Mapping[str, str | None]
+) -> Refusal | None:
+    """Return the error for a change of ``min.insync.replicas``, None if there is none (KIP-966).
+
+    Apache Kafka computes eligible leader replicas with one value for the whole cluster: it can be
+    changed, but not removed, and brokers have no value of their own.
+
+    :param broker_name: the id of the broker; empty for all brokers
+    """
+    if MIN_INSYNC_REPLICAS not in changes:
+        return None
+    if broker_name:
+        message = f"Broker-level {MIN_INSYNC_REPLICAS} cannot be altered while ELR is enabled."
+    elif changes[MIN_INSYNC_REPLICAS] is None:
+        message = f"Cluster-level {MIN_INSYNC_REPLICAS} cannot be removed while ELR is enabled."
+    else:
+        return None
+    return Refusal(ErrorCode.INVALID_CONFIG, message)
 
 
 def check_broker_changes(

@@ -5,8 +5,9 @@ of certificates.
 from __future__ import annotations
 
 import os
+import re
 import ssl
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.errors import ConfigError
 from headrace.log_lines import get_logger
@@ -15,11 +16,15 @@ from headrace.security.principal import ANONYMOUS, USER, Principal
 from headrace.security.principal_mapping import PrincipalMapping
 from headrace.topics.settings import Settings
 
-from .certificate_changes import check_names, first_certificate
 from .contexts import make_context
-from .key_material import files, key_store
+from .key_material import InvalidMaterial, files, key_store
+
+if TYPE_CHECKING:
+    from cryptography import x509
 
 log = get_logger("headrace.tls")
+
+_CERTIFICATE = re.compile(rb"-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----\s*", re.DOTALL)
 
 
 class _Material(NamedTuple):
@@ -100,10 +105,10 @@ class TlsListener:
             material = _Material(
                 make_context(setting, store),
                 PrincipalMapping(setting("ssl.principal.mapping.rules") or ""),
-                first_certificate(store.pem),
+                _first_certificate(store.pem),
             )
             if present is not None:
-                check_names(
+                _check_names(
                     present.certificate,
                     material.certificate,
                     may_rename=(setting("ssl.allow.dn.changes") or "").lower() == "true",
@@ -127,3 +132,61 @@ class TlsListener:
             except OSError:
                 versions.append(None)
         return versions
+
+
+def _first_certificate(pem: bytes) -> bytes:
+    """Return the certificate of a key store, in PEM; empty if it has none."""
+    match = _CERTIFICATE.search(pem)
+    return match.group() if match is not None else b""
+
+
+def _check_names(before: bytes, after: bytes, *, may_rename: bool, may_drop: bool) -> None:
+    """Check that a certificate may replace another one. Both are in PEM.
+
+    As in Kafka, the distinguished name stays the same, whatever its case and spaces, and no
+    alternative name is dropped, unless these may change. So a wrong file does not lock clients out.
+
+    :param may_rename: whether the distinguished name may change
+    :param may_drop: whether alternative names may be missing
+    :raises InvalidMaterial: it may not
+    """
+    if before == after or not before or not after or (may_rename and may_drop):
+        return
+    from cryptography import x509
+
+    old, new = x509.load_pem_x509_certificate(before), x509.load_pem_x509_certificate(after)
+    if not may_rename and _folded(old.subject) != _folded(new.subject):
+        raise InvalidMaterial(
+            "Keystore DistinguishedName does not match: existing="
+            f"{old.subject.rfc4514_string()}, new={new.subject.rfc4514_string()}: "
+            "ssl.allow.dn.changes would allow it"
+        )
+    if may_drop:
+        return
+    dropped = _alternative_names(old) - _alternative_names(new)
+    if dropped:
+        raise InvalidMaterial(
+            "Keystore SubjectAltNames do not match: the new certificate lacks "
+            f"{', '.join(sorted(dropped))}: ssl.allow.san.changes would allow it"
+        )
+
+
+def _folded(name: x509.Name) -> list[set[tuple[str, str]]]:
+    """Return a name as Java compares it: without case and repeated spaces, in its order."""
+    return [
+        {
+            (attribute.oid.dotted_string, " ".join(str(attribute.value).upper().lower().split()))
+            for attribute in part
+        }
+        for part in name.rdns
+    ]
+
+
+def _alternative_names(certificate: x509.Certificate) -> set[str]:
+    from cryptography import x509
+
+    try:
+        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        return set()
+    return {str(name.value) for name in names}
