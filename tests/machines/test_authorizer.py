@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from headrace.protocol.authorized_operations import Operation, bit_field
+from headrace.protocol.time_slices import run_now
 from headrace.security.acls import (
     Acl,
     AclFilter,
@@ -197,9 +198,9 @@ def test_acls_that_cannot_be_created() -> None:
         acl("orders", principal="alice"),
     ):
         assert check_new(invalid) is not None
-    assert is_known(TOPIC, LITERAL, READ, ALLOW)
-    assert not is_known(0, LITERAL, READ, ALLOW)
-    assert not is_known(TOPIC, 5, READ, ALLOW)
+    assert is_known(acl("orders"))
+    assert not is_known(acl("orders", resource_type=0))
+    assert not is_known(acl("orders", pattern_type=5))
 
 
 def authorizer_of(acls: int) -> Authorizer:
@@ -319,7 +320,7 @@ class AuthorizerMachine(RuleBasedStateMachine):
         )
     )
     def delete(self, condition: AclFilter) -> None:
-        found = self.strict.find(condition)
+        found = run_now(self.strict.find(condition))
         assert sorted(found) == sorted(filter(condition.matches, self.acls))
         self.acls = [one for one in self.acls if one not in found]
         self.strict.remove(found)
@@ -340,7 +341,7 @@ class AuthorizerMachine(RuleBasedStateMachine):
 
     @invariant()
     def indexes_have_nothing_else(self) -> None:
-        assert sorted(self.strict.find(AclFilter())) == sorted(self.acls)
+        assert sorted(run_now(self.strict.find(AclFilter()))) == sorted(self.acls)
         if not self.acls:
             assert not self.strict._patterns
             assert not self.strict._patterns_of

@@ -27,7 +27,7 @@ from headrace.net.access_control import AccessControl
 from headrace.net.client_quotas import Quotas
 from headrace.protocol.checksum import crc32c
 from headrace.security.acls import Acl
-from headrace.security.scram_users import Change
+from headrace.security.scram import Change
 from headrace.share import acknowledgement
 from headrace.share.acknowledgement import ACCEPT, AVAILABLE
 from headrace.topics import catalog, flusher

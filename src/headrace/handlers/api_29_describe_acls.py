@@ -33,7 +33,7 @@ async def handle(call: Call, request: DescribeAclsRequest) -> DescribeAclsRespon
     if control is None:
         return DescribeAclsResponse().refused(NO_AUTHORIZER)
     by_pattern: dict[tuple[int, str, int], list[AclDescription]] = {}
-    for acl in await call.in_slices(control.authorizer.find_sliced(condition)):
+    for acl in await call.in_slices(control.authorizer.find(condition)):
         pattern = (acl.resource_type, acl.name, acl.pattern_type)
         description = AclDescription(acl.principal, acl.host, acl.operation, acl.permission)
         by_pattern.setdefault(pattern, []).append(description)

@@ -50,7 +50,7 @@ async def handle(call: Call, request: DeleteAclsRequest) -> DeleteAclsResponse:
     if control is None:
         return refused(NO_AUTHORIZER)
     acls_by_filter = [
-        await call.in_slices(control.authorizer.find_sliced(condition)) for condition in conditions
+        await call.in_slices(control.authorizer.find(condition)) for condition in conditions
     ]
     # another request may have deleted some of them since they were found
     acls = [

@@ -18,7 +18,7 @@ from headrace.protocol.api import (
     AlterUserScramCredentialsRequest,
     AlterUserScramCredentialsResponse,
 )
-from headrace.security.scram_users import (
+from headrace.security.scram import (
     MECHANISM_NUMBERS,
     Change,
     Deletion,

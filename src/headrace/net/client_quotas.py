@@ -65,7 +65,7 @@ class Quotas:
 
     def start(self) -> None:
         """Look up the names of hosts in stored quotas. Call it on the running event loop."""
-        hosts = [host for one in self.machine.entities if (host := host_of(one)) is not None]
+        hosts = [host for entity in self.machine.entities if (host := host_of(entity)) is not None]
         for host in hosts:
             look_up = asyncio.get_running_loop().create_task(self._look_up(host))
             self._look_ups.add(look_up)
@@ -112,7 +112,9 @@ async def addresses_of(host: str) -> list[str]:
     except ValueError:
         pass
     try:
-        found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
+        addresses = await asyncio.get_running_loop().getaddrinfo(
+            host, None, type=socket.SOCK_STREAM
+        )
     except (OSError, UnicodeError):
         return []
-    return list(dict.fromkeys(str(at[4][0]) for at in found))
+    return list(dict.fromkeys(str(address[4][0]) for address in addresses))

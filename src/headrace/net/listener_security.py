@@ -102,19 +102,19 @@ class ListenerSecurities:
 
     async def ready(self) -> None:
         """Wait until clients can log in."""
-        for one in self._protected:
-            if one.sasl is not None:
-                await one.sasl.ready()
+        for security in self._protected:
+            if security.sasl is not None:
+                await security.sasl.ready()
 
     def start(self) -> None:
         """Watch the files of key stores and trust stores until :meth:`close`."""
-        if any(one.tls is not None for one in self._protected):
+        if any(security.tls is not None for security in self._protected):
             loop = asyncio.get_running_loop()
             self._timer = loop.call_later(TLS_FILE_CHECK_S, self._check_files)
 
     def _check_files(self) -> None:
-        for one in self._protected:
-            one.reload_changed_files()
+        for security in self._protected:
+            security.reload_changed_files()
         self.start()
 
     def check_changes(self, changes: Mapping[str, str | None]) -> Refusal | None:
@@ -125,8 +125,8 @@ class ListenerSecurities:
             return None
         config = self._config.with_changes(changes)
         try:
-            for one in self._protected:
-                one.check(config)
+            for security in self._protected:
+                security.check(config)
         except ConfigError as error:
             return Refusal(ErrorCode.INVALID_REQUEST, str(error))
         return None
@@ -134,12 +134,12 @@ class ListenerSecurities:
     def reload(self, changed: Iterable[str]) -> None:
         """Use the present configuration for new connections, if one of these configs matters."""
         if _concerns_security(changed):
-            for one in self._protected:
-                one.reload()
+            for security in self._protected:
+                security.reload()
 
     def close(self) -> None:
         """Stop watching files, and end other work in the background."""
         if self._timer is not None:
             self._timer.cancel()
-        for one in self._protected:
-            one.close()
+        for security in self._protected:
+            security.close()

@@ -10,24 +10,26 @@ from dataclasses import dataclass, field
 
 from headrace.security.scram import (
     MAX_ITERATIONS,
+    MECHANISM_NUMBERS,
     MECHANISMS,
     MIN_ITERATIONS,
     SALT_BYTES,
+    Change,
     Credential,
+    Deletion,
     Mechanism,
     make_credential,
     salt_password,
 )
-from headrace.security.scram_users import MECHANISM_NUMBERS, Change, Deletion
 from headrace.topics.catalog import Catalog
 
 SCRAM = "scram"
 """The kind of the rows: user name, mechanism, Kafka's text of a credential."""
 
 _MADE_UP = {
-    one: Credential(bytes(SALT_BYTES), key, key, MIN_ITERATIONS).text()
-    for one in MECHANISMS.values()
-    for key in (one.digest(b""),)
+    mechanism: Credential(bytes(SALT_BYTES), key, key, MIN_ITERATIONS).text()
+    for mechanism in MECHANISMS.values()
+    for key in (mechanism.digest(b""),)
 }
 """The texts of credentials that nobody has."""
 _NEW_USER = re.compile(r"(?P<mechanism>[A-Za-z0-9-]+)=\[(?P<fields>.*)\]", re.DOTALL)

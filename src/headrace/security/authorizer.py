@@ -85,7 +85,7 @@ _Pattern = tuple[int, int, str]
 """Type of the resource, type of the pattern, name."""
 _Masks = list[int]
 """The denied and the allowed operations, as bit fields."""
-_Asked = tuple[str, str, int, int, str | None]
+_Question = tuple[str, str, int, int, str | None]
 """Principal, host, operation, type and name of a resource; None for any resource of the type."""
 
 
@@ -113,9 +113,8 @@ class _Prefixes:
 
     def of(self, name: str) -> list[dict[_Client, _Masks]]:
         """Return the ACLs of each prefix that a name has."""
-        found = self._by_prefix.get
-        ends = [length for length in self._lengths if length <= len(name)]
-        return [clients for end in ends if (clients := found(name[:end])) is not None]
+        prefixes = [name[:length] for length in self._lengths if length <= len(name)]
+        return [self._by_prefix[prefix] for prefix in prefixes if prefix in self._by_prefix]
 
 
 class Authorizer:
@@ -136,7 +135,7 @@ class Authorizer:
         self._patterns: dict[_Pattern, dict[_Client, _Masks]] = {}
         self._prefixes: dict[int, _Prefixes] = {}
         self._patterns_of: dict[tuple[int, _Client], dict[_Pattern, None]] = {}
-        self._decisions: dict[_Asked, bool] = {}
+        self._decisions: dict[_Question, bool] = {}
 
     # ACLs -----------------------------------------------------------------------------------------
 
@@ -161,22 +160,15 @@ class Authorizer:
             self._unindex(acl)
         self._changed()
 
-    def find(self, condition: AclFilter) -> list[Acl]:
-        """Return the ACLs that meet a condition."""
-        return list(filter(condition.matches, self._candidates(condition)))
-
-    def find_sliced(self, condition: AclFilter) -> Generator[None, None, list[Acl]]:
-        """Return a generator that finds ACLs as :meth:`find` does, and yields in between."""
-        acls = list(self._candidates(condition))
-        found: list[Acl] = []
-        for first in range(0, len(acls), ACLS_PER_STEP):
-            found += filter(condition.matches, acls[first : first + ACLS_PER_STEP])
-            yield
-        return found
-
-    def _candidates(self, condition: AclFilter) -> Iterable[Acl]:
+    def find(self, condition: AclFilter) -> Generator[None, None, list[Acl]]:
+        """Return the ACLs that meet a condition; yield between pieces of work."""
         pattern = condition.pattern
-        return self._acls if pattern is None else self._of_pattern(pattern)
+        acls = list(self._acls if pattern is None else self._of_pattern(pattern))
+        matching: list[Acl] = []
+        for first in range(0, len(acls), ACLS_PER_STEP):
+            matching += filter(condition.matches, acls[first : first + ACLS_PER_STEP])
+            yield
+        return matching
 
     def _of_pattern(self, pattern: _Pattern) -> Iterator[Acl]:
         resource_type, pattern_type, name = pattern
@@ -237,12 +229,12 @@ class Authorizer:
         self, principal: str, host: str, operation: int, resource_type: int, name: str
     ) -> bool:
         """Return whether a principal on a host may do an operation on a resource."""
-        asked = principal, host, operation, resource_type, name
-        decision = self._decisions.get(asked)
+        question = principal, host, operation, resource_type, name
+        decision = self._decisions.get(question)
         if decision is None:
-            decision = self._decide(*asked)
+            decision = self._decide(*question)
             if len(name) <= MAX_CACHED_NAME_LENGTH:
-                self._remember(asked, decision)
+                self._remember(question, decision)
         return decision
 
     def allows_any(self, principal: str, host: str, operation: int, resource_type: int) -> bool:
@@ -251,13 +243,13 @@ class Authorizer:
         That is so if an ACL allows it, of a pattern that no DENY covers as a whole. As in Kafka,
         implied operations do not count.
         """
-        asked = principal, host, operation, resource_type, None
-        decision = self._decisions.get(asked)
+        question = principal, host, operation, resource_type, None
+        decision = self._decisions.get(question)
         if decision is None:
             decision = self.allows(
                 principal, host, operation, resource_type, _NO_SUCH_RESOURCE
             ) or self._allows_any(principal, host, operation, resource_type)
-            self._remember(asked, decision)
+            self._remember(question, decision)
         return decision
 
     def operations(self, principal: str, host: str, resource_type: int, name: str) -> int:
@@ -272,22 +264,17 @@ class Authorizer:
             )
         )
 
-    def _remember(self, asked: _Asked, decision: bool) -> None:
+    def _remember(self, question: _Question, decision: bool) -> None:
         if len(self._decisions) >= MAX_CACHED_DECISIONS:
             self._decisions.clear()
-        self._decisions[asked] = decision
+        self._decisions[question] = decision
 
     def _decide(
         self, principal: str, host: str, operation: int, resource_type: int, name: str
     ) -> bool:
         if principal in self.super_users:
             return True
-        clients = (
-            (principal, host),
-            (principal, ANY_HOST),
-            (ANY_PRINCIPAL, host),
-            (ANY_PRINCIPAL, ANY_HOST),
-        )
+        clients = _clients(principal, host)
         denied = allowed = 0
         has_acls = False
         for of_pattern in self._matching(resource_type, name):
@@ -321,12 +308,7 @@ class Authorizer:
         mask = _ALL | 1 << operation
         denied: set[_Pattern] = set()
         allowed: dict[_Pattern, None] = {}
-        for client in {
-            (principal, host),
-            (principal, ANY_HOST),
-            (ANY_PRINCIPAL, host),
-            (ANY_PRINCIPAL, ANY_HOST),
-        }:
+        for client in dict.fromkeys(_clients(principal, host)):
             for pattern in self._patterns_of.get((resource_type, client), ()):
                 denies, allows = self._patterns[pattern][client]
                 if denies & mask:
@@ -339,6 +321,16 @@ class Authorizer:
         if everything in allowed:
             return True
         return any(not _is_covered(pattern, denied) for pattern in allowed)
+
+
+def _clients(principal: str, host: str) -> tuple[_Client, ...]:
+    """Return the principals and hosts whose ACLs hold for a client."""
+    return (
+        (principal, host),
+        (principal, ANY_HOST),
+        (ANY_PRINCIPAL, host),
+        (ANY_PRINCIPAL, ANY_HOST),
+    )
 
 
 def _is_covered(pattern: _Pattern, denied: Collection[_Pattern]) -> bool:

@@ -32,11 +32,11 @@ _ESCAPED = ',=+<>#;"\\'
 
 
 class _Value(NamedTuple):
-    """A value in DER: its tag, its content, and the whole of it."""
+    """A value in DER: its tag, its content, and all its bytes."""
 
     tag: int
     content: bytes
-    whole: bytes
+    encoded: bytes
 
 
 def subject(certificate: bytes) -> str:
@@ -47,7 +47,7 @@ def subject(certificate: bytes) -> str:
     try:
         (outer,) = _values(certificate)
         body = next(_values(outer.content))
-        fields = [one for one in _values(body.content) if one.tag != _VERSION]
+        fields = [field for field in _values(body.content) if field.tag != _VERSION]
         # serial number, signature algorithm, issuer, validity, subject
         return _name(fields[4].content)
     except (IndexError, StopIteration, UnicodeDecodeError) as error:
@@ -57,7 +57,7 @@ def subject(certificate: bytes) -> str:
 def _name(names: bytes) -> str:
     parts = []
     for relative in _values(names):
-        attributes = [_attribute(one.content) for one in _values(relative.content)]
+        attributes = [_attribute(value.content) for value in _values(relative.content)]
         parts.append("+".join(attributes))
     return ",".join(reversed(parts))
 
@@ -67,12 +67,12 @@ def _attribute(content: bytes) -> str:
     oid = _oid(oid_value.content)
     keyword, encoding = _KEYWORDS.get(oid), _ENCODINGS.get(value.tag)
     if keyword is None or encoding is None:
-        return f"{keyword or oid}=#{value.whole.hex()}"
+        return f"{keyword or oid}=#{value.encoded.hex()}"
     return f"{keyword}={_escaped(value.content.decode(encoding))}"
 
 
 def _escaped(text: str) -> str:
-    escaped = "".join(f"\\{one}" if one in _ESCAPED else one for one in text)
+    escaped = "".join(f"\\{char}" if char in _ESCAPED else char for char in text)
     escaped = escaped.replace("\0", "\\00")
     start = len(escaped) - len(escaped.lstrip(" "))
     if start == len(escaped):

@@ -185,10 +185,10 @@ class Login:
             return self._fail_authentication(step.message or self._invalid_credentials())
         principal = Principal(USER, step.name)
         if self.principal is not None and principal != self.principal:
-            was, now = self.principal, principal
+            present = self.principal
             return self._fail_authentication(
                 "Cannot change principals during re-authentication from "
-                f"{was.type}.{was.name}: {now.type}.{now.name}"
+                f"{present.type}.{present.name}: {principal.type}.{principal.name}"
             )
         self.principal = principal
         return self._complete(step, wall_ms, now_ms)

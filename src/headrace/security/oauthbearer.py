@@ -128,7 +128,7 @@ class KeySet:
     def __init__(self, document: bytes) -> None:
         try:
             entries = json.loads(document)["keys"]
-            self._keys = [one for one in map(_key, entries) if one is not None]
+            self._keys = [key for key in map(_key, entries) if key is not None]
         except (KeyError, TypeError, AttributeError, RecursionError) as error:
             raise ValueError("not a JSON web key set") from error
         if not self._keys:
@@ -140,9 +140,9 @@ class KeySet:
     def find(self, key_id: str | None, algorithm: str) -> jwt.PyJWK | None:
         """Return the key of a token, None if there is none."""
         fitting = [
-            one
-            for one in self._keys
-            if algorithm in _algorithms(one) and (key_id is None or one.key_id == key_id)
+            key
+            for key in self._keys
+            if algorithm in _algorithms(key) and (key_id is None or key.key_id == key_id)
         ]
         return fitting[0] if len(fitting) == 1 or (fitting and key_id is not None) else None
 
@@ -279,12 +279,12 @@ def _json(part: str) -> Mapping[str, Any]:
     :raises InvalidToken: when it is not a JSON object
     """
     try:
-        found = json.loads(base64.urlsafe_b64decode(part + "=" * (-len(part) % 4)))
+        value = json.loads(base64.urlsafe_b64decode(part + "=" * (-len(part) % 4)))
     except (ValueError, RecursionError) as error:
         raise InvalidToken("it is malformed") from error
-    if not isinstance(found, dict):
+    if not isinstance(value, dict):
         raise InvalidToken("it is malformed")
-    return found
+    return value
 
 
 def _time_ms(claims: Mapping[str, Any], name: str) -> int | None:
@@ -300,5 +300,5 @@ def _texts(value: object, separator: str | None = None) -> Sequence[str]:
     if isinstance(value, str):
         return value.split(separator) if separator else [value]
     if isinstance(value, list):
-        return [one for one in value if isinstance(one, str)]
+        return [text for text in value if isinstance(text, str)]
     return []

@@ -83,8 +83,8 @@ class ClientQuotas:
                 values[key] = of_key[entity] = value
             if not of_key:
                 del self._by_key[key]
-                for sensor in [one for one in self._sensors if one[0] == key]:
-                    del self._sensors[sensor]
+                for name in [name for name in self._sensors if name[0] == key]:
+                    del self._sensors[name]
         if not values:
             del self.entities[entity]
 

@@ -91,7 +91,7 @@ class Rate:
     def is_idle(self, now_ms: int) -> bool:
         """Return whether a new rate would measure the same."""
         span_ms = self._windows.span_ms
-        return all(now_ms - one.last_ms >= span_ms for one in self._samples)
+        return all(now_ms - sample.last_ms >= span_ms for sample in self._samples)
 
     def _measure(self, now_ms: int) -> tuple[float, int]:
         """Return the sum of the values, and the time in milliseconds that they are from."""

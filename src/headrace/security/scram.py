@@ -14,9 +14,12 @@ import hashlib
 import hmac
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from typing import NamedTuple
+
+from headrace.errors import ErrorCode, Refusal
 
 from .conversation import Challenge, Failure, Step, Success
 
@@ -52,8 +55,15 @@ class Mechanism:
 
 
 MECHANISMS: Mapping[str, Mechanism] = {
-    one.name: one
-    for one in (Mechanism("SCRAM-SHA-256", 1, "sha256"), Mechanism("SCRAM-SHA-512", 2, "sha512"))
+    mechanism.name: mechanism
+    for mechanism in (
+        Mechanism("SCRAM-SHA-256", 1, "sha256"),
+        Mechanism("SCRAM-SHA-512", 2, "sha512"),
+    )
+}
+
+MECHANISM_NUMBERS: Mapping[int, Mechanism] = {
+    mechanism.number: mechanism for mechanism in MECHANISMS.values()
 }
 
 # Credentials --------------------------------------------------------------------------------------
@@ -200,12 +210,13 @@ class ScramServer:
                 "Authentication failed: Client requested an authorization id that is different "
                 "from username"
             )
-        found = self._find(self._name)
+        credential = self._find(self._name)
         # Delegation tokens are not served: nobody is known by one.
         is_token = _DELEGATION_TOKEN in match["extensions"].split(",")
-        self._is_known = found is not None and not is_token and found.iterations >= MIN_ITERATIONS
-        made = self._unknown.credential(self._name)
-        self._credential = found if found is not None and self._is_known else made
+        made_up = self._unknown.credential(self._name)
+        is_used = credential is not None and credential.iterations >= MIN_ITERATIONS
+        self._is_known = is_used and not is_token
+        self._credential = credential if credential is not None and self._is_known else made_up
         self._nonce = match["nonce"] + self._server_nonce
         self._header = match["header"]
         first = (
@@ -245,3 +256,89 @@ def _unescaped(name: str) -> str:
 
 def _base64(data: bytes) -> str:
     return base64.b64encode(data).decode()
+
+
+# Changes of users (KIP-554) -----------------------------------------------------------------------
+
+_TWICE = Refusal(
+    ErrorCode.DUPLICATE_RESOURCE, "A user credential cannot be altered twice in the same request"
+)
+
+
+class Deletion(NamedTuple):
+    """A credential to delete.
+
+    :ivar mechanism: its number
+    """
+
+    name: str
+    mechanism: int
+
+
+class Upsertion(NamedTuple):
+    """A credential to create or replace.
+
+    :ivar mechanism: its number
+    """
+
+    name: str
+    mechanism: int
+    iterations: int
+    salt: bytes
+    salted_password: bytes
+
+    def __repr__(self) -> str:
+        return f"Upsertion({self.name!r}, {self.mechanism})"  # for logs and tracebacks
+
+    def credential(self) -> Credential:
+        """Return the credential."""
+        mechanism = MECHANISM_NUMBERS[self.mechanism]
+        return make_credential(mechanism, self.salted_password, self.salt, self.iterations)
+
+
+Change = Deletion | Upsertion
+
+
+def plan(
+    changes: Sequence[Change], exists: Callable[[str, Mechanism], bool]
+) -> Mapping[str, Change | Refusal]:
+    """Return the valid change, or the error, of each user.
+
+    A user with an invalid change, or with several changes, is not changed at all; errors come
+    first, as in Kafka.
+
+    :param exists: returns whether a user has a credential for a mechanism
+    """
+    refused: dict[str, Refusal] = {}
+    planned: dict[str, Change] = {}
+    for change in changes:
+        if change.name in refused:
+            continue
+        refusal = _TWICE if change.name in planned else _check(change, exists)
+        if refusal is None:
+            planned[change.name] = change
+        else:
+            planned.pop(change.name, None)
+            refused[change.name] = refusal
+    return {**refused, **planned}
+
+
+def _check(change: Change, exists: Callable[[str, Mechanism], bool]) -> Refusal | None:
+    unacceptable = ErrorCode.UNACCEPTABLE_CREDENTIAL
+    mechanism = MECHANISM_NUMBERS.get(change.mechanism)
+    if not change.name:
+        return Refusal(unacceptable, "Username must not be empty")
+    if mechanism is None:
+        return Refusal(ErrorCode.UNSUPPORTED_SASL_MECHANISM, "Unknown SCRAM mechanism")
+    if isinstance(change, Deletion):
+        if exists(change.name, mechanism):
+            return None
+        return Refusal(
+            ErrorCode.RESOURCE_NOT_FOUND,
+            "Attempt to delete a user credential that does not exist",
+        )
+    if change.iterations < MIN_ITERATIONS:
+        return Refusal(unacceptable, "Too few iterations")
+    if change.iterations > MAX_ITERATIONS:
+        return Refusal(unacceptable, "Too many iterations")
+    return None

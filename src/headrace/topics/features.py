@@ -107,21 +107,24 @@ class Features:
 
         :raises CatalogError: when the database fails
         """
-        changed = [one for one in updates if self._levels[one.name] != one.level]
+        changed = [update for update in updates if self._levels[update.name] != update.level]
         if not changed:
             return
         epoch = self.epoch + 1
         self._catalog.alter_many(
-            {(_KIND, one.name): {_LEVEL: str(one.level), _EPOCH: str(epoch)} for one in changed}
+            {
+                (_KIND, update.name): {_LEVEL: str(update.level), _EPOCH: str(epoch)}
+                for update in changed
+            }
         )
         self.epoch = epoch
-        self._levels |= {one.name: one.level for one in changed}
+        self._levels |= {update.name: update.level for update in changed}
         self._find_refused()
         self.on_change()
 
     def _find_refused(self) -> None:
-        disabled = (one for name, one in FEATURES.items() if self._levels[name] == 0)
-        self.refused_apis = frozenset().union(*(one.apis for one in disabled))
+        disabled = (feature for name, feature in FEATURES.items() if self._levels[name] == 0)
+        self.refused_apis = frozenset().union(*(feature.apis for feature in disabled))
 
     def _check(self, update: FeatureUpdate) -> Refusal | None:
         name, level, upgrade_type = update

@@ -79,21 +79,23 @@ class Config:
 
     def __init__(self, overrides: Mapping[str, str] | None = None) -> None:
         resolved = providers.resolve(overrides or {})
-        given = _with_node_id(resolved.values)
-        problems = [*resolved.problems, *_problems(given, resolved.replaced)]
+        configs = _with_node_id(resolved.values)
+        problems = [*resolved.problems, *_problems(configs, resolved.replaced)]
         if problems:
             raise ConfigError("; ".join(problems))
         self.retired = tuple(
-            name for name in given if broker_key(name) is None and retired.origin(name) is not None
+            name
+            for name in configs
+            if broker_key(name) is None and retired.origin(name) is not None
         )
         self.without_effect = tuple(
             name
-            for name in given
+            for name in configs
             if name not in self.retired
             and ((key := broker_key(name)) is None or key.documentation is None)
         )
-        self.node_id = int(given["node.id"])
-        self._static = {**given, "broker.id": str(self.node_id)}
+        self.node_id = int(configs["node.id"])
+        self._static = {**configs, "broker.id": str(self.node_id)}
         self._store: ConfigStore = _EmptyStore()
         self._changes: Mapping[str, str | None] = {}
         self._values: dict[str, Value | None] = {}
@@ -413,10 +415,10 @@ def _with_node_id(overrides: Mapping[str, str]) -> dict[str, str]:
     broker_id = overrides.get("broker.id", _NO_BROKER_ID).strip()
     if broker_id == _NO_BROKER_ID:
         return {"node.id": _DEFAULT_NODE_ID, **overrides}
-    given = {"node.id": broker_id, **overrides}
-    if given["node.id"].strip() != broker_id:
+    configs = {"node.id": broker_id, **overrides}
+    if configs["node.id"].strip() != broker_id:
         raise ConfigError("You must set `node.id` to the same value as `broker.id`.")
-    return given
+    return configs
 
 
 def _with_internal_configs(topic: ConfiguredTopic) -> Mapping[str, str]:
@@ -425,12 +427,12 @@ def _with_internal_configs(topic: ConfiguredTopic) -> Mapping[str, str]:
     return topic.configs if internal is None else {**internal.configs, **topic.configs}
 
 
-def _problems(given: Mapping[str, str], replaced: Set[str]) -> Iterator[str]:
+def _problems(configs: Mapping[str, str], replaced: Set[str]) -> Iterator[str]:
     """Yield what must change for the broker to start, for each config by itself.
 
     :param replaced: the names of those whose values come from providers: no message has these
     """
-    for name, text in given.items():
+    for name, text in configs.items():
         not_served = unserved(name, text)
         key = broker_key(name)
         if not_served is not None:
@@ -447,14 +449,14 @@ def _problems(given: Mapping[str, str], replaced: Set[str]) -> Iterator[str]:
             yield f"{name} is of an older Apache Kafka: {retired.replacement(name)}"
         elif not name.startswith(LISTENER_PREFIX) and retired.origin(name) is None:
             yield f"unknown config {name}{_nearest(name)}"
-    roles = given.get("process.roles", "").strip()
+    roles = configs.get("process.roles", "").strip()
     if roles and "broker" not in [role.strip() for role in roles.split(",")]:
         yield (
             f"process.roles is {roles}: this is the configuration of a controller, and there are "
             "none here. Start with that of a broker"
         )
     for name in ("log.dirs", "log.dir"):
-        directories = set(_entries(given.get(name, "")))
+        directories = set(_entries(configs.get(name, "")))
         if len(directories) > 1:
             yield (
                 f"{name} names {len(directories)} directories: this broker has its data in one. "

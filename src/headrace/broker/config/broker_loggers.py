@@ -37,19 +37,19 @@ def levels() -> list[tuple[str, str]]:
 
 def check_name(name: str, node_id: int) -> str | None:
     """Return the error message for the name of a resource, None if it is this broker's id."""
-    found = broker_id(name)
-    if found is None:
+    number = broker_id(name)
+    if number is None:
         return f"Node id must be an integer, but it is: {name}"
-    if found != node_id:
+    if number != node_id:
         return f"Unexpected node id. Expected {node_id}, but received {name}"
     return None
 
 
 def check(changes: Mapping[str, str | None]) -> Refusal | None:
     """Return the error for changes of levels, None if they are valid."""
-    known = {name for name, _ in _loggers()}
+    names = {name for name, _ in _loggers()}
     for name, level in changes.items():
-        if name not in known:
+        if name not in names:
             return Refusal(ErrorCode.INVALID_CONFIG, f"Logger {name} does not exist!")
         if level is None and name == ROOT:
             message = f"Removing the log level of the {ROOT} logger is not allowed"

@@ -37,11 +37,13 @@ continues.
 limited = LimitedLog(get_logger("headrace.metrics"))
 
 _PARTITIONS_PER_SLICE = 100
-_TYPES = ("classic", "consumer", "share", "streams")
-_CLASSIC_STATES = ("PreparingRebalance", "CompletingRebalance", "Stable", "Dead", "Empty")
-_CONSUMER_STATES = ("Empty", "Assigning", "Reconciling", "Stable", "Dead")
-_SHARE_STATES = ("Empty", "Stable", "Dead")
-_STREAMS_STATES = ("Empty", "NotReady", "Assigning", "Reconciling", "Stable", "Dead")
+_STATES = {
+    "classic": ("PreparingRebalance", "CompletingRebalance", "Stable", "Dead", "Empty"),
+    "consumer": ("Empty", "Assigning", "Reconciling", "Stable", "Dead"),
+    "share": ("Empty", "Stable", "Dead"),
+    "streams": ("Empty", "NotReady", "Assigning", "Reconciling", "Stable", "Dead"),
+}
+"""The states that are counted, by type of group."""
 
 
 @dataclass(slots=True)
@@ -106,16 +108,29 @@ class MetricsScrape:
         self._broker = broker
         self._page = page
         self._loading_ms = 0.0
-        self._partitions_read = 0
+        self._partitions: Counter[str] = Counter()
 
-    async def _load(self, partition_log: PartitionLog | None) -> bool:
-        """Return True if a log is loaded, after loading it where there is time left for that, and
-        the disk can be read.
+    async def _admits(self, kind: str) -> bool:
+        """Count a partition of a kind, and return False if there are too many of it. Yield to the
+        event loop after every :data:`_PARTITIONS_PER_SLICE` partitions.
         """
+        self._partitions[kind] += 1
+        if self._partitions.total() % _PARTITIONS_PER_SLICE == 0:
+            await self._page.yield_to_loop()
+        if self._partitions[kind] <= MAX_METRIC_PARTITIONS:
+            return True
+        self.left_out[kind] += 1
+        return False
+
+    async def _log(self, topic: Topic | None, partition: int) -> PartitionLog | None:
+        """Return the log of a partition, loaded; None if there is none, the time for loading is
+        over, or the disk cannot be read.
+        """
+        partition_log = None if topic is None else self._broker.log(topic, partition)
         if partition_log is None or partition_log.is_loaded:
-            return partition_log is not None
+            return partition_log
         if self._loading_ms >= SCRAPE_LOADING_MS:
-            return False
+            return None
         started = time.perf_counter()
         try:
             partition_log.load()
@@ -124,13 +139,7 @@ class MetricsScrape:
             limited.error(path, "no metrics of %s, which cannot be opened: %s", path, error)
         self._loading_ms += (time.perf_counter() - started) * 1000
         await self._page.yield_to_loop()
-        return partition_log.is_loaded
-
-    async def _end_slice_if_full(self) -> None:
-        """Yield to the event loop after every :data:`_PARTITIONS_PER_SLICE` partitions."""
-        self._partitions_read += 1
-        if self._partitions_read % _PARTITIONS_PER_SLICE == 0:
-            await self._page.yield_to_loop()
+        return partition_log if partition_log.is_loaded else None
 
     # Logs -----------------------------------------------------------------------------------------
 
@@ -144,21 +153,16 @@ class MetricsScrape:
         self._page.single(f"{prefix}partitioncount", "Partitions of all topics.", partitions)
 
     async def _log_rows(self, topics: Iterable[Topic]) -> AsyncIterator[tuple[str, _LogRow]]:
-        broker, count = self._broker, 0
         for number, topic in enumerate(topics):
             if number % TOPICS_PER_TURN == 0:
                 await self._page.yield_to_loop()
-            for partition in broker.logs.existing_partitions(topic.name, topic.partitions):
-                await self._end_slice_if_full()
-                count += 1
-                if count > MAX_METRIC_PARTITIONS:
+            for partition in self._broker.logs.existing_partitions(topic.name, topic.partitions):
+                if not await self._admits("partitions"):
+                    continue
+                partition_log = await self._log(topic, partition)
+                if partition_log is None:
                     self.left_out["partitions"] += 1
                     continue
-                partition_log = broker.log(topic, partition)
-                if not await self._load(partition_log):
-                    self.left_out["partitions"] += 1
-                    continue
-                assert partition_log is not None
                 row = _LogRow(
                     partition_log.log_start_offset,
                     partition_log.end_offset,
@@ -174,7 +178,7 @@ class MetricsScrape:
 
     async def groups(self) -> None:
         """Write the groups by type and state, their members, and the consumer groups' lag."""
-        types: Counter[str] = Counter(dict.fromkeys(_TYPES, 0))
+        types: Counter[str] = Counter(dict.fromkeys(_STATES, 0))
         states: Counter[tuple[str, str]] = Counter()
         self._page.family("headrace_group_members", "Members of a group.")
         for group in self._groups():
@@ -200,21 +204,16 @@ class MetricsScrape:
         coordinator = self._broker.coordinators.loaded_groups
         if coordinator is None:
             return
-        count = 0
         offsets = coordinator.offsets.committed
         for group_id in list(offsets):
             for name, committed in list(offsets.of_group(group_id).items()):
                 topic = self._broker.catalog.topics.get(name)
                 for partition, commit in list(committed.items()):
-                    await self._end_slice_if_full()
-                    if count >= MAX_METRIC_PARTITIONS:
-                        self.left_out["consumer_group_partitions"] += 1
+                    if not await self._admits("consumer_group_partitions"):
                         continue
-                    count += 1
-                    partition_log = None if topic is None else self._broker.log(topic, partition)
+                    partition_log = await self._log(topic, partition)
                     lag = None
-                    if await self._load(partition_log):
-                        assert partition_log is not None
+                    if partition_log is not None:
                         lag = max(partition_log.end_offset - commit.offset, 0)
                     label = labels(group=group_id, topic=name, partition=partition)
                     yield label, _OffsetRow(commit.offset, lag)
@@ -227,19 +226,13 @@ class MetricsScrape:
         await self._page.rows(_SharePartitionRow, rows)
 
     async def _share_partition_rows(self) -> AsyncIterator[tuple[str, _SharePartitionRow]]:
-        broker = self._broker
-        count = 0
         for group in [group for group in self._groups() if isinstance(group, ShareGroup)]:
             for topic_id, partition in _share_partitions(group):
-                await self._end_slice_if_full()
-                count += 1
-                if count > MAX_METRIC_PARTITIONS:
-                    self.left_out["share_partitions"] += 1
+                if not await self._admits("share_partitions"):
                     continue
-                topic = broker.catalog.topics_by_id.get(topic_id)
-                partition_log = None if topic is None else broker.log(topic, partition)
-                if topic is not None and await self._load(partition_log):
-                    assert partition_log is not None
+                topic = self._broker.catalog.topics_by_id.get(topic_id)
+                partition_log = await self._log(topic, partition)
+                if topic is not None and partition_log is not None:
                     end_offset = partition_log.end_offset
                     label = labels(group=group.group_id, topic=topic.name, partition=partition)
                     row = self._share_partition_row(group.group_id, topic, partition, end_offset)
@@ -333,18 +326,14 @@ def _write_group_counts(
     page.family(f"{prefix}group_count", "Groups by protocol.")
     for type_name, count in types.items():
         page.sample(count, labels(protocol=type_name))
-    for protocol, shown in (
-        ("consumer", _CONSUMER_STATES),
-        ("share", _SHARE_STATES),
-        ("streams", _STREAMS_STATES),
-    ):
+    for protocol in ("consumer", "share", "streams"):
         meaning = f"{protocol.capitalize()} groups by state."
         page.family(f"{prefix}{protocol}_group_count", meaning)
-        for state in shown:
+        for state in _STATES[protocol]:
             page.sample(states.get((protocol, state), 0), labels(state=state))
     prefix = "kafka_coordinator_group_groupmetadatamanager_numgroups"
     page.single(prefix, "Classic groups.", types["classic"])
-    for state in _CLASSIC_STATES:
+    for state in _STATES["classic"]:
         count = states.get(("classic", state), 0)
         meaning = f"Classic groups in the state {state}."
         page.single(f"{prefix}{state.lower()}", meaning, count)

@@ -47,14 +47,14 @@ class MetricsAccess:
     users: Sequence[bytes] = field(default=(), repr=False)
     host_names: Sequence[str] = ()
 
-    def admits(self, given: bytes) -> bool:
+    def admits(self, credentials: bytes) -> bool:
         """Return whether a name and a password are those of a user."""
         # Compared with all, so that the time does not tell which one was nearly right.
-        return sum(hmac.compare_digest(given, user) for user in self.users) > 0
+        return sum(hmac.compare_digest(credentials, user) for user in self.users) > 0
 
-    def user(self, given: bytes) -> str | None:
+    def user(self, credentials: bytes) -> str | None:
         """Return the name if it is that of a user."""
-        name = given.partition(b":")[0]
+        name = credentials.partition(b":")[0]
         is_known = any(user.partition(b":")[0] == name for user in self.users)
         return name.decode(errors="replace") if is_known else None
 
@@ -145,10 +145,10 @@ class MetricsServer:
 
     async def _is_admitted(self, request: Request) -> bool:
         header = request.header(b"authorization")
-        given = basic_credentials(header)
-        if self._access.admits(given):
+        credentials = basic_credentials(header)
+        if self._access.admits(credentials):
             return True
         # A client may ask without a password first, to see whether one is needed.
-        if header and self.failed_logins.count(request.address, self._access.user(given)):
+        if header and self.failed_logins.count(request.address, self._access.user(credentials)):
             await self.failed_logins.delay()
         return False

@@ -629,19 +629,19 @@ class TlsTransport(asyncio.Transport):
         self._arrived = _NOTHING
         self._socket.close()
 
-    def _watch_reading(self, wanted: bool) -> None:
-        if wanted and not self._is_reading and not self._is_closed:
+    def _watch_reading(self, is_watched: bool) -> None:
+        if is_watched and not self._is_reading and not self._is_closed:
             self._is_reading = True
             self._loop.add_reader(self._fd, self._readable)
-        elif not wanted and self._is_reading:
+        elif not is_watched and self._is_reading:
             self._is_reading = False
             self._loop.remove_reader(self._fd)
 
-    def _watch_writing(self, wanted: bool) -> None:
-        if wanted and not self._is_writing and not self._is_closed:
+    def _watch_writing(self, is_watched: bool) -> None:
+        if is_watched and not self._is_writing and not self._is_closed:
             self._is_writing = True
             self._loop.add_writer(self._fd, self._writable)
-        elif not wanted and self._is_writing:
+        elif not is_watched and self._is_writing:
             self._is_writing = False
             self._loop.remove_writer(self._fd)
 
