@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from headrace.broker.config import rules
 from headrace.broker.config.broker_config import Config
-from headrace.broker.config.providers import MAX_FILE_BYTES, has_variable, resolve
+from headrace.broker.config.providers import MAX_PROVIDED_BYTES, has_variable, resolve
 from headrace.errors import ConfigError, ErrorCode
 
 CLASS = "org.apache.kafka.common.config.provider.{}ConfigProvider"
@@ -46,7 +46,7 @@ def folder(tmp_path: Path) -> Path:
     (inside / "link").symlink_to(outside / "key")
     (inside / "link.properties").symlink_to(outside / "some.properties")
     (inside / "links").symlink_to(outside)
-    (inside / "large").write_bytes(b"a" * (MAX_FILE_BYTES + 1))
+    (inside / "large").write_bytes(b"a" * (MAX_PROVIDED_BYTES + 1))
     (inside / "binary").write_bytes(b"\xff")
     os.mkfifo(inside / "pipe")
     return tmp_path

@@ -27,7 +27,7 @@ from .directory import Directory
 from .errors import BackupError, text_of
 from .manifest import Entry, Header
 
-SYNC_ALL_ABOVE = 1000
+SYNC_FILES_ABOVE = 1000
 """The number of files above which the whole file system of the copy is forced to disk at once."""
 
 Stage = Callable[[str, int], contextlib.AbstractContextManager[Advance]]
@@ -238,7 +238,7 @@ def _force(entries: Sequence[Entry], directory: Directory) -> None:
 
     :raises OSError: when the disk fails
     """
-    if len(entries) > SYNC_ALL_ABOVE:
+    if len(entries) > SYNC_FILES_ABOVE:
         sync_filesystem(directory.fd)
         return
     for entry in entries:

@@ -19,6 +19,7 @@ from uuid import UUID
 from headrace.coordinators.iso_durations import duration_ms
 from headrace.deadlines import RETRY_MS
 from headrace.errors import ErrorCode, Refusal, StorageError
+from headrace.log.partition_log import LEADER_EPOCH
 from headrace.log_lines import LimitedLog, get_logger
 from headrace.outcome import Outcome
 from headrace.protocol.record_batch import OPEN_ON_LOOP
@@ -51,8 +52,6 @@ if TYPE_CHECKING:
 _logger = get_logger("headrace.share")
 log = LimitedLog(_logger)
 
-LEADER_EPOCH = 0
-"""The only leader epoch: a single node leads every partition."""
 
 _ASSUMED_RECORD_BYTES = 1024  # before a log was read
 

@@ -13,9 +13,10 @@ from typing import Any, get_args
 from headrace.outcome import make
 from headrace.protocol.coordinator_records import RecordTypes
 from headrace.protocol.primitives import i16, topic_id_from
+from headrace.protocol.record_batch import NO_TIMESTAMP
 from headrace.protocol.schema import Message
 
-from .records import NO_TIMESTAMP, CommittedOffset, GroupRecord, OffsetCommit
+from .records import CommittedOffset, GroupRecord, OffsetCommit
 
 _KEYS_KEPT = 4096
 """The limit of cached offset keys: commits repeat the same partitions."""

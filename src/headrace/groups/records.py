@@ -19,6 +19,7 @@ from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 from uuid import UUID
 
 from headrace.outcome import Outcome
+from headrace.protocol.record_batch import NO_TIMESTAMP
 from headrace.protocol.stored import (
     ConsumerGroupRegularExpressionValue,
     GroupMetadataValue,
@@ -30,8 +31,6 @@ K = TypeVar("K")
 V = TypeVar("V")
 R = TypeVar("R")
 
-NO_TIMESTAMP = -1
-"""The expire timestamp of a commit without its own retention."""
 
 Assignment: TypeAlias = Mapping[UUID, tuple[int, ...]]
 """Partitions by topic id."""

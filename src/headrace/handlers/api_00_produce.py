@@ -47,12 +47,13 @@ from headrace.protocol.record_batch import (
     ATTRIBUTES_LOW_BYTE,
     CRC_START,
     HEADER_BYTES,
+    NO_PRODUCER_ID,
     OPEN_ON_LOOP,
     TRANSACTIONAL_BIT,
     BatchHeader,
     Opening,
 )
-from headrace.transactions.producer import NO_PRODUCER_ID, NotYetDurable, Producer
+from headrace.transactions.producer import NotYetDurable, Producer
 
 from .internal_records import check_coordinator_records, coordinator_records_check
 

@@ -20,12 +20,8 @@ from headrace.net.api import Api
 from headrace.net.call import Call
 from headrace.net.rules import CLUSTER, IDEMPOTENT_WRITE, TOPIC, TRANSACTIONAL_ID, WRITE, inside, on
 from headrace.protocol.api import InitProducerIdRequest, InitProducerIdResponse
-from headrace.transactions.producer import (
-    NO_PRODUCER_EPOCH,
-    NO_PRODUCER_ID,
-    Producer,
-    error_code,
-)
+from headrace.protocol.record_batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
+from headrace.transactions.producer import Producer, error_code
 
 API = Api(
     22,

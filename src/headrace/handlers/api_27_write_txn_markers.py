@@ -18,8 +18,8 @@ from headrace.net.api import Api
 from headrace.net.call import Call
 from headrace.net.rules import ALTER, CLUSTER_ACTION, on_cluster
 from headrace.protocol.api import WriteTxnMarkersRequest, WriteTxnMarkersResponse
-from headrace.protocol.record_batch import Marker
-from headrace.transactions.producer import EPOCH_PER_TRANSACTION, NO_PRODUCER_ID, Producer
+from headrace.protocol.record_batch import NO_PRODUCER_ID, Marker
+from headrace.transactions.producer import EPOCH_PER_TRANSACTION, Producer
 
 Result = WriteTxnMarkersResponse.WritableTxnMarkerResult
 TopicResult = WriteTxnMarkersResponse.WritableTxnMarkerTopicResult

@@ -18,8 +18,8 @@ from time import perf_counter
 from uuid import UUID
 
 from headrace.coordinators.share_fetches import Fetched, FetchLimits, acquire, has_bytes, wait_keys
-from headrace.coordinators.share_partitions import LEADER_EPOCH
 from headrace.errors import ErrorCode, Refusal
+from headrace.log.partition_log import LEADER_EPOCH
 from headrace.net.api import Api
 from headrace.net.call import SLICED_ABOVE, Call
 from headrace.net.rules import GROUP, READ, TOPIC, inside, on

@@ -11,8 +11,8 @@ Version notes:
 
 from __future__ import annotations
 
-from headrace.coordinators.share_partitions import LEADER_EPOCH
 from headrace.errors import ErrorCode, Refusal
+from headrace.log.partition_log import LEADER_EPOCH
 from headrace.log_lines import printable
 from headrace.net.api import Api
 from headrace.net.call import Call

@@ -22,7 +22,7 @@ from typing import NamedTuple
 from headrace.log.aborted_transactions import AbortedTransaction
 from headrace.log.producer_state import ProducerState
 from headrace.protocol.compression import compressor
-from headrace.protocol.primitives import append_varint, read_varint
+from headrace.protocol.primitives import MAX_INT64, MIN_INT64, append_varint, read_varint
 from headrace.protocol.record_batch import (
     CODEC_MASK,
     DELETE_HORIZON_BIT,
@@ -38,10 +38,6 @@ from headrace.protocol.record_batch import (
     record_spans,
     seal,
 )
-
-MAX_TIMESTAMP = 2**63 - 1
-
-MIN_INT64 = -(2**63)
 
 _SHORT_KEY_BYTES = 32
 _DIGEST_BYTES = 33
@@ -299,7 +295,7 @@ class Compactor:
         return _Choice(kept, has_tombstone)
 
     def _new_horizon(self) -> int:
-        return min(self._now_ms + self._delete_retention_ms, MAX_TIMESTAMP)
+        return min(self._now_ms + self._delete_retention_ms, MAX_INT64)
 
     def _without_records(self, header: BatchHeader) -> bytes | None:
         """Return an empty batch if it has the last sequence of a known producer; else None."""

@@ -18,11 +18,16 @@ from typing import NamedTuple
 from headrace.errors import ErrorCode, Refusal
 from headrace.log.aborted_transactions import AbortedTransaction
 from headrace.protocol.checksum import crc32c
-from headrace.protocol.record_batch import NO_PRODUCER_ID, NO_SEQUENCE, BatchHeader, Marker
+from headrace.protocol.record_batch import (
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
+    BatchHeader,
+    Marker,
+)
 
 BATCHES_KEPT = 5
 MAX_SEQUENCE = 2**31 - 1
-NO_PRODUCER_EPOCH = -1
 
 _SNAPSHOT_HEAD = struct.Struct(">hI")
 _COUNT = struct.Struct(">i")

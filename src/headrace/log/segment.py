@@ -20,6 +20,7 @@ from headrace.protocol.file_range import LEAST_RANGE_BYTES, FileRange
 from headrace.protocol.limits import PIECE_OF_BATCH_BYTES
 from headrace.protocol.record_batch import (
     HEADER_BYTES,
+    HEADERS_CHUNK_BYTES,
     LENGTH_OVERHEAD,
     NO_TIMESTAMP,
     PREFIX_BYTES,
@@ -38,7 +39,6 @@ Write = Callable[[int, Buffers, int], int]
 pwritev: Write = os.pwritev
 """Writes batches; tests replace it by a full disk."""
 
-HEADERS_CHUNK_BYTES = 1 << 16
 RECOVERY_CHUNK_BYTES = 1 << 22
 REBUILT_INDEX_INTERVAL_BYTES = 4096
 """The least distance of two entries of an index that is rebuilt."""

@@ -9,6 +9,7 @@ from headrace.log.log_config import ANY_RECORD_BYTES, FOREVER, LogConfig
 from headrace.protocol.checksum import crc32c
 from headrace.protocol.compression import ZSTD
 from headrace.protocol.limits import LARGE_BATCH_BYTES, MAX_RECORD_ERRORS
+from headrace.protocol.primitives import MAX_INT64, MIN_INT64
 from headrace.protocol.record_batch import (
     CODEC_MASK,
     CONTROL_BIT,
@@ -28,8 +29,6 @@ from headrace.protocol.record_batch import (
     outline,
     record_spans,
 )
-
-MIN_INT64, MAX_INT64 = -(2**63), 2**63 - 1
 
 MAGIC_POSITION = 16
 LEAST_LENGTH = 14

@@ -12,11 +12,10 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from heapq import heappop, heappush, heapreplace
 from typing import Generic, TypeVar
 
+from headrace.protocol.record_batch import NO_TIMESTAMP
+
 P = TypeVar("P", bound=Hashable)
 R = TypeVar("R")
-
-NO_TIMESTAMP = -1
-"""The stream time of a task before its first record, and the timestamp of a record without one."""
 
 
 class OrderedMerge(Generic[P, R]):

@@ -16,6 +16,7 @@ from uuid import UUID
 INT16, INT32 = Struct(">h"), Struct(">i")
 i16, i32 = INT16.pack, INT32.pack
 
+MIN_INT64, MAX_INT64 = -(2**63), 2**63 - 1
 UUID_BYTES = 16
 
 MAX_STRING_BYTES = 0x7FFF

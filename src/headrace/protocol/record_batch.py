@@ -67,9 +67,10 @@ DELETE_HORIZON_BIT = 0x40
 
 NO_TIMESTAMP = -1
 NO_PRODUCER_ID = -1
+NO_PRODUCER_EPOCH = -1
 NO_SEQUENCE = -1
 
-_HEADERS_CHUNK_BYTES = 1 << 16
+HEADERS_CHUNK_BYTES = 1 << 16
 _LISTED_RECORDS = 512
 """The most records that are decoded at a time."""
 _LENGTH = struct.Struct(">i")
@@ -206,7 +207,7 @@ def stored_headers(found: bytes | memoryview | FileRange) -> Iterator[tuple[int,
     if found.data is not None:
         yield from headers(found.data)
         return
-    buffer = memoryview(bytearray(min(_HEADERS_CHUNK_BYTES, len(found))))
+    buffer = memoryview(bytearray(min(HEADERS_CHUNK_BYTES, len(found))))
     start = filled = position = 0
     while position < len(found):
         if position - start + HEADER_BYTES > filled:

@@ -5,9 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from headrace.errors import ErrorCode, Refusal
-
-NO_PRODUCER_ID = -1
-NO_PRODUCER_EPOCH = -1
+from headrace.protocol.record_batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 
 EPOCH_PER_TRANSACTION = 2
 """The first transaction version in which each transaction has a new epoch (KIP-890)."""

@@ -11,11 +11,8 @@ from operator import itemgetter
 
 from headrace.protocol.coordinator_records import RecordTypes
 from headrace.protocol.partitions import TopicPartition
+from headrace.protocol.record_batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_TIMESTAMP
 from headrace.protocol.stored import TransactionLogValue
-
-from .producer import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
-
-NO_TIMESTAMP = -1
 
 
 class State(IntEnum):

@@ -26,20 +26,15 @@ from headrace.errors import ErrorCode, Refusal
 from headrace.internal_topics import TRANSACTION_STATE
 from headrace.outcome import NOWHERE, Outcome, Position
 from headrace.protocol.partitions import TopicPartition
-from headrace.transactions.producer import (
-    EPOCH_PER_TRANSACTION,
-    NO_PRODUCER,
-    NO_PRODUCER_EPOCH,
-    NO_PRODUCER_ID,
-    Producer,
-)
-from headrace.transactions.records import NO_TIMESTAMP, State, Transaction, TransactionRecord
+from headrace.protocol.record_batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_TIMESTAMP
+from headrace.transactions.producer import EPOCH_PER_TRANSACTION, NO_PRODUCER, Producer
+from headrace.transactions.records import State, Transaction, TransactionRecord
 
 from . import records
 
 MAX_EPOCH = 2**15 - 1
 
-TIMEOUTS_AT_ONCE = 20
+TRANSACTIONS_AT_ONCE = 20
 """The timeouts that are handled before other requests are served. Each may write markers to 20
 partitions. Thousands of ids may expire together.
 """
@@ -332,7 +327,7 @@ class TransactionCoordinator:
         Further ones stay due; one that is not applied is due again after :data:`RETRY_MS`.
         """
         self.wall_ahead_ms = wall_ms - now_ms
-        left = TIMEOUTS_AT_ONCE
+        left = TRANSACTIONS_AT_ONCE
         while left > 0 and (transactional_id := self._deadlines.pop_due(now_ms)) is not None:
             left -= 1
             # replaying the record sets the next deadline

@@ -17,7 +17,7 @@ from headrace.properties import properties
 
 PROVIDERS = "config.providers"
 PROVIDER_PREFIX = f"{PROVIDERS}."
-MAX_FILE_BYTES = 1 << 20
+MAX_PROVIDED_BYTES = 1 << 20
 """The limit of a file that a provider reads."""
 
 _PACKAGE = "org.apache.kafka.common.config.provider"
@@ -231,11 +231,11 @@ def _text(path: str, allowed: tuple[str, ...] | None) -> str:
         with open(descriptor, "rb") as file:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                 raise InvalidVariable(f"{path} is no regular file")
-            data = file.read(MAX_FILE_BYTES + 1)
+            data = file.read(MAX_PROVIDED_BYTES + 1)
     except OSError as error:
         raise InvalidVariable(f"cannot read {path}: {error.strerror}") from None
-    if len(data) > MAX_FILE_BYTES:
-        raise InvalidVariable(f"{path} is larger than {MAX_FILE_BYTES} bytes")
+    if len(data) > MAX_PROVIDED_BYTES:
+        raise InvalidVariable(f"{path} is larger than {MAX_PROVIDED_BYTES} bytes")
     try:
         return data.decode()
     except UnicodeDecodeError:

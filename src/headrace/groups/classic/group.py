@@ -16,7 +16,6 @@ from headrace.deadlines import Deadlines
 from headrace.errors import ErrorCode
 from headrace.groups.deadlines import SESSION, GroupDeadlines, TimerChanges, TimerKey
 from headrace.groups.records import (
-    NO_TIMESTAMP,
     CommittedOffset,
     Generation,
     GroupMetadata,
@@ -26,6 +25,7 @@ from headrace.groups.records import (
 from headrace.groups.settings import ClassicSettings, Configuration
 from headrace.outcome import Apply, Outcome
 from headrace.protocol.consumer_protocol import PROTOCOL_TYPE
+from headrace.protocol.record_batch import NO_TIMESTAMP
 
 from .member import JoinReply, JoinRequest, LeaveReply, MemberIdentity, SyncReply, SyncRequest
 from .membership import Membership

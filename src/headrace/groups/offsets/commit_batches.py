@@ -15,10 +15,16 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from headrace.groups.record_schemas import decode, offset_key
-from headrace.groups.records import NO_TIMESTAMP, CommittedOffset, OffsetCommit
+from headrace.groups.records import CommittedOffset, OffsetCommit
 from headrace.outcome import make
 from headrace.protocol.primitives import UUID_BYTES, i16, read_varint, varint
-from headrace.protocol.record_batch import CODEC_MASK, CONTROL_BIT, HEADER_BYTES, BatchHeader
+from headrace.protocol.record_batch import (
+    CODEC_MASK,
+    CONTROL_BIT,
+    HEADER_BYTES,
+    NO_TIMESTAMP,
+    BatchHeader,
+)
 
 _NAMES_KEPT = 16_384
 """The limit of remembered (group id, topic) pairs of 200 bytes."""

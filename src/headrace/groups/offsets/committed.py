@@ -10,17 +10,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from uuid import UUID
 
 from headrace.errors import ErrorCode
-from headrace.groups.records import NO_TIMESTAMP, CommittedOffset, GroupRecord, OffsetCommit
+from headrace.groups.records import CommittedOffset, GroupRecord, OffsetCommit
 from headrace.groups.settings import Configuration
 from headrace.outcome import NOWHERE, Position, make
+from headrace.protocol.primitives import MAX_INT64
+from headrace.protocol.record_batch import NO_TIMESTAMP
 
 from .pending import PendingOffsets
 
 NO_RETENTION = -1
 """The retention of a commit without its own; the broker's applies."""
-
-MAX_TIMESTAMP = (1 << 63) - 1
-"""The end of a retention that is as long as a client can say."""
 
 TOMBSTONES_AT_ONCE = 1000
 """The limit of tombstones in one write when topics are deleted."""
@@ -47,7 +46,7 @@ def commit_record(
     """
     expire_timestamp_ms = NO_TIMESTAMP
     if retention_ms != NO_RETENTION:
-        expire_timestamp_ms = min(wall_ms + retention_ms, MAX_TIMESTAMP)
+        expire_timestamp_ms = min(wall_ms + retention_ms, MAX_INT64)
     fields = (offset, leader_epoch, metadata or "", wall_ms, expire_timestamp_ms, topic_id)
     return make(OffsetCommit, (group_id, topic, partition, make(CommittedOffset, fields)))
 

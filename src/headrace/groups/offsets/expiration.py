@@ -13,8 +13,9 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Protocol
 
-from headrace.groups.records import NO_TIMESTAMP, CommittedOffset, GroupRecord, OffsetCommit
+from headrace.groups.records import CommittedOffset, GroupRecord, OffsetCommit
 from headrace.outcome import Outcome, Unapplied
+from headrace.protocol.record_batch import NO_TIMESTAMP
 
 from .committed import CommittedOffsets
 

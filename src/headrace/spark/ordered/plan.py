@@ -21,8 +21,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from headrace.ordered import Decision, Readiness
-from headrace.ordered.ordered_merge import NO_TIMESTAMP
 from headrace.protocol.partitions import TopicPartition
+from headrace.protocol.record_batch import NO_TIMESTAMP
 
 from .broker_log import BrokerLog, Offsets
 
