@@ -43,10 +43,6 @@ def check_client_metrics(configs: Mapping[str, str]) -> Refusal | None:
             return Refusal(ErrorCode.INVALID_REQUEST, message)
     try:
         values = {name: keys[name].parse(text) for name, text in configs.items()}
-        for name, value in values.items():
-            if isinstance(value, tuple) and "" in value:
-                message = f"Configuration '{name}' values must not be empty."
-                return Refusal(ErrorCode.INVALID_CONFIG, message)
         match = values.get(MATCH, ())
         assert isinstance(match, tuple)
         interval_ms = values.get(INTERVAL_MS, _MIN_INTERVAL_MS)

@@ -65,8 +65,6 @@ _CHANGE_CIPHER_SPEC, _APPLICATION_DATA = 20, 23
 """The lowest and the highest type of a record (RFC 8446, section 5.1)."""
 _MAX_PIECES = 64
 """The pieces that are sent with one system call."""
-_HIGH_WATER_BYTES = 64 * 1024
-"""The unsent bytes above which writing is paused, unless the protocol sets another limit."""
 
 
 class Handshakes:
@@ -198,7 +196,6 @@ class TlsTransport(asyncio.Transport):
         self._is_closed = False
         self._is_broken = False
         """True when nothing can be sent any more."""
-        self._high_water = _HIGH_WATER_BYTES
         self._is_full = False
         handshakes.begin(self)
         self._watch_reading(True)
@@ -482,10 +479,6 @@ class TlsTransport(asyncio.Transport):
             self._encrypt(view[start : start + TLS_RECORD_BYTES])
         self._check_full()
 
-    def writelines(self, pieces: Any) -> None:
-        for piece in pieces:
-            self.write(piece)
-
     def _encrypt(self, data: memoryview) -> int:
         """Encrypt the data of one record, and return its size. A broken connection drops it."""
         if not self._is_broken:
@@ -560,18 +553,15 @@ class TlsTransport(asyncio.Transport):
     def _check_full(self) -> None:
         if self._protocol is None or self._is_full:
             return
-        if self._unsent_bytes > self._high_water:
+        if self._unsent_bytes:
             self._is_full = True
             self._protocol.pause_writing()
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        self._high_water = _HIGH_WATER_BYTES if high is None else high
+        """Leave the limit at 0: writing is paused while bytes wait for the socket."""
 
     def get_write_buffer_size(self) -> int:
         return self._unsent_bytes
-
-    def can_write_eof(self) -> bool:
-        return False
 
     # The end --------------------------------------------------------------------------------------
 
@@ -580,8 +570,6 @@ class TlsTransport(asyncio.Transport):
             return self._peer
         if name == "peer_certificate":
             return self._tls.getpeercert(binary_form=True)
-        if name == "cipher":
-            return self._tls.cipher()
         return default
 
     def is_closing(self) -> bool:
