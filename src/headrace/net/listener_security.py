@@ -6,7 +6,7 @@ The modules of TLS and SASL are imported by the first listener that needs them.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from headrace.errors import ConfigError, ErrorCode, Refusal
@@ -52,33 +52,6 @@ class ListenerSecurity:
             self.sasl = SaslListener(listener.name, config, catalog)
             self.sasl.start()
 
-    def check(self, config: Settings) -> None:
-        """Check that the listener can take over a configuration.
-
-        :raises ConfigError: when it cannot
-        """
-        if self.tls is not None:
-            self.tls.check(config)
-        if self.sasl is not None:
-            self.sasl.check(config)
-
-    def reload(self) -> None:
-        """Use the present configuration for new connections."""
-        if self.tls is not None:
-            self.tls.reload()
-        if self.sasl is not None:
-            self.sasl.reload()
-
-    def close(self) -> None:
-        """End the work in the background."""
-        if self.sasl is not None:
-            self.sasl.close()
-
-    def reload_changed_files(self) -> None:
-        """Use files that have changed for new connections."""
-        if self.tls is not None:
-            self.tls.reload_changed_files()
-
 
 class ListenerSecurities:
     """The protection of all listeners of a broker that have any."""
@@ -100,6 +73,11 @@ class ListenerSecurities:
         self._protected.append(security)
         return security
 
+    def _parts(self) -> Iterator[TlsListener | SaslListener]:
+        """Yield what takes over a changed configuration."""
+        for security in self._protected:
+            yield from filter(None, (security.tls, security.sasl))
+
     async def ready(self) -> None:
         """Wait until clients can log in."""
         for security in self._protected:
@@ -114,7 +92,8 @@ class ListenerSecurities:
 
     def _check_files(self) -> None:
         for security in self._protected:
-            security.reload_changed_files()
+            if security.tls is not None:
+                security.tls.reload_changed_files()
         self.start()
 
     def check_changes(self, changes: Mapping[str, str | None]) -> Refusal | None:
@@ -125,8 +104,8 @@ class ListenerSecurities:
             return None
         config = self._config.with_changes(changes)
         try:
-            for security in self._protected:
-                security.check(config)
+            for part in self._parts():
+                part.check(config)
         except ConfigError as error:
             return Refusal(ErrorCode.INVALID_REQUEST, str(error))
         return None
@@ -134,12 +113,13 @@ class ListenerSecurities:
     def reload(self, changed: Iterable[str]) -> None:
         """Use the present configuration for new connections, if one of these configs matters."""
         if _concerns_security(changed):
-            for security in self._protected:
-                security.reload()
+            for part in self._parts():
+                part.reload()
 
     def close(self) -> None:
         """Stop watching files, and end other work in the background."""
         if self._timer is not None:
             self._timer.cancel()
         for security in self._protected:
-            security.close()
+            if security.sasl is not None:
+                security.sasl.close()

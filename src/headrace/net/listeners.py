@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
+from headrace.errors import ConfigError
 from headrace.topics.settings import Value
 
 
@@ -60,10 +61,6 @@ class Listener:
         return f"{self.name}://{bracketed}:{self.advertised_port or self.port}"
 
 
-class InvalidListeners(ValueError):
-    """Listeners that the broker cannot have. The message is for users."""
-
-
 class Values(Protocol):
     """The values of broker configs."""
 
@@ -77,7 +74,7 @@ ANY_HOSTS = ("", "0.0.0.0", "::")
 def split_address(text: str) -> tuple[str, str, int]:
     """Parse ``NAME://HOST:PORT`` to its parts, the name in upper case.
 
-    :raises InvalidListeners: when it has another form
+    :raises ConfigError: when it has another form
     """
     name, separator, address = text.strip().partition("://")
     host, colon, port = address.rpartition(":")
@@ -87,14 +84,14 @@ def split_address(text: str) -> tuple[str, str, int]:
         or not (port.isascii() and port.isdigit() and len(port) < 6 and int(port) < 65536)
         or (":" in bare and bare == host)
     ):
-        raise InvalidListeners(f"Unable to parse {text} to a broker endpoint")
+        raise ConfigError(f"Unable to parse {text} to a broker endpoint")
     return name.upper(), bare, int(port)
 
 
 def protocol_map(config: Values) -> Mapping[str, SecurityProtocol]:
     """Return the protocol of each listener name of ``listener.security.protocol.map``.
 
-    :raises InvalidListeners: when it is malformed
+    :raises ConfigError: when it is malformed
     """
     setting = "listener.security.protocol.map"
     text = str(config.value(setting) or "")
@@ -104,7 +101,7 @@ def protocol_map(config: Values) -> Mapping[str, SecurityProtocol]:
         try:
             protocols[name.upper()] = SecurityProtocol(protocol.upper())
         except ValueError:
-            raise InvalidListeners(
+            raise ConfigError(
                 f"{setting} maps {name} to {protocol or 'nothing'}, which is not one of "
                 f"{', '.join(SecurityProtocol.__members__)}"
             ) from None
@@ -114,11 +111,11 @@ def protocol_map(config: Values) -> Mapping[str, SecurityProtocol]:
 def protocol_of(name: str, config: Values) -> SecurityProtocol:
     """Return the protocol of a listener.
 
-    :raises InvalidListeners: when the name is not mapped to one
+    :raises ConfigError: when the name is not mapped to one
     """
     protocol = protocol_map(config).get(name)
     if protocol is None:
-        raise InvalidListeners(
+        raise ConfigError(
             f"No security protocol defined for listener {name}: name it in "
             "listener.security.protocol.map"
         )
@@ -129,29 +126,29 @@ def configured_listeners(config: Values, local_host: str) -> Sequence[Listener]:
     """Return the listeners of ``listeners``, without those of controllers.
 
     :param local_host: advertised for a listener on all addresses
-    :raises InvalidListeners: when they contradict each other, or ``advertised.listeners``
+    :raises ConfigError: when they contradict each other, or ``advertised.listeners``
     """
     controllers = {name.upper() for name in _entries(config, "controller.listener.names")}
     entries = _entries(config, "listeners")
     parsed = [split_address(entry) for entry in entries]
-    parsed = [one for one in parsed if one[0] not in controllers]
+    parsed = [address for address in parsed if address[0] not in controllers]
     if not parsed:
-        raise InvalidListeners(
+        raise ConfigError(
             f"listeners is {','.join(entries) or 'empty'}, without a listener for clients: add "
             "one, such as PLAINTEXT://127.0.0.1:9092"
         )
     names = [name for name, _, _ in parsed]
     if len(set(names)) < len(names):
-        raise InvalidListeners("Each listener must have a different name")
+        raise ConfigError("Each listener must have a different name")
     ports = [port for _, _, port in parsed if port]
     if len(set(ports)) < len(ports) and len({(host, port) for _, host, port in parsed}) < len(
         parsed
     ):
-        raise InvalidListeners("Each listener must have a different port")
+        raise ConfigError("Each listener must have a different port")
     advertised = advertised_addresses(config)
     unknown = sorted(set(advertised) - set(names) - controllers)
     if unknown:
-        raise InvalidListeners(
+        raise ConfigError(
             "advertised.listeners listener names must be equal to or a subset of the ones defined "
             f"in listeners. Found {', '.join(unknown)}"
         )
@@ -160,7 +157,7 @@ def configured_listeners(config: Values, local_host: str) -> Sequence[Listener]:
         at = advertised.get(name)
         if at is None and host in ANY_HOSTS:
             if host:
-                raise InvalidListeners(
+                raise ConfigError(
                     f"listener {name} is on {host}, to which no client can connect: set "
                     "advertised.listeners"
                 )
@@ -176,7 +173,7 @@ def make_listener(
 
     :param advertised: the address that clients connect to; None for that of the listener. Port 0
         stands for the port of the listening socket
-    :raises InvalidListeners: when the name has no protocol
+    :raises ConfigError: when the name has no protocol
     """
     return Listener(
         host,
@@ -191,20 +188,20 @@ def make_listener(
 def advertised_addresses(config: Values) -> Mapping[str, tuple[str, int]]:
     """Return the host and port of each listener of ``advertised.listeners``.
 
-    :raises InvalidListeners: when one has no address that clients can connect to
+    :raises ConfigError: when one has no address that clients can connect to
     """
-    found = {}
+    addresses = {}
     for entry in _entries(config, "advertised.listeners"):
         name, host, port = split_address(entry)
         if host in ANY_HOSTS:
-            raise InvalidListeners(
+            raise ConfigError(
                 "advertised.listeners cannot use the nonroutable meta-address "
                 f"{host or 'without a host'}. Use a routable IP address."
             )
-        found[name] = host, port
-    return found
+        addresses[name] = host, port
+    return addresses
 
 
 def _entries(config: Values, name: str) -> tuple[str, ...]:
     value = config.value(name)
-    return tuple(one for one in value if one) if isinstance(value, tuple) else ()
+    return tuple(filter(None, value)) if isinstance(value, tuple) else ()

@@ -18,7 +18,6 @@ from headrace.errors import ConfigError, Refusal
 from headrace.internal_topics import INTERNAL_TOPICS
 from headrace.log.log_config import LogConfig
 from headrace.net.listeners import (
-    InvalidListeners,
     Listener,
     advertised_addresses,
     configured_listeners,
@@ -103,11 +102,8 @@ class Config:
         refusal = rules.check_broker(self.value)
         if refusal is not None:
             raise ConfigError(refusal)
-        try:
-            protocol_map(self)
-            advertised_addresses(self)
-        except InvalidListeners as error:
-            raise ConfigError(str(error)) from None
+        protocol_map(self)
+        advertised_addresses(self)
 
     # Values of the broker -------------------------------------------------------------------------
 
@@ -221,10 +217,7 @@ class Config:
         """
         if "listeners" not in self._static:
             return ()
-        try:
-            return configured_listeners(self, local_host)
-        except InvalidListeners as error:
-            raise ConfigError(str(error)) from None
+        return configured_listeners(self, local_host)
 
     def listener(
         self,
@@ -240,11 +233,8 @@ class Config:
             listening socket
         :raises ConfigError: when the name has no protocol
         """
-        try:
-            at = advertised or advertised_addresses(self).get(name)
-            return make_listener(name, host, port, at, self)
-        except InvalidListeners as error:
-            raise ConfigError(str(error)) from None
+        at = advertised or advertised_addresses(self).get(name)
+        return make_listener(name, host, port, at, self)
 
     def listener_text(self, listener: str, name: str, mechanism: str | None = None) -> str | None:
         """Return the value of a broker config for one listener as text, None if it has none.
