@@ -14,13 +14,9 @@ from headrace.protocol.authorized_operations import Operation
 from headrace.security.access import Access
 from headrace.security.acls import Acl, ResourceType
 from headrace.security.authorizer import Authorizer
-from headrace.security.principal import Principal
+from headrace.security.principal import Principal, super_users
 from headrace.topics.catalog import Catalog
 from headrace.topics.settings import Settings
-
-STANDARD_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
-"""The only authorizer."""
-AUTHORIZER, SUPER_USERS = "authorizer.class.name", "super.users"
 
 logger = get_logger("headrace.authorizer")
 log = LimitedLog(logger)
@@ -72,7 +68,7 @@ class AccessControl:
         self._catalog = catalog
         self._audit = AuditLog()
         self.authorizer = Authorizer(
-            super_users(config.get_str(SUPER_USERS) or ""),
+            super_users(config.get_str("super.users") or ""),
             allow_without_acls=config.get_bool("allow.everyone.if.no.acl.found"),
         )
         self.authorizer.add(catalog.acls)
@@ -107,13 +103,4 @@ class AccessControl:
 
 def access_control(config: Settings, catalog: Catalog) -> AccessControl | None:
     """Return the access control that a broker is configured to have; None without an authorizer."""
-    return AccessControl(config, catalog) if config.get_str(AUTHORIZER) else None
-
-
-def super_users(text: str) -> frozenset[str]:
-    """Return the principals in ``super.users``, as text.
-
-    :raises ValueError: when one of them is no principal
-    """
-    users = (user.strip() for user in text.split(";"))
-    return frozenset(str(Principal.parse(user)) for user in users if user)
+    return AccessControl(config, catalog) if config.get_str("authorizer.class.name") else None

@@ -11,9 +11,9 @@ from headrace.log_lines import get_logger
 from headrace.topics.settings import Settings
 
 from .client_quotas import addresses_of
+from .listeners import OVERRIDES, PER_IP, parse_overrides
 
 MAX_CONNECTIONS = "max.connections"
-PER_IP, OVERRIDES = "max.connections.per.ip", "max.connections.per.ip.overrides"
 
 log = get_logger("headrace.server")
 
@@ -82,17 +82,3 @@ class ConnectionCounts:
                 log.warning("%s: cannot look up %s", OVERRIDES, name)
             elif self._overrides_text == text:
                 self._overrides = {**dict.fromkeys(addresses, limit), **self._overrides}
-
-
-def parse_overrides(text: str) -> Mapping[str, int]:
-    """Return the maximum for each address or host name of ``max.connections.per.ip.overrides``.
-
-    :raises ValueError: an entry is not ``ADDRESS:NUMBER``
-    """
-    overrides = {}
-    for entry in text.split(",") if text.strip() else ():
-        host, colon, number = entry.rpartition(":")
-        if not colon:
-            raise ValueError(entry)
-        overrides[host.strip()] = int(number)
-    return overrides

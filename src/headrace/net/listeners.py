@@ -67,6 +67,8 @@ class Values(Protocol):
     def value(self, name: str) -> Value | None: ...
 
 
+PER_IP, OVERRIDES = "max.connections.per.ip", "max.connections.per.ip.overrides"
+
 ANY_HOSTS = ("", "0.0.0.0", "::")
 """Hosts of listeners to which no client can connect."""
 
@@ -205,3 +207,17 @@ def advertised_addresses(config: Values) -> Mapping[str, tuple[str, int]]:
 def _entries(config: Values, name: str) -> tuple[str, ...]:
     value = config.value(name)
     return tuple(filter(None, value)) if isinstance(value, tuple) else ()
+
+
+def parse_overrides(text: str) -> Mapping[str, int]:
+    """Return the maximum for each address or host name of ``max.connections.per.ip.overrides``.
+
+    :raises ValueError: an entry is not ``ADDRESS:NUMBER``
+    """
+    overrides = {}
+    for entry in text.split(",") if text.strip() else ():
+        host, colon, number = entry.rpartition(":")
+        if not colon:
+            raise ValueError(entry)
+        overrides[host.strip()] = int(number)
+    return overrides

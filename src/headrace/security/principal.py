@@ -38,3 +38,12 @@ class Principal:
 
 ANONYMOUS = Principal(USER, "ANONYMOUS")
 """The client of a listener without authentication."""
+
+
+def super_users(text: str) -> frozenset[str]:
+    """Return the principals in ``super.users``, as text.
+
+    :raises ValueError: when one of them is no principal
+    """
+    users = (user.strip() for user in text.split(";"))
+    return frozenset(str(Principal.parse(user)) for user in users if user)

@@ -11,8 +11,8 @@ import re
 from collections.abc import Iterator, Mapping
 
 from headrace.errors import ErrorCode, Refusal
-from headrace.net.access_control import AUTHORIZER, STANDARD_AUTHORIZER, SUPER_USERS, super_users
-from headrace.net.connection_counts import OVERRIDES, PER_IP, parse_overrides
+from headrace.net.listeners import OVERRIDES, PER_IP, parse_overrides
+from headrace.security.principal import super_users
 from headrace.topics.settings import BrokerValue, Value
 
 from .keys import ConfigKey, InvalidValue, config_keys
@@ -21,6 +21,8 @@ from .security import broker_key, unserved
 
 MIN_INSYNC_REPLICAS = "min.insync.replicas"
 
+_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+"""The only authorizer."""
 _HOST = re.compile(r"[0-9a-zA-Z\-%._:]*")
 _RACK_TAGS = "streams.rack.aware.assignment.tags"
 _ASSIGNOR, _ASSIGNORS = "streams.assignor.name", "group.streams.assignors"
@@ -83,13 +85,13 @@ def _broker_conflicts(broker: BrokerValue) -> Iterator[str]:
     if isinstance(protocols, tuple) and "classic" not in protocols:
         yield "Disabling the 'classic' protocol is not supported."
     yield from _connection_conflicts(broker)
-    authorizer = broker(AUTHORIZER)
-    if authorizer not in ("", None, STANDARD_AUTHORIZER):
-        yield f"{AUTHORIZER} must be empty or {STANDARD_AUTHORIZER}, not {authorizer}"
+    authorizer = broker("authorizer.class.name")
+    if authorizer not in ("", None, _AUTHORIZER):
+        yield f"authorizer.class.name must be empty or {_AUTHORIZER}, not {authorizer}"
     try:
-        super_users(str(broker(SUPER_USERS) or ""))
+        super_users(str(broker("super.users") or ""))
     except ValueError as error:
-        yield f"Invalid value for configuration {SUPER_USERS}: {error}"
+        yield f"Invalid value for configuration super.users: {error}"
 
 
 def _connection_conflicts(broker: BrokerValue) -> Iterator[str]:
