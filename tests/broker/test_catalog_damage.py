@@ -118,7 +118,7 @@ def check(data_dir: Path, name: str, expected: State, how: str) -> str:
 
 def test_a_value_that_is_no_text_is_told_in_one_line(written: Path) -> None:
     with closing(sqlite3.connect(written / CATALOG_FILE)) as database, database:
-        database.execute("UPDATE cluster SET value = CAST(X'ff0a1b5b' AS TEXT)")
+        database.execute("UPDATE entries SET value = CAST(X'ff0a1b5b' AS TEXT)")
     with pytest.raises(CatalogError) as refused:
         opened(written)
     assert str(refused.value).isprintable()
@@ -128,7 +128,7 @@ def test_without_checksums_flipped_values_are_believed(
     written: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """SQLite itself does not find a flipped bit in a value."""
-    monkeypatch.setattr(catalog_module, "is_whole", lambda table, row: True)
+    monkeypatch.setattr(catalog_module, "is_whole", lambda row: True)
     with pytest.raises(AssertionError):
         test_damage_is_mended_or_refused(written, CATALOG_FILE, tmp_path)
 
@@ -136,5 +136,5 @@ def test_without_checksums_flipped_values_are_believed(
 def test_the_refusal_says_what_to_do(written: Path) -> None:
     path = written / CATALOG_FILE
     path.write_bytes(path.read_bytes().replace(b"earliest", b"eardiest"))
-    with pytest.raises(CatalogError, match=r"a row of configs has a wrong checksum.*recover"):
+    with pytest.raises(CatalogError, match=r"an entry of configs has a wrong checksum.*recover"):
         opened(written)

@@ -229,7 +229,7 @@ def test_a_program_that_reads_the_catalog_hides_no_topic(tmp_path: Path) -> None
         create_topic(bootstrap_servers, "orders")
     with closing(sqlite3.connect(data_dir / "headrace.db")) as reader:
         reader.execute("BEGIN")
-        reader.execute("SELECT count(*) FROM topics").fetchone()
+        reader.execute("SELECT count(*) FROM entries").fetchone()
         with broker(data_dir) as bootstrap_servers:
             create_topic(bootstrap_servers, "late")
         assert (

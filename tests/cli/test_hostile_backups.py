@@ -239,15 +239,15 @@ def test_a_manifest_is_not_endless(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         manifest.read(str(tmp_path / "made"))
 
 
-@pytest.mark.parametrize("cluster_id", [b"\xff\xfe", 7, None])
+@pytest.mark.parametrize("cluster_id", [b"\xff\xfe", 7, None, "[", "[]", "7"])
 def test_a_catalog_with_other_types_is_damaged(
     made: Path, tmp_path: Path, cluster_id: object
 ) -> None:
     path = made / "headrace.db"
     with closing(sqlite3.connect(path, isolation_level=None)) as catalog:
-        catalog.execute("DROP TABLE cluster")
-        catalog.execute("CREATE TABLE cluster (name, value)")
-        catalog.execute("INSERT INTO cluster VALUES ('id', ?)", (cluster_id,))
+        catalog.execute("DROP TABLE entries")
+        catalog.execute("CREATE TABLE entries (kind, key, value)")
+        catalog.execute("INSERT INTO entries VALUES ('cluster', 'id', ?)", (cluster_id,))
     data = path.read_bytes()
     header, entries = manifest.read(str(made))
     entries = [one for one in entries if one.name != "headrace.db"]

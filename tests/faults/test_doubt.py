@@ -259,8 +259,10 @@ def test_recover_keeps_what_a_damaged_catalog_still_says(ground):
     ground.server.stop()
     path = ground.data_dir / "headrace.db"
     before = sqlite3.connect(path)
-    (cluster_id,) = before.execute("SELECT value FROM cluster WHERE name = 'id'").fetchone()
-    before.execute("UPDATE cluster SET value = 'x' WHERE name = 'next_producer_id'")
+    (cluster_id,) = before.execute(
+        "SELECT json_extract(value, '$') FROM entries WHERE kind = 'cluster' AND key = 'id'"
+    ).fetchone()
+    before.execute("UPDATE entries SET value = 'x' WHERE key = 'next_producer_id'")
     before.commit()
     before.close()
     assert "headrace recover" in ground.refusal()
@@ -276,7 +278,7 @@ def test_recover_keeps_what_a_damaged_catalog_still_says(ground):
 def test_a_partition_directory_lost_while_no_broker_ran_stops_the_start(ground, stop, tmp_path):
     create_topic(ground.server.bootstrap_servers, "lazy", partitions=3)
     file = ground.data_dir / "partitions"
-    wait_until(lambda: file.exists() and b" orders " in file.read_bytes(), 5, "the file")
+    wait_until(lambda: file.exists() and b'"orders"' in file.read_bytes(), 5, "the file")
     ground.server.stop() if stop == "cleanly" else ground.server.kill()
     path = ground.data_dir / "orders-0"
     path.rename(tmp_path / "away")

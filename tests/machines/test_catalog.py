@@ -69,7 +69,8 @@ class CatalogModel(RuleBasedStateMachine):
     def grow(self, data: st.DataObject, more: int) -> None:
         name = data.draw(st.sampled_from(sorted(self.topics)))
         total = self.topics[name].partitions + more
-        self.topics[name] = self.catalog.create_partitions(name, total)
+        self.catalog.grow_topics({name: total})
+        self.topics[name] = self.catalog.topics[name]
         assert self.topics[name].partitions == total
 
     @precondition(lambda self: self.topics)
@@ -177,7 +178,7 @@ def test_a_refused_write_changes_nothing(tmp_path: Path) -> None:
     for write in (
         lambda: catalog.create_topic("other", 1),
         lambda: catalog.delete_topics([topic]),
-        lambda: catalog.create_partitions("t", 5),
+        lambda: catalog.grow_topics({"t": 5}),
         lambda: catalog.alter_configs("topic", "t", {"retention.ms": None}),
         catalog.allocate_producer_id,
     ):
@@ -187,7 +188,8 @@ def test_a_refused_write_changes_nothing(tmp_path: Path) -> None:
     assert catalog.configs("topic", "t") == {"retention.ms": "1"}
     assert catalog.version == version
     catalog._database.execute("PRAGMA query_only = OFF")
-    assert catalog.create_partitions("t", 5).partitions == 5
+    catalog.grow_topics({"t": 5})
+    assert catalog.topics["t"].partitions == 5
     assert catalog.allocate_producer_id() == 0
 
 
@@ -296,7 +298,7 @@ def test_new_files_are_completed_after_a_crash_at_any_step(
         monkeypatch.setattr(os, name, act)
     with closing(sqlite3.connect(path)) as reader:
         reader.execute("BEGIN")
-        reader.execute("SELECT * FROM topics").fetchone()  # SQLite keeps its log for it
+        reader.execute("SELECT * FROM entries").fetchone()  # SQLite keeps its log for it
         with pytest.raises(Crash):
             catalog.create_topic("late", 1)
         monkeypatch.undo()

@@ -130,7 +130,7 @@ def test_users_survive_a_restart_and_only_their_owner_reads_the_files(tmp_path: 
     assert stat.S_IMODE(data.stat().st_mode) == 0o700
     assert stat.S_IMODE((data / "headrace.db").stat().st_mode) == 0o600
     (value,) = sqlite3.connect(data / "headrace.db").execute(
-        "SELECT value FROM configs WHERE kind = 'scram'"
+        "SELECT value FROM entries WHERE kind = 'configs' AND key LIKE 'scram %'"
     )
     assert "pencil" not in value[0]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import sqlite3
 import time
@@ -287,16 +288,19 @@ def _check_catalog(directory: Directory) -> _Catalog:
             if found != "ok":
                 raise BackupError(f"{CATALOG_FILE} is damaged: {found}")
             (version,) = catalog.execute("PRAGMA user_version").fetchone()
-            (cluster_id,) = catalog.execute(
-                "SELECT value FROM cluster WHERE name = 'id'"
+            if version != FORMAT_VERSION:
+                raise BackupError(str(OtherVersion(CATALOG_FILE, version)))
+            (value,) = catalog.execute(
+                "SELECT value FROM entries WHERE kind = 'cluster' AND key = 'id'"
             ).fetchone()
+            cluster_id = json.loads(value)
             if not isinstance(cluster_id, str):
                 raise TypeError("the cluster has no id")
-            (topics,) = catalog.execute("SELECT count(*) FROM topics").fetchone()
-    except (sqlite3.Error, TypeError) as error:
+            (topics,) = catalog.execute(
+                "SELECT count(*) FROM entries WHERE kind = 'topic'"
+            ).fetchone()
+    except (sqlite3.Error, TypeError, ValueError, RecursionError) as error:
         raise BackupError(f"{CATALOG_FILE} is damaged: {printable(str(error))}") from error
-    if version != FORMAT_VERSION:
-        raise BackupError(str(OtherVersion(CATALOG_FILE, version)))
     return _Catalog(cluster_id, topics)
 
 

@@ -9,9 +9,9 @@ import sqlite3
 import uuid
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from headrace.errors import Refusal
 from headrace.internal_topics import INTERNAL_TOPICS
@@ -19,7 +19,17 @@ from headrace.log import directory_format, known_partitions, partition_metadata
 from headrace.log.data_directory import DataDirectory
 from headrace.log.producer_state import ProducerState
 from headrace.log.segment import scan
-from headrace.topics.catalog import CATALOG_FILE, Catalog, CatalogError, Topic, create, is_whole
+from headrace.topics.catalog import (
+    CATALOG_FILE,
+    Catalog,
+    CatalogError,
+    Entry,
+    Topic,
+    decoded,
+    is_whole,
+    resource_of,
+    topic_of,
+)
 from headrace.topics.topic_rules import check_topic_name
 
 from .config.broker_config import Config
@@ -139,7 +149,8 @@ def _replace_catalog(directory: DataDirectory, rebuild: Rebuild) -> str | None:
     for suffix in ("", "-wal", "-shm"):
         made.with_name(made.name + suffix).unlink(missing_ok=True)
     topics = [found.topic for found in rebuild.topics]
-    create(made, rebuild.cluster_id, topics, rebuild.next_producer_id)
+    with closing(Catalog(made)) as catalog:
+        catalog.fill(rebuild.cluster_id, topics, rebuild.next_producer_id)
     kept = None
     mark = uuid.uuid4().hex
     for suffix in ("-wal", "-shm", ""):
@@ -226,39 +237,30 @@ def _salvage(path: Path) -> _Salvaged:
     salvaged = _Salvaged(None, 0, {})
     if not path.exists() or not path.stat().st_size:
         return salvaged
-    for name, value in _rows(path, "cluster", 2):
-        if name == "id" and isinstance(value, str) and len(value) == _CLUSTER_ID_CHARS:
+    configs = {}
+    for kind, key, value in _entries(path):  # what has a right checksum is as it was written
+        if kind == "cluster" and key == "id":
             salvaged.cluster_id = value
-        elif name == "next_producer_id" and str(value).isdigit():
-            salvaged.next_producer_id = int(value)
-    for name, topic_id, partitions, _ in _rows(path, "topics", 4):
-        if (
-            isinstance(name, str)
-            and check_topic_name(name) is None
-            and isinstance(topic_id, bytes)
-            and len(topic_id) == 16
-            and isinstance(partitions, int)
-            and partitions > 0
-        ):
-            salvaged.topics[name] = Topic(name, uuid.UUID(bytes=topic_id), partitions)
-    for kind, name, key, value in _rows(path, "configs", 4):
-        topic = salvaged.topics.get(name) if kind == "topic" else None
-        if topic is not None and isinstance(key, str) and isinstance(value, str):
-            salvaged.topics[name] = replace(topic, configs={**topic.configs, key: value})
+        elif kind == "cluster" and key == "next_producer_id":
+            salvaged.next_producer_id = value
+        elif kind == "configs":
+            configs[resource_of(key)] = value
+        elif kind == "topic":
+            salvaged.topics[key] = topic_of(key, value, configs.get(("topic", key), {}))
     return salvaged
 
 
-def _rows(path: Path, table: str, columns: int) -> Iterator[tuple[Any, ...]]:
-    """Yield the rows of a table without their checksums, except those with a wrong one."""
+def _entries(path: Path) -> Iterator[Entry]:
+    """Yield the entries of a catalog, by kind and key, except those with a wrong checksum."""
     try:
         database = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
     except sqlite3.Error:
         return
     try:
-        for row in database.execute(f"SELECT * FROM {table}"):
-            if len(row) == columns + 1 and is_whole(table, row):
-                yield row[:columns]
-    except sqlite3.Error:
-        return  # the rows before the damage were found
+        for row in database.execute("SELECT * FROM entries ORDER BY kind, key"):
+            if is_whole(row):
+                yield decoded(row)
+    except (sqlite3.Error, TypeError):
+        return  # the entries before the damage were found
     finally:
         database.close()

@@ -6,19 +6,21 @@ changes only after its commit, so both are always equal. The database is in WAL 
 created. Without it a power cut could lose a topic whose records ``log.flush.interval.messages=1``
 has promised to keep.
 
-Each row has a checksum, because a flipped bit in a value is no damage for SQLite. A row with a
-wrong one stops the start.
+Everything is an entry of one table, with a kind, a key and a value. Each entry has a checksum,
+because a flipped bit in a value is no damage for SQLite. One with a wrong checksum stops the start.
 
 The schema has the version of the data directory's format.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from itertools import chain, starmap
 from pathlib import Path
 from secrets import token_bytes
 from types import MappingProxyType
@@ -58,33 +60,16 @@ log = get_logger("headrace.broker")
 CATALOG_FILE = "headrace.db"
 """The catalog's file in the data directory."""
 _APPLICATION_ID = 0x48454144  # "HEAD"
-_COLUMNS: Mapping[str, str] = MappingProxyType(
-    {
-        "cluster": "name TEXT PRIMARY KEY, value TEXT NOT NULL",
-        "topics": "name TEXT PRIMARY KEY, topic_id BLOB NOT NULL, partitions INTEGER NOT NULL, "
-        "internal INTEGER NOT NULL",
-        "configs": "kind TEXT, resource TEXT, name TEXT, value TEXT NOT NULL",
-        "deleted_topics": "topic_id BLOB PRIMARY KEY, name TEXT NOT NULL, "
-        "partitions INTEGER NOT NULL",
-        "acls": "resource_type INTEGER, name TEXT, pattern_type INTEGER, principal TEXT, "
-        "host TEXT, operation INTEGER, permission INTEGER",
-    }
+_SCHEMA = (
+    "CREATE TABLE entries (kind TEXT, key TEXT, value TEXT NOT NULL, checksum INTEGER NOT NULL, "
+    "PRIMARY KEY (kind, key)) WITHOUT ROWID"
 )
-"""Table -> its columns. A last one, ``checksum``, is added to each table."""
-_KEYS: Mapping[str, str] = MappingProxyType(
-    {
-        "configs": ", PRIMARY KEY (kind, resource, name)",
-        "acls": f", PRIMARY KEY ({', '.join(Acl._fields)})",
-    }
-)
-_SCHEMA: Mapping[str, str] = MappingProxyType(
-    {
-        table: f"CREATE TABLE {table} ({columns}, checksum INTEGER NOT NULL"
-        f"{_KEYS.get(table, '')}) WITHOUT ROWID"
-        for table, columns in _COLUMNS.items()
-    }
-)
-_SECRET = "secret"
+_CLUSTER, _CONFIGS, _TOPIC, _DELETED, _ACL = "cluster", "configs", "topic", "deleted", "acl"
+"""The kinds of entries. Their keys: a name, kind and name of a resource, the name of a topic, a
+topic id, the fields of an ACL.
+"""
+Entry = tuple[str, str, Any]
+"""Kind, key and value; None for an entry that is to be deleted."""
 _PRIMARY_CODE = 0xFF
 """The part of SQLite's error codes that has the kind of the error."""
 _NO_CONFIGS: Mapping[str, str] = MappingProxyType({})
@@ -164,7 +149,7 @@ class Catalog:
         self._topics: dict[str, Topic] = {}
         self._topics_by_id: dict[UUID, Topic] = {}
         self._folded: dict[str, str] = {}
-        self._configs: dict[tuple[str, str], dict[str, str]] = {}
+        self._configs: dict[tuple[str, str], Mapping[str, str]] = {}
         self._producer_ids = range(0)
         self._sorted: tuple[int, list[str]] = (-1, [])
         self.deleted_topics = {}
@@ -193,7 +178,7 @@ class Catalog:
         except CatalogError:
             self._database.close()
             raise
-        except (sqlite3.Error, ValueError, TypeError) as error:
+        except (sqlite3.Error, ValueError, TypeError, LookupError, RecursionError) as error:
             self._database.close()
             hint = "" if path is None else f". {rebuild_hint(path)}"
             reason = printable(str(error))  # SQLite quotes what it cannot decode
@@ -226,9 +211,14 @@ class Catalog:
             self._database.execute("PRAGMA journal_mode = WAL")
             self._configure()
             with self._transaction("create the catalog"):
-                for statement in _SCHEMA.values():
-                    self._database.execute(statement)
-                self._insert("cluster", [("id", uuid_text(_new_uuid())), ("next_producer_id", "0")])
+                self._database.execute(_SCHEMA)
+                self._apply(
+                    [
+                        (_CLUSTER, "id", uuid_text(_new_uuid())),
+                        (_CLUSTER, "next_producer_id", 0),
+                        (_CLUSTER, "secret", token_bytes(32).hex()),
+                    ]
+                )
                 self._database.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
                 self._database.execute(f"PRAGMA user_version = {FORMAT_VERSION}")
         elif self._one("PRAGMA application_id") != _APPLICATION_ID:
@@ -237,47 +227,49 @@ class Catalog:
             raise CatalogError(str(OtherVersion(str(self._path), version)))
         else:
             self._configure()
-            if dict(self._database.execute("SELECT name, sql FROM sqlite_master")) != _SCHEMA:
+            if self._one("SELECT group_concat(sql) FROM sqlite_master") != _SCHEMA:
                 raise ValueError(f"its tables are not those of format {version}")
 
     def _load(self) -> None:
-        cluster = dict(self._rows("cluster"))
-        if not cluster.keys() >= {"id", "next_producer_id"}:
-            raise ValueError("it has no cluster id, or no producer id")
+        cluster: dict[str, Any] = {}
+        # Ordered by kind: the configs of a topic come before the topic.
+        for row in self._database.execute("SELECT * FROM entries ORDER BY kind, key"):
+            if not is_whole(row):
+                raise ValueError(f"an entry of {row[0]} has a wrong checksum")
+            kind, key, value = decoded(row)
+            if kind == _TOPIC:
+                self._put(topic_of(key, value, self.configs("topic", key)))
+            elif kind == _CONFIGS:
+                self._configs[resource_of(key)] = value
+            elif kind == _ACL:
+                self.acls[Acl(*json.loads(key))] = None
+            elif kind == _DELETED:
+                self.deleted_topics[UUID(key)] = Topic(value[0], UUID(key), value[1])
+            else:
+                cluster[key] = value
+        if not cluster.keys() >= {"id", "next_producer_id", "secret"}:
+            raise ValueError("it has no cluster id, producer id or secret")
         self.cluster_id = cluster["id"]
-        self._next_producer_id = int(cluster["next_producer_id"])
-        self.secret = bytes.fromhex(cluster.get(_SECRET, ""))
-        if not self.secret:
-            self.secret = token_bytes(32)
-            with self._transaction("create a secret"):
-                self._insert("cluster", [(_SECRET, self.secret.hex())])
-        for kind, resource, name, value in self._rows("configs"):
-            self._configs.setdefault((kind, resource), {})[name] = value
-        for name, topic_id, partitions, _ in self._rows("topics"):
-            configs = MappingProxyType(dict(self._configs.get(("topic", name), {})))
-            self._put(Topic(name, UUID(bytes=topic_id), partitions, configs))
-        self.acls.update((Acl(*row), None) for row in self._rows("acls"))
-        for topic_id, name, partitions in self._rows("deleted_topics"):
-            self.deleted_topics[UUID(bytes=topic_id)] = Topic(
-                name, UUID(bytes=topic_id), partitions
-            )
+        self._next_producer_id = cluster["next_producer_id"]
+        self.secret = bytes.fromhex(cluster["secret"])
 
-    def _rows(self, table: str) -> Iterator[Any]:
-        """Yield the rows of a table without their checksums.
+    def _write(self, purpose: str, entries: Iterable[Entry]) -> None:
+        """Write or delete entries in one transaction: all of them, or none.
 
-        :raises ValueError: when one has a wrong checksum
+        :raises CatalogError: when the database fails
         """
-        for row in self._database.execute(f"SELECT * FROM {table}"):
-            if not is_whole(table, row):
-                raise ValueError(f"a row of {table} has a wrong checksum")
-            yield row[:-1]
+        with self._transaction(purpose):
+            self._apply(entries)
 
-    def _insert(self, table: str, rows: Iterable[tuple[Any, ...]], how: str = "INSERT") -> None:
-        """Insert rows, with their checksums."""
-        checked = [with_checksum(table, row) for row in rows]
-        if checked:
-            places = ", ".join("?" * len(checked[0]))
-            self._database.executemany(f"{how} INTO {table} VALUES ({places})", checked)
+    def _apply(self, entries: Iterable[Entry]) -> None:
+        rows, gone = [], []
+        for kind, key, value in entries:
+            if value is None:
+                gone.append((kind, key))
+            else:
+                rows.append(with_checksum(kind, key, json.dumps(value)))
+        self._database.executemany("REPLACE INTO entries VALUES (?, ?, ?, ?)", rows)
+        self._database.executemany("DELETE FROM entries WHERE kind = ? AND key = ?", gone)
 
     def _one(self, query: str) -> Any:
         row = self._database.execute(query).fetchone()
@@ -365,12 +357,10 @@ class Catalog:
         for name, partitions, configs in new:
             assert self.twin(name) is None, name
             topics.append(Topic(name, _new_uuid(), partitions, MappingProxyType(dict(configs))))
-        with self._transaction(f"create {_named(topics)}"):
-            self._insert("topics", map(_topic_row, topics))
-            self._store("topic", ((topic.name, topic.configs) for topic in topics))
+        self._write(f"create {_named(topics)}", chain.from_iterable(map(_entries_of, topics)))
         for topic in topics:
             if topic.configs:
-                self._configs["topic", topic.name] = dict(topic.configs)
+                self._configs["topic", topic.name] = topic.configs
             self._put(topic)
         self.version += 1
         return topics
@@ -393,15 +383,13 @@ class Catalog:
 
         :raises CatalogError: when the database fails
         """
-        names = [(topic.name,) for topic in topics]
-        configured = [name for name in names if ("topic", *name) in self._configs]
-        deleted = [(one.topic_id.bytes, one.name, one.partitions) for one in topics]
-        with self._transaction(f"delete {_named(topics)}"):
-            self._database.executemany("DELETE FROM topics WHERE name = ?", names)
-            self._database.executemany(
-                "DELETE FROM configs WHERE kind = 'topic' AND resource = ?", configured
-            )
-            self._insert("deleted_topics", deleted)
+        entries: list[Entry] = []
+        for topic in topics:
+            entries.append((_TOPIC, topic.name, None))
+            entries.append((_DELETED, topic.topic_id.hex, (topic.name, topic.partitions)))
+            if topic.configs:
+                entries.append(_configs_entry(("topic", topic.name), {}))
+        self._write(f"delete {_named(topics)}", entries)
         for topic in topics:
             self._configs.pop(("topic", topic.name), None)
             del self._topics[topic.name], self._topics_by_id[topic.topic_id]
@@ -414,21 +402,11 @@ class Catalog:
 
         :raises CatalogError: when the database fails
         """
-        with self._transaction("forget deleted topics"):
-            self._database.executemany(
-                "DELETE FROM deleted_topics WHERE topic_id = ?",
-                [(topic_id.bytes,) for topic_id in topic_ids],
-            )
+        self._write(
+            "forget deleted topics", ((_DELETED, topic_id.hex, None) for topic_id in topic_ids)
+        )
         for topic_id in topic_ids:
             self.deleted_topics.pop(topic_id, None)
-
-    def create_partitions(self, name: str, total: int) -> Topic:
-        """Grow a topic to ``total`` partitions.
-
-        :raises CatalogError: when the database fails
-        """
-        self.grow_topics({name: total})
-        return self._topics[name]
 
     def grow_topics(self, totals: Mapping[str, int]) -> None:
         """Grow topics to these numbers of partitions in one transaction: all of them, or none.
@@ -437,23 +415,24 @@ class Catalog:
         """
         grown = [replace(self._topics[name], partitions=total) for name, total in totals.items()]
         assert all(topic.partitions > self._topics[topic.name].partitions for topic in grown)
-        with self._transaction(f"add partitions to {_named(grown)}"):
-            self._insert("topics", map(_topic_row, grown), "REPLACE")
+        self._write(
+            f"add partitions to {_named(grown)}", chain.from_iterable(map(_entries_of, grown))
+        )
         for topic in grown:
             self._put(topic)
         self.version += 1
 
-    def fill(self, cluster_id: str, topics: Iterable[Topic], next_producer_id: int) -> None:
+    def fill(self, cluster_id: str | None, topics: Iterable[Topic], next_producer_id: int) -> None:
         """Write the content of a new catalog. It is in memory when the catalog is opened again.
 
+        :param cluster_id: None to keep the new one
         :raises CatalogError: when the database fails
         """
-        with self._transaction("write the catalog"):
-            values = {"id": cluster_id, "next_producer_id": str(next_producer_id)}
-            self._insert("cluster", values.items(), "REPLACE")
-            for topic in topics:
-                self._insert("topics", [_topic_row(topic)])
-                self._store("topic", ((topic.name, topic.configs),))
+        cluster = [
+            (_CLUSTER, "id", cluster_id or self.cluster_id),
+            (_CLUSTER, "next_producer_id", next_producer_id),
+        ]
+        self._write("write the catalog", chain(cluster, *map(_entries_of, topics)))
 
     # Configs --------------------------------------------------------------------------------------
 
@@ -483,13 +462,16 @@ class Catalog:
         :param changes: by kind and name of the resource
         :raises CatalogError: when the database fails
         """
+        altered = {}
+        for resource, changed in changes.items():
+            merged = {**self.configs(*resource), **changed}
+            altered[resource] = {name: value for name, value in merged.items() if value is not None}
         first = " ".join(next(iter(changes)))
-        with self._transaction(f"alter the configs of {_and_others(first, len(changes))}"):
-            for (kind, name), changed in changes.items():
-                self._store(kind, ((name, changed),))
-        for (kind, name), changed in changes.items():
-            kept = {**self.configs(kind, name), **changed}
-            configs = {key: value for key, value in kept.items() if value is not None}
+        self._write(
+            f"alter the configs of {_and_others(first, len(changes))}",
+            starmap(_configs_entry, altered.items()),
+        )
+        for (kind, name), configs in altered.items():
             if configs:
                 self._configs[kind, name] = configs
             else:
@@ -498,20 +480,6 @@ class Catalog:
                 self._put(replace(self._topics[name], configs=MappingProxyType(configs)))
         self.version += 1
 
-    def _store(
-        self, kind: str, changes: Iterable[tuple[str, Mapping[str, str | None] | Mapping[str, str]]]
-    ) -> None:
-        """Store changed configs of resources, given by name."""
-        kept = []
-        for resource, values in changes:
-            for name, value in values.items():
-                if value is None:
-                    statement = "DELETE FROM configs WHERE kind = ? AND resource = ? AND name = ?"
-                    self._database.execute(statement, (kind, resource, name))
-                else:
-                    kept.append((kind, resource, name, value))
-        self._insert("configs", kept, "REPLACE")
-
     # ACLs -----------------------------------------------------------------------------------------
 
     def add_acls(self, acls: Sequence[Acl]) -> None:
@@ -519,8 +487,7 @@ class Catalog:
 
         :raises CatalogError: when the database fails
         """
-        with self._transaction(f"create {len(acls)} ACLs"):
-            self._insert("acls", acls)
+        self._write(f"create {len(acls)} ACLs", ((_ACL, json.dumps(acl), True) for acl in acls))
         self.acls.update(dict.fromkeys(acls))
         self.version += 1
 
@@ -529,9 +496,7 @@ class Catalog:
 
         :raises CatalogError: when the database fails
         """
-        condition = " AND ".join(f"{column} = ?" for column in Acl._fields)
-        with self._transaction(f"delete {len(acls)} ACLs"):
-            self._database.executemany(f"DELETE FROM acls WHERE {condition}", acls)
+        self._write(f"delete {len(acls)} ACLs", ((_ACL, json.dumps(acl), None) for acl in acls))
         for acl in acls:
             del self.acls[acl]
         self.version += 1
@@ -545,8 +510,7 @@ class Catalog:
         """
         if not self._producer_ids:
             following = self._next_producer_id + PRODUCER_ID_BLOCK
-            with self._transaction("allocate producer ids"):
-                self._insert("cluster", [("next_producer_id", str(following))], "REPLACE")
+            self._write("allocate producer ids", [(_CLUSTER, "next_producer_id", following)])
             self._producer_ids = range(self._next_producer_id, following)
             self._next_producer_id = following
         allocated, self._producer_ids = self._producer_ids[0], self._producer_ids[1:]
@@ -565,7 +529,7 @@ class Catalog:
                 self._path, timeout=0, isolation_level=None, check_same_thread=False
             )
             view.execute("BEGIN")
-            view.execute("SELECT value FROM cluster LIMIT 1").fetchone()  # the view begins here
+            view.execute("SELECT value FROM entries LIMIT 1").fetchone()  # the view begins here
         except sqlite3.Error as error:
             raise CatalogError(f"cannot read {self._path}: {error}") from error
         return view
@@ -579,30 +543,42 @@ class Catalog:
         self._database.close()
 
 
-def create(
-    path: Path, cluster_id: str | None, topics: Iterable[Topic], next_producer_id: int
-) -> None:
-    """Create a catalog with topics.
-
-    :param path: a file that does not exist
-    :param cluster_id: None for a new one
-    :raises CatalogError: when the database fails
-    """
-    catalog = Catalog(path)
-    try:
-        catalog.fill(cluster_id or catalog.cluster_id, topics, next_producer_id)
-    finally:
-        catalog.close()
+def with_checksum(kind: str, key: str, value: str) -> tuple[str, str, str, int]:
+    """Return the row of an entry."""
+    return kind, key, value, crc32(repr((kind, key, value)).encode())
 
 
-def with_checksum(table: str, row: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return a row of a table with its checksum as the last value."""
-    return (*row, crc32(repr((table, *row)).encode()))
+def is_whole(row: tuple[Any, ...]) -> bool:
+    """Return True if a row has the right checksum."""
+    return with_checksum(*row[:3]) == row
 
 
-def is_whole(table: str, row: tuple[Any, ...]) -> bool:
-    """Return True if a row, as it is stored, has the right checksum."""
-    return with_checksum(table, row[:-1]) == row
+def decoded(row: tuple[Any, ...]) -> Entry:
+    """Return the entry of a row."""
+    kind, key, value, _ = row
+    return kind, key, json.loads(value)
+
+
+def topic_of(name: str, value: Any, configs: Mapping[str, str]) -> Topic:
+    """Return the topic that an entry describes."""
+    topic_id, partitions = value
+    return Topic(name, UUID(topic_id), partitions, MappingProxyType(dict(configs)))
+
+
+def resource_of(key: str) -> tuple[str, str]:
+    """Return kind and name of the resource whose configs an entry has."""
+    kind, _, name = key.partition(" ")
+    return kind, name
+
+
+def _configs_entry(resource: tuple[str, str], configs: Mapping[str, str]) -> Entry:
+    return _CONFIGS, " ".join(resource), dict(configs) or None
+
+
+def _entries_of(topic: Topic) -> Iterator[Entry]:
+    yield _TOPIC, topic.name, (topic.topic_id.hex, topic.partitions)
+    if topic.configs:
+        yield _configs_entry(("topic", topic.name), topic.configs)
 
 
 def rebuild_hint(path: Path) -> str:
@@ -616,10 +592,6 @@ def rebuild_hint(path: Path) -> str:
 def fold(name: str) -> str:
     """Return the text that colliding topic names have in common, see :meth:`Catalog.twin`."""
     return name.replace(".", "_")
-
-
-def _topic_row(topic: Topic) -> tuple[Any, ...]:
-    return topic.name, topic.topic_id.bytes, topic.partitions, int(topic.internal)
 
 
 def _named(topics: Sequence[Topic]) -> str:
