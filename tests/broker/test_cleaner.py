@@ -302,11 +302,11 @@ async def test_a_start_reads_few_outdated_commits(
 def test_pace(monkeypatch: pytest.MonkeyPatch) -> None:
     """With 1000 bytes per second, more bytes cost a wait; after a stop they do not."""
     pace, waits = Pace(lambda: 1000.0), []
-    monkeypatch.setattr(pace._stopped, "wait", waits.append)
+    monkeypatch.setattr(pace.stopped, "wait", waits.append)
     pace.spend(500)
     pace.spend(1500)
     assert waits[0] == pytest.approx(0.5) and 1.5 <= waits[1] <= 2.0
-    pace.stop()
+    pace.stopped.set()
     with pytest.raises(CleaningStopped):
         pace.spend(0)
 
@@ -317,7 +317,7 @@ def test_the_smallest_pace(limit: float, monkeypatch: pytest.MonkeyPatch) -> Non
     now_s, limits, waits = 0.0, [limit], []
     pace = Pace(lambda: limits[0])
     monkeypatch.setattr(log_cleaner.time, "monotonic", lambda: now_s)
-    monkeypatch.setattr(pace._stopped, "wait", waits.append)
+    monkeypatch.setattr(pace.stopped, "wait", waits.append)
     pace.spend(1 << 30)
     now_s = 60.0
     limits[0] = 1000.0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from urllib.request import urlopen
 
 import pytest
@@ -12,6 +13,7 @@ import pytest
 import headrace
 from headrace.broker import scrubber
 from headrace.broker.scrubber import Scrubber
+from headrace.log import cleaner
 from headrace.log.data_directory import DataDirectory
 from headrace.log.log_config import LogConfig
 from headrace.log.log_directory import LogDirectory
@@ -73,10 +75,12 @@ def test_what_cannot_be_read_is_damage_and_hides_no_other(
 def test_small_files_keep_to_the_rate(logs: LogDirectory, monkeypatch: pytest.MonkeyPatch):
     """Each file had a rest of its own, which small files never reached."""
     monkeypatch.setattr(scrubber, "SCRUB_BYTES_PER_SECOND", 100_000)
-    one = Scrubber(logs.directory, ScrubberMetrics())
+    checked = Scrubber(logs.directory, ScrubberMetrics())
     rests: list[float] = []
-    monkeypatch.setattr(one._stopping, "wait", lambda timeout: bool(rests.append(timeout)))
-    one.scrub()
+    monkeypatch.setattr(checked._pace.stopped, "wait", rests.append)
+    clock = SimpleNamespace(monotonic=lambda: sum(rests), perf_counter=time.perf_counter)
+    monkeypatch.setattr(cleaner, "time", clock)
+    checked.scrub()
     expected_s = PARTITIONS * (BATCHES + 1) * scrubber.SCRUB_LEAST_BATCH_BYTES / 100_000
     assert sum(rests) == pytest.approx(expected_s, abs=0.03)
 
@@ -99,7 +103,7 @@ def test_partitions_that_come_and_go_meanwhile(logs: LogDirectory):
         name = f"u{number}"
         put(logs.open(name, TOPIC_ID, 0, LogConfig()), batch(b"x"))
         if number % 2:
-            logs.remove(logs.delete(name, TOPIC_ID))
+            logs.removals.add(logs.delete(name, TOPIC_ID))
     ended.set()
     thread.join()
     assert not errors

@@ -22,6 +22,7 @@ from headrace.protocol.record_batch import BatchHeader, Opening, build
 from headrace.topics.batch_opener import BatchOpener
 from headrace.topics.timestamp_searches import RememberedSteps
 from tests.bombs import batch_of, compressed, count_bomb, record
+from tests.log.disk import apply_retention
 from tests.support import story
 
 R = TypeVar("R")
@@ -162,7 +163,7 @@ def test_segments_that_are_deleted_while_a_batch_is_opened() -> None:
         )
         await asyncio.sleep(0)
         log.delete_records(LARGE)
-        log.apply_retention(NOW_MS)
+        apply_retention(log, NOW_MS)
         assert len(log.segments) == 1
         assert await search == (LARGE + 3, NOW_MS + 103)
 

@@ -18,8 +18,7 @@ import pytest
 
 import headrace
 from headrace.backup import commands, control_socket, copy, manifest
-from headrace.backup.directory import Directory
-from headrace.backup.errors import BackupError
+from headrace.backup.directory import BackupError, Directory
 from headrace.log import checked_file
 from headrace.log.checked_file import FORMAT_VERSION
 from headrace.log.directory_format import FORMAT_FILE

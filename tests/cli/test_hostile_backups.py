@@ -15,7 +15,7 @@ from crc32c import crc32c
 
 import headrace
 from headrace.backup import commands, copy, manifest
-from headrace.backup.errors import BackupError
+from headrace.backup.directory import BackupError
 from headrace.log import checked_file
 from tests.cli.command import run
 from tests.cli.test_backup import no_progress

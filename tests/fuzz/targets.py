@@ -415,7 +415,7 @@ def page_request(data: bytes) -> None:
 
 def manifest(data: bytes) -> None:
     """Read the manifest of a backup, as it is and with a right checksum."""
-    from headrace.backup.errors import BackupError
+    from headrace.backup.directory import BackupError
     from headrace.backup.manifest import MANIFEST_FILE, parsed
     from headrace.log.checked_file import encode
     from headrace.protocol.checksum import crc32c

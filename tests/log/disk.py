@@ -8,6 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from headrace.log.cleanable import Cleanable
+from headrace.log.cleaner import Pace, Round
 from headrace.log.data_directory import DataDirectory
 from headrace.log.log_config import LogConfig
 from headrace.log.log_directory import LogDirectory
@@ -87,3 +89,23 @@ def values(log: PartitionLog, max_bytes: int = 1000) -> dict[int, bytes | None]:
             )
             offset = header.last_offset + 1
     return {offset: value for offset, value in found.items() if offset >= log.log_start_offset}
+
+
+def apply_retention(log: PartitionLog, now_ms: int) -> int:
+    """Take all steps of retention now, and return the number of deleted segments."""
+    steps = log.retention_steps(now_ms)
+    while True:
+        try:
+            work = next(steps)
+        except StopIteration as finished:
+            count: int = finished.value
+            return count
+        work()
+
+
+def clean(log: PartitionLog, plan: Cleanable, now_ms: int, dedupe_bytes: int = 1 << 27) -> Round:
+    """Run a whole round of compaction at once, in this thread."""
+    finished = Round(log, plan, now_ms, dedupe_bytes, Pace())
+    for step in finished.steps():
+        step()
+    return finished

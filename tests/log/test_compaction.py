@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from headrace.log import cleaner, segment, swap
 from headrace.log.aborted_transactions import AbortedTransaction
 from headrace.log.cleanable import cleanable
-from headrace.log.cleaner import CleaningStopped, Pace, Round, clean
+from headrace.log.cleaner import CleaningStopped, Pace, Round
 from headrace.log.compaction import AbortedLookup, Compactor, LastOfProducer, LatestOffsets
 from headrace.log.data_directory import DataDirectory
 from headrace.log.log_directory import LogDirectory
@@ -34,7 +34,7 @@ from headrace.protocol.record_batch import (
     marker_in,
     records,
 )
-from tests.log.disk import NOW, TOPIC_ID, Disk, put, values
+from tests.log.disk import NOW, TOPIC_ID, Disk, apply_retention, clean, put, values
 
 HOUR = 3_600_000
 CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
@@ -550,7 +550,7 @@ def test_changes_of_the_log_between_two_steps(disk: Disk, step: int):
                 if number == step:
                     if what == "records":
                         log.delete_records(20)
-                        log.apply_retention(NOW)
+                        apply_retention(log, NOW)
                     elif what == "topic":
                         log.delete()
                         os.rename(log.path, f"{log.path}.deleted")
@@ -642,7 +642,7 @@ def test_a_stopped_pace_ends_the_round(disk: Disk):
     plan, pace = cleanable(log, NOW), Pace()
     assert plan is not None
     steps = Round(log, plan, NOW, 1 << 20, pace).steps()
-    pace.stop()
+    pace.stopped.set()
     with pytest.raises(CleaningStopped):
         next(steps)()
     assert offsets(log) == list(range(30))
@@ -652,12 +652,12 @@ def test_retention_of_compact_and_delete(disk: Disk):
     log = disk.log(**{**COMPACT, "cleanup_policy": "compact,delete"}, retention_ms=1000)
     fill(log, 30)
     assert plan_and_clean(log) is not None
-    log.apply_retention(NOW + 1010)
+    apply_retention(log, NOW + 1010)
     start = log.log_start_offset
     assert start == log.segments[0].base_offset > 0
     fill(log, 30, now=NOW + 2000)
     assert plan_and_clean(log) is not None
-    log.apply_retention(NOW + 9000)
+    apply_retention(log, NOW + 9000)
     assert log.log_start_offset == log.end_offset and offsets(log) == []
 
 

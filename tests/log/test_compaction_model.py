@@ -28,7 +28,7 @@ from headrace.protocol.record_batch import (
     marker_in,
     records,
 )
-from tests.log.disk import NOW, Disk, put
+from tests.log.disk import NOW, Disk, apply_retention, put
 
 KEYS = [None, *(b"key-%d" % n for n in range(6))]
 DELETE_RETENTION_MS = 1000
@@ -344,7 +344,7 @@ class CompactedLog(RuleBasedStateMachine):
         before = data.draw(st.integers(0, len(self.model)))
         self.start = max(self.start, before)
         assert self.log.delete_records(before) == self.start
-        self.log.apply_retention(self.now)
+        apply_retention(self.log, self.now)
 
     @invariant()
     def reads_right(self):

@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from headrace.errors import ErrorCode, Refusal
 from headrace.protocol.record_batch import build, headers, records
-from tests.log.disk import NOW, Disk, put
+from tests.log.disk import NOW, Disk, apply_retention, put
 
 PRODUCER = 42
 
@@ -120,7 +120,7 @@ class LogAgainstList(RuleBasedStateMachine):
     @rule()
     def retain(self):
         log = self.log
-        log.apply_retention(NOW)
+        apply_retention(log, NOW)
         assert log.log_start_offset >= self.start
         self.start = log.log_start_offset
         if log.config.retention_bytes >= 0:

@@ -18,14 +18,13 @@ import pytest
 
 from headrace.errors import ErrorCode, Refusal
 from headrace.log.cleanable import cleanable
-from headrace.log.cleaner import clean
 from headrace.log.data_directory import DataDirectory
 from headrace.log.log_config import LogConfig
 from headrace.log.log_directory import SYNC_ALL_ABOVE, LogDirectory
 from headrace.log.partition_log import PartitionLog
 from headrace.log.segment import Segment
 from headrace.protocol.record_batch import Marker
-from tests.log.disk import NOW, TOPIC_ID, Disk, batch, put, values
+from tests.log.disk import NOW, TOPIC_ID, Disk, apply_retention, batch, clean, put, values
 from tests.simulation.disk import SYNC, Fault, Power
 from tests.simulation.disk import Disk as SimulatedDisk
 
@@ -127,7 +126,7 @@ def test_a_failed_fsync_takes_the_log_offline(
     assert code(log.append_marker(7, 0, Marker(True, 0), NOW)) == offline
     assert code(log.read(0, 1000)) == offline
     assert code(log.delete_records(-1)) == offline
-    assert log.apply_retention(NOW * 2) == 0
+    assert apply_retention(log, NOW * 2) == 0
     assert log.is_uncleanable
     with pytest.raises(OSError):
         log.roll(NOW)
@@ -356,7 +355,7 @@ def test_a_topic_can_be_deleted_while_a_log_of_it_is_offline(
 ) -> None:
     put(home.log(), batch(b"a"))
     fail_to_flush(home.log(), failing)
-    home.logs.remove(home.logs.delete("t", TOPIC_ID))
+    home.logs.removals.add(home.logs.delete("t", TOPIC_ID))
     log = home.log()
     assert not (home.path / "t-0").exists()
     put(log, batch(b"new"))
@@ -365,7 +364,7 @@ def test_a_topic_can_be_deleted_while_a_log_of_it_is_offline(
 
 
 def retain(log: PartitionLog) -> None:
-    assert log.apply_retention(NOW + log.config.retention_ms + 1) == 1
+    assert apply_retention(log, NOW + log.config.retention_ms + 1) == 1
 
 
 def compact(log: PartitionLog) -> None:

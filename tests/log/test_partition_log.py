@@ -15,7 +15,7 @@ from headrace.log.index import OffsetIndex, TimeIndex
 from headrace.log.log_config import LogConfig
 from headrace.log.log_directory import LogDirectory
 from headrace.protocol.record_batch import build, header_at, headers, seal
-from tests.log.disk import NOW, TOPIC_ID, Disk, batch, put, values
+from tests.log.disk import NOW, TOPIC_ID, Disk, apply_retention, batch, put, values
 
 HOUR = 3_600_000
 
@@ -35,7 +35,7 @@ def test_nothing_is_made_before_the_first_append(disk: Disk):
     assert (log.log_start_offset, log.end_offset, log.size_bytes()) == (0, 0, 0)
     assert log.read(0, 1000) == b""
     assert log.offset_for_timestamp(0) is None and log.max_timestamp() is None
-    assert log.apply_retention(NOW) == 0
+    assert apply_retention(log, NOW) == 0
     log.append(b"rubbish", NOW)
     assert not os.path.exists(log.path)
     put(log, batch(b"a"))
@@ -197,10 +197,10 @@ def test_delete_records(disk: Disk):
     assert code(log.read(4, 1000)) == ErrorCode.OFFSET_OUT_OF_RANGE
     assert min(values(log)) == 5
     before = log.size_bytes()
-    assert log.apply_retention(NOW) > 0
+    assert apply_retention(log, NOW) > 0
     assert (log.log_start_offset, log.end_offset) == (5, 20) and log.size_bytes() < before
     assert log.delete_records(-1) == 20
-    log.apply_retention(NOW)
+    apply_retention(log, NOW)
     assert log.size_bytes() == 0
     assert put(log, batch(b"next")).base_offset == 20
 
@@ -210,9 +210,9 @@ def test_retention_by_size(disk: Disk):
     log = disk.log(segment_bytes=2 * size, retention_bytes=5 * size)
     for _ in range(11):
         put(log, batch(bytes(100)))
-    assert log.apply_retention(NOW) == 3
+    assert apply_retention(log, NOW) == 3
     assert log.log_start_offset == 6 and log.size_bytes() == 5 * size
-    assert log.apply_retention(NOW) == 0
+    assert apply_retention(log, NOW) == 0
 
 
 def test_retention_by_time(disk: Disk):
@@ -220,12 +220,12 @@ def test_retention_by_time(disk: Disk):
     log = disk.log(segment_bytes=2 * size, retention_ms=HOUR)
     for n in range(6):
         put(log, batch(b"v", at=NOW + n))
-    assert log.apply_retention(NOW + HOUR + 1) == 0
-    assert log.apply_retention(NOW + HOUR + 2) == 1
+    assert apply_retention(log, NOW + HOUR + 1) == 0
+    assert apply_retention(log, NOW + HOUR + 2) == 1
     assert log.log_start_offset == 2
-    assert log.apply_retention(NOW + 2 * HOUR) == 2, "the active segment too"
+    assert apply_retention(log, NOW + 2 * HOUR) == 2, "the active segment too"
     assert (log.log_start_offset, log.end_offset, log.size_bytes()) == (6, 6, 0)
-    assert log.apply_retention(NOW + 4 * HOUR) == 0
+    assert apply_retention(log, NOW + 4 * HOUR) == 0
     assert put(log, batch(b"v")).base_offset == 6
     assert values(log) == {6: b"v"}
 
@@ -236,7 +236,7 @@ def test_compacted_topics_keep_old_segments(disk: Disk):
     )
     for _ in range(4):
         put(log, batch(b"v"))
-    assert log.apply_retention(NOW + 2 * HOUR) == 0
+    assert apply_retention(log, NOW + 2 * HOUR) == 0
 
 
 def test_end_offset_for_epoch(disk: Disk):
@@ -320,12 +320,12 @@ def test_a_deleted_topic_is_gone(disk: Disk):
     log, other = disk.log(), disk.log("t-0")
     put(log, batch(b"a"))
     put(other, batch(b"b"))
-    disk.home.remove(disk.home.delete("t", TOPIC_ID))
+    disk.home.removals.add(disk.home.delete("t", TOPIC_ID))
     assert code(log.append(batch(b"a"), NOW)) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert log.read(0, 100) == b"" and code(log.read(1, 100)) == ErrorCode.OFFSET_OUT_OF_RANGE
     assert disk.log().end_offset == 0
     assert values(other) == {0: b"b"}
-    disk.home.finish_removal()
+    disk.home.removals.finish()
     assert sorted(name for name in os.listdir(disk.path) if name.startswith("t-")) == ["t-0-0"]
 
 
@@ -344,7 +344,7 @@ def test_an_empty_segment_is_not_rolled(disk: Disk) -> None:
     log.roll(NOW)  # a second one would have the same file
     put(log, batch(b"b"))
     log.delete_records(1)
-    log.apply_retention(NOW)
+    apply_retention(log, NOW)
     assert len(log.segments) == 1
     disk.crash()
     assert values(disk.log()) == {1: b"b"}

@@ -20,7 +20,7 @@ from headrace.log.log_config import LogConfig
 from headrace.log.log_directory import LogDirectory
 from headrace.log.partition_log import PartitionLog
 from headrace.protocol.record_batch import build
-from tests.log.disk import NOW, TOPIC_ID, Disk, batch, put, values
+from tests.log.disk import NOW, TOPIC_ID, Disk, apply_retention, batch, put, values
 
 FIRST = "t-0/00000000000000000000"
 
@@ -230,7 +230,7 @@ def test_the_log_start_survives(disk: Disk):
     disk.crash()
     assert list(values(disk.log())) == list(range(4, 10))
     disk.log().delete_records(-1)
-    disk.log().apply_retention(NOW)
+    apply_retention(disk.log(), NOW)
     disk.crash()
     assert (disk.log().log_start_offset, disk.log().end_offset) == (10, 10)
     assert put(disk.log(), batch(b"x")).base_offset == 10
@@ -260,8 +260,8 @@ def test_a_topic_made_again_does_not_see_the_old_one(disk: Disk):
 def test_half_deleted_directories_go_at_the_start(disk: Disk):
     put(disk.log(), batch(b"a"))
     disk.crash(lambda path: os.rename(path / "t-0", path / "t-0.abc-delete"))
-    disk.home.resume_removal()
-    disk.home.finish_removal()
+    disk.home.removals.remove_renamed()
+    disk.home.removals.finish()
     assert not [name for name in os.listdir(disk.path) if name.startswith("t-")]
 
 
@@ -328,7 +328,7 @@ def idempotent(sequence: int) -> bytes:
 def test_the_active_segment_is_found_when_it_is_empty(disk: Disk):
     log: PartitionLog = disk.log(retention_ms=1)
     put(log, batch(b"a"))
-    log.apply_retention(NOW + 10)
+    apply_retention(log, NOW + 10)
     disk.crash()
     assert (disk.log().log_start_offset, disk.log().end_offset) == (1, 1)
 

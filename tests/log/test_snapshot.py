@@ -13,7 +13,6 @@ import pytest
 
 from headrace.log import checked_file
 from headrace.log.cleanable import cleanable
-from headrace.log.cleaner import clean
 from headrace.log.data_directory import DataDirectory
 from headrace.log.directory_format import FORMAT_FILE
 from headrace.log.log_config import LogConfig
@@ -21,7 +20,7 @@ from headrace.log.log_directory import LogDirectory
 from headrace.log.partition_log import PartitionLog
 from headrace.log.snapshot import SIZES_FILE, Snapshot, SnapshotStopped
 from headrace.protocol.record_batch import TRANSACTIONAL_BIT, Marker, build
-from tests.log.disk import NOW, TOPIC_ID, Disk, batch, put, values
+from tests.log.disk import NOW, TOPIC_ID, Disk, apply_retention, batch, clean, put, values
 
 LATER = NOW + 10_000_000
 COMPACTED = {"cleanup_policy": "compact,delete", "segment_bytes": 400, "retention_ms": 1_000_000}
@@ -93,7 +92,7 @@ class Work:
             clean(log, plan, self.now_ms)
 
     def retain(self) -> None:
-        self.log().apply_retention(self.now_ms)
+        apply_retention(self.log(), self.now_ms)
 
     def transaction(self) -> None:
         log, rng = self.log(), self.rng
@@ -172,7 +171,7 @@ def test_a_thread_links_while_the_logs_are_used(disk: Disk, tmp_path: Path) -> N
         plan = cleanable(log, LATER)
         assert plan is not None
         clean(log, plan, LATER)
-        log.apply_retention(LATER)
+        apply_retention(log, LATER)
         assert log.log_start_offset > 0
     linking.join()
     found = copied(snapshot, tmp_path / "copy")
@@ -225,7 +224,7 @@ def test_the_aborted_transactions_of_a_copy_are_not_in_doubt(
 def test_a_log_without_records_keeps_its_offsets(disk: Disk, tmp_path: Path) -> None:
     log = disk.log(retention_ms=1)
     put(log, batch(b"a"))
-    log.apply_retention(LATER)
+    apply_retention(log, LATER)
     assert (log.log_start_offset, log.end_offset) == (1, 1)
     snapshot = new_snapshot(disk)
     put(log, batch(b"b", at=LATER), LATER)
@@ -275,7 +274,7 @@ def test_the_next_start_deletes_a_snapshot_that_was_left(disk: Disk) -> None:
     snapshot.remove()
     assert os.path.exists(snapshot.path)
     disk.crash()
-    disk.home.resume_removal()
-    disk.home.finish_removal()
+    disk.home.removals.remove_renamed()
+    disk.home.removals.finish()
     assert not [name for name in os.listdir(disk.path) if name.startswith("snapshot")]
     assert values(disk.log()) == {0: b"a"}

@@ -7,13 +7,12 @@ import threading
 from typing import Any
 
 from headrace.log.cleanable import cleanable
-from headrace.log.cleaner import clean
 from headrace.log.data_directory import DataDirectory
 from headrace.log.log_config import LogConfig
 from headrace.log.log_directory import LogDirectory
 from headrace.log.verify import Verified, log_files, verify_file
 from headrace.protocol.record_batch import build
-from tests.log.disk import NOW, TOPIC_ID, Disk, batch, put
+from tests.log.disk import NOW, TOPIC_ID, Disk, batch, clean, put
 
 ROUNDS = 15
 CONFIG: dict[str, Any] = {

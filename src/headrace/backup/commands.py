@@ -24,8 +24,7 @@ from headrace.topics.catalog import CATALOG_FILE
 
 from . import manifest, source, target
 from .copy import Advance, SourceFile, check_file, copy_file
-from .directory import Directory
-from .errors import BackupError, text_of
+from .directory import BackupError, Directory, text_of
 from .manifest import Entry, Header
 
 SYNC_FILES_ABOVE = 1000
@@ -134,14 +133,14 @@ def restore(backup_dir: str, data_dir: str, stage: Stage, *, verify: bool) -> Re
     backup_dir, data_dir = os.path.abspath(backup_dir), os.path.abspath(data_dir)
     _check_apart(backup_dir, data_dir)
     started = time.monotonic()
-    with _readable_errors(), _held(backup_dir) as made:
+    with _readable_errors(), _held(backup_dir) as backup:
         _, entries = manifest.read(backup_dir)
-        _check_sizes(entries, made)
+        _check_sizes(entries, backup)
         files = [SourceFile(entry.name, entry.size_bytes) for entry in entries]
         with target.building(data_dir) as directory:
-            copied = _copy(files, made, directory, stage, lambda: None)
-            for expected, found in zip(entries, copied, strict=True):
-                if found != expected:
+            copied = _copy(files, backup, directory, stage, lambda: None)
+            for expected, copy in zip(entries, copied, strict=True):
+                if copy != expected:
                     raise _changed(f"{backup_dir}/{expected.name}")
             catalog = _check_catalog(directory)
             _force(entries, directory)
@@ -150,11 +149,11 @@ def restore(backup_dir: str, data_dir: str, stage: Stage, *, verify: bool) -> Re
     return _report(backup_dir, data_dir, catalog, entries, started, (), (), was_running=False)
 
 
-def _check_apart(one: str, other: str) -> None:
+def _check_apart(source_dir: str, target_dir: str) -> None:
     """Refuse a copy into the directory that is copied, or the other way round."""
-    paths = os.path.realpath(one), os.path.realpath(other)
+    paths = os.path.realpath(source_dir), os.path.realpath(target_dir)
     if os.path.commonpath(paths) in paths:
-        raise BackupError(f"{other} and {one} must not contain each other")
+        raise BackupError(f"{target_dir} and {source_dir} must not contain each other")
 
 
 @contextlib.contextmanager
@@ -169,15 +168,15 @@ def _readable_errors() -> Iterator[None]:
 def _held(backup_dir: str) -> Iterator[Directory]:
     """Open a backup, and keep brokers from starting in it."""
     with contextlib.ExitStack() as opened:
-        made = opened.enter_context(contextlib.closing(Directory(backup_dir)))
+        backup = opened.enter_context(contextlib.closing(Directory(backup_dir)))
         with contextlib.suppress(FileNotFoundError):
-            lock = made.open(directory_lock.LOCK_FILE)
+            lock = backup.open(directory_lock.LOCK_FILE)
             try:
                 directory_lock.share(lock, backup_dir)
             except directory_lock.DirectoryInUse as error:
                 raise BackupError(str(error)) from error
             opened.callback(os.close, lock)
-        yield made
+        yield backup
 
 
 def _check_sizes(entries: Sequence[Entry], backup: Directory) -> None:
@@ -230,8 +229,8 @@ def _copy(
 
 
 def _free_bytes(directory: Directory) -> int:
-    found = os.statvfs(directory.fd)
-    return found.f_bavail * found.f_frsize
+    file_system = os.statvfs(directory.fd)
+    return file_system.f_bavail * file_system.f_frsize
 
 
 def _force(entries: Sequence[Entry], directory: Directory) -> None:
@@ -260,12 +259,12 @@ def _damaged(entries: Sequence[Entry], directory: Directory, stage: Stage) -> li
     """Verify the batches of all logs in a copy; return a line for each damage."""
     names = {os.path.dirname(entry.name) for entry in entries}
     files = log_files(directory.path, sorted(filter(is_partition_name, names)))
-    found: list[str] = []
+    problems: list[str] = []
     with stage("checking records", sum(file.size_bytes for file in files)) as advance:
         for file in files:
-            found += map(str, verify_file(file, is_live=False, verified=Verified()))
+            problems += map(str, verify_file(file, is_live=False, verified=Verified()))
             advance(file.size_bytes)
-    return found
+    return problems
 
 
 class _Catalog(NamedTuple):
@@ -284,9 +283,9 @@ def _check_catalog(directory: Directory) -> _Catalog:
     try:
         uri = f"file:{quote(f'{directory.path}/{CATALOG_FILE}')}?immutable=1"
         with contextlib.closing(sqlite3.connect(uri, uri=True)) as catalog:
-            (found,) = catalog.execute("PRAGMA quick_check(1)").fetchone()
-            if found != "ok":
-                raise BackupError(f"{CATALOG_FILE} is damaged: {found}")
+            (problem,) = catalog.execute("PRAGMA quick_check(1)").fetchone()
+            if problem != "ok":
+                raise BackupError(f"{CATALOG_FILE} is damaged: {problem}")
             (version,) = catalog.execute("PRAGMA user_version").fetchone()
             if version != FORMAT_VERSION:
                 raise BackupError(str(OtherVersion(CATALOG_FILE, version)))

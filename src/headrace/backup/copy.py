@@ -9,8 +9,7 @@ from typing import NamedTuple
 
 from crc32c import crc32c
 
-from .directory import Directory
-from .errors import BackupError
+from .directory import BackupError, Directory
 from .manifest import Entry
 
 CHUNK_BYTES = 1 << 20

@@ -9,9 +9,17 @@ import stat
 
 from headrace.log.files import DIRECTORY_MODE, FILE_MODE
 
-from .errors import BackupError
-
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class BackupError(Exception):
+    """A backup or restore that failed and has left nothing. The message is one line for users."""
+
+
+def text_of(error: OSError) -> str:
+    """Return the text of an error of the operating system, with the path if it has one."""
+    text = os.strerror(error.errno) if error.errno else str(error)
+    return f"{text}: {error.filename}" if error.filename is not None else text
 
 
 class Directory:

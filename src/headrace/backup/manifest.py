@@ -18,8 +18,7 @@ from headrace.log.snapshot import is_copied
 from headrace.log_lines import printable
 from headrace.topics.catalog import CATALOG_FILE
 
-from .directory import Directory
-from .errors import BackupError, text_of
+from .directory import BackupError, Directory, text_of
 
 MANIFEST_FILE = "backup-manifest"
 SINGLE_FILES = (

@@ -21,7 +21,7 @@ from headrace.topics import catalog_file
 from headrace.topics.catalog import CATALOG_FILE
 
 from .copy import SourceFile
-from .errors import BackupError, text_of
+from .directory import BackupError, text_of
 from .manifest import SINGLE_FILES
 
 _CONNECT_TIMEOUT_S = 10.0
@@ -101,13 +101,13 @@ def _check_catalog(path: str) -> None:
         catalog_file.complete_replacement(path)
         is_logged = catalog_file.may_be_unwritten(path)
         with contextlib.closing(sqlite3.connect(path)) as catalog:
-            (found,) = catalog.execute("PRAGMA quick_check(1)").fetchone()
-            if found == "ok" and is_logged:
+            (problem,) = catalog.execute("PRAGMA quick_check(1)").fetchone()
+            if problem == "ok" and is_logged:
                 catalog_file.replace(catalog, path)
     except (OSError, sqlite3.Error) as error:
-        found = printable(str(error))
-    if found != "ok":
-        raise BackupError(f"{path} is damaged: {found}")
+        problem = printable(str(error))
+    if problem != "ok":
+        raise BackupError(f"{path} is damaged: {problem}")
 
 
 @contextlib.contextmanager

@@ -13,8 +13,7 @@ from collections.abc import Iterator
 from headrace.log.directory_format import INCOMPLETE_FILE
 from headrace.log.files import DIRECTORY_MODE, fsync_path
 
-from .directory import Directory
-from .errors import BackupError
+from .directory import BackupError, Directory
 
 PARTIAL_SUFFIX = ".partial-"
 _OF_FILE_SYSTEM = frozenset({"lost+found"})
@@ -88,13 +87,13 @@ def _check_free(target: str) -> None:
 
 def _make_private(path: str) -> None:
     """Let only the owner enter a directory that is filled in place, as it would be a new one."""
-    found = os.stat(path)
-    if found.st_mode & 0o077:
+    status = os.stat(path)
+    if status.st_mode & 0o077:
         try:
             os.chmod(path, DIRECTORY_MODE)
         except OSError:
             # Files that are created are for their owner: who may only read sees their names.
-            if found.st_mode & 0o002:
+            if status.st_mode & 0o002:
                 raise BackupError(
                     f"everybody may replace files in {path}, which belongs to another user: "
                     "chmod 700 it, or name a directory below it"
@@ -110,8 +109,8 @@ def _new_directory(target: str) -> str:
         raise BackupError(f"Not a directory: {parent}") from None
     prefix = name + PARTIAL_SUFFIX
     with os.scandir(parent) as entries:
-        left = [entry.path for entry in entries if entry.name.startswith(prefix)]
-    for path in left:
+        abandoned = [entry.path for entry in entries if entry.name.startswith(prefix)]
+    for path in abandoned:
         _delete_left(path)
     return tempfile.mkdtemp(prefix=prefix, dir=parent)
 
@@ -121,13 +120,13 @@ def _delete_left(path: str) -> None:
 
     :raises BackupError: when the process is not dead
     """
-    found = os.lstat(path)
+    status = os.lstat(path)
     # A parent that gives its group to what is in it (setgid) gives its directories that bit, too.
-    is_ours = found.st_uid == os.geteuid() and found.st_mode & 0o777 == DIRECTORY_MODE
-    if not stat.S_ISDIR(found.st_mode) or not is_ours:
+    is_ours = status.st_uid == os.geteuid() and status.st_mode & 0o777 == DIRECTORY_MODE
+    if not stat.S_ISDIR(status.st_mode) or not is_ours:
         return  # anybody may have made it
     with contextlib.closing(Directory(path)) as directory:
-        if not os.path.samestat(found, os.fstat(directory.fd)):
+        if not os.path.samestat(status, os.fstat(directory.fd)):
             return  # somebody has exchanged it
         try:
             mark = directory.open(INCOMPLETE_FILE)

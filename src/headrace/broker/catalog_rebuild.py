@@ -102,20 +102,20 @@ def plan(directory: DataDirectory, config: Config) -> Rebuild:
     names = [name for name in sorted(directory.partition_names()) if directory.holds_log(name)]
     has_records = any(directory.holds_records(name) for name in names)
     reason, topics = _opened(path, has_records=has_records)
-    known = known_partitions.read(directory.path)
+    known_topics = known_partitions.read(directory.path)
     if reason is None:
-        return Rebuild(None, None, (), 0, missing_partitions(directory, topics, known))
+        return Rebuild(None, None, (), 0, missing_partitions(directory, topics, known_topics))
     salvaged = _salvage(path)
     of_topic: dict[str, list[str]] = {}
     for name in names:
         topic_name = name.rpartition("-")[0]
         if not isinstance(check_topic_name(topic_name), Refusal):
             of_topic.setdefault(topic_name, []).append(name)
-    found = [
+    found_topics = [
         _found(directory, topic_name, here, salvaged.topics.get(topic_name), config)
         for topic_name, here in of_topic.items()
     ]
-    found += [
+    found_topics += [
         FoundTopic(topic, 0, True, True, ())
         for topic in salvaged.topics.values()
         if topic.name not in of_topic
@@ -124,9 +124,13 @@ def plan(directory: DataDirectory, config: Config) -> Rebuild:
     return Rebuild(
         reason,
         directory_format.saved_cluster_id(directory.path) or salvaged.cluster_id,
-        sorted(found, key=lambda one: one.topic.name),
+        sorted(found_topics, key=lambda found_topic: found_topic.topic.name),
         max(salvaged.next_producer_id, largest + 1) + PRODUCER_ID_HEADROOM,
-        missing_partitions(directory, {one.topic.name: one.topic for one in found}, known),
+        missing_partitions(
+            directory,
+            {found_topic.topic.name: found_topic.topic for found_topic in found_topics},
+            known_topics,
+        ),
     )
 
 
@@ -145,21 +149,21 @@ def carry_out(directory: DataDirectory, rebuild: Rebuild) -> str | None:
 
 def _replace_catalog(directory: DataDirectory, rebuild: Rebuild) -> str | None:
     path = Path(directory.path) / CATALOG_FILE
-    made = path.with_name(f"{CATALOG_FILE}.rebuilt")
+    rebuilt = path.with_name(f"{CATALOG_FILE}.rebuilt")
     for suffix in ("", "-wal", "-shm"):
-        made.with_name(made.name + suffix).unlink(missing_ok=True)
-    topics = [found.topic for found in rebuild.topics]
-    with closing(Catalog(made)) as catalog:
+        rebuilt.with_name(rebuilt.name + suffix).unlink(missing_ok=True)
+    topics = [described.topic for described in rebuild.topics]
+    with closing(Catalog(rebuilt)) as catalog:
         catalog.fill(rebuild.cluster_id, topics, rebuild.next_producer_id)
-    kept = None
+    old_name = None
     mark = uuid.uuid4().hex
     for suffix in ("-wal", "-shm", ""):
         old = path.with_name(CATALOG_FILE + suffix)
         if old.exists():
-            kept = f"{CATALOG_FILE}.{mark}-damaged"
-            old.rename(old.with_name(kept + suffix))
-    made.rename(path)
-    return kept
+            old_name = f"{CATALOG_FILE}.{mark}-damaged"
+            old.rename(old.with_name(old_name + suffix))
+    rebuilt.rename(path)
+    return old_name
 
 
 def _opened(path: Path, *, has_records: bool) -> tuple[str | None, Mapping[str, Topic]]:
@@ -185,22 +189,22 @@ def _found(
     config: Config,
 ) -> FoundTopic:
     metadata = {}
-    for one in directories:
+    for dir_name in directories:
         try:
-            found = partition_metadata.read(f"{directory.path}/{one}")
+            held = partition_metadata.read(f"{directory.path}/{dir_name}")
         except partition_metadata.UnreadableMetadata:
-            found = None
-        if found is not None:
-            metadata[one] = found
-    votes = Counter(one.topic_id for one in metadata.values())
+            held = None
+        if held is not None:
+            metadata[dir_name] = held
+    votes = Counter(held.topic_id for held in metadata.values())
     if salvaged is not None and (not votes or salvaged.topic_id in votes):
         topic_id = salvaged.topic_id
     else:
         salvaged = None
         topic_id = votes.most_common(1)[0][0] if votes else uuid.uuid4()
-    others = [one for one, held in metadata.items() if held.topic_id != topic_id]
+    others = [dir_name for dir_name, held in metadata.items() if held.topic_id != topic_id]
     counts = [held.partitions for held in metadata.values() if held.topic_id == topic_id]
-    least = 1 + max(int(one.rpartition("-")[2]) for one in directories)
+    least = 1 + max(int(dir_name.rpartition("-")[2]) for dir_name in directories)
     partitions = max([least, *counts])
     is_counted, configs = any(counts), None
     if salvaged is not None:

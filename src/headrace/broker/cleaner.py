@@ -66,7 +66,7 @@ class Cleaner:
 
     def close(self) -> None:
         """Stop. Unfinished rounds are discarded."""
-        self._pace.stop()
+        self._pace.stopped.set()
         if self._task is not None:
             self._task.cancel()
         if self._executor is not None:
@@ -96,17 +96,17 @@ class Cleaner:
             if plan is not None:
                 ranked.append((plan.is_overdue, plan.dirty_ratio, len(ranked), partition_log))
         ranked.sort(reverse=True)
-        left = iter([partition_log for *_, partition_log in ranked])
+        remaining = iter([partition_log for *_, partition_log in ranked])
         dedupe_bytes = self._config.get_int("log.cleaner.dedupe.buffer.size") // threads
-        workers = (self._work(left, dedupe_bytes) for _ in range(threads))
+        workers = (self._work(remaining, dedupe_bytes) for _ in range(threads))
         # The next pass waits for all: two rounds over one log would write the same files.
         counts = await asyncio.gather(*workers, return_exceptions=True)
         return sum(map(_result, counts))
 
-    async def _work(self, left: Iterator[PartitionLog], dedupe_bytes: int) -> int:
+    async def _work(self, remaining: Iterator[PartitionLog], dedupe_bytes: int) -> int:
         """Clean logs one after the other; return how many were cleaned."""
         count = 0
-        for partition_log in left:
+        for partition_log in remaining:
             plan = self._plan(partition_log)
             if plan is not None:
                 count += await self._clean(partition_log, plan, dedupe_bytes)
@@ -120,7 +120,9 @@ class Cleaner:
             if "compact" not in (self._config.topic_value(topic, "cleanup.policy") or ""):
                 continue
             if topic.internal:
-                self._roll_if_dirty([found for _, found in self._logs.existing(topic)])
+                self._roll_if_dirty(
+                    [partition_log for _, partition_log in self._logs.existing(topic)]
+                )
             for _, partition_log in self._logs.existing(topic):
                 yield partition_log
                 await asyncio.sleep(0)
@@ -134,7 +136,9 @@ class Cleaner:
         the segment before keeps it from being cleaned.
         """
         active = [
-            (one, one.segments[-1]) for one in logs if len(one.segments) and not one.is_uncleanable
+            (partition_log, partition_log.segments[-1])
+            for partition_log in logs
+            if len(partition_log.segments) and not partition_log.is_uncleanable
         ]
         if sum(segment.size_bytes for _, segment in active) <= INTERNAL_DIRTY_BYTES:
             return
@@ -166,8 +170,8 @@ class Cleaner:
         counted = self._metrics
         if self._executor is None:
             self._executor = ThreadPoolExecutor(MAX_THREADS, "headrace-cleaner")
-        one = Round(partition_log, plan, self._wall_ms(), dedupe_bytes, self._pace)
-        steps = one.steps()
+        compaction = Round(partition_log, plan, self._wall_ms(), dedupe_bytes, self._pace)
+        steps = compaction.steps()
         self._begun.append(steps)
         try:
             for step in steps:
@@ -193,8 +197,8 @@ class Cleaner:
         finally:
             steps.close()
             self._begun.remove(steps)
-        counted.cleaned(one)
-        log.info("compacted %s up to offset %d", partition_log.path, one.end_offset)
+        counted.cleaned(compaction)
+        log.info("compacted %s up to offset %d", partition_log.path, compaction.end_offset)
         return True
 
 

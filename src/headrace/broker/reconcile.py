@@ -59,16 +59,20 @@ def missing_partitions(
     :raises OSError: when the disk fails
     """
     missing = []
-    for name, one in known.items():
+    for name, known_topic in known.items():
         topic = topics.get(name)
-        if topic is not None and uuid_text(topic.topic_id) == one.topic_id:
-            gone = one.partitions.difference(directory.partitions.get(name, ()))
+        if topic is not None and uuid_text(topic.topic_id) == known_topic.topic_id:
+            gone = known_topic.partitions.difference(directory.partitions.get(name, ()))
             missing += [(name, partition) for partition in gone if partition < topic.partitions]
     names = [f"{name}-{partition}" for name, partition in sorted(missing)]
     if not names:
         return names
     strays = [name for name in os.listdir(directory.path) if name.endswith(STRAY_SUFFIX)]
-    return [name for name in names if not any(one.startswith(f"{name}.") for one in strays)]
+    return [
+        name
+        for name in names
+        if not any(known_topic.startswith(f"{name}.") for known_topic in strays)
+    ]
 
 
 def check_partitions_exist(directory: DataDirectory, catalog: Catalog, known: Known) -> None:
@@ -99,19 +103,19 @@ def save_known_partitions(directory: DataDirectory, catalog: Catalog, saved: Kno
     :raises OSError: when the disk fails
     """
     deleted = {topic.name for topic in catalog.deleted_topics.values()}
-    known = {}
+    topics = {}
     for name, partitions in directory.partitions.items():
         topic = catalog.topics.get(name)
         if topic is None:
             continue
         topic_id = uuid_text(topic.topic_id)
         if name not in deleted:
-            known[name] = KnownTopic(topic_id, set(partitions))
+            topics[name] = KnownTopic(topic_id, set(partitions))
         elif name in saved and saved[name].topic_id == topic_id:
-            known[name] = saved[name]  # other directories may be those of the deleted topic
-    if known != saved:
+            topics[name] = saved[name]  # other directories may be those of the deleted topic
+    if topics != saved:
         directory.make_durable()
-        known_partitions.replace(directory.path, known)
+        known_partitions.replace(directory.path, topics)
 
 
 def set_aside_unknown(directory: DataDirectory, catalog: Catalog) -> None:

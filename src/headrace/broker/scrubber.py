@@ -11,6 +11,7 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
+from headrace.log.cleaner import CleaningStopped, Pace
 from headrace.log.data_directory import DataDirectory, is_partition_name
 from headrace.log.verify import LogFile, Verified, log_files, verify_file
 from headrace.log_lines import get_logger
@@ -30,11 +31,7 @@ SCRUB_INTERVAL_S = 24 * 3600
 
 log = get_logger("headrace.broker")
 
-_PAUSE_S = 0.02
-
-
-class _Stopped(Exception):
-    """The broker stops."""
+_LEAST_WAIT_S = 0.02
 
 
 class Scrubber:
@@ -48,8 +45,7 @@ class Scrubber:
         self.damaged: set[tuple[str, int]] = set()
         self._counted = counted
         self._directory = directory
-        self._stopping = threading.Event()
-        self._pace = _Pace(self._stopping)
+        self._pace = Pace(lambda: SCRUB_BYTES_PER_SECOND, _LEAST_WAIT_S)
         self._thread = threading.Thread(target=self._run, name="headrace-scrubber", daemon=True)
 
     def start(self) -> None:
@@ -58,20 +54,20 @@ class Scrubber:
 
     def close(self) -> None:
         """Stop the thread."""
-        self._stopping.set()
+        self._pace.stopped.set()
         if self._thread.is_alive():
             self._thread.join()
 
     def _run(self) -> None:
-        while not self._stopping.is_set():
+        while not self._pace.stopped.is_set():
             started = time.monotonic()
             try:
                 self.scrub()
-            except _Stopped:
+            except CleaningStopped:
                 return
             except OSError as error:
                 log.error("cannot verify the stored batches now: %s", error)
-            self._stopping.wait(max(1.0, started + SCRUB_INTERVAL_S - time.monotonic()))
+            self._pace.stopped.wait(max(1.0, started + SCRUB_INTERVAL_S - time.monotonic()))
 
     def scrub(self) -> None:
         """Verify all batches once.
@@ -92,34 +88,15 @@ class Scrubber:
         self._counted.last_pass_s = time.time()
 
     def _verify(self, file: LogFile) -> None:
-        for found in verify_file(
+        for damage in verify_file(
             file, is_live=True, verified=Verified(), on_batch=self._verified_batch
         ):
-            key = (found.path, found.first_offset)
+            key = (damage.path, damage.first_offset)
             if key not in self.damaged:
                 self.damaged.add(key)
                 self._counted.damaged += 1
-                log.error("%s. See docs/behaviour/disk-failures.md", found)
+                log.error("%s. See docs/behaviour/disk-failures.md", damage)
 
     def _verified_batch(self, header: BatchHeader) -> None:
         self._counted.read_bytes += header.size_bytes
         self._pace.spend(max(header.size_bytes, SCRUB_LEAST_BATCH_BYTES))
-
-
-class _Pace:
-    """The rate of the thread, also over many small files: it rests after about ``_PAUSE_S`` s."""
-
-    def __init__(self, stopping: threading.Event) -> None:
-        self._stopping = stopping
-        self._due_s = 0.0
-
-    def spend(self, size_bytes: int) -> None:
-        """Rest for the time that these bytes may take.
-
-        :raises _Stopped: when the broker stops
-        """
-        self._due_s += size_bytes / SCRUB_BYTES_PER_SECOND
-        if self._due_s >= _PAUSE_S:
-            if self._stopping.wait(self._due_s):
-                raise _Stopped
-            self._due_s = 0.0

@@ -86,7 +86,7 @@ def run_copy(options: Namespace, copy: Callable[[], Report], done: str) -> int:
     :returns: the exit status: 1 if records are damaged
     :raises Failure: it failed
     """
-    from headrace.backup.errors import BackupError
+    from headrace.backup.directory import BackupError
 
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _stop)

@@ -85,14 +85,14 @@ class AbortedTransactions:
 
     def overlapping(self, first_offset: int, end_offset: int) -> list[AbortedTransaction]:
         """Return the transactions that have records in ``first_offset <= offset < end_offset``."""
-        found = []
+        transactions = []
         start = bisect_left(self._entries, first_offset, key=attrgetter("last_offset"))
         for aborted in self._entries[start:]:
             if aborted.first_offset < end_offset:
-                found.append(aborted)
+                transactions.append(aborted)
             if aborted.last_stable_offset >= end_offset:
                 break
-        return found
+        return transactions
 
     def drop_below(self, log_start_offset: int) -> None:
         """Remove the transactions that lie wholly before the log start offset."""
@@ -132,16 +132,16 @@ def aborted_ranges(
     if not aborted:
         return []
     of_producer: dict[int, list[AbortedTransaction]] = {}
-    for one in aborted:
-        of_producer.setdefault(one.producer_id, []).append(one)
+    for transaction in aborted:
+        of_producer.setdefault(transaction.producer_id, []).append(transaction)
     return [
         (header.base_offset, header.last_offset)
         for header in batches
         if header.is_transactional
         and not header.is_control
         and any(
-            one.first_offset <= header.base_offset < one.last_offset
-            for one in of_producer.get(header.producer_id, ())
+            transaction.first_offset <= header.base_offset < transaction.last_offset
+            for transaction in of_producer.get(header.producer_id, ())
         )
     ]
 
@@ -167,25 +167,6 @@ def read(stem: str, size_bytes: int, point: int) -> list[AbortedTransaction] | N
         if version == _VERSION
     ]
     return [entry for entry in entries if entry.last_offset < point]
-
-
-def has_right_checksum(stem: str, point: int, end_offset: int) -> bool:
-    """Return True if the checksums of a segment agree with its ``.txnindex`` file, which has all
-    entries of the segment. Missing checksums agree.
-
-    :param stem: path of the segment's files without a suffix
-    :param point: checksums that were written for an offset up to this one may cover only the first
-        entries of the file
-    :param end_offset: offset after the last record of the segment
-    :raises OSError: when the disk fails
-    """
-    sums = checksums.read(stem)
-    if sums is None:
-        return True
-    data = _content(stem)
-    if sums.end_offset <= point:
-        return sums.files[SUFFIX].covers(data)
-    return sums.end_offset <= end_offset and sums.files[SUFFIX].matches(data)
 
 
 def _content(stem: str) -> bytes:

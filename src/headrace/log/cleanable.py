@@ -55,12 +55,12 @@ def cleanable(log: PartitionLog, now_ms: int) -> Cleanable | None:
     dirty_bytes = sum(segment.size_bytes for segment in dirty if segment.base_offset < end_offset)
     if end_offset <= first_dirty or not dirty_bytes:
         return None
-    found = tuple(segment for segment, _ in sealed if segment.base_offset < end_offset)
-    ratio = dirty_bytes / sum(segment.size_bytes for segment in found)
+    to_clean = tuple(segment for segment, _ in sealed if segment.base_offset < end_offset)
+    ratio = dirty_bytes / sum(segment.size_bytes for segment in to_clean)
     is_overdue = _is_overdue(log, dirty, now_ms)
     if ratio <= config.min_cleanable_dirty_ratio and not is_overdue:
         return None
-    return Cleanable(first_dirty, end_offset, found, ratio, is_overdue)
+    return Cleanable(first_dirty, end_offset, to_clean, ratio, is_overdue)
 
 
 def _is_overdue(log: PartitionLog, dirty: list[Segment], now_ms: int) -> bool:

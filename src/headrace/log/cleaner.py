@@ -21,7 +21,7 @@ from headrace.log.files import DIRECTORY_MODE, OpenFiles, fsync_path
 from headrace.log.index import TimeIndex
 from headrace.log.log_config import LogConfig
 from headrace.log.partition_log import PartitionLog
-from headrace.log.segment import MAX_RELATIVE_OFFSET, Segment, scan
+from headrace.log.segment import MAX_RELATIVE_OFFSET, Segment, checked_scan
 from headrace.log_lines import get_logger
 from headrace.protocol.record_batch import (
     HEADER_BYTES,
@@ -29,7 +29,6 @@ from headrace.protocol.record_batch import (
     BatchHeader,
     CorruptBatch,
     Opening,
-    has_right_crc,
     header_at,
 )
 
@@ -53,61 +52,58 @@ class CleaningStopped(Exception):
 
 
 class Pace:
-    """The limit on the speed of all cleaner threads together.
+    """The limit on the speed of background threads together.
 
     :param max_bytes_per_second: returns the limit on bytes read and written
-        (log.cleaner.io.max.bytes.per.second)
+    :param least_wait_s: shorter waits are put off until they are as long together
+    :ivar stopped: set it to make all threads stop soon, with :class:`CleaningStopped`
     """
 
-    def __init__(self, max_bytes_per_second: Callable[[], float] = lambda: float("inf")) -> None:
+    def __init__(
+        self,
+        max_bytes_per_second: Callable[[], float] = lambda: float("inf"),
+        least_wait_s: float = REST_S,
+    ) -> None:
         self._max_bytes_per_second = max_bytes_per_second
+        self._least_wait_s = least_wait_s
         self._lock = threading.Lock()
         self._free_at = 0.0
-        self._stopped = threading.Event()
-
-    def stop(self) -> None:
-        """Make all threads stop soon, with :class:`CleaningStopped`."""
-        self._stopped.set()
+        self.stopped = threading.Event()
 
     def spend(self, size_bytes: int) -> None:
         """Wait until ``size_bytes`` may be read or written.
 
-        :raises CleaningStopped: when the cleaner stops
+        :raises CleaningStopped: when the threads are to stop
         """
         with self._lock:
             now, limit = time.monotonic(), self._max_bytes_per_second()
             spent_s = size_bytes / limit if limit > 0 else LONGEST_WAIT_S
             self._free_at = min(max(self._free_at, now) + spent_s, now + LONGEST_WAIT_S)
-            wait = self._free_at - now
-        if wait > REST_S:
-            self._stopped.wait(wait)
-        if self._stopped.is_set():
-            raise CleaningStopped
-
-    def rest(self, since: float) -> float:
-        """Pause if this thread has worked for ``WORK_S``.
-
-        :param since: ``time.perf_counter`` reading of when it began to work
-        :return: the reading to pass next time
-        :raises CleaningStopped: when the cleaner stops
-        """
-        now = time.perf_counter()
-        if now - since < WORK_S:
-            return since
-        time.sleep(REST_S)
-        if self._stopped.is_set():
-            raise CleaningStopped
-        return time.perf_counter()
+            wait_s = self._free_at - now
+        if wait_s > self._least_wait_s:
+            self.stopped.wait(wait_s)
+        self._check()
 
     def rests(self) -> Callable[[], None]:
-        """Return a function that calls :meth:`rest` for one thread, again and again."""
+        """Return a function for one thread to call often: it pauses for ``REST_S`` when the thread
+        has worked for ``WORK_S``.
+
+        :raises CleaningStopped: from the function, when the threads are to stop
+        """
         since = time.perf_counter()
 
         def rest() -> None:
             nonlocal since
-            since = self.rest(since)
+            if time.perf_counter() - since >= WORK_S:
+                time.sleep(REST_S)
+                self._check()
+                since = time.perf_counter()
 
         return rest
+
+    def _check(self) -> None:
+        if self.stopped.is_set():
+            raise CleaningStopped
 
 
 class _Source:
@@ -130,16 +126,14 @@ class _Source:
         """
         fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            end, spent, since = 0, 0, time.perf_counter()
-            for position, header, data in scan(fd, 0, self.size_bytes, whole=True):
-                if header.magic != 2 or not has_right_crc(data, header):
-                    break
+            end, spent, rest = 0, 0, pace.rests()
+            for position, header, data in checked_scan(fd, 0, self.size_bytes):
                 yield header, data
                 end = position + header.size_bytes
                 if end - spent >= WRITE_BYTES:
                     pace.spend(end - spent)
                     spent = end
-                since = pace.rest(since)
+                rest()
             pace.spend(end - spent)
             if end != self.size_bytes:
                 raise CorruptBatch(f"{self.path} is damaged at position {end}")
@@ -205,7 +199,7 @@ def group_segments(sources: Iterable[_Source], config: LogConfig) -> Iterator[li
         entries = (size + source.size_bytes) // max(config.index_interval_bytes, HEADER_BYTES) + 2
         if group and (
             size + source.size_bytes > config.segment_bytes
-            or entries * TimeIndex.entry_bytes > config.segment_index_bytes
+            or entries * TimeIndex.layout.size > config.segment_index_bytes
             or source.end_offset - group[0].base_offset > MAX_RELATIVE_OFFSET
         ):
             yield group
@@ -398,7 +392,7 @@ class Round:
         number = self._check(group)
         assert self._output is not None
         assert self._begun is not None
-        made, begun = self._output.segment, self._begun
+        cleaned, begun = self._output.segment, self._begun
         self._output = self._begun = None
         self.log.announce_change()
         old = [source.segment for source in group]
@@ -406,7 +400,7 @@ class Round:
             segment.abandon()
         # Before the files are renamed: a thread that forces segments to disk takes the log offline
         # if a file of a listed segment is missing.
-        self.log.replace_segments(number, len(old), made)
+        self.log.replace_segments(number, len(old), cleaned)
         try:
             swap.finish(self.log.path, *begun)
         except OSError as error:
@@ -422,11 +416,3 @@ class Round:
 
     def _delete_old(self) -> None:
         swap.discard_old(self.log.path)
-
-
-def clean(log: PartitionLog, plan: Cleanable, now_ms: int, dedupe_bytes: int = 1 << 27) -> Round:
-    """Run a whole round at once, in this thread. The log must not be used meanwhile."""
-    one = Round(log, plan, now_ms, dedupe_bytes, Pace())
-    for step in one.steps():
-        step()
-    return one

@@ -154,8 +154,10 @@ class AbortedLookup:
 
     def __init__(self, aborted: Iterable[AbortedTransaction]) -> None:
         self._of_producer: dict[int, list[AbortedTransaction]] = {}
-        for one in aborted:  # ascending by last_offset, and those of one producer do not overlap
-            self._of_producer.setdefault(one.producer_id, []).append(one)
+        for (
+            transaction
+        ) in aborted:  # ascending by last_offset, and those of one producer do not overlap
+            self._of_producer.setdefault(transaction.producer_id, []).append(transaction)
 
     def __contains__(self, header: BatchHeader) -> bool:
         if not header.is_transactional or header.is_control:
@@ -281,7 +283,7 @@ class Compactor:
     def _choose(self, header: BatchHeader, batch: memoryview, *, tombstones_stay: bool) -> _Choice:
         """Choose the records of a data batch to keep. Those from the end of the part on stay."""
         last_offset_of, end_offset = self._latest.get, self._end_offset
-        kept = bytearray()
+        choices = bytearray()
         has_tombstone = False
         for slot in slots(batch, header, self._opening):
             key = slot.key
@@ -291,8 +293,8 @@ class Compactor:
                 and (tombstones_stay or not slot.is_tombstone)
             )
             has_tombstone = has_tombstone or (stays and slot.is_tombstone)
-            kept.append(stays)
-        return _Choice(kept, has_tombstone)
+            choices.append(stays)
+        return _Choice(choices, has_tombstone)
 
     def _new_horizon(self) -> int:
         return min(self._now_ms + self._delete_retention_ms, MAX_INT64)
@@ -323,7 +325,7 @@ class Compactor:
         stream = compressor(header.codec)
         pieces: list[bytes] = []
         largest_delta = MIN_INT64
-        for slot, stays in zip(slots(batch, header, self._opening), chosen.kept, strict=True):
+        for slot, stays in zip(slots(batch, header, self._opening), chosen.stays, strict=True):
             if stays:
                 largest_delta = max(largest_delta, slot.timestamp_delta)
                 pieces.append(stream.compress(_shifted(slot, by_ms)))
@@ -344,14 +346,14 @@ class Compactor:
 class _Choice:
     """The records of a batch that stay.
 
-    :ivar kept: 1 for each record that stays, 0 for each other one
+    :ivar stays: 1 for each record that stays, 0 for each other one
     """
 
-    __slots__ = ("count", "has_tombstone", "kept")
+    __slots__ = ("count", "has_tombstone", "stays")
 
-    def __init__(self, kept: bytearray, has_tombstone: bool) -> None:
-        self.kept = kept
-        self.count = sum(kept)
+    def __init__(self, stays: bytearray, has_tombstone: bool) -> None:
+        self.stays = stays
+        self.count = sum(stays)
         self.has_tombstone = has_tombstone
 
     @classmethod

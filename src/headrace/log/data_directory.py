@@ -53,8 +53,8 @@ def _close_to_others(entry: os.DirEntry[str]) -> None:
     it open.
     """
     if _PARTITION.fullmatch(entry.name) or entry.name.endswith(STRAY_SUFFIX):
-        found = entry.stat(follow_symlinks=False)
-        if stat.S_ISDIR(found.st_mode) and found.st_mode & 0o077:
+        status = entry.stat(follow_symlinks=False)
+        if stat.S_ISDIR(status.st_mode) and status.st_mode & 0o077:
             with contextlib.suppress(OSError):  # another owner, or a file system without modes
                 os.chmod(entry.path, DIRECTORY_MODE)
 
@@ -120,7 +120,7 @@ class DataDirectory:
 
         :param closing: take the directories that others may read away from them
         """
-        found: dict[str, set[int]] = {}
+        partitions: dict[str, set[int]] = {}
         with os.scandir(self.path) as entries:
             for entry in entries:
                 if _TEMPORARY.fullmatch(entry.name) and entry.is_file():
@@ -129,8 +129,8 @@ class DataDirectory:
                     _close_to_others(entry)
                 matched = _PARTITION.fullmatch(entry.name)
                 if matched is not None and entry.is_dir():
-                    found.setdefault(matched[1], set()).add(int(matched[2]))
-        return found
+                    partitions.setdefault(matched[1], set()).add(int(matched[2]))
+        return partitions
 
     def partition_names(self) -> list[str]:
         """Return the names of the partition directories, such as ``orders-0``."""
@@ -166,9 +166,9 @@ class DataDirectory:
         """Note that partitions have no directory any more, or will not have it soon."""
         for partition in partitions:
             self._unverified.discard(f"{topic}-{partition}")
-        left = self.partitions.pop(topic, set()).difference(partitions)
-        if left:
-            self.partitions[topic] = left
+        remaining = self.partitions.pop(topic, set()).difference(partitions)
+        if remaining:
+            self.partitions[topic] = remaining
 
     def holds_log(self, name: str) -> bool:
         """Return True if a directory has files of a log, so that it is a partition directory."""

@@ -140,13 +140,13 @@ def link_aside(path: str, name: str) -> str:
     :raises OSError: when the disk fails
     """
     for number in itertools.count(1):
-        kept = f"{name}{DAMAGED_SUFFIX}" if number == 1 else f"{name}{DAMAGED_SUFFIX}-{number}"
+        aside = f"{name}{DAMAGED_SUFFIX}" if number == 1 else f"{name}{DAMAGED_SUFFIX}-{number}"
         try:
-            os.link(path, kept)
+            os.link(path, aside)
         except FileExistsError:
-            if not os.path.samefile(path, kept):
+            if not os.path.samefile(path, aside):
                 continue
-        return kept
+        return aside
     raise AssertionError
 
 

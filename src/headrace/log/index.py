@@ -15,8 +15,6 @@ from bisect import bisect_right
 
 from headrace.log.files import FILE_MODE
 
-_OFFSET_ENTRY = struct.Struct(">ii")
-_TIME_ENTRY = struct.Struct(">qi")
 _INT = struct.Struct(">i")
 _LONG = struct.Struct(">q")
 
@@ -24,19 +22,38 @@ _LONG = struct.Struct(">q")
 class _Index:
     """Index entries in memory.
 
+    :cvar layout: the fields of an entry; they ascend from entry to entry
     :ivar data: the entries
     :ivar saved_bytes: how many bytes of ``data`` are in the file
     """
 
     __slots__ = ("data", "saved_bytes")
-    entry_bytes: int
+    layout: struct.Struct
 
     def __init__(self, data: bytes = b"") -> None:
         self.data = bytearray(data)
         self.saved_bytes = len(data)
 
     def __len__(self) -> int:
-        return len(self.data) // self.entry_bytes
+        return len(self.data) // self.layout.size
+
+    def entry(self, number: int) -> tuple[int, int]:
+        """Return the fields of an entry."""
+        first, second = self.layout.unpack_from(self.data, number * self.layout.size)
+        return first, second
+
+    def _last(self, field: struct.Struct, start: int, largest: int) -> tuple[int, int] | None:
+        """Return the last entry with at most a value in a field; None if there is none.
+
+        In damaged entries the search may find an earlier one, but never a later one.
+
+        :param start: position of the field in an entry
+        """
+        data, size = self.data, self.layout.size
+        number = bisect_right(
+            range(len(self)), largest, key=lambda n: field.unpack_from(data, n * size + start)[0]
+        )
+        return self.entry(number - 1) if number else None
 
     def save(self, path: str) -> None:
         """Append the new entries to the file, which is created if missing. A file of other entries
@@ -61,67 +78,44 @@ class _Index:
 
 
 class OffsetIndex(_Index):
-    """The index from offsets to positions of batches."""
+    """The index from offsets to positions: its entries are ``(relative offset, position)``."""
 
     __slots__ = ()
-    entry_bytes = _OFFSET_ENTRY.size
+    layout = struct.Struct(">ii")
 
     def add(self, relative_offset: int, position: int) -> None:
         """Add an entry for the batch at ``position``, which ends with ``relative_offset``."""
-        self.data += _OFFSET_ENTRY.pack(relative_offset, position)
-
-    def entry(self, number: int) -> tuple[int, int]:
-        """Return an entry as ``(relative offset, position)``."""
-        relative_offset, position = _OFFSET_ENTRY.unpack_from(self.data, number * 8)
-        return relative_offset, position
+        self.data += self.layout.pack(relative_offset, position)
 
     def entry_for(self, relative_offset: int) -> tuple[int, int] | None:
-        """Return the last entry of a batch that ends at or before an offset; None if there is none.
-
-        In damaged entries the search may find an earlier one, but never a later one.
+        """Return the last entry of a batch that ends at or before an offset; None if there is
+        none.
         """
-        data = self.data
-        number = bisect_right(
-            range(len(self)), relative_offset, key=lambda n: _INT.unpack_from(data, n * 8)[0]
-        )
-        return self.entry(number - 1) if number else None
+        return self._last(_INT, 0, relative_offset)
 
     def entry_before(self, position: int) -> tuple[int, int] | None:
         """Return the last entry with a position that is not after ``position``; None if there is
         none.
         """
-        data = self.data
-        number = bisect_right(
-            range(len(self)), position, key=lambda n: _INT.unpack_from(data, n * 8 + 4)[0]
-        )
-        return self.entry(number - 1) if number else None
+        return self._last(_INT, 4, position)
 
 
 class TimeIndex(_Index):
-    """The index from timestamps to offsets."""
+    """The index from timestamps to offsets: its entries are ``(timestamp, relative offset)``."""
 
     __slots__ = ()
-    entry_bytes = _TIME_ENTRY.size
+    layout = struct.Struct(">qi")
 
     def add(self, timestamp: int, relative_offset: int) -> None:
         """Add an entry for the largest timestamp so far, unless the last entry has the same or a
         larger one.
         """
         data = self.data
-        if timestamp > (_LONG.unpack_from(data, len(data) - self.entry_bytes)[0] if data else -1):
-            self.data += _TIME_ENTRY.pack(timestamp, relative_offset)
-
-    def entry(self, number: int) -> tuple[int, int]:
-        """Return an entry as ``(timestamp, relative offset)``."""
-        timestamp, relative_offset = _TIME_ENTRY.unpack_from(self.data, number * 12)
-        return timestamp, relative_offset
+        if timestamp > (_LONG.unpack_from(data, len(data) - self.layout.size)[0] if data else -1):
+            self.data += self.layout.pack(timestamp, relative_offset)
 
     def entry_for(self, timestamp: int) -> tuple[int, int] | None:
         """Return the last entry with at most ``timestamp``; None if there is none. The first record
         with at least ``timestamp`` is not before its batch.
         """
-        data = self.data
-        number = bisect_right(
-            range(len(self)), timestamp, key=lambda n: _LONG.unpack_from(data, n * 12)[0]
-        )
-        return self.entry(number - 1) if number else None
+        return self._last(_LONG, 0, timestamp)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 
 from headrace.log import partition_metadata
 from headrace.log.data_directory import DataDirectory
@@ -23,12 +23,13 @@ class LogDirectory:
     """All logs of one data directory.
 
     :param directory: the data directory; :meth:`close` releases it
+    :ivar removals: the logs whose directories are removed, in a thread
     """
 
     def __init__(self, directory: DataDirectory) -> None:
         self.directory = directory
         self._logs: dict[str, dict[int, PartitionLog]] = {}
-        self._removals = Removals(directory)
+        self.removals = Removals(directory)
 
     def open(
         self,
@@ -49,7 +50,7 @@ class LogDirectory:
         logs = self._logs.setdefault(topic, {})
         log = logs.get(partition)
         if log is None or log.topic_id != topic_id:
-            self._removals.rename_now(f"{topic}-{partition}")
+            self.removals.rename_now(f"{topic}-{partition}")
             log = PartitionLog(
                 self.directory, topic, topic_id, partition, config, partitions=partitions
             )
@@ -82,40 +83,23 @@ class LogDirectory:
         :param is_used: a new topic has the same name: the directories may be its own
         """
         path, names = self.directory.path, partition_metadata.names
-        left = [
+        remaining = [
             partition
             for partition in self.directory.partitions.get(topic, ())
             if not is_used or names(f"{path}/{topic}-{partition}", topic_id)
         ]
-        self.directory.forget(topic, left)
-        return [DeletedLog(topic, topic_id, partition) for partition in left]
+        self.directory.forget(topic, remaining)
+        return [DeletedLog(topic, topic_id, partition) for partition in remaining]
 
     def delete(self, topic: str, topic_id: uuid.UUID) -> list[DeletedLog]:
         """Close all logs of a topic, used or not since the start, and refuse later appends. Give
-        the result to :meth:`remove`.
+        the result to :attr:`removals`.
         """
         for log in self._logs.pop(topic, {}).values():
             log.delete()
         existing = sorted(self.directory.partitions.get(topic, ()))
         self.directory.forget(topic, existing)
         return [DeletedLog(topic, topic_id, partition) for partition in existing]
-
-    def remove(
-        self, logs: Iterable[DeletedLog], removed: Callable[[], object] | None = None
-    ) -> None:
-        """Remove the directories of deleted logs, in a thread.
-
-        :param removed: called in the thread when all of them are gone, forced to disk
-        """
-        self._removals.add(logs, removed)
-
-    def resume_removal(self) -> None:
-        """Remove the directories whose removal a stop or a crash has interrupted, in a thread."""
-        self._removals.remove_renamed()
-
-    def finish_removal(self) -> None:
-        """Wait until the directories of all deleted logs are gone."""
-        self._removals.finish()
 
     def find_loss(self) -> str | None:
         """Check that the data directory is still there. If it is not, all logs refuse reads and
@@ -137,7 +121,7 @@ class LogDirectory:
             return
         directory.on_offline = None
         self.find_loss()
-        self._removals.close()
+        self.removals.close()
         directory.finish_background_work()
         try:
             try:

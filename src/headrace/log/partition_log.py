@@ -25,7 +25,7 @@ from headrace.log.producer_state import ProducerState
 from headrace.log.recovery import CorruptLog
 from headrace.log.retention import SegmentAge, segments_to_delete
 from headrace.log.segment import SUFFIXES, Segment, TornTailError
-from headrace.log.segment_list import SegmentList
+from headrace.log.segment_list import SegmentList, index_of
 from headrace.log.validation import check_client_batch
 from headrace.log_lines import LimitedLog, get_logger
 from headrace.protocol.file_range import FileRange
@@ -290,6 +290,7 @@ class PartitionLog:
             if self._offline is not None:
                 return self._offline
             if not from_client:
+                # A marker that was refused would leave its transaction open for ever.
                 return self._append(view, header_at(view), now_ms)
             checksum = self._staged_checksum if view is self._staged else None
             checked = check_client_batch(view, self.config, now_ms, header, opening, checksum)
@@ -301,6 +302,7 @@ class PartitionLog:
                 if isinstance(verdict, Refusal):
                     return verdict
                 if verdict is not None:
+                    # A retry after a lost answer gets the offsets of the first attempt.
                     return Appended(*verdict[2:], self._log_start_offset, duplicate=True)
             return self._append(view, header, now_ms)
         except TornTailError as error:
@@ -330,6 +332,7 @@ class PartitionLog:
         header, buffers = place(view, header, base_offset, append_time)
         segment = self._segment_for(size, header.max_timestamp, last_offset, now_ms)
         position = segment.size_bytes
+        # Only the write may fail, and it leaves the segment as it was: memory follows the file.
         if view is self._staged and segment.is_staged:
             segment.append_staged(buffers[:1], size)
         else:
@@ -451,6 +454,7 @@ class PartitionLog:
         point, snapshot = self._end_offset, self._producers.snapshot()
 
         def make_durable() -> None:
+            # Batches before a snapshot are not verified after a crash: they must be on disk first.
             if self.syncs:
                 try:
                     self._force((full,), SUFFIXES)
@@ -467,8 +471,10 @@ class PartitionLog:
         self, offset: int, max_bytes: int, *, minimum_one: bool = True, up_to: int | None = None
     ) -> bytes | Refusal:
         """Return whole batches of one segment as bytes; see :meth:`find`."""
-        found = self.find(offset, max_bytes, minimum_one=minimum_one, up_to=up_to, held_bytes=None)
-        return bytes(found) if isinstance(found, FileRange) else found
+        batches = self.find(
+            offset, max_bytes, minimum_one=minimum_one, up_to=up_to, held_bytes=None
+        )
+        return bytes(batches) if isinstance(batches, FileRange) else batches
 
     def find(
         self,
@@ -509,14 +515,14 @@ class PartitionLog:
             limit = segment.size_bytes
             if up_to is not None and up_to < end:
                 limit = segment.locate(up_to)
-            found = segment.read_batches(
+            batches = segment.read_batches(
                 position, limit, max_bytes, minimum_one=minimum_one, held_bytes=held_bytes
             )
-            if found and not segment.reads_fail:
-                end_offset = self._segments.remember(segment, position + len(found), end)
-                if isinstance(found, FileRange):
-                    found.end_offset = end_offset
-            return found
+            if batches and not segment.reads_fail:
+                end_offset = self._segments.remember(segment, position + len(batches), end)
+                if isinstance(batches, FileRange):
+                    batches.end_offset = end_offset
+            return batches
         except OSError as error:
             limited.error(self.path, "Cannot read offset %d of %s: %s", offset, self.path, error)
             return Refusal(ErrorCode.KAFKA_STORAGE_ERROR, f"Cannot read the log: {error.strerror}")
@@ -531,8 +537,8 @@ class PartitionLog:
             is returned
         :raises OSError: when the disk fails
         """
-        found = timestamps.finish(self.search_timestamp(timestamp_ms), opening)
-        return (*found, LEADER_EPOCH) if found else None
+        record = timestamps.finish(self.search_timestamp(timestamp_ms), opening)
+        return (*record, LEADER_EPOCH) if record else None
 
     def max_timestamp(self) -> tuple[int, int] | None:
         """Return ``(offset, timestamp)`` of the first record with the largest timestamp; None
@@ -656,20 +662,6 @@ class PartitionLog:
             recovery.write_snapshot(self.path, offset, snapshot, sync=self.syncs)
             self._forced_snapshot = offset
 
-    def apply_retention(self, now_ms: int) -> int:
-        """Take all of :meth:`retention_steps` now, and return the number of deleted segments.
-
-        :raises OSError: as :meth:`retention_steps`
-        """
-        steps = self.retention_steps(now_ms)
-        while True:
-            try:
-                work = next(steps)
-            except StopIteration as finished:
-                count: int = finished.value
-                return count
-            work()
-
     def retention_steps(self, now_ms: int) -> Generator[Callable[[], None], None, int]:
         """Delete old segments; return the number of deleted segments.
 
@@ -750,14 +742,14 @@ class PartitionLog:
         """Replace ``count`` segments, from index ``number`` on, by the one that compaction puts in
         their place.
         """
-        made = Segment(
+        segment = Segment(
             self._directory.files,
             self.path,
             cleaned.base_offset,
             cleaned.size_bytes,
             cleaned.created_ms,
         )
-        self._segments.replace(number, count, [made])
+        self._segments.replace(number, count, [segment])
 
     # ------------------------------------------------------------------ durability, closing
 
@@ -767,16 +759,12 @@ class PartitionLog:
         :raises OSError: when the disk fails, which takes the log offline, or when the log is
             offline
         """
+        # What is appended during the fsync may have missed it: the end is read before.
         end, segments = self._end_offset, list(self._segments)
         self._check_online()
         if end == self._flushed_offset:
             return
-        unflushed = [
-            segment
-            for number, segment in enumerate(segments)
-            if number + 1 == len(segments)
-            or segments[number + 1].base_offset > self._flushed_offset
-        ]
+        unflushed = segments[index_of(segments, self._flushed_offset) :]
         self._force(unflushed, (".log", aborted_transactions.SUFFIX))
         self._flushed_offset = max(self._flushed_offset, end)
 
@@ -790,7 +778,7 @@ class PartitionLog:
             try:
                 for segment in segments:
                     segment.fsync(suffixes)
-                if not self._directory_is_durable:
+                if not self._directory_is_durable:  # a file whose name is lost is lost
                     fsync_path(f"{self.path}/{partition_metadata.METADATA_FILE}")
                     self._directory.make_durable()
                 fsync_path(self.path, must_exist=True)
@@ -801,6 +789,7 @@ class PartitionLog:
             except OSError as error:
                 if self.is_deleted:
                     return
+                # The kernel may drop the pages that it could not write: a retry proves nothing.
                 self.take_offline(error)
                 recovery.force_offline_mark(self.path)
                 raise
@@ -810,7 +799,7 @@ class PartitionLog:
 
         :raises FileNotFoundError: when somebody else has deleted it
         """
-        if not self.is_deleted and any(segment is one for one in list(self._segments)):
+        if not self.is_deleted and any(segment is listed for listed in list(self._segments)):
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), segment.path(".log"))
 
     def _check_online(self) -> None:

@@ -65,16 +65,16 @@ def read(directory: str) -> PartitionMetadata | None:
         return None
     if not data:
         return None
-    found = _TEXT.fullmatch(data)
-    if found is None:
+    match = _TEXT.fullmatch(data)
+    if match is None:
         raise UnreadableMetadata(f"{path} is damaged")
     try:
-        topic_id = uuid.UUID(bytes=urlsafe_b64decode(found[1] + b"=="))
+        topic_id = uuid.UUID(bytes=urlsafe_b64decode(match[1] + b"=="))
     except (binascii.Error, ValueError) as error:
         raise UnreadableMetadata(f"{path} is damaged") from error
-    if uuid_text(topic_id).encode() != found[1]:  # bits after the last byte
+    if uuid_text(topic_id).encode() != match[1]:  # bits after the last byte
         raise UnreadableMetadata(f"{path} is damaged")
-    return PartitionMetadata(topic_id, int(found[2] or 0))
+    return PartitionMetadata(topic_id, int(match[2] or 0))
 
 
 def contradiction(directory: str, topic_id: uuid.UUID) -> str | None:
@@ -85,13 +85,13 @@ def contradiction(directory: str, topic_id: uuid.UUID) -> str | None:
     :raises OSError: when the disk fails
     """
     try:
-        found = read(directory)
+        metadata = read(directory)
     except UnreadableMetadata:
         return None
-    if found is None or found.topic_id == topic_id:
+    if metadata is None or metadata.topic_id == topic_id:
         return None
     return (
-        f"{directory}/{METADATA_FILE} names the topic id {uuid_text(found.topic_id)}, and the "
+        f"{directory}/{METADATA_FILE} names the topic id {uuid_text(metadata.topic_id)}, and the "
         f"catalog {uuid_text(topic_id)}"
     )
 
@@ -102,10 +102,10 @@ def names(directory: str, topic_id: uuid.UUID) -> bool:
     :raises OSError: when the disk fails
     """
     try:
-        found = read(directory)
+        metadata = read(directory)
     except UnreadableMetadata:
         return False
-    return found is not None and found.topic_id == topic_id
+    return metadata is not None and metadata.topic_id == topic_id
 
 
 def complete(directory: str, topic_id: uuid.UUID, partitions: int) -> None:
@@ -114,10 +114,10 @@ def complete(directory: str, topic_id: uuid.UUID, partitions: int) -> None:
     :raises OSError: when the disk fails
     """
     try:
-        found = read(directory)
+        metadata = read(directory)
         problem = f"{directory}/{METADATA_FILE} is missing or empty"
     except UnreadableMetadata as error:
-        found, problem = None, str(error)
-    if found is None:
+        metadata, problem = None, str(error)
+    if metadata is None:
         logger.warning("%s: writing it again for the topic id %s", problem, uuid_text(topic_id))
         write(directory, topic_id, partitions)

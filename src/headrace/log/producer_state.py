@@ -247,7 +247,7 @@ class ProducerState:
 
     def _entries(self) -> Iterator[bytes]:
         for producer_id, entry in self._producers.items():
-            known = [
+            batches = [
                 (
                     batch.last_sequence,
                     batch.last_offset,
@@ -256,7 +256,7 @@ class ProducerState:
                 )
                 for batch in entry.batches
             ] or [(*_NO_BATCH_KNOWN, entry.timestamp)]
-            for batch in known:
+            for batch in batches:
                 yield _SNAPSHOT_ENTRY.pack(
                     producer_id,
                     entry.epoch,

@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from operator import attrgetter
 from typing import NamedTuple
@@ -29,6 +28,7 @@ from headrace.log.files import (
 )
 from headrace.log.producer_state import ProducerState
 from headrace.log.segment import Segment, scan
+from headrace.log.segment_list import index_of
 from headrace.log_lines import get_logger
 from headrace.protocol.record_batch import (
     BatchHeader,
@@ -38,7 +38,7 @@ from headrace.protocol.record_batch import (
     marker_in,
 )
 
-from . import aborted_transactions, checked_file, partition_metadata, swap
+from . import aborted_transactions, checked_file, checksums, partition_metadata, swap
 
 logger = get_logger("headrace.log")
 
@@ -148,7 +148,7 @@ def _load_segments(
         point, producers = _newest_snapshot(directory, segments[0].base_offset)
         aborted = _read_aborted(directory, segments, point)
         on_batch = _replay_from(directory, point, producers, aborted)
-        affected = max(0, bisect_right([segment.base_offset for segment in segments], point) - 1)
+        affected = index_of(segments, point)
         replayed = True
         if crashed:
             _recover(
@@ -170,7 +170,7 @@ def _load_segments(
             replayed = False
         if point <= segments[-1].next_offset:
             if replayed:
-                _save_aborted(segments[affected:], point, aborted)
+                _save_aborted(segments[affected:], aborted)
             return segments, producers, aborted, point if crashed else segments[-1].next_offset
         logger.warning(
             "%s has lost records before offset %d: using an older snapshot", directory, point
@@ -186,14 +186,14 @@ def _read_aborted(directory: str, segments: list[Segment], point: int) -> Aborte
     for segment in segments:
         if segment.base_offset >= point:
             break
-        found = aborted_transactions.read(segment.path(""), segment.size_bytes, point)
-        if found is None:
+        of_segment = aborted_transactions.read(segment.path(""), segment.size_bytes, point)
+        if of_segment is None:
             logger.warning(
                 "%s has no checksum of all its entries: finding the aborted transactions again",
                 segment.path(aborted_transactions.SUFFIX),
             )
             return _find_aborted(directory, segments, point)
-        entries += found
+        entries += of_segment
     return AbortedTransactions(sorted(entries, key=attrgetter("last_offset")))
 
 
@@ -221,27 +221,36 @@ def _find_aborted(directory: str, segments: list[Segment], point: int) -> Aborte
     return aborted
 
 
-def _write_aborted(segments: Sequence[Segment], aborted: AbortedTransactions) -> None:
-    """Write the ``.txnindex`` files of segments, up to the last one of the log."""
-    for number, segment in enumerate(segments):
-        end = segments[number + 1].base_offset if number + 1 < len(segments) else None
-        entries = aborted.in_segment(segment.base_offset, end)
-        aborted_transactions.write(segment.path(aborted_transactions.SUFFIX), entries)
-
-
-def _save_aborted(segments: Sequence[Segment], point: int, aborted: AbortedTransactions) -> None:
-    """Write the ``.txnindex`` files of the segments that were replayed from ``point`` on. Replace
-    checksums that would be wrong for them.
+def _write_aborted(
+    segments: Sequence[Segment], aborted: AbortedTransactions
+) -> list[list[AbortedTransaction]]:
+    """Write the ``.txnindex`` files of segments, up to the last one of the log; return what they
+    have.
     """
-    _write_aborted(segments, aborted)
-    for segment in segments:
-        end_offset = segment.next_offset
-        if not aborted_transactions.has_right_checksum(segment.path(""), point, end_offset):
+    ends = [*(segment.base_offset for segment in segments[1:]), None]
+    contents = []
+    for segment, end in zip(segments, ends, strict=True):
+        contents.append(aborted.in_segment(segment.base_offset, end))
+        aborted_transactions.write(segment.path(aborted_transactions.SUFFIX), contents[-1])
+    return contents
+
+
+def _save_aborted(segments: Sequence[Segment], aborted: AbortedTransactions) -> None:
+    """Write the ``.txnindex`` files of the segments that were replayed. Replace checksums that are
+    of fewer entries, or of more of the log than there is: it will have other entries there.
+    """
+    for segment, entries in zip(segments, _write_aborted(segments, aborted), strict=True):
+        stem, end_offset = segment.path(""), segment.next_offset
+        sums = checksums.read(stem)
+        if sums is not None and (
+            sums.end_offset > end_offset
+            or aborted_transactions.read(stem, segment.size_bytes, end_offset) != entries
+        ):
             segment.renew_checksums(segment.size_bytes, end_offset)
 
 
 def _segments(directory: str, files: OpenFiles) -> list[Segment]:
-    found = []
+    segments = []
     with os.scandir(directory) as entries:
         for entry in entries:
             stem, _, suffix = entry.name.partition(".")
@@ -249,12 +258,12 @@ def _segments(directory: str, files: OpenFiles) -> list[Segment]:
                 os.unlink(entry.path)  # a crash has interrupted its writing
             elif suffix == "log" and stem.isdigit():
                 stat = entry.stat()
-                found.append(
+                segments.append(
                     Segment(
                         files, directory, int(stem), stat.st_size, stat.st_mtime_ns // 1_000_000
                     )
                 )
-    return sorted(found, key=lambda segment: segment.base_offset)
+    return sorted(segments, key=lambda segment: segment.base_offset)
 
 
 OnBatch = Callable[[BatchHeader, memoryview | bytes], None]
@@ -315,7 +324,7 @@ def _recover(
         if end == segment.size_bytes:
             continue
         later = segments[number + 1 :]
-        followed = any(one.size_bytes for one in later) or (
+        followed = any(following.size_bytes for following in later) or (
             next_batch(segment.open(), end, segment.size_bytes, segment.base_offset) is not None
         )
         if refuse_damage and followed:
@@ -333,9 +342,9 @@ def _recover(
             segment.next_offset,
             segment.size_bytes - end,
         )
-        for one in reversed(later):
-            logger.warning("Removed %s: the segment before it is torn", one.path(".log"))
-            one.delete()
+        for following in reversed(later):
+            logger.warning("Removed %s: the segment before it is torn", following.path(".log"))
+            following.delete()
         segment.truncate(end)
         del segments[number + 1 :]
         return
@@ -348,14 +357,14 @@ def _keep(segments: Sequence[Segment], position: int) -> None:
     :raises OSError: when the disk fails
     """
     first = segments[0]
-    paths = [one.path(".log") for one in segments if one.size_bytes]
-    kept = [link_aside(path, path) for path in paths]
+    paths = [segment.path(".log") for segment in segments if segment.size_bytes]
+    copies = [link_aside(path, path) for path in paths]
     fsync_path(first.directory)
-    others = f" and {len(kept) - 1} later files" if len(kept) > 1 else ""
+    others = f" and {len(copies) - 1} later files" if len(copies) > 1 else ""
     logger.error(
         "Set aside %s%s: %s is damaged at position %d, offset %d, where the log ends now. See "
         "docs/behaviour/disk-failures.md for the records behind; delete what is not needed",
-        kept[0],
+        copies[0],
         others,
         first.path(".log"),
         position,
@@ -369,12 +378,12 @@ def kept_files(directory: str, names: Iterable[str]) -> list[str]:
     :param names: the names of the partition directories
     :raises OSError: when the disk fails
     """
-    kept = []
+    paths = []
     for name in names:
         with contextlib.suppress(FileNotFoundError):  # the topic was deleted
             files = sorted(os.listdir(f"{directory}/{name}"))
-            kept += [f"{directory}/{name}/{file}" for file in files if _KEPT.fullmatch(file)]
-    return kept
+            paths += [f"{directory}/{name}/{file}" for file in files if _KEPT.fullmatch(file)]
+    return paths
 
 
 def rewrite(directory: str, segments: Sequence[Segment], from_offset: int) -> None:
@@ -388,10 +397,7 @@ def rewrite(directory: str, segments: Sequence[Segment], from_offset: int) -> No
 
     :raises OSError: when the disk fails again, or has no room for a copy
     """
-    for number, segment in enumerate(segments):
-        following = segments[number + 1 : number + 2]
-        if following and following[0].base_offset <= from_offset:
-            continue
+    for segment in segments[index_of(segments, from_offset) :]:
         segment.replace_by_copy(segment.size_bytes)
     fsync_path(directory)
 

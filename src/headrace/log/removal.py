@@ -93,15 +93,12 @@ class Removals:
             try:
                 if work() and done is not None:
                     done()
-            except OSError as error:
+            except Exception as error:
                 logger.error(
                     "cannot remove the directories of deleted topics: %s; the next start tries "
                     "again",
                     error,
-                )
-            except Exception:
-                logger.exception(
-                    "cannot remove the directories of deleted topics; the next start tries again"
+                    exc_info=None if isinstance(error, OSError) else error,
                 )
 
         self._executor.submit(run)
@@ -129,13 +126,13 @@ class Removals:
                 return None
 
     def _remove_trees(self, names: Iterable[str]) -> bool:
-        whole = True
+        all_removed = True
         for name in names:
             if self._stopping.is_set():
                 return False
-            whole = _remove_tree(f"{self._directory.path}/{name}") and whole
+            all_removed = _remove_tree(f"{self._directory.path}/{name}") and all_removed
         self._directory.make_durable()
-        return whole
+        return all_removed
 
 
 def _remove_tree(path: str) -> bool:

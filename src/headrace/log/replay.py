@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 from headrace.log.partition_log import PartitionLog
 from headrace.log.recovery import CorruptLog
-from headrace.log.segment import scan
-from headrace.protocol.record_batch import BatchHeader, has_right_crc
+from headrace.log.segment import checked_scan
+from headrace.protocol.record_batch import BatchHeader
 
 
 class FoundBatch(NamedTuple):
@@ -35,9 +35,7 @@ def checked_batches(log: PartitionLog) -> Iterator[FoundBatch]:
         path, fd = segment.path(".log"), segment.open()
         size_bytes = os.fstat(fd).st_size
         end = 0 if segment.base_offset >= start else segment.indexed_position(start)
-        for position, header, data in scan(fd, end, size_bytes, whole=True):
-            if header.magic != 2 or not has_right_crc(data, header):
-                break
+        for position, header, data in checked_scan(fd, end, size_bytes):
             if (
                 expected is not None
                 and header.base_offset != expected

@@ -94,6 +94,17 @@ def scan(
         position += size
 
 
+def checked_scan(fd: int, position: int, end: int) -> Iterator[tuple[int, BatchHeader, memoryview]]:
+    """Yield the whole batches between two positions, as :func:`scan` does, up to the first one that
+    does not have its checksum.
+    """
+    for batch in scan(fd, position, end, whole=True):
+        _, header, data = batch
+        if header.magic != 2 or not has_right_crc(data, header):
+            return
+        yield batch
+
+
 def _unlink_all(paths: Sequence[str]) -> None:
     for path in paths:
         with contextlib.suppress(FileNotFoundError):
@@ -339,7 +350,9 @@ class Segment:
                 os.unlink(self.path(suffix))
 
     def _load(self) -> None:
-        """Read the indexes from their files; rebuild them if they do not agree with the batches."""
+        """Read the indexes from their files. Rebuild them unless they have their checksums, and
+        whole batches follow the last indexed one up to the end of the file.
+        """
         self._reset()
         self._loaded = True
         if not self.size_bytes:
@@ -351,20 +364,39 @@ class Segment:
                 self.times = TimeIndex(file.read())
             sums = checksums.read(self.path(""))
         except FileNotFoundError:
-            reason = "missing"
-        else:
-            if self._matches(sums) and self._matches_tail():
-                is_summed = sums is not None and sums.size_bytes == self.size_bytes
-                self._summed_bytes = self.size_bytes if is_summed else -1
-                return
-            reason = "wrong"
-        self._rebuild_indexes(reason)
+            sums = None
+        if (
+            sums is None
+            or not sums.files[".index"].matches(self.offsets.data)
+            or not sums.files[".timeindex"].matches(self.times.data)
+            or not self._read_tail()
+        ):
+            self._rebuild_indexes("missing or wrong")
+        elif sums.size_bytes == self.size_bytes:
+            self._summed_bytes = self.size_bytes
 
-    def _matches(self, sums: checksums.Checksums | None) -> bool:
-        """Return True if the indexes have their checksums, or if they never had any."""
-        return sums is None or (
-            sums.files[".index"].matches(self.offsets.data)
-            and sums.files[".timeindex"].matches(self.times.data)
+    def _read_tail(self) -> bool:
+        """Read the headers from the last indexed batch on. Return False if there is anything but
+        whole batches.
+        """
+        end = self.offsets.entry(len(self.offsets) - 1)[1] if len(self.offsets) else 0
+        self._since_index = self.size_bytes - end
+        if len(self.times):  # the last entry was added when the indexes were saved
+            self._max_timestamp, relative_offset = self.times.entry(len(self.times) - 1)
+            self._max_timestamp_offset = self.base_offset + relative_offset
+        for position, header, _ in scan(self.fd, end, self.size_bytes):
+            if not self._may_follow(header):
+                return False
+            self.next_offset = header.last_offset + 1
+            end = position + header.size_bytes
+        return end == self.size_bytes
+
+    def _may_follow(self, header: BatchHeader) -> bool:
+        return (
+            header.magic == 2
+            and header.base_offset >= self.next_offset
+            and header.last_offset_delta >= 0
+            and header.last_offset - self.base_offset <= MAX_RELATIVE_OFFSET
         )
 
     def _rebuild_indexes(self, reason: str) -> None:
@@ -378,48 +410,6 @@ class Segment:
         if end < self.size_bytes:
             logger.error("%s cannot be read from position %d on", self.path(".log"), end)
             self.damaged_at = end
-
-    def _matches_tail(self) -> bool:
-        """Return True if the indexes agree with the batches from the last indexed one to the end of
-        the file.
-        """
-        offsets, times = self.offsets, self.times
-        if len(offsets.data) % 8 or len(times.data) % 12:
-            return False
-        position, indexed_offset = 0, None
-        if len(offsets):
-            relative_offset, position = offsets.entry(len(offsets) - 1)
-            indexed_offset = self.base_offset + relative_offset
-        if len(times):
-            self._max_timestamp, relative_offset = times.entry(len(times) - 1)
-            self._max_timestamp_offset = self.base_offset + relative_offset
-        start = position
-        if not 0 <= start <= self.size_bytes:
-            return False
-        for position, header, _ in scan(self.fd, start, self.size_bytes):
-            last_offset = header.last_offset
-            if (
-                header.magic != 2
-                or last_offset < self.next_offset
-                or last_offset - self.base_offset > MAX_RELATIVE_OFFSET
-                or indexed_offset not in (None, last_offset)
-            ):
-                return False
-            indexed_offset = None
-            self.next_offset = last_offset + 1
-            if header.max_timestamp > self._max_timestamp and header.record_count:
-                self._max_timestamp, self._max_timestamp_offset = header.max_timestamp, last_offset
-            position += header.size_bytes
-        self._since_index = self.size_bytes - start
-        return position == self.size_bytes and self._matches_latest()
-
-    def _matches_latest(self) -> bool:
-        """Return True if the last entry of the time index agrees with its batch."""
-        if not len(self.times):
-            return self._max_timestamp < 0 or not len(self.offsets)
-        timestamp, relative_offset = self.times.entry(len(self.times) - 1)
-        last_offset = self.base_offset + relative_offset
-        return self._is_latest(timestamp, last_offset)
 
     def _is_latest(self, timestamp: int, last_offset: int) -> bool:
         """Return True if the batch that ends with an offset has this largest timestamp."""
@@ -453,14 +443,7 @@ class Segment:
         self._summed_bytes = -1
         end = 0
         for position, header, batch in scan(self.fd, 0, self.size_bytes, whole=check_crc):
-            if (
-                header.magic != 2
-                or header.base_offset < self.next_offset
-                or header.last_offset_delta < 0
-                or header.last_offset - self.base_offset > MAX_RELATIVE_OFFSET
-            ):
-                break
-            if check_crc and not has_right_crc(batch, header):
+            if not self._may_follow(header) or (check_crc and not has_right_crc(batch, header)):
                 break
             max_timestamp = header.max_timestamp if header.record_count else NO_TIMESTAMP
             self.note(
@@ -853,8 +836,8 @@ class Segment:
         :raises DamagedSegment: where there is no whole batch, unless the file ends there
         """
         end = position
-        for found in scan(self.open(), position, self.size_bytes):
-            yield found
-            end = found[0] + found[1].size_bytes
+        for batch in scan(self.open(), position, self.size_bytes):
+            yield batch
+            end = batch[0] + batch[1].size_bytes
         if end < self.size_bytes:
             raise DamagedSegment(self, end)

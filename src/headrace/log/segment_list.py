@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from operator import is_
+from operator import attrgetter, is_
 
 from headrace.log.segment import Segment
 
@@ -12,16 +12,23 @@ POSITIONS_KEPT = 64
 """The number of readers of a log whose next position is remembered, to save an index search."""
 
 
+_BASE_OFFSET = attrgetter("base_offset")
+
+
+def index_of(segments: Sequence[Segment], offset: int) -> int:
+    """Return the index of the segment that has an offset; 0 if it is before all of them."""
+    return max(0, bisect_right(segments, offset, key=_BASE_OFFSET) - 1)
+
+
 class SegmentList:
     """The segments of a log, ordered by their base offsets. Only the last one, the active segment,
     is appended to.
     """
 
-    __slots__ = ("_bases", "_positions", "_segments")
+    __slots__ = ("_positions", "_segments")
 
     def __init__(self, segments: Iterable[Segment] = ()) -> None:
         self._segments = list(segments)
-        self._bases = [segment.base_offset for segment in self._segments]
         self._positions: dict[int, tuple[Segment, int]] = {}
 
     def __len__(self) -> int:
@@ -41,7 +48,6 @@ class SegmentList:
     def add(self, segment: Segment) -> None:
         """Add a new active segment."""
         self._segments.append(segment)
-        self._bases.append(segment.base_offset)
         self._positions.clear()
 
     def retire_oldest(self) -> Callable[[], None]:
@@ -52,50 +58,40 @@ class SegmentList:
         """
         self._positions.clear()
         # A thread that forces the segment to disk takes a missing file of the list for a loss.
-        segment, base_offset = self._segments.pop(0), self._bases.pop(0)
+        segment = self._segments.pop(0)
         try:
             return segment.retire()
         except OSError:
             self._segments.insert(0, segment)
-            self._bases.insert(0, base_offset)
             raise
 
     def find_run(self, segments: Sequence[Segment]) -> int | None:
         """Return the index of the first of these segments if they are still adjacent in the list;
         else None.
         """
-        number = bisect_left(self._bases, segments[0].base_offset)
-        found = self._segments[number : number + len(segments)]
-        same = len(found) == len(segments) and all(map(is_, found, segments))
-        return number if same else None
+        number = index_of(self._segments, segments[0].base_offset)
+        run = self._segments[number : number + len(segments)]
+        return number if len(run) == len(segments) and all(map(is_, run, segments)) else None
 
     def replace(self, number: int, count: int, segments: Sequence[Segment]) -> None:
         """Replace ``count`` segments, from index ``number`` on, by others for the same offsets."""
         self._positions.clear()
         self._segments[number : number + count] = segments
-        self._bases[number : number + count] = [segment.base_offset for segment in segments]
-
-    def end_of(self, number: int, log_end_offset: int) -> int:
-        """Return the offset at which a segment ends, exclusive."""
-        following = number + 1
-        return self._bases[following] if following < len(self._bases) else log_end_offset
 
     def live(self, log_start_offset: int, log_end_offset: int) -> list[Segment]:
         """Return the segments that have offsets from the log start offset on."""
-        return [
-            segment
-            for number, segment in enumerate(self._segments)
-            if self.end_of(number, log_end_offset) > log_start_offset
-        ]
+        if log_start_offset == log_end_offset:
+            return []
+        return self._segments[index_of(self._segments, log_start_offset) :]
 
     def find(self, offset: int) -> tuple[Segment, int]:
         """Return the segment with ``offset``, which must be in the log, and the position of the
         batch that has it.
         """
-        known = self._positions.get(offset)
-        if known is not None:
-            return known
-        number = bisect_right(self._bases, offset) - 1
+        remembered = self._positions.get(offset)
+        if remembered is not None:
+            return remembered
+        number = index_of(self._segments, offset)
         segment = self._segments[number]
         position = segment.locate(offset)
         while position >= segment.size_bytes and number + 1 < len(self._segments):
@@ -113,7 +109,7 @@ class SegmentList:
         elif segment is self._segments[-1]:
             following = log_end_offset
         else:
-            return self.end_of(bisect_left(self._bases, segment.base_offset), log_end_offset)
+            return self._segments[index_of(self._segments, segment.base_offset) + 1].base_offset
         if len(self._positions) >= POSITIONS_KEPT:
             del self._positions[next(iter(self._positions))]
         self._positions[following] = (segment, position)

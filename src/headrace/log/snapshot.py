@@ -20,13 +20,12 @@ import os
 import re
 import shutil
 import threading
-import time
 import uuid
 from collections.abc import Iterator
 from typing import NamedTuple
 
 from headrace.log.cleanable import CLEANER_OFFSET_FILE
-from headrace.log.cleaner import REST_S, WORK_S
+from headrace.log.cleaner import Pace
 from headrace.log.data_directory import (
     DELETED_SUFFIX,
     STRAY_SUFFIX,
@@ -121,14 +120,12 @@ class Snapshot:
         :raises SnapshotStopped: after :meth:`stop`
         """
         try:
-            since = time.perf_counter()
+            rest = Pace().rests()  # lets the event loop run
             for path in self._paths():
                 self._link(path)
                 if self._stopped.is_set():
                     raise SnapshotStopped
-                if time.perf_counter() - since > WORK_S:
-                    time.sleep(REST_S)  # lets the event loop run
-                    since = time.perf_counter()
+                rest()
         finally:
             self._directory.on_change = None
         if self._error is not None:
@@ -136,7 +133,7 @@ class Snapshot:
         _link(f"{self._directory.path}/{directory_format.FORMAT_FILE}", self.path)
         used = {os.path.basename(path) for path in self._cut_of}
         self.offline = sorted(
-            os.path.basename(path) for path, one in self._cut_of.items() if one.log.is_offline
+            os.path.basename(path) for path, cut in self._cut_of.items() if cut.log.is_offline
         )
         write_clean_marker(self.path, self._unverified | used, sync=False)
         checked_file.replace(f"{self.path}/{SIZES_FILE}", self._sizes, sync=False)
@@ -177,41 +174,41 @@ class Snapshot:
             self._done.add(path)
             if not self._cut_of:
                 cuts = map(LogCut._make, self._cuts)
-                self._cut_of.update((one.log.path, one) for one in cuts)
-            found = self._cut_of.get(path)
-            if found is not None:
-                self._link_cut(found)
+                self._cut_of.update((cut.log.path, cut) for cut in cuts)
+            own_cut = self._cut_of.get(path)
+            if own_cut is not None:
+                self._link_cut(own_cut)
             elif os.path.isdir(path):
                 self._link_unused(path)
 
-    def _link_cut(self, found: LogCut) -> None:
+    def _link_cut(self, cut: LogCut) -> None:
         """Link a log that is in use: what belongs to it up to the cut."""
-        if found.active_base_offset < 0 and not found.log_start_offset:
+        if cut.active_base_offset < 0 and not cut.log_start_offset:
             return  # it never had a record
-        log = found.log
+        log = cut.log
         target = self._make(log.path)
         for segment in list(log.segments):
-            if segment.base_offset > found.active_base_offset:
+            if segment.base_offset > cut.active_base_offset:
                 break
-            active = segment.base_offset == found.active_base_offset
+            active = segment.base_offset == cut.active_base_offset
             for suffix in ACTIVE_SUFFIXES if active else SUFFIXES:
                 # Few have a .txnindex, and a missing index is rebuilt.
                 with contextlib.suppress(*(() if suffix == ".log" else (FileNotFoundError,))):
                     _link(segment.path(suffix), target)
             if active:
                 name = os.path.basename(segment.path(".log"))
-                self._sizes[f"{os.path.basename(log.path)}/{name}"] = found.active_size_bytes
+                self._sizes[f"{os.path.basename(log.path)}/{name}"] = cut.active_size_bytes
         snapshots = [
             recovery.snapshot_path(log.path, offset)
             for offset in recovery.snapshot_offsets(log.path)
-            if offset <= found.end_offset
+            if offset <= cut.end_offset
         ]
         others = (partition_metadata.METADATA_FILE, recovery.OFFLINE_FILE, CLEANER_OFFSET_FILE)
         for path in (*snapshots, *(f"{log.path}/{name}" for name in others)):
             with contextlib.suppress(FileNotFoundError):  # an old snapshot may go at any time
                 _link(path, target)
-        if found.log_start_offset > 0:
-            recovery.write_log_start(target, found.log_start_offset, sync=False)
+        if cut.log_start_offset > 0:
+            recovery.write_log_start(target, cut.log_start_offset, sync=False)
 
     def _link_unused(self, path: str) -> None:
         """Link a log that was not used since the start: whatever the last process has left."""

@@ -46,13 +46,13 @@ def begin(directory: str, base_offset: int, end_offset: int) -> None:
 
     :raises OSError: when the disk fails; then nothing is decided
     """
-    made, swap = (
+    cleaned, swap = (
         f"{directory}/{CLEANING}/{base_offset:020d}",
         f"{directory}/{_stem(base_offset, end_offset)}",
     )
     with contextlib.suppress(FileNotFoundError):
-        os.rename(f"{made}.txnindex", f"{swap}{_TXNINDEX_SWAP}")
-    os.rename(f"{made}.log", f"{swap}{_LOG_SWAP}")
+        os.rename(f"{cleaned}.txnindex", f"{swap}{_TXNINDEX_SWAP}")
+    os.rename(f"{cleaned}.log", f"{swap}{_LOG_SWAP}")
 
 
 def cancel(directory: str, base_offset: int, end_offset: int) -> None:
@@ -107,9 +107,9 @@ def recover(directory: str) -> None:
     """
     names = os.listdir(directory)
     for name in names:
-        found = _SWAP.fullmatch(name)
-        if found is not None:
-            base, end = found.groups()
+        match = _SWAP.fullmatch(name)
+        if match is not None:
+            base, end = match.groups()
             if os.path.isdir(f"{directory}/{CLEANING}"):
                 shutil.rmtree(f"{directory}/{CLEANING}")  # an index there may be of a later round
             problem = _damage(f"{directory}/{name}", int(base), int(end))
@@ -143,11 +143,11 @@ def _restore(directory: str, base_offset: int, end_offset: int, problem: damage.
     """
     swap = f"{directory}/{_stem(base_offset, end_offset)}{_LOG_SWAP}"
     first = f"{directory}/{base_offset:020d}"
-    kept = link_aside(swap, f"{first}.log")
+    aside = link_aside(swap, f"{first}.log")
     fsync_path(directory)
     logger.error(
         "Set aside %s: %s. The segments that it would have replaced are used again; delete it",
-        kept,
+        aside,
         problem,
     )
     if os.path.exists(f"{first}.log{DELETED}"):

@@ -173,9 +173,9 @@ def first_at_or_after(
             if candidate is None:
                 yield segment
                 continue
-            found = yield from _first_in_batch(segment, *candidate, timestamp_ms, log_start_offset)
-            if found is not None:
-                return found
+            record = yield from _first_in_batch(segment, *candidate, timestamp_ms, log_start_offset)
+            if record is not None:
+                return record
     return None
 
 
@@ -228,14 +228,14 @@ def finish(search: Search, opening: Opening = OPEN_ANY) -> Found | None:
     :raises OSError: when the disk fails
     """
     steps = None
-    left = OPENINGS_OF_ONE_SEARCH
+    openings = OPENINGS_OF_ONE_SEARCH
     while True:
         try:
-            wanted = search.send(steps)
+            step = search.send(steps)
         except StopIteration as end:
-            found: Found | None = end.value
-            return found
+            record: Found | None = end.value
+            return record
         steps = None
-        if isinstance(wanted, BatchAt):
-            left -= 1
-            steps = wanted.opened(wanted.read(), opening) if left >= 0 else wanted.at_its_largest()
+        if isinstance(step, BatchAt):
+            openings -= 1
+            steps = step.opened(step.read(), opening) if openings >= 0 else step.at_its_largest()

@@ -133,10 +133,10 @@ _NO_BATCH = "Produce requests must have at least one record batch per partition"
 
 def _unreadable(data: memoryview) -> Refusal:
     """Return the refusal of data that is too short for a batch of magic 2, or not of magic 2."""
-    found = starts_with_batch(data)
-    if isinstance(found, Refusal):
-        return found
-    if not found:
+    is_batch = starts_with_batch(data)
+    if isinstance(is_batch, Refusal):
+        return is_batch
+    if not is_batch:
         return _invalid(_NO_BATCH)
     if data[MAGIC_POSITION] == 2:
         return _corrupt(f"Record batch is corrupt (its size {len(data)} is too small)")
@@ -151,10 +151,10 @@ def _wrong_length(header: BatchHeader, data: memoryview) -> Refusal | None:
         return _corrupt(f"Record batch is corrupt (its size {header.batch_length} is too small)")
     if header.size_bytes > len(data):
         return _invalid(_NO_BATCH)
-    found = starts_with_batch(data[header.size_bytes :])
-    if isinstance(found, Refusal):
-        return found
-    if found:
+    is_batch = starts_with_batch(data[header.size_bytes :])
+    if isinstance(is_batch, Refusal):
+        return is_batch
+    if is_batch:
         return _invalid(
             "Produce requests are only allowed to contain exactly one record batch per partition"
         )
@@ -243,21 +243,21 @@ def check_records(
     if opening is OPEN_ON_LOOP and header.size_bytes > LARGE_BATCH_BYTES:
         raise OpenElsewhere
     try:
-        found = _inspect(data, header, first_ms, last_ms, max_bytes, opening)
+        inspection = _inspect(data, header, first_ms, last_ms, max_bytes, opening)
     except TooLargeToOpen as error:
         if opening is OPEN_ON_LOOP:
             raise OpenElsewhere from error
         return Refusal(ErrorCode.MESSAGE_TOO_LARGE, str(error))
     except CorruptBatch as error:
         return _invalid(str(error))
-    if wants_keys and found.without_key:
+    if wants_keys and inspection.without_key:
         return RefusedRecords(
             ErrorCode.INVALID_RECORD,
             _WITHOUT_KEY,
-            tuple((index, _WITHOUT_KEY) for index in found.without_key),
+            tuple((index, _WITHOUT_KEY) for index in inspection.without_key),
         )
     if checks_times and outside_ms is None:  # a later record may be earlier than the first one
-        outside_ms = _outside(found.earliest_ms, header.max_timestamp, first_ms, last_ms)
+        outside_ms = _outside(inspection.earliest_ms, header.max_timestamp, first_ms, last_ms)
     if outside_ms is None:
         return None
     return RefusedRecords(
@@ -269,7 +269,7 @@ def check_records(
                 f"Timestamp {timestamp_ms} of message with offset {header.base_offset + index} is "
                 f"out of range. The timestamp should be within [{first_ms}, {last_ms}]",
             )
-            for index, timestamp_ms in found.outside
+            for index, timestamp_ms in inspection.outside
         ),
     )
 
@@ -307,7 +307,7 @@ def _inspect(
     :param max_bytes: the largest size of a record, without its length
     :raises CorruptBatch: its records cannot be read, do not have consecutive offsets, or are larger
     """
-    found = _Inspection()
+    inspection = _Inspection()
     base_ms, by_broker = header.base_timestamp, header.attributes & LOG_APPEND_TIME_BIT
     for index, span in enumerate(record_spans(data, header, opening, whole=True)):
         _, start, end = span
@@ -320,13 +320,13 @@ def _inspect(
         if offset_delta != index:
             raise CorruptBatch(f"Record {index} of the batch has the offset delta {offset_delta}")
         timestamp_ms = header.max_timestamp if by_broker else base_ms + timestamp_delta
-        found.earliest_ms = min(found.earliest_ms, timestamp_ms)
-        if not has_key and len(found.without_key) < MAX_RECORD_ERRORS:
-            found.without_key.append(index)
+        inspection.earliest_ms = min(inspection.earliest_ms, timestamp_ms)
+        if not has_key and len(inspection.without_key) < MAX_RECORD_ERRORS:
+            inspection.without_key.append(index)
         if (
             timestamp_ms != NO_TIMESTAMP
             and not first_ms <= timestamp_ms <= last_ms
-            and len(found.outside) < MAX_RECORD_ERRORS
+            and len(inspection.outside) < MAX_RECORD_ERRORS
         ):
-            found.outside.append((index, timestamp_ms))
-    return found
+            inspection.outside.append((index, timestamp_ms))
+    return inspection

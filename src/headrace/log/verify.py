@@ -54,7 +54,7 @@ def log_files(directory: str, names: list[str]) -> list[LogFile]:
 
     :param names: the names of the partition directories
     """
-    found = []
+    files = []
     for name in names:
         path = f"{directory}/{name}"
         try:
@@ -69,8 +69,8 @@ def log_files(directory: str, names: list[str]) -> list[LogFile]:
         ends = [*bases[1:], _MAX_OFFSET]
         has_gaps = os.path.exists(f"{path}/{CLEANER_OFFSET_FILE}")
         for base, end in zip(bases, ends, strict=False):  # a new directory has no file yet
-            found.append(LogFile(name, f"{path}/{base:020d}.log", base, end, sizes[base], has_gaps))
-    return found
+            files.append(LogFile(name, f"{path}/{base:020d}.log", base, end, sizes[base], has_gaps))
+    return files
 
 
 def verify_file(
@@ -94,23 +94,23 @@ def verify_file(
     except FileNotFoundError:
         return
 
-    def whole(header: BatchHeader) -> None:
+    def count(header: BatchHeader) -> None:
         verified.count(header)
         if on_batch is not None:
             on_batch(header)
 
     try:
         size_bytes = file.size_bytes
-        for found in _found(fd, file, whole):
-            is_tail = found.end_position == size_bytes and file.end_offset == _MAX_OFFSET
-            if is_live and is_tail and _is_whole_now(fd, found.position):
+        for damaged in _found(fd, file, count):
+            is_tail = damaged.end_position == size_bytes and file.end_offset == _MAX_OFFSET
+            if is_live and is_tail and _is_whole_now(fd, damaged.position):
                 continue
             now = _listed_now(file) if is_live else file
             if is_live and not _is_unchanged(file, now, fd):
                 if now is not None:
                     yield from verify_file(now, is_live=True, verified=verified, on_batch=on_batch)
                 return
-            yield found._replace(end_offset=found.first_offset + 1) if is_tail else found
+            yield damaged._replace(end_offset=damaged.first_offset + 1) if is_tail else damaged
         verified.file_count += 1
         verified.size_bytes += size_bytes
     finally:
@@ -179,11 +179,11 @@ def _is_whole_now(fd: int, position: int) -> bool:
 def metadata_problem(directory: str) -> str | None:
     """Return the problem of the ``partition.metadata`` of a directory; None if it has none."""
     try:
-        found = partition_metadata.read(directory)
+        metadata = partition_metadata.read(directory)
     except FileNotFoundError:
         return None
     except partition_metadata.UnreadableMetadata as error:
         return str(error)
-    if found is None and os.path.isdir(directory):
+    if metadata is None and os.path.isdir(directory):
         return f"{directory}/{partition_metadata.METADATA_FILE} is missing or empty"
     return None

@@ -356,7 +356,7 @@ class Catalog:
         topics = []
         for name, partitions, configs in new:
             assert self.twin(name) is None, name
-            topics.append(Topic(name, _new_uuid(), partitions, MappingProxyType(dict(configs))))
+            topics.append(Topic(name, _new_uuid(), partitions, dict(configs)))
         self._write(f"create {_named(topics)}", chain.from_iterable(map(_entries_of, topics)))
         for topic in topics:
             if topic.configs:
@@ -477,7 +477,7 @@ class Catalog:
             else:
                 self._configs.pop((kind, name), None)
             if kind == "topic" and name in self._topics:
-                self._put(replace(self._topics[name], configs=MappingProxyType(configs)))
+                self._put(replace(self._topics[name], configs=configs))
         self.version += 1
 
     # ACLs -----------------------------------------------------------------------------------------
@@ -562,7 +562,7 @@ def decoded(row: tuple[Any, ...]) -> Entry:
 def topic_of(name: str, value: Any, configs: Mapping[str, str]) -> Topic:
     """Return the topic that an entry describes."""
     topic_id, partitions = value
-    return Topic(name, UUID(topic_id), partitions, MappingProxyType(dict(configs)))
+    return Topic(name, UUID(topic_id), partitions, configs)
 
 
 def resource_of(key: str) -> tuple[str, str]:
@@ -608,6 +608,6 @@ def _new_uuid() -> UUID:
     would look like an option.
     """
     while True:
-        made = uuid4()
-        if not uuid_text(made).startswith("-"):
-            return made
+        topic_id = uuid4()
+        if not uuid_text(topic_id).startswith("-"):
+            return topic_id

@@ -105,14 +105,14 @@ class TopicLogs:
                 self._open_logs.pop((topic.topic_id, partition), None)
                 self._notify(("log", topic.topic_id, partition))
             deleted += self._directory.delete(topic.name, topic.topic_id)
-        self._directory.remove(deleted, removed)
+        self._directory.removals.add(deleted, removed)
 
     def resume_deletion(self, topics: Sequence[Topic], removed: Callable[[], object]) -> None:
         """Continue the removal of topics' directories after a restart; otherwise as
         :meth:`delete_topics`.
         """
-        self._directory.resume_removal()
-        self._directory.remove(
+        self._directory.removals.remove_renamed()
+        self._directory.removals.add(
             [
                 left
                 for topic in topics
