@@ -513,10 +513,15 @@ def test_the_last_epoch_of_a_producer_id_is_followed_by_another_id() -> None:
 
 
 def any_epoch_may_write(patch: pytest.MonkeyPatch) -> None:
-    right = machine._check
-    patch.setattr(
-        machine, "_check", lambda known, producer: None if known else right(known, producer)
-    )
+    owned = machine.TransactionCoordinator._owned
+
+    def unaware(
+        self: TransactionCoordinator, transactional_id: str, producer: Producer
+    ) -> Transaction | Refusal:
+        transaction = self.transactions.get(transactional_id)
+        return transaction or owned(self, transactional_id, producer)
+
+    patch.setattr(machine.TransactionCoordinator, "_owned", unaware)
 
 
 def no_new_epoch(patch: pytest.MonkeyPatch) -> None:

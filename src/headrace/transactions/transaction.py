@@ -108,36 +108,36 @@ class TransactionCoordinator:
         """
         if not 0 < timeout_ms <= self.settings.max_timeout_ms:
             return Outcome(INVALID_TIMEOUT)
-        known = self.transactions.get(transactional_id)
-        if known is None:
+        transaction = self.transactions.get(transactional_id)
+        if transaction is None:
             new = Transaction(allocate_producer_id(), 0, timeout_ms, State.EMPTY, wall_ms)
             return self._to(transactional_id, new)
-        if expected != NO_PRODUCER and not _may_return(expected, known):
+        if expected != NO_PRODUCER and not _may_return(expected, transaction):
             return Outcome(PRODUCER_FENCED)
-        if known.state not in _IDLE:
+        if transaction.state not in _IDLE:
             return Outcome(CONCURRENT_TRANSACTIONS)
-        is_latest = expected in (NO_PRODUCER, (known.producer_id, known.producer_epoch))
-        is_retry = expected.producer_id == known.previous_producer_id or (
+        is_latest = expected in (NO_PRODUCER, (transaction.producer_id, transaction.producer_epoch))
+        is_retry = expected.producer_id == transaction.previous_producer_id or (
             expected.producer_epoch == self._last_epochs.get(transactional_id)
         )
         if not is_latest and not is_retry:
             return Outcome(PRODUCER_FENCED)
         idle = replace(
-            known,
+            transaction,
             timeout_ms=timeout_ms,
             state=State.EMPTY,
             last_update_ms=wall_ms,
             start_ms=NO_TIMESTAMP,
         )
-        if not is_latest and known.producer_epoch < MAX_EPOCH:
+        if not is_latest and transaction.producer_epoch < MAX_EPOCH:
             # the answer to the first request was lost
             return self._to(transactional_id, idle, expected.producer_epoch)
-        if _exhausted(known.producer_epoch):
+        if _exhausted(transaction.producer_epoch):
             rotated = replace(
                 idle,
                 producer_id=allocate_producer_id(),
                 producer_epoch=0,
-                previous_producer_id=known.producer_id
+                previous_producer_id=transaction.producer_id
                 if expected != NO_PRODUCER
                 else NO_PRODUCER_ID,
             )
@@ -155,12 +155,12 @@ class TransactionCoordinator:
         """
         if not 0 < timeout_ms <= self.settings.max_timeout_ms:
             return Outcome(INVALID_TIMEOUT)
-        known = self.transactions.get(transactional_id)
-        if known is None or known.state != State.ONGOING:
+        transaction = self.transactions.get(transactional_id)
+        if transaction is None or transaction.state != State.ONGOING:
             return Outcome(NO_PRODUCER)
-        if expected != NO_PRODUCER and not _may_return(expected, known):
+        if expected != NO_PRODUCER and not _may_return(expected, transaction):
             return Outcome(PRODUCER_FENCED)
-        return self._to(transactional_id, _fenced(known, wall_ms), known.producer_epoch)
+        return self._to(transactional_id, _fenced(transaction, wall_ms), transaction.producer_epoch)
 
     # --- partitions ---
 
@@ -177,22 +177,21 @@ class TransactionCoordinator:
         :returns: the producer; INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED,
             CONCURRENT_TRANSACTIONS
         """
-        known = self.transactions.get(transactional_id)
-        refusal = _check(known, producer)
-        if known is None or refusal:
-            return Outcome(refusal or INVALID_PRODUCER_ID_MAPPING)
-        if known.state in PREPARED:
+        transaction = self._owned(transactional_id, producer)
+        if isinstance(transaction, Refusal):
+            return Outcome(transaction)
+        if transaction.state in PREPARED:
             return Outcome(CONCURRENT_TRANSACTIONS)
         added = frozenset(partitions)
-        if known.state == State.ONGOING:
-            if added <= known.partitions:
+        if transaction.state == State.ONGOING:
+            if added <= transaction.partitions:
                 return Outcome(producer)
-            added |= known.partitions
+            added |= transaction.partitions
         begun = replace(
-            known,
+            transaction,
             state=State.ONGOING,
             partitions=added,
-            start_ms=known.start_ms if known.state == State.ONGOING else wall_ms,
+            start_ms=transaction.start_ms if transaction.state == State.ONGOING else wall_ms,
             last_update_ms=wall_ms,
             client_version=client_version,
         )
@@ -204,16 +203,23 @@ class TransactionCoordinator:
         """Return the error of a write to ``partition`` in the producer's transaction; None when it
         is allowed (KIP-890).
         """
-        known = self.transactions.get(transactional_id)
-        refusal = _check(known, producer)
-        if known is None or refusal:
-            return refusal
-        if known.state in PREPARED:
+        transaction = self._owned(transactional_id, producer)
+        if isinstance(transaction, Refusal):
+            return transaction
+        if transaction.state in PREPARED:
             return CONCURRENT_TRANSACTIONS
+        is_open = transaction.state == State.ONGOING and partition in transaction.partitions
+        return None if is_open else INVALID_TXN_STATE
+
+    def _owned(self, transactional_id: str, producer: Producer) -> Transaction | Refusal:
+        """Return the transaction of a producer, or the error if it does not own the id."""
+        transaction = self.transactions.get(transactional_id)
+        if transaction is None or transaction.producer_id != producer.producer_id:
+            return INVALID_PRODUCER_ID_MAPPING
         return (
-            None
-            if known.state == State.ONGOING and partition in known.partitions
-            else INVALID_TXN_STATE
+            transaction
+            if transaction.producer_epoch == producer.producer_epoch
+            else PRODUCER_FENCED
         )
 
     # --- end ---
@@ -233,63 +239,66 @@ class TransactionCoordinator:
         :returns: the producer to continue with; INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED,
             INVALID_TXN_STATE, CONCURRENT_TRANSACTIONS
         """
-        known = self.transactions.get(transactional_id)
-        if known is None:
-            return Outcome(INVALID_PRODUCER_ID_MAPPING)
         per_transaction = client_version >= EPOCH_PER_TRANSACTION
-        if per_transaction and self._is_retry(known, producer):
-            return Outcome(self._ended(known, commit))
-        refusal = _check(known, producer)
-        if refusal:
-            return Outcome(refusal)
-        if known.state != State.ONGOING and not (per_transaction and known.state in _IDLE):
-            return Outcome(self._ended(known, commit))
-        if known.state != State.ONGOING and commit:
+        before = self.transactions.get(transactional_id)
+        if before is not None and per_transaction and self._is_retry(before, producer):
+            return Outcome(self._ended(before, commit))
+        transaction = self._owned(transactional_id, producer)
+        if isinstance(transaction, Refusal):
+            return Outcome(transaction)
+        if transaction.state != State.ONGOING and not (
+            per_transaction and transaction.state in _IDLE
+        ):
+            return Outcome(self._ended(transaction, commit))
+        if transaction.state != State.ONGOING and commit:
             return Outcome(INVALID_TXN_STATE)  # nothing was written with this epoch
         decided = replace(
-            known,
+            transaction,
             state=State.PREPARE_COMMIT if commit else State.PREPARE_ABORT,
             last_update_ms=wall_ms,
-            start_ms=known.start_ms if known.state == State.ONGOING else wall_ms,
+            start_ms=transaction.start_ms if transaction.state == State.ONGOING else wall_ms,
             client_version=client_version,
         )
         if not per_transaction:
             return self._to(transactional_id, decided)
-        if _exhausted(known.producer_epoch):
+        if _exhausted(transaction.producer_epoch):
             next_id = allocate_producer_id()
             decided = replace(decided, producer_epoch=MAX_EPOCH, next_producer_id=next_id)
             return Outcome(Producer(next_id, 0), (TransactionRecord(transactional_id, decided),))
-        return self._to(transactional_id, _with_new_epoch(decided), known.producer_epoch)
+        return self._to(transactional_id, _with_new_epoch(decided), transaction.producer_epoch)
 
-    def _is_retry(self, known: Transaction, producer: Producer) -> bool:
+    def _is_retry(self, transaction: Transaction, producer: Producer) -> bool:
         """Return True if the producer retries a request that has ended the transaction already."""
-        if producer.producer_id == known.previous_producer_id:
-            return _exhausted(producer.producer_epoch) and known.state != State.ONGOING
-        is_before = producer == (known.producer_id, known.producer_epoch - 1)
-        return is_before and known.state not in (State.ONGOING, State.EMPTY)
+        if producer.producer_id == transaction.previous_producer_id:
+            return _exhausted(producer.producer_epoch) and transaction.state != State.ONGOING
+        is_before = producer == (transaction.producer_id, transaction.producer_epoch - 1)
+        return is_before and transaction.state not in (State.ONGOING, State.EMPTY)
 
-    def _ended(self, known: Transaction, commit: bool) -> Producer | Refusal:
+    def _ended(self, transaction: Transaction, commit: bool) -> Producer | Refusal:
         """Return the answer for a transaction that is not open: success if it has ended in the same
         way, otherwise an error.
         """
-        if known.state == (State.COMPLETE_COMMIT if commit else State.COMPLETE_ABORT):
-            return Producer(known.producer_id, known.producer_epoch)
-        if known.state == (State.PREPARE_COMMIT if commit else State.PREPARE_ABORT):
+        if transaction.state == (State.COMPLETE_COMMIT if commit else State.COMPLETE_ABORT):
+            return Producer(transaction.producer_id, transaction.producer_epoch)
+        if transaction.state == (State.PREPARE_COMMIT if commit else State.PREPARE_ABORT):
             return CONCURRENT_TRANSACTIONS
         return INVALID_TXN_STATE
 
     def complete(self, transactional_id: str, wall_ms: int) -> Outcome[TransactionRecord, None]:
         """Complete a decided transaction whose markers are all written."""
-        known = self.prepared[transactional_id]
+        transaction = self.prepared[transactional_id]
         ended = replace(
-            known, state=PREPARED[known.state], partitions=frozenset(), last_update_ms=wall_ms
+            transaction,
+            state=PREPARED[transaction.state],
+            partitions=frozenset(),
+            last_update_ms=wall_ms,
         )
-        if known.next_producer_id != NO_PRODUCER_ID:
+        if transaction.next_producer_id != NO_PRODUCER_ID:
             ended = replace(
                 ended,
-                producer_id=known.next_producer_id,
+                producer_id=transaction.next_producer_id,
                 producer_epoch=0,
-                previous_producer_id=known.producer_id,
+                previous_producer_id=transaction.producer_id,
                 next_producer_id=NO_PRODUCER_ID,
             )
         return Outcome(None, (TransactionRecord(transactional_id, ended),))
@@ -304,14 +313,18 @@ class TransactionCoordinator:
             be in the transaction, so its name stays
         """
         for transactional_id in list(self.transactions):
-            known = self.transactions.get(transactional_id)
-            if known is None:
+            transaction = self.transactions.get(transactional_id)
+            if transaction is None:
                 continue
-            left = frozenset(
-                one for one in known.partitions if one[0] in present or one[0] not in topics
+            remaining = frozenset(
+                partition
+                for partition in transaction.partitions
+                if partition[0] in present or partition[0] not in topics
             )
-            if left != known.partitions:
-                record = TransactionRecord(transactional_id, replace(known, partitions=left))
+            if remaining != transaction.partitions:
+                record = TransactionRecord(
+                    transactional_id, replace(transaction, partitions=remaining)
+                )
                 yield transactional_id, Outcome(None, (record,))
 
     # --- time ---
@@ -332,21 +345,21 @@ class TransactionCoordinator:
             left -= 1
             # replaying the record sets the next deadline
             self._deadlines.set(transactional_id, now_ms + RETRY_MS)
-            known = self.transactions[transactional_id]
+            transaction = self.transactions[transactional_id]
             record = TransactionRecord(transactional_id, None)
-            if known.state == State.ONGOING:
+            if transaction.state == State.ONGOING:
                 record = TransactionRecord(
-                    transactional_id, _fenced(known, wall_ms), known.producer_epoch
+                    transactional_id, _fenced(transaction, wall_ms), transaction.producer_epoch
                 )
             yield transactional_id, Outcome(None, (record,))
 
-    def _deadline_ms(self, known: Transaction) -> int | None:
+    def _deadline_ms(self, transaction: Transaction) -> int | None:
         """Return when a transaction times out or its id expires, in steady milliseconds."""
-        if known.state == State.ONGOING:
-            return known.start_ms + known.timeout_ms - self.wall_ahead_ms
-        if known.state not in _IDLE:
+        if transaction.state == State.ONGOING:
+            return transaction.start_ms + transaction.timeout_ms - self.wall_ahead_ms
+        if transaction.state not in _IDLE:
             return None
-        expires_ms = known.last_update_ms + self.settings.expiration_ms
+        expires_ms = transaction.last_update_ms + self.settings.expiration_ms
         check_ms = self.settings.expiration_check_ms
         return -(-expires_ms // check_ms) * check_ms - self.wall_ahead_ms
 
@@ -392,23 +405,19 @@ class TransactionCoordinator:
         return Outcome(reply, (TransactionRecord(transactional_id, value, epoch_before),))
 
 
-def _check(known: Transaction | None, producer: Producer) -> Refusal | None:
-    """Return the error of a producer that does not own a transactional id; None for its owner."""
-    if known is None or known.producer_id != producer.producer_id:
-        return INVALID_PRODUCER_ID_MAPPING
-    return None if known.producer_epoch == producer.producer_epoch else PRODUCER_FENCED
-
-
-def _may_return(expected: Producer, known: Transaction) -> bool:
-    return expected.producer_id == known.producer_id or (
-        expected.producer_id == known.previous_producer_id and _exhausted(expected.producer_epoch)
+def _may_return(expected: Producer, transaction: Transaction) -> bool:
+    return expected.producer_id == transaction.producer_id or (
+        expected.producer_id == transaction.previous_producer_id
+        and _exhausted(expected.producer_epoch)
     )
 
 
-def _times(known: Transaction) -> tuple[State, int, int]:
+def _times(transaction: Transaction) -> tuple[State, int, int]:
     """Return the values that determine the deadline."""
-    since_ms = known.start_ms if known.state == State.ONGOING else known.last_update_ms
-    return known.state, since_ms, known.timeout_ms
+    since_ms = (
+        transaction.start_ms if transaction.state == State.ONGOING else transaction.last_update_ms
+    )
+    return transaction.state, since_ms, transaction.timeout_ms
 
 
 def _exhausted(epoch: int) -> bool:
@@ -416,12 +425,12 @@ def _exhausted(epoch: int) -> bool:
     return epoch >= MAX_EPOCH - 1
 
 
-def _fenced(known: Transaction, wall_ms: int) -> Transaction:
+def _fenced(transaction: Transaction, wall_ms: int) -> Transaction:
     """Return a transaction to abort, with a new epoch that fences its producer."""
-    return replace(_with_new_epoch(known), state=State.PREPARE_ABORT, last_update_ms=wall_ms)
+    return replace(_with_new_epoch(transaction), state=State.PREPARE_ABORT, last_update_ms=wall_ms)
 
 
-def _with_new_epoch(known: Transaction) -> Transaction:
+def _with_new_epoch(transaction: Transaction) -> Transaction:
     """Return a transaction with the next epoch, which fences its producer."""
-    epoch = min(known.producer_epoch + 1, MAX_EPOCH)
-    return replace(known, producer_epoch=epoch, previous_producer_id=NO_PRODUCER_ID)
+    epoch = min(transaction.producer_epoch + 1, MAX_EPOCH)
+    return replace(transaction, producer_epoch=epoch, previous_producer_id=NO_PRODUCER_ID)
