@@ -11,7 +11,7 @@ from headrace.coordinators.environment import Environment
 from headrace.coordinators.share_partitions import LoadedPartition
 from headrace.outcome import Outcome
 from headrace.share.acknowledgement import AcknowledgementBatch
-from headrace.share.records import Archived, SharePartitionKey, StateUpdate
+from headrace.share.records import Archived, SharePartitionKey, StateBatch, StateUpdate
 from headrace.share.settings import ShareSettings
 from headrace.share.share_partition import SharePartition
 from tests.memory_log import MemoryLog
@@ -93,6 +93,10 @@ class Shelf:
         assert isinstance(loaded, LoadedPartition)
         self.loaded = loaded
         self.waiting = []
+
+    def states(self) -> list[StateBatch]:
+        """The states of all records between start and end offset."""
+        return [StateBatch(*run[:4]) for run in self.partition.in_flight_spans()]
 
     def partition_state(self):
         """The persisted batches, ascending."""

@@ -106,7 +106,7 @@ def test_malformed_acks_are_refused_without_a_text(batches, renew):
     s = shelf(10)
     s.fetch()
     assert s.ack(*batches, renew=renew) == Refusal(ErrorCode.INVALID_REQUEST)
-    assert s.partition.states() == [StateBatch(0, 9, 1, 1)]
+    assert s.states() == [StateBatch(0, 9, 1, 1)]
 
 
 NOT_FOUND = "Batch record not found. The request batch offsets are not found in the cache."
@@ -140,9 +140,9 @@ def test_acks_of_what_is_not_held_are_refused_whole(batch, code, message):
         s.fetch(member, max_records=count)
     s.ack((22, 22, ACCEPT), member="other")
     s.ack((5, 5, ACCEPT), (6, 6, RELEASE), (10, 14, REJECT), (25, 29, RELEASE))
-    before = s.partition.states()
+    before = s.states()
     assert s.ack((1, 1, ACCEPT), batch, renew=True) == Refusal(code, message)
-    assert s.partition.states() == before, "all or nothing"
+    assert s.states() == before, "all or nothing"
 
 
 def test_nothing_in_flight_is_not_found():
@@ -156,7 +156,7 @@ def test_a_request_can_not_acknowledge_an_offset_twice():
     assert s.ack((8, 8, RELEASE), (8, 8, RELEASE)) == Refusal(
         ErrorCode.INVALID_RECORD_STATE, OFFSET_STATE
     )
-    assert s.partition.states() == [StateBatch(0, 9, 1, 1)]
+    assert s.states() == [StateBatch(0, 9, 1, 1)]
     s.fetch()
     assert s.ack((10, 10, RELEASE), (10, 10, ACCEPT)) == Refusal(
         ErrorCode.INVALID_RECORD_STATE, BATCH_STATE

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from headrace.share.acquisition_locks import AcquiredRecords
 from headrace.share.in_flight_batches import InFlightBatches
 from headrace.share.isolation import isolate, throttle_limit
-from headrace.share.records import AVAILABLE, NO_BACKOFF, StateBatch
+from headrace.share.records import NO_BACKOFF
 from headrace.share.settings import ShareSettings
 from headrace.share.spans import Range, Run, Spans
 from headrace.share.timed_spans import TimedSpans
@@ -38,13 +38,6 @@ class AvailableRecords:
     def __init__(self) -> None:
         self.spans: Spans[int] = Spans()
         self.backoffs: TimedSpans[Backoff] = TimedSpans()
-
-    def states(self) -> list[StateBatch]:
-        """Return the state of all of them, in no order."""
-        states = [StateBatch(first, last, AVAILABLE, count) for first, last, count in self.spans]
-        for first, last, backoff in self.backoffs.spans:
-            states.append(StateBatch(first, last, AVAILABLE, backoff.delivery_count))
-        return states
 
     def covers(self, first: int, last: int) -> bool:
         """Return True if all of ``first..last`` are available, with the same delivery count and

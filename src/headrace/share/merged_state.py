@@ -6,7 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from headrace.errors import ErrorCode, Refusal
-from headrace.share.records import ACKNOWLEDGED, ARCHIVED, AVAILABLE, UNKNOWN, StateBatch
+from headrace.share.records import (
+    ACKNOWLEDGED,
+    ARCHIVED,
+    AVAILABLE,
+    UNKNOWN,
+    SharePartitionKey,
+    ShareSnapshot,
+    StateBatch,
+)
 from headrace.share.spans import Run, Spans
 
 UNSOUND_BATCH = Refusal(
@@ -33,7 +41,6 @@ class ShareState:
     start_offset: int
     delivery_complete_count: int
     create_timestamp_ms: int
-    write_timestamp_ms: int
     batches: Spans[tuple[int, int]] = field(default_factory=Spans)
     updates: int = 0
 
@@ -50,6 +57,20 @@ class ShareState:
                 runs = []
             runs.append((max(first, start), last, (count, state)))
         self.batches.paint(runs, max)
+
+    def next_snapshot(self, key: SharePartitionKey, wall_ms: int) -> ShareSnapshot:
+        """Return the snapshot that follows the present one."""
+        return ShareSnapshot(
+            key,
+            self.snapshot_epoch + 1,
+            self.state_epoch,
+            self.leader_epoch,
+            self.start_offset,
+            self.create_timestamp_ms,
+            wall_ms,
+            self.state_batches(),
+            self.delivery_complete_count,
+        )
 
     def state_batches(self) -> tuple[StateBatch, ...]:
         """Return the merged batches, ascending."""
@@ -69,6 +90,6 @@ def combined(
     for first, last, state, count in state_batches:
         if not 0 <= first <= last or state not in (AVAILABLE, ACKNOWLEDGED, ARCHIVED) or count < 0:
             return UNSOUND_BATCH
-    merged = ShareState(0, 0, 0, start_offset, UNKNOWN, 0, 0)
+    merged = ShareState(0, 0, 0, start_offset, UNKNOWN, 0)
     merged.merge(state_batches)
     return merged.state_batches()

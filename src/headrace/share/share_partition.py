@@ -90,7 +90,7 @@ from headrace.share.records import (
     StateUpdate,
 )
 from headrace.share.settings import ShareSettings
-from headrace.share.spans import Range, Run, Spans, subtract
+from headrace.share.spans import Range, Run, Spans, offset_count, subtract
 
 
 class InFlight(NamedTuple):
@@ -175,20 +175,10 @@ class SharePartition:
         """
         return not (self.locks.spans or self._archiving or self._available.backoffs.spans)
 
-    def states(self) -> list[StateBatch]:
-        """Return the state of all records between start and end offset, for inspection. All
-        finished ones are reported as ARCHIVED, and those that are archiving as ACQUIRED.
-        """
-        states = self._available.states()
-        states += [
-            StateBatch(first, last, ACQUIRED, lock.delivery_count)
-            for first, last, lock in (*self.locks.spans, *self._archiving)
-        ]
-        states += [StateBatch(first, last, ARCHIVED, 0) for first, last, _ in self._finished]
-        return sorted(states)
-
     def in_flight_spans(self) -> list[InFlight]:
-        """Return all records between start and end offset in runs of one state, ascending."""
+        """Return all records between start and end offset in runs of one state, ascending. Those
+        that are archiving count as ACQUIRED.
+        """
         spans = [
             InFlight(first, last, AVAILABLE, count, None, None)
             for first, last, count in self._available.spans
@@ -240,7 +230,7 @@ class SharePartition:
         taken, alone = self._available.take(
             last, max_records, self._batches, settings, record_limit=record_limit
         )
-        left = max_records - sum(run[1] - run[0] + 1 for run in taken)
+        left = max_records - offset_count(taken)
         if not alone and left > 0 and last >= self.end_offset:
             left = min(left, settings.max_record_locks - self.in_flight)
             if left > 0:
@@ -290,12 +280,12 @@ class SharePartition:
 
         :returns: the records of ``taken`` that are not aborted
         """
-        kept = subtract(taken, aborted)
-        archived = subtract(taken, kept)
+        committed = subtract(taken, aborted)
+        archived = subtract(taken, committed)
         self._finished.paint([(first, last, True) for first, last, _ in archived])
-        self.delivery_complete_count += sum(last - first + 1 for first, last, _ in archived)
+        self.delivery_complete_count += offset_count(archived)
         self._pass_finished()
-        return [AcquiredRecords(*run) for run in kept]
+        return [AcquiredRecords(*run) for run in committed]
 
     # --- acknowledge ---
 
@@ -417,8 +407,7 @@ class SharePartition:
         records. Delivery counts do not change.
         """
         held = self.locks.spans.within(first, last)
-        released = sum(run_last - run_first + 1 for run_first, run_last, _ in held)
-        return Outcome(released, self._give_back(held, now_ms, settings))
+        return Outcome(offset_count(held), self._give_back(held, now_ms, settings))
 
     def release(
         self, member_id: str, now_ms: int, settings: ShareSettings

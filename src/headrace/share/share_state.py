@@ -9,7 +9,7 @@ stored. Source: KIP-932, "Share group state persistence"; KIP-1226 for the deliv
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from uuid import UUID
 
 from headrace.deadlines import RETRY_MS
@@ -27,6 +27,7 @@ from headrace.share.records import (
     StateBatch,
 )
 from headrace.share.snapshots import Snapshots
+from headrace.share.spans import Spans
 
 from . import records
 
@@ -297,28 +298,17 @@ class ShareCoordinator:
                 state_batches,
                 delivery_complete_count,
             )
-        merged = ShareState(
-            snapshot_epoch=state.snapshot_epoch + 1,
-            state_epoch=state.state_epoch,
+        merged = replace(
+            state,
             leader_epoch=leader_epoch,
             start_offset=start_offset,
             delivery_complete_count=delivery_complete_count,
             create_timestamp_ms=wall_ms,
-            write_timestamp_ms=wall_ms,
+            batches=Spans(),
         )
         merged.batches.paint(list(state.batches))
         merged.merge(state_batches)
-        return ShareSnapshot(
-            key,
-            merged.snapshot_epoch,
-            merged.state_epoch,
-            merged.leader_epoch,
-            merged.start_offset,
-            wall_ms,
-            wall_ms,
-            merged.state_batches(),
-            delivery_complete_count,
-        )
+        return merged.next_snapshot(key, wall_ms)
 
     # --- the coordinator's side of recovery, see headrace.outcome.Coordinator ---
 
@@ -360,20 +350,18 @@ class ShareCoordinator:
                     del self._by_topic[key.topic_id]
 
     def _replay_snapshot(self, record: ShareSnapshot, at: Position) -> None:
-        key, written_ms = record.key, record.write_timestamp
-        state = ShareState(
+        key = record.key
+        state = self._states[key] = ShareState(
             record.snapshot_epoch,
             record.state_epoch,
             record.leader_epoch,
             record.start_offset,
             record.delivery_complete_count,
             record.create_timestamp,
-            written_ms,
         )
         state.merge(record.state_batches)
-        self._states[key] = state
         self._by_topic.setdefault(key.topic_id, set()).add(key)
-        self._snapshots.written(key, at, written_ms)
+        self._snapshots.written(key, at, record.write_timestamp)
         # Only expire() knows the steady time; the one in the record is another clock's.
         self._starts_timers = self._prune_due_ms is None or self._sweep_due_ms is None
 
@@ -385,7 +373,7 @@ class ShareCoordinator:
         """
         if self._starts_timers or self._is_long():
             return self._not_before_ms
-        due = [due for due in (self._prune_due_ms, self._sweep_due_ms) if due is not None]
+        due = [due_ms for due_ms in (self._prune_due_ms, self._sweep_due_ms) if due_ms is not None]
         return max(min(due), self._not_before_ms) if due else None
 
     def expire(self, now_ms: int, wall_ms: int) -> Iterable[tuple[str, Outcome[ShareRecord, None]]]:
@@ -432,29 +420,13 @@ class ShareCoordinator:
         if not keys:
             self._snapshots.begin_sweep(cold_before_ms)
             keys = self._snapshots.sweep(COLD_SNAPSHOTS_AT_ONCE)
-        for of_partition in keys:
-            yield (
-                str(of_partition[0]),
-                Outcome(None, tuple(self._cold_snapshot(key, wall_ms) for key in of_partition)),
-            )
+        for cold in keys:
+            snapshots = tuple(self._states[key].next_snapshot(key, wall_ms) for key in cold)
+            yield str(cold[0]), Outcome(None, snapshots)
         if not self._snapshots.sweep(1):
             yield "", Outcome(None, deletable=self._snapshots.deletable())
             self._sweep_due_ms = now_ms + self.cold_interval_ms if self._states else None
             self._since_sweep = 0
-
-    def _cold_snapshot(self, key: SharePartitionKey, wall_ms: int) -> ShareSnapshot:
-        state = self._states[key]
-        return ShareSnapshot(
-            key,
-            state.snapshot_epoch + 1,
-            state.state_epoch,
-            state.leader_epoch,
-            state.start_offset,
-            state.create_timestamp_ms,
-            wall_ms,
-            state.state_batches(),
-            state.delivery_complete_count,
-        )
 
 
 def _negative(
