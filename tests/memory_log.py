@@ -13,7 +13,7 @@ from headrace.protocol import record_batch
 
 
 class MemoryLog:
-    """Implements :class:`headrace.coordinators.logs.InternalLogs`.
+    """Implements :class:`headrace.coordinators.environment.InternalLogs`.
 
     :param partitions: of every topic
     :ivar batches_of: the batches of each topic and partition

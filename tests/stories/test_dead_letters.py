@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from headrace.coordinators import dead_letters
-from headrace.coordinators.dead_letters import DeadLetterCounts
-from headrace.coordinators.limits import COPY_OPENED_BYTES, LETTERS_ON_LOOP
+from headrace.coordinators.dead_letter_originals import COPY_OPENED_BYTES
+from headrace.coordinators.dead_letters import LETTERS_ON_LOOP, DeadLetterCounts
 from headrace.errors import ErrorCode, Refusal
 from headrace.log.partition_log import PartitionLog
 from headrace.log.segment import Segment

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -11,13 +12,23 @@ from headrace.errors import Refusal
 from headrace.log_lines import LimitedLog, get_logger
 from headrace.protocol import record_batch
 from headrace.share.records import Archived
-
-from .limits import COPY_OPENED_BYTES, COPY_OPENED_RECORDS, COPY_READ_BYTES
+from headrace.share.spans import offset_count
 
 if TYPE_CHECKING:
     from headrace.log.partition_log import PartitionLog
 
 limited = LimitedLog(get_logger("headrace.dead_letters"))
+
+COPY_READ_BYTES = 1024 * 1024
+"""Bytes of a log that are read at a time to copy records to a dead-letter queue."""
+
+COPY_OPENED_BYTES = 4 * 1024 * 1024
+"""The decompressed size above which a compressed batch is not opened to copy records of it: their
+dead letters have no key, value and headers.
+"""
+
+COPY_OPENED_RECORDS = 50_000
+"""The number of records above which a batch is not opened to copy some of them."""
 
 _ASSUMED_RECORD_BYTES = 4096  # to estimate how much of the log to read
 
@@ -28,15 +39,16 @@ class LoopBudgetExceeded(Exception):
 
 @dataclass(slots=True)
 class LoopBudget:
-    """The work for dead letters that one turn of the event loop may still do.
+    """The work for dead letters that one turn of the event loop may still do. By default it has no
+    limits, as in a thread.
 
     :ivar left_bytes: decompressed bytes of batches to open
     :ivar left_records: records of these batches
     """
 
-    left_letters: int
-    left_bytes: int
-    left_records: int
+    left_letters: int = sys.maxsize
+    left_bytes: int = sys.maxsize
+    left_records: int = sys.maxsize
 
 
 class Originals:
@@ -57,8 +69,7 @@ class Originals:
         self._runs = runs
         self._left_bytes = max_bytes
         self._max_bytes = max_bytes
-        wanted = sum(run.last_offset - run.first_offset + 1 for run in runs)
-        self._piece_bytes = min(COPY_READ_BYTES, wanted * _ASSUMED_RECORD_BYTES)
+        self._piece_bytes = min(COPY_READ_BYTES, offset_count(runs) * _ASSUMED_RECORD_BYTES)
         self._at = 0
         """The first run that was not passed yet."""
         self._position = max(runs[0].first_offset, source.log_start_offset)
@@ -82,18 +93,18 @@ class Originals:
         return None if data is None else partial(self._open_in_thread, data)
 
     def _open_in_thread(self, data: bytes, opening: record_batch.Opening) -> bool:
-        self.open(data, pause=opening.pause)
+        self.open(data, LoopBudget(), opening.pause)
         return True
 
     def open(
         self,
         data: bytes,
-        budget: LoopBudget | None = None,
+        budget: LoopBudget,
         pause: Callable[[], object] | None = None,
     ) -> None:
         """Take the wanted records of batches that :meth:`read` has returned.
 
-        :param budget: reduced by what is opened; None in a thread
+        :param budget: reduced by what is opened
         :raises LoopBudgetExceeded: when a batch exceeds the budget. The next read begins with it
         """
         begun = self._position
@@ -107,7 +118,7 @@ class Originals:
     def _open(
         self,
         data: bytes,
-        budget: LoopBudget | None,
+        budget: LoopBudget,
         pause: Callable[[], object] | None,
     ) -> None:
         runs = self._runs
@@ -135,7 +146,7 @@ class Originals:
         self,
         batch: memoryview,
         header: record_batch.BatchHeader,
-        budget: LoopBudget | None,
+        budget: LoopBudget,
         pause: Callable[[], object] | None,
     ) -> None:
         """Take the wanted records of a batch. Those before the first one are passed over, unless
@@ -144,12 +155,10 @@ class Originals:
         :raises LoopBudgetExceeded: as :meth:`open`
         """
         max_bytes = min(COPY_OPENED_BYTES, self._left_bytes)
-        limit = max_bytes
-        if budget is not None:
-            if header.size_bytes > budget.left_bytes or header.record_count > budget.left_records:
-                raise LoopBudgetExceeded
-            budget.left_records -= header.record_count
-            limit = min(max_bytes, budget.left_bytes)
+        if header.size_bytes > budget.left_bytes or header.record_count > budget.left_records:
+            raise LoopBudgetExceeded
+        budget.left_records -= header.record_count
+        limit = min(max_bytes, budget.left_bytes)
         opening = record_batch.Opening(limit, COPY_OPENED_RECORDS, pause)
         runs, at, last = self._runs, self._at, self._end_offset - 1
         is_complete = header.record_count == header.last_offset_delta + 1
@@ -170,15 +179,14 @@ class Originals:
                     break
         except record_batch.CorruptBatch as error:
             if isinstance(error, record_batch.TooLargeToOpen):
-                if budget is not None and limit < max_bytes:
+                if limit < max_bytes:
                     budget.left_bytes = 0
                     raise LoopBudgetExceeded from error
                 opened = limit
             self._complain("cannot copy records of %s-%d: %s", error)
         self.records += taken
         self._left_bytes -= opened
-        if budget is not None:
-            budget.left_bytes -= opened
+        budget.left_bytes -= opened
 
     def _give_up(self, message: str, *values: object) -> None:
         """Find no further records."""

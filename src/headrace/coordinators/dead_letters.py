@@ -26,7 +26,6 @@ from headrace.share.spans import offset_count, offsets_in
 
 from .dead_letter_originals import LoopBudget, LoopBudgetExceeded, Originals
 from .environment import Environment
-from .limits import COPY_OPENED_TOGETHER_BYTES, DEAD_LETTER_COMPLAINT_MS, LETTERS_ON_LOOP
 
 if TYPE_CHECKING:
     from headrace.groups.settings import Topic
@@ -48,6 +47,21 @@ MESSAGES = {
 """Values of the header ``__dlq.errors.message``, as in Kafka, but for what a member says of a
 rejection. Records that are archived for other reasons are not dead letters.
 """
+
+COPY_OPENED_TOGETHER_BYTES = 64 * 1024 * 1024
+"""The decompressed bytes of records that are read to copy the records of one acknowledgement of a
+partition to a dead-letter queue; its further dead letters have no key, value and headers. A member
+may reject thousands of batches together. A consumer that fetches 50 MiB at a time, the default,
+reaches this with compressed records only.
+"""
+
+LETTERS_ON_LOOP = 1000
+"""The dead letters that are built in one turn of the event loop, in about 10 ms. Further ones are
+built in the thread that opens large batches.
+"""
+
+COMPLAINT_MS = 60_000
+"""The least time between two log lines about records of one group that have no dead letter."""
 
 _OVERHEAD_BYTES = 32  # upper bound: a record's attributes, lengths, deltas and header count
 _HEADER_OVERHEAD_BYTES = 10
@@ -115,15 +129,67 @@ class _Writing:
     wall_ms: int
 
     def batches(self, pause: Callable[[], object] | None = None) -> Iterator[Batch]:
-        """Yield the letters in batches; see :func:`_batches`.
+        """Yield the letters in batches that the queue takes.
+
+        A letter that is too large alone is written without key, value and headers of the record,
+        and without what a member says of its rejection. If it is still too large, the append fails.
 
         :param pause: called after some letters
         """
+        max_bytes = self.queue.config.max_message_bytes
+        together: list[Letter] = []
+        size = record_batch.HEADER_BYTES
+        for number, letter in enumerate(self._letters(), 1):
+            if pause is not None and number % _LETTERS_BETWEEN_PAUSES == 0:
+                pause()
+            if (
+                record_batch.HEADER_BYTES + letter.size_bytes > max_bytes
+                and len(_batch([letter], self.wall_ms)[0]) > max_bytes
+            ):
+                *context, (name, message) = letter.headers[-len(dead_letters.HEADERS) :]
+                message = (message or b"").partition(b":")[
+                    0
+                ]  # a member must not prevent its letter
+                letter = Letter(letter.offset, None, None, (*context, (name, message)))
+            if together and size + letter.size_bytes > max_bytes:
+                yield _batch(together, self.wall_ms)
+                together, size = [], record_batch.HEADER_BYTES
+            together.append(letter)
+            size += letter.size_bytes
+        if together:
+            yield _batch(together, self.wall_ms)
+
+    def _letters(self) -> Iterator[Letter]:
+        """Yield a letter for each offset that has none yet. It copies key, value and headers of its
+        record if that was found.
+        """
+        key = self.key
+        shared = (
+            (dead_letters.TOPIC, self.topic.encode()),
+            (dead_letters.PARTITION, str(key.partition).encode()),
+        )
         originals = iter(() if self.originals is None else self.originals.records)
-        letters = _letters(self, originals)
-        if pause is not None:
-            letters = _paced(letters, pause)
-        return _batches(letters, self.queue.config.max_message_bytes, self.wall_ms)
+        original = next(originals, None)
+        for first, last, delivery_count, reason in self.runs:
+            message = MESSAGES[reason]
+            if self.details and reason is ArchiveReason.REJECTED:
+                message = message.rstrip(b".") + b": " + self.details.encode()
+            reasons = (
+                (dead_letters.GROUP, key.group_id.encode()),
+                (dead_letters.DELIVERY_COUNT, str(delivery_count).encode()),
+                (dead_letters.MESSAGE, message),
+            )
+            for offset in range(first, last + 1):
+                while original is not None and original.offset < offset:
+                    original = next(originals, None)
+                if offset in self.written:
+                    continue
+                context = (*shared, (dead_letters.OFFSET, str(offset).encode()), *reasons)
+                if original is not None and original.offset == offset:
+                    headers = (*original.headers, *context)
+                    yield Letter(offset, original.key, original.value, headers)
+                else:
+                    yield Letter(offset, None, None, context)
 
     def all_batches(self, opening: Opening) -> list[Batch]:
         """Return all batches; called in the thread that opens batches."""
@@ -181,9 +247,9 @@ class DeadLetters:
             return
         counts = self.counts.setdefault(key.group_id, DeadLetterCounts())
         queue = self._queue(key, source.topic, self._queue_name(key.group_id))
-        if isinstance(queue, str):
+        if isinstance(queue, Refusal):
             counts.failed_writes += 1
-            self._complain(counts, queue)
+            self._complain(counts, queue.message or "")
             return
         copies = config.group_value(key.group_id, COPY_RECORD) == "true"
         originals = Originals(source, dead, COPY_OPENED_TOGETHER_BYTES) if copies else None
@@ -255,7 +321,7 @@ class DeadLetters:
         """
         originals = writing.originals
         while originals is not None and (data := originals.read()):
-            originals.open(data)
+            originals.open(data, LoopBudget())
         self._append(writing, writing.batches())
         queue = writing.queue
         if _must_flush(queue):
@@ -323,54 +389,57 @@ class DeadLetters:
         for task in self._tasks:
             task.cancel()
 
-    def _queue(self, key: SharePartitionKey, source_topic: str, name: str) -> PartitionLog | str:
+    def _queue(
+        self, key: SharePartitionKey, source_topic: str, name: str
+    ) -> PartitionLog | Refusal:
         """Return the dead-letter queue's partition for a share-partition, or Kafka's message that
         there is none.
 
         :raises StorageError: when the queue cannot be created, or its log is offline
         """
         config, group_id = self._config, key.group_id
-        topic = self._catalog.topics.get(name)
+        topic: Topic | Refusal | None = self._catalog.topics.get(name)
+        prefix = config.get_str("errors.deadletterqueue.topic.name.prefix") or ""
         if name.startswith("__"):
-            return (
+            topic = _unusable(
                 f"Configured DLQ topic name in share group: {group_id} cannot start with __, "
                 f"topic: {name}."
             )
-        if name == source_topic:
-            return (
+        elif name == source_topic:
+            topic = _unusable(
                 f"The DLQ topic of share group: {group_id} is the topic that the records are "
                 f"in: {name}."
             )
-        if topic is not None and self._logs.topic_value(name, GROUP_ENABLE) != "true":
-            return (
+        elif topic is not None and self._logs.topic_value(name, GROUP_ENABLE) != "true":
+            topic = _unusable(
                 f"DLQ is not enabled on configured DLQ topic for share group: {group_id}, "
                 f"topic: {name}"
             )
-        prefix = config.get_str("errors.deadletterqueue.topic.name.prefix") or ""
-        if not name.startswith(prefix):
-            return (
+        elif not name.startswith(prefix):
+            topic = _unusable(
                 "Configured DLQ topic name does not comply with the DLQ topic prefix in share "
                 f"group: {group_id}, topic: {name}, prefix: {prefix}"
             )
-        if topic is None:
-            if not config.get_bool("errors.deadletterqueue.auto.create.topics.enable"):
-                return (
-                    "DLQ topic does not exist and auto create is disabled on cluster for share "
-                    f"group: {group_id}, topic: {name}."
-                )
-            created = self._create(name)
-            if isinstance(created, str):
-                return created
-            topic = created
+        elif topic is None and not config.get_bool(
+            "errors.deadletterqueue.auto.create.topics.enable"
+        ):
+            topic = _unusable(
+                "DLQ topic does not exist and auto create is disabled on cluster for share "
+                f"group: {group_id}, topic: {name}."
+            )
+        elif topic is None:
+            topic = self._create(name)
+        if isinstance(topic, Refusal):
+            return topic
         queue = self._logs.partition_by_name(name, key.partition % topic.partitions)
         if isinstance(queue, ErrorCode):
             raise StorageError(f"the dead-letter queue {name} is offline")
         return queue
 
-    def _create(self, name: str) -> Topic | str:
+    def _create(self, name: str) -> Topic | Refusal:
         refusal = self._logs.name_refusal(name)
         if refusal is not None:
-            return f"Unable to create the DLQ topic {name}: {refusal.message}"
+            return _unusable(f"Unable to create the DLQ topic {name}: {refusal.message}")
         configs = {GROUP_ENABLE: "true", "message.timestamp.type": "CreateTime"}
         try:
             return self._logs.create_topic(name, self._config.get_int("num.partitions"), configs)
@@ -383,10 +452,14 @@ class DeadLetters:
 
     def _may_complain(self, counts: DeadLetterCounts) -> bool:
         now_ms, last_ms = self._clock.now_ms(), counts.complained_ms
-        if last_ms is not None and now_ms - last_ms < DEAD_LETTER_COMPLAINT_MS:
+        if last_ms is not None and now_ms - last_ms < COMPLAINT_MS:
             return False
         counts.complained_ms = now_ms
         return True
+
+
+def _unusable(message: str) -> Refusal:
+    return Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, message)
 
 
 def _must_flush(queue: PartitionLog) -> bool:
@@ -408,74 +481,8 @@ async def _flush(writing: _Writing, durable: Awaitable[None]) -> None:
         raise
 
 
-def _paced(letters: Iterator[Letter], pause: Callable[[], object]) -> Iterator[Letter]:
-    """Yield the letters, with a pause after some of them."""
-    for number, letter in enumerate(letters, 1):
-        yield letter
-        if number % _LETTERS_BETWEEN_PAUSES == 0:
-            pause()
-
-
-def _letters(writing: _Writing, originals: Iterator[record_batch.Record]) -> Iterator[Letter]:
-    """Yield a letter for each offset that has none yet. It copies key, value and headers of its
-    record if that is in ``originals``.
-    """
-    key = writing.key
-    shared = (
-        (dead_letters.TOPIC, writing.topic.encode()),
-        (dead_letters.PARTITION, str(key.partition).encode()),
-    )
-    original = next(originals, None)
-    for first, last, delivery_count, reason in writing.runs:
-        message = MESSAGES[reason]
-        if writing.details and reason is ArchiveReason.REJECTED:
-            message = message.rstrip(b".") + b": " + writing.details.encode()
-        reasons = (
-            (dead_letters.GROUP, key.group_id.encode()),
-            (dead_letters.DELIVERY_COUNT, str(delivery_count).encode()),
-            (dead_letters.MESSAGE, message),
-        )
-        for offset in range(first, last + 1):
-            while original is not None and original.offset < offset:
-                original = next(originals, None)
-            if offset in writing.written:
-                continue
-            context = (*shared, (dead_letters.OFFSET, str(offset).encode()), *reasons)
-            if original is not None and original.offset == offset:
-                yield Letter(offset, original.key, original.value, (*original.headers, *context))
-            else:
-                yield Letter(offset, None, None, context)
-
-
-def _batches(letters: Iterator[Letter], max_bytes: int, wall_ms: int) -> Iterator[Batch]:
-    """Yield batches of at most ``max_bytes``, each with the offsets of its letters.
-
-    A letter that is too large alone is written without key, value and headers of the record, and
-    without what a member says of its rejection. If it is still too large, the append fails.
-    """
-    together: list[Letter] = []
-    size = record_batch.HEADER_BYTES
-    for letter in letters:
-        own = letter.size_bytes
-        if (
-            record_batch.HEADER_BYTES + own > max_bytes
-            and len(_batch([letter], wall_ms)) > max_bytes
-        ):
-            *context, (name, message) = letter.headers[-len(dead_letters.HEADERS) :]
-            message = (message or b"").partition(b":")[0]  # a member must not prevent its letter
-            letter = Letter(letter.offset, None, None, (*context, (name, message)))
-            own = letter.size_bytes
-        if together and size + own > max_bytes:
-            yield _batch(together, wall_ms), [letter.offset for letter in together]
-            together, size = [], record_batch.HEADER_BYTES
-        together.append(letter)
-        size += own
-    if together:
-        yield _batch(together, wall_ms), [letter.offset for letter in together]
-
-
-def _batch(letters: Sequence[Letter], wall_ms: int) -> bytes:
+def _batch(letters: Sequence[Letter], wall_ms: int) -> Batch:
     records = [(letter.key, letter.value) for letter in letters]
-    return record_batch.build(
-        records, timestamp_ms=wall_ms, headers=[letter.headers for letter in letters]
-    )
+    headers = [letter.headers for letter in letters]
+    data = record_batch.build(records, timestamp_ms=wall_ms, headers=headers)
+    return data, [letter.offset for letter in letters]

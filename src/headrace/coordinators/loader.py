@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
 from headrace.log.replay import FoundBatch
@@ -10,7 +10,7 @@ from headrace.log_lines import LimitedLog, get_logger
 from headrace.outcome import Coordinator, Position, make
 from headrace.protocol import record_batch
 
-from .logs import InternalLogs
+from .environment import InternalLogs
 
 limited = LimitedLog(get_logger("headrace.coordinators"))
 
@@ -46,58 +46,40 @@ def load(
         coordinator
     :raises CorruptLog: when a batch in the middle of a log is damaged or missing
     """
+    replay = coordinator.replay
     for partition, found in logs.batches(coordinator.topic):
-        decoded = None if decode_batch is None else decode_batch(found.data, found.header)
-        if decoded is None:
-            _replay(coordinator, partition, found, end_transaction)
-        else:
-            _replay_decoded(coordinator, partition, found, decoded)
+        header = found.header
+        producer_id = header.producer_id if header.is_transactional else record_batch.NO_PRODUCER_ID
+        if header.is_control:
+            try:
+                marker = record_batch.marker_in(found.data)
+                if marker is not None and end_transaction is not None:
+                    end_transaction(producer_id, partition, commit=marker.commit)
+            except Exception as error:
+                _skipped(found, header.base_offset, b"", error)
+            continue
+        decoded: Iterable[tuple[int, Any]] | None = None
+        if decode_batch is not None:
+            decoded = decode_batch(found.data, header)
+        for offset, record in _decoded(coordinator, found) if decoded is None else decoded:
+            try:
+                replay(record, make(Position, (partition, offset, producer_id)))
+            except Exception as error:
+                _skipped(found, offset, coordinator.encode(record)[0], error)
 
 
-def _replay_decoded(
-    coordinator: Coordinator[Any],
-    partition: int,
-    found: FoundBatch,
-    decoded: Sequence[tuple[int, Any]],
-) -> None:
-    """Replay the records of one batch; skip those that cannot be replayed."""
-    producer_id, replay = _transaction_of(found.header), coordinator.replay
-    for offset, record in decoded:
-        try:
-            replay(record, make(Position, (partition, offset, producer_id)))
-        except Exception as error:
-            _skipped(found, offset, coordinator.encode(record)[0], error)
-
-
-def _replay(
-    coordinator: Coordinator[Any],
-    partition: int,
-    found: FoundBatch,
-    end_transaction: EndTransaction | None,
-) -> None:
-    """Replay one batch; skip the records that cannot be replayed."""
-    header = found.header
-    producer_id = _transaction_of(header)
-    is_control, decode, replay = header.is_control, coordinator.decode, coordinator.replay
+def _decoded(coordinator: Coordinator[Any], found: FoundBatch) -> Iterator[tuple[int, Any]]:
+    """Yield offset and record of each record of a batch that can be decoded."""
     for offset, _, key, value, _ in _readable_records(found):
         if key is None:
             continue
         try:
-            if is_control:
-                marker = record_batch.marker_in(found.data)
-                if marker is not None and end_transaction is not None:
-                    end_transaction(producer_id, partition, commit=marker.commit)
-            else:
-                decoded = decode(key, value)
-                if decoded is not None:  # else a record type that this version does not know
-                    replay(decoded, make(Position, (partition, offset, producer_id)))
+            record = coordinator.decode(key, value)
         except Exception as error:
             _skipped(found, offset, key, error)
-
-
-def _transaction_of(header: record_batch.BatchHeader) -> int:
-    """Return the producer whose transaction a batch belongs to, or NO_PRODUCER_ID."""
-    return header.producer_id if header.is_transactional else record_batch.NO_PRODUCER_ID
+        else:
+            if record is not None:  # else a record type that this version does not know
+                yield offset, record
 
 
 def _skipped(found: FoundBatch, offset: int, key: bytes, error: Exception) -> None:

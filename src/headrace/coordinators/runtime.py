@@ -21,7 +21,7 @@ from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, 
 from functools import partial
 from itertools import count
 from time import perf_counter
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 from headrace.coordinators.clock import Clock
 from headrace.coordinators.hashing import internal_partition
@@ -31,26 +31,28 @@ from headrace.outcome import Completion, Coordinator, Outcome, Position, make
 from headrace.protocol import record_batch
 from headrace.transactions.producer import NO_PRODUCER, Producer
 
-from .limits import ANSWERS_AT_ONCE, COMMANDS_AT_ONCE, TURN_MS
-from .logs import InternalLogs
+from .environment import InternalLogs, WriteMeter
 from .waiting import Deferred
 
 log = LimitedLog(get_logger("headrace.coordinators"))
+
+TURN_MS = 10
+"""The time of one turn of the event loop in which commands are decided and written, and the time in
+which requests are answered. It takes 500 offset commits together, as many small turns would write
+many small batches.
+"""
+
+ANSWERS_AT_ONCE = 100
+"""The requests that are answered before the time of a turn of the event loop is checked."""
+
+COMMANDS_AT_ONCE = 20
+"""The commands that are decided before the time of a turn of the event loop is checked."""
 
 C = TypeVar("C", bound=Coordinator[Any])
 R = TypeVar("R")
 
 Decide = Callable[[int, int], Outcome[Any, R]]
 """A decision: given the steady time and the wall time in milliseconds, an outcome."""
-
-
-class WriteMeter(Protocol):
-    """Counts the writes of one coordinator."""
-
-    def wrote(self, records: Sequence[object], started: float) -> None:
-        """Count a batch of records that was appended and replayed since ``started``, a
-        :func:`time.perf_counter` reading.
-        """
 
 
 class Command(Deferred[R]):

@@ -30,6 +30,7 @@ from headrace.share.acquisition_locks import AcquiredRecords
 from headrace.share.records import StateUpdate
 from headrace.share.settings import ShareSettings
 from headrace.share.share_session import ShareSession
+from headrace.share.spans import offset_count
 
 from .share_partitions import LoadedPartition, SharePartitions
 
@@ -78,16 +79,16 @@ def acquire(
     ready: list[tuple[LoadedPartition, int]] = []
     fetched: list[Fetched] = []
     for topic_id, partition in session.partitions:
-        found: tuple[LoadedPartition, int] | ErrorCode | None
+        readable: tuple[LoadedPartition, int] | ErrorCode | None
         if may_read(topic_id):
-            found = _find(share, session.group_id, topic_id, partition, settings)
+            readable = _find(share, session.group_id, topic_id, partition, settings)
         else:
-            found = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        if isinstance(found, ErrorCode):
-            fetched.append(Fetched(topic_id, partition, found))
-        elif found is not None:
-            ready.append(found)
-    ready.sort(key=lambda ready_partition: ready_partition[0].turn)
+            readable = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        if isinstance(readable, ErrorCode):
+            fetched.append(Fetched(topic_id, partition, readable))
+        elif readable is not None:
+            ready.append(readable)
+    ready.sort(key=lambda readable: readable[0].turn)
     max_bytes, max_records = limits.max_bytes, limits.max_records
     for position, (loaded, offset) in enumerate(ready):
         # The first batch of a partition may exceed its share, and the end of a batch max_records.
@@ -104,7 +105,7 @@ def acquire(
             session.acquired_from.add(loaded)
             loaded.turn = share.next_turn()
         max_bytes -= len(result.records)
-        max_records -= sum(run.last_offset - run.first_offset + 1 for run in result.acquired)
+        max_records -= offset_count(result.acquired)
     return fetched
 
 
@@ -116,7 +117,7 @@ def has_bytes(
     may_read: MayRead,
 ) -> bool:
     """Return True if the logs hold at least ``min_bytes`` for the session to acquire."""
-    found = 0
+    bytes_ready = 0
     for topic_id, partition in session.partitions:
         if not may_read(topic_id):
             continue
@@ -128,11 +129,11 @@ def has_bytes(
         data = loaded.log.find(offset, min_bytes, up_to=end_offset)
         if isinstance(data, Refusal) or not data:
             continue
-        found += len(data)
+        bytes_ready += len(data)
         # If the read stopped before the end of the log, the next batch would exceed min_bytes.
         # A damaged batch is an error that is to be answered now.
         end = data.end_offset if isinstance(data, FileRange) else offset_after(data, otherwise=0)
-        if found >= min_bytes or end < end_offset:
+        if bytes_ready >= min_bytes or end < end_offset:
             return True
     return False
 
@@ -213,9 +214,7 @@ def _acquire_from(
         if not data:
             return None
         try:
-            batches, positions = _offset_ranges(data)
-            if _is_out_of_order(batches, log.end_offset):
-                batches, positions = _undamaged(data, log.end_offset)
+            batches, positions = _undamaged(data, log.end_offset)
         except OSError as error:
             logger.error(log.path, "cannot read %s: %s", log.path, error)
             return Fetched(key.topic_id, key.partition, ErrorCode.KAFKA_STORAGE_ERROR)
@@ -269,50 +268,29 @@ def _part(data: bytes | memoryview | FileRange, start: int, end: int) -> memoryv
     return data.part(start, end) if isinstance(data, FileRange) else memoryview(data)[start:end]
 
 
-def _offset_ranges(
-    found: bytes | memoryview | FileRange,
-) -> tuple[list[tuple[int, int]], list[int]]:
-    """Return the offset ranges of batches and their positions, see
-    :func:`headrace.protocol.record_batch.offset_ranges`; no ranges if a batch is damaged.
-
-    :raises OSError: when the log cannot be read
-    """
-    ranges: list[tuple[int, int]] = []
-    positions: list[int] = []
-    try:
-        if not isinstance(found, FileRange):
-            return offset_ranges(found)
-        if found.data is not None:
-            return offset_ranges(found.data)
-        for position, header in stored_headers(found):
-            ranges.append((header.base_offset, header.last_offset))
-            positions.append(position)
-    except CorruptBatch:
-        return [], []
-    positions.append(len(found))
-    return ranges, positions
-
-
-def _is_out_of_order(batches: Sequence[tuple[int, int]], end_offset: int) -> bool:
-    """Return True if there are no batches, or if damage has given them impossible offsets."""
-    return not batches or max(batches)[1] >= end_offset or batches[-1][1] < batches[0][0]
-
-
 def _undamaged(
-    found: bytes | memoryview | FileRange, end_offset: int
+    data: bytes | memoryview | FileRange, end_offset: int
 ) -> tuple[list[tuple[int, int]], list[int]]:
-    """Return the offset ranges and positions of the batches before the first damaged one.
+    """Return the offset ranges of the batches before the first damaged one, and their positions,
+    see :func:`headrace.protocol.record_batch.offset_ranges`.
 
     :param end_offset: of the log: a batch that goes beyond it is damaged
+    :raises OSError: when the log cannot be read
     """
-    ranges: list[tuple[int, int]] = []
-    positions = [0]
+    in_memory = data.data if isinstance(data, FileRange) else data
+    if in_memory is not None:
+        with suppress(CorruptBatch):
+            ranges, positions = offset_ranges(in_memory)
+            # Damage may have given a batch impossible offsets: then look for the first such batch.
+            if ranges and max(ranges)[1] < end_offset and ranges[-1][0] <= ranges[-1][1]:
+                return ranges, positions
+    ranges, positions = [], [0]
     following = 0
     with suppress(CorruptBatch):
-        for position, header in stored_headers(found):
+        for position, header in stored_headers(data):
             end = position + header.size_bytes
             is_in_order = following <= header.base_offset <= header.last_offset < end_offset
-            if end > len(found) or not is_in_order:
+            if end > len(data) or not is_in_order:
                 break
             ranges.append((header.base_offset, header.last_offset))
             positions.append(end)

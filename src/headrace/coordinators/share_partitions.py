@@ -42,7 +42,6 @@ from headrace.share.spans import offset_count, offsets_in
 
 from .dead_letters import DeadLetters
 from .environment import Environment
-from .limits import LATE_COMPLAINT_MS, SHARE_PARTITIONS_AT_ONCE
 from .runtime import CoordinatorRuntime
 from .waiting import run_to_end
 
@@ -52,6 +51,12 @@ if TYPE_CHECKING:
 _logger = get_logger("headrace.share")
 log = LimitedLog(_logger)
 
+
+LATE_COMPLAINT_MS = 60_000
+"""The least time between two log lines about late acknowledgements of one group."""
+
+SHARE_PARTITIONS_AT_ONCE = 50
+"""The share-partitions whose locks are timed out in one turn of the event loop, in about 5 ms."""
 
 _ASSUMED_RECORD_BYTES = 1024  # before a log was read
 

@@ -30,7 +30,6 @@ from headrace.transactions.transaction import (
 )
 
 from .environment import Configuration, Environment
-from .limits import MARKERS_AT_ONCE
 from .runtime import CoordinatorRuntime
 from .waiting import run_to_end
 
@@ -38,6 +37,11 @@ if TYPE_CHECKING:
     from headrace.groups.coordinator import GroupCoordinator
 
 log = LimitedLog(get_logger("headrace.transactions"))
+
+MARKERS_AT_ONCE = 20
+"""The partitions of a transaction that get their markers in one turn of the event loop. A marker
+may be the first record of a partition, which creates a directory and files.
+"""
 
 COORDINATOR_EPOCH = 0
 """The only coordinator epoch: there is one node, so the coordinator never moves."""

@@ -23,7 +23,7 @@ log = get_logger("headrace.broker")
 
 
 class InternalTopicLogs:
-    """Implements :class:`headrace.coordinators.logs.InternalLogs` with the broker's own logs."""
+    """Implements :class:`~headrace.coordinators.environment.InternalLogs` with logs of the disk."""
 
     def __init__(self, catalog: Catalog, logs: TopicLogs, clock: Clock) -> None:
         self._catalog = catalog
