@@ -22,8 +22,8 @@ def duration_ms(text: str) -> int:
     if match is None:
         raise ValueError(f"not a duration: {text}")
     days, hours, minutes, seconds = (int(part or 0) for part in match.groups()[:4])
-    whole_ms = (((days * 24 + hours) * 60 + minutes) * 60 + seconds) * 1000
-    found_ms = whole_ms + round(float(f"0.{match[5] or 0}") * 1000)
-    if found_ms > _MAX_DURATION_MS:
+    seconds_ms = (((days * 24 + hours) * 60 + minutes) * 60 + seconds) * 1000
+    milliseconds = seconds_ms + round(float(f"0.{match[5] or 0}") * 1000)
+    if milliseconds > _MAX_DURATION_MS:
         raise ValueError(f"the duration is too long: {text}")
-    return found_ms
+    return milliseconds

@@ -47,59 +47,59 @@ def load(
     :raises CorruptLog: when a batch in the middle of a log is damaged or missing
     """
     replay = coordinator.replay
-    for partition, found in logs.batches(coordinator.topic):
-        header = found.header
+    for partition, batch in logs.batches(coordinator.topic):
+        header = batch.header
         producer_id = header.producer_id if header.is_transactional else record_batch.NO_PRODUCER_ID
         if header.is_control:
             try:
-                marker = record_batch.marker_in(found.data)
+                marker = record_batch.marker_in(batch.data)
                 if marker is not None and end_transaction is not None:
                     end_transaction(producer_id, partition, commit=marker.commit)
             except Exception as error:
-                _skipped(found, header.base_offset, b"", error)
+                _skipped(batch, header.base_offset, b"", error)
             continue
         decoded: Iterable[tuple[int, Any]] | None = None
         if decode_batch is not None:
-            decoded = decode_batch(found.data, header)
-        for offset, record in _decoded(coordinator, found) if decoded is None else decoded:
+            decoded = decode_batch(batch.data, header)
+        for offset, record in _decoded(coordinator, batch) if decoded is None else decoded:
             try:
                 replay(record, make(Position, (partition, offset, producer_id)))
             except Exception as error:
-                _skipped(found, offset, coordinator.encode(record)[0], error)
+                _skipped(batch, offset, coordinator.encode(record)[0], error)
 
 
-def _decoded(coordinator: Coordinator[Any], found: FoundBatch) -> Iterator[tuple[int, Any]]:
+def _decoded(coordinator: Coordinator[Any], batch: FoundBatch) -> Iterator[tuple[int, Any]]:
     """Yield offset and record of each record of a batch that can be decoded."""
-    for offset, _, key, value, _ in _readable_records(found):
+    for offset, _, key, value, _ in _readable_records(batch):
         if key is None:
             continue
         try:
             record = coordinator.decode(key, value)
         except Exception as error:
-            _skipped(found, offset, key, error)
+            _skipped(batch, offset, key, error)
         else:
             if record is not None:  # else a record type that this version does not know
                 yield offset, record
 
 
-def _skipped(found: FoundBatch, offset: int, key: bytes, error: Exception) -> None:
+def _skipped(batch: FoundBatch, offset: int, key: bytes, error: Exception) -> None:
     limited.warning(
-        found.path,
+        batch.path,
         "skipped the record at offset %d of %s, with the key %s: %s",
         offset,
-        found.path,
+        batch.path,
         key.hex(),
         error if isinstance(error, ValueError) else repr(error),
     )
 
 
-def _readable_records(found: FoundBatch) -> Iterator[record_batch.Record]:
+def _readable_records(batch: FoundBatch) -> Iterator[record_batch.Record]:
     """Yield the records of a batch, up to the first one that cannot be read."""
-    offset = found.header.base_offset
+    offset = batch.header.base_offset
     try:
-        for records in record_batch.record_lists(found.data, found.header):
+        for records in record_batch.record_lists(batch.data, batch.header):
             yield from records
             offset = records[-1].offset + 1
     except record_batch.CorruptBatch as error:
         message = "skipped the records of %s from offset %d on: %s"
-        limited.warning(found.path, message, found.path, offset, error)
+        limited.warning(batch.path, message, batch.path, offset, error)

@@ -146,9 +146,9 @@ class SharePartitions:
         memory, they are cached until its configs change.
         """
         config, overrides = self._config, self._catalog.configs("group", group_id)
-        known = self._settings.get(group_id)
-        if known is not None and known[0] is overrides:
-            return known[1]
+        cached = self._settings.get(group_id)
+        if cached is not None and cached[0] is overrides:
+            return cached[1]
         settings = ShareSettings(
             delivery_count_limit=config.group_int(group_id, "share.delivery.count.limit"),
             lock_duration_ms=config.group_int(group_id, "share.record.lock.duration.ms"),
@@ -219,11 +219,11 @@ class SharePartitions:
         if reset == "earliest":
             return log.log_start_offset
         if reset.startswith("by_duration:"):
-            found = log.offset_for_timestamp(
+            position = log.offset_for_timestamp(
                 self.clock.wall_ms() - duration_ms(reset.removeprefix("by_duration:")), OPEN_ON_LOOP
             )
-            if found is not None:
-                return found[0]
+            if position is not None:
+                return position[0]
         return log.end_offset
 
     def next_turn(self) -> int:

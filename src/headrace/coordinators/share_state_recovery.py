@@ -93,9 +93,9 @@ def _delete_state(coordinators: Coordinators, group_id: str, topic_ids: Collecti
     coordinators.share_state_runtime.write_records_now(tombstones)
 
 
-def _known_partitions(coordinators: Coordinators) -> dict[str, dict[UUID, SharedTopic]]:
-    """Return the partitions with share state, by group and topic. A group may not list them: a
-    power cut has kept the end of a deletion in the group's topic, and lost the deletion itself.
+def _partitions_with_state(coordinators: Coordinators) -> dict[str, dict[UUID, SharedTopic]]:
+    """Return the partitions with share state, by group and topic. After a power cut a group may
+    not list them: its topic may hold the end of a deletion whose beginning is lost.
     """
     topics = coordinators.environment.catalog.topics_by_id
     numbers: dict[str, dict[UUID, list[int]]] = {}
@@ -122,9 +122,9 @@ def recover(coordinators: Coordinators) -> None:
             coordinators.share_state_runtime.write_now(key, tombstones)
     for group in coordinators.groups.share.all():
         _delete_state(coordinators, group.group_id, group.state.partitions.deleting)
-    known = _known_partitions(coordinators)
+    partitions = _partitions_with_state(coordinators)
     for group in coordinators.groups.share.all():
-        recovered = group.settled(known.get(group.group_id, {}))
+        recovered = group.settled(partitions.get(group.group_id, {}))
         if recovered.records:
             log.warning(
                 "completed an interrupted change of the offsets of share group %s", group.group_id

@@ -44,13 +44,13 @@ class DeadlineTimer:
         """Set the timer to the earliest deadline."""
         deadline_ms: int | None = None
         for timed in self._timed():
-            one_ms = timed.next_deadline_ms()
-            if one_ms is None:
+            due_ms = timed.next_deadline_ms()
+            if due_ms is None:
                 continue
             if self._paused:
-                one_ms = max(one_ms, self._paused.get(timed, one_ms))
-            if deadline_ms is None or one_ms < deadline_ms:
-                deadline_ms = one_ms
+                due_ms = max(due_ms, self._paused.get(timed, due_ms))
+            if deadline_ms is None or due_ms < deadline_ms:
+                deadline_ms = due_ms
         if deadline_ms != self._deadline_ms:
             self._set(deadline_ms)
 

@@ -230,11 +230,11 @@ class SharePartition:
         taken, alone = self._available.take(
             last, max_records, self._batches, settings, record_limit=record_limit
         )
-        left = max_records - offset_count(taken)
-        if not alone and left > 0 and last >= self.end_offset:
-            left = min(left, settings.max_record_locks - self.in_flight)
-            if left > 0:
-                taken += self._take_new(log_batches, left, batch_size, record_limit)
+        remaining = max_records - offset_count(taken)
+        if not alone and remaining > 0 and last >= self.end_offset:
+            remaining = min(remaining, settings.max_record_locks - self.in_flight)
+            if remaining > 0:
+                taken += self._take_new(log_batches, remaining, batch_size, record_limit)
         if aborted:
             taken = self._archive_aborted(taken, aborted)
         if taken:
@@ -467,8 +467,8 @@ class SharePartition:
         i = bisect_right(finished.firsts, start) - 1
         if i >= 0 and finished.lasts[i] >= start:
             start = finished.lasts[i] + 1
-        left = self.delivery_complete_count - finished.count_below(start)
-        return Outcome(None, (StateUpdate(start, left, ()),))
+        complete = self.delivery_complete_count - finished.count_below(start)
+        return Outcome(None, (StateUpdate(start, complete, ()),))
 
     def skip_missing(self, base_offset: int) -> Outcome[StateUpdate, None]:
         """Archive available records before ``base_offset``, the first offset found in the log when

@@ -136,9 +136,9 @@ class ShareSessions:
         keys.discard(key)
         if not keys:
             del self._by_connection[session.connection_id]
-        left = self._by_group[group_id] - 1
-        if left:
-            self._by_group[group_id] = left
+        sessions = self._by_group[group_id] - 1
+        if sessions:
+            self._by_group[group_id] = sessions
         else:
             del self._by_group[group_id]
         return session

@@ -35,13 +35,13 @@ class _Shard:
         """Return True if writing the cold snapshots again lets at least as many other records be
         deleted.
         """
-        cold, kept_from = 0, self.end_offset
+        cold, redundant_to = 0, self.end_offset
         for offset, written_ms in self.latest.values():
             if written_ms > cold_before_ms:
-                kept_from = offset
+                redundant_to = offset
                 break
             cold += 1
-        return cold > 0 and kept_from - self.redundant_offset >= 2 * cold
+        return cold > 0 and redundant_to - self.redundant_offset >= 2 * cold
 
     def cold(self) -> Iterator[SharePartitionKey]:
         for key, (_, written_ms) in self.latest.items():
@@ -101,10 +101,10 @@ class Snapshots:
         """Return at most ``limit`` share-partitions to write snapshots of, one tuple for each
         partition of the internal topic.
         """
-        found = []
+        cold = []
         for shard in self._shards.values():
             keys = tuple(islice(shard.cold(), limit))
             if keys:
-                found.append(keys)
+                cold.append(keys)
                 limit -= len(keys)
-        return found
+        return cold

@@ -35,7 +35,7 @@ def subtract(runs: Iterable[Run[V]], ranges: Sequence[Range]) -> list[Run[V]]:
     """Return ``runs`` without ``ranges``, both ascending and disjoint. Adjacent runs are not
     joined.
     """
-    left: list[Run[V]] = []
+    remaining: list[Run[V]] = []
     n = len(ranges)
     r = 0
     for first, last, value in runs:
@@ -43,13 +43,13 @@ def subtract(runs: Iterable[Run[V]], ranges: Sequence[Range]) -> list[Run[V]]:
             r += 1
         while r < n and first <= last and ranges[r][0] <= last:
             if first < ranges[r][0]:
-                left.append((first, ranges[r][0] - 1, value))
+                remaining.append((first, ranges[r][0] - 1, value))
             first = ranges[r][1] + 1
             if first <= last:
                 r += 1
         if first <= last:
-            left.append((first, last, value))
-    return left
+            remaining.append((first, last, value))
+    return remaining
 
 
 class Spans(Generic[V]):
@@ -157,10 +157,10 @@ class Spans(Generic[V]):
         if len(runs) == j - i and old == ([run[0] for run in runs], [run[1] for run in runs]):
             del firsts[i:j], lasts[i:j], values[i:j]
         else:
-            left = subtract(zip(*old, values[i:j], strict=True), runs)
-            firsts[i:j] = [run[0] for run in left]
-            lasts[i:j] = [run[1] for run in left]
-            values[i:j] = [run[2] for run in left]
+            remaining = subtract(zip(*old, values[i:j], strict=True), runs)
+            firsts[i:j] = [run[0] for run in remaining]
+            lasts[i:j] = [run[1] for run in remaining]
+            values[i:j] = [run[2] for run in remaining]
 
     def _overlay(
         self,
