@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from headrace.share.spans import Run
-from headrace.share.timed_spans import TimedSpans
+from headrace.share.spans import Run, TimedSpans
 
 
 class AcquiredRecords(NamedTuple):

@@ -3,6 +3,10 @@
 The backoff of a released record starts at ``share.release.backoff.ms`` and doubles with each
 delivery, up to ``share.release.backoff.max.ms``. By default there is none, as in Apache Kafka. A
 restart ends backoffs.
+
+*Bad-record isolation* keeps a record that cannot be processed from using up the deliveries of its
+neighbours. After half of the allowed deliveries of a record, its in-flight batch is delivered
+alone, in smaller pieces each time. The last delivery of a record is that record alone.
 """
 
 from __future__ import annotations
@@ -12,11 +16,9 @@ from typing import NamedTuple
 
 from headrace.share.acquisition_locks import AcquiredRecords
 from headrace.share.in_flight_batches import InFlightBatches
-from headrace.share.isolation import isolate, throttle_limit
 from headrace.share.records import NO_BACKOFF
 from headrace.share.settings import ShareSettings
-from headrace.share.spans import Range, Run, Spans
-from headrace.share.timed_spans import TimedSpans
+from headrace.share.spans import Range, Run, Spans, TimedSpans
 
 
 class Backoff(NamedTuple):
@@ -88,14 +90,13 @@ class AvailableRecords:
     ) -> tuple[list[AcquiredRecords], bool]:
         """Take records up to ``last``, in whole in-flight batches, until there are ``max_records``.
 
-        A batch that may contain a bad record is delivered alone, see
-        :mod:`headrace.share.isolation`.
+        A batch that may contain a bad record is delivered alone.
 
         :param record_limit: take at most ``max_records``, even if this splits a batch
         :returns: the records taken, and True if they must be delivered without new records
         """
         spans = self.spans
-        suspect = throttle_limit(settings.delivery_count_limit)
+        suspect = _throttle_limit(settings.delivery_count_limit)
         taken: list[AcquiredRecords] = []
         total = 0
         while spans.firsts and spans.firsts[0] <= last and total < max_records:
@@ -106,7 +107,7 @@ class AvailableRecords:
             if throttled:
                 if taken:
                     return taken, True
-                waiting = isolate(
+                waiting = _isolate(
                     waiting, batch_last - batch_first + 1, settings.delivery_count_limit
                 )
             for run_first, run_last, count in waiting:
@@ -121,3 +122,38 @@ class AvailableRecords:
             if throttled:
                 return taken, True
         return taken, False
+
+
+def _throttle_limit(delivery_count_limit: int) -> int:
+    """Return the lowest delivery count at which a record is suspected to be bad."""
+    return max(2, -(-delivery_count_limit // 2))
+
+
+def _isolate(runs: Sequence[Run[int]], size: int, delivery_count_limit: int) -> list[Run[int]]:
+    """Return the part of a batch's available ``runs`` to deliver; all of them if no record is
+    suspected to be bad.
+
+    The first suspected record determines how many are delivered. If at least as many records
+    precede it, there is no limit, as in Apache Kafka.
+
+    :param size: the number of offsets of the whole batch
+    :param runs: (first, last, delivery count), ascending
+    """
+    suspect = _throttle_limit(delivery_count_limit)
+    last_attempt = delivery_count_limit - 1 if delivery_count_limit > 2 else None
+    most: int | None = None
+    total = 0
+    part: list[Run[int]] = []
+    for first, last, count in runs:
+        if count == last_attempt:
+            return part or [(first, first, count)]
+        length = last - first + 1
+        if most is None and count >= suspect:
+            most = max(1, size >> (count - suspect + 1))
+        if most is not None and total < most:
+            length = min(length, most - total)
+        part.append((first, first + length - 1, count))
+        total += length
+        if total == most:
+            break
+    return part
