@@ -8,7 +8,7 @@ from typing import Any
 
 from headrace.broker.broker import Broker
 from headrace.handlers import APIS
-from headrace.net.call import Call, Client, respond
+from headrace.net.call import Call, Client
 
 HOST, PORT = "broker.test", 9092
 """The listener at which all requests come in."""
@@ -29,11 +29,15 @@ def ask(
     :param fields: of any version; a dict stands for a structure
     """
     api = APIS[api_key]
-    handle = api.handle
     client = Client("127.0.0.1", 0, connection_id, "PLAINTEXT", HOST, PORT)
     of_version = api.highest if version is None else version
     request = message_of(api.request.message_type, **fields)
-    return respond(Call(broker, api, client, of_version, "client"), handle, request)
+    return _response(Call(broker, api, client, of_version, "client"), request)
+
+
+async def _response(call: Call, request: Any) -> Any:
+    code = call.refusal(request)
+    return call.api.refused(request, code) if code else await call.api.handle(call, request)
 
 
 def message_of(message_type: Any, **fields: Any) -> Any:

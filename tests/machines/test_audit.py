@@ -16,7 +16,7 @@ from headrace.broker.config.broker_config import Config
 from headrace.errors import ErrorCode
 from headrace.handlers import APIS
 from headrace.net import audit
-from headrace.net.call import Call, Client, respond
+from headrace.net.call import Call, Client
 from tests.handler_client import ask
 
 CLIENT = Client("127.0.0.1", 1, 1, "PLAINTEXT", "", 0)
@@ -213,8 +213,16 @@ def test_quotas_of_an_entity_that_is_named_twice(
     ]
 
 
-def test_an_answer_stays_when_its_line_fails(caplog: pytest.LogCaptureFixture) -> None:
-    audit.tell("delete_groups", CLIENT, APIS[42].changes, None, "no response")
+def test_an_answer_stays_when_its_line_fails(
+    broker: Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def handle(call: Call, request: object) -> str:
+        return "no response"
+
+    changes = APIS[42].changes
+    assert changes is not None
+    audited = audit.audited("delete_groups", changes, handle)
+    assert asyncio.run(audited(Call(broker, APIS[42], CLIENT, 0, ""), None)) == "no response"
     assert "cannot be told" in caplog.text
 
 
@@ -245,9 +253,11 @@ def test_a_client_that_has_gone_is_told(broker: Broker, lines: Callable[[], list
     async def handle(call: Call, request: object) -> None:
         await asyncio.sleep(60)
 
+    audited_handle = audit.audited("delete_groups", lambda request, response: iter(()), handle)
+
     async def cancelled() -> None:
         call = Call(broker, APIS[42], CLIENT, 0, "")
-        task = asyncio.ensure_future(respond(call, handle, None))
+        task = asyncio.ensure_future(audited_handle(call, None))
         await asyncio.sleep(0)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):

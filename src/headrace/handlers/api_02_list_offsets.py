@@ -58,7 +58,7 @@ _READ_COMMITTED = 1
 
 async def handle(call: Call, request: ListOffsetsRequest) -> ListOffsetsResponse:
     """Look up an offset for each partition of a request; one that is repeated is refused."""
-    allowed, refused = call.allowed(request.topics)
+    allowed, refused = await call.allowed(request.topics)
     times = Counter(
         (topic.name, partition.partition_index)
         for topic in allowed
@@ -76,7 +76,7 @@ async def handle(call: Call, request: ListOffsetsRequest) -> ListOffsetsResponse
             await call.pause()
         await call.pause()
     results = [Topic(name, list(partitions.values())) for name, partitions in topics.items()]
-    return ListOffsetsResponse(topics=results + call.refused_items(Topic, refused))
+    return ListOffsetsResponse(topics=results + await call.refused_items(Topic, refused))
 
 
 async def _look_up(

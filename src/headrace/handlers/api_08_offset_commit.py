@@ -16,14 +16,14 @@ from __future__ import annotations
 
 from headrace.errors import ErrorCode
 from headrace.groups.classic.member import MemberIdentity
-from headrace.groups.records import GroupRecord, OffsetCommit
+from headrace.groups.records import GroupRecord
 from headrace.net.api import Api
 from headrace.net.call import Call
 from headrace.net.rules import GROUP, READ, TOPIC, each, on
 from headrace.outcome import Outcome
 from headrace.protocol.api import OffsetCommitRequest, OffsetCommitResponse
 
-from .offset_commits import Codes, decide_commit
+from .offset_commits import RequestedCommits
 
 Topic = OffsetCommitResponse.OffsetCommitResponseTopic
 Partition = OffsetCommitResponse.OffsetCommitResponsePartition
@@ -42,43 +42,33 @@ _FIRST_WITH_TOPIC_IDS = 10
 
 async def handle(call: Call, request: OffsetCommitRequest) -> OffsetCommitResponse:
     """Commit offsets at the end of this turn, together with other commits."""
-    broker, group_id = call.broker, request.group_id
-    member = MemberIdentity(request.member_id, request.group_instance_id)
-    allowed, refused = call.allowed(request.topics)
+    allowed, refused = await call.allowed(request.topics)
 
-    def decide(
-        now_ms: int, wall_ms: int
-    ) -> Outcome[GroupRecord, list[tuple[OffsetCommitRequest.OffsetCommitRequestTopic, Codes]]]:
-        def commit(commits: list[OffsetCommit]) -> Outcome[GroupRecord, tuple[ErrorCode, ...]]:
-            return broker.groups.offsets.commit(
-                group_id,
-                member,
-                request.generation_id_or_member_epoch,
-                commits,
-                now_ms,
-                knows_group_id_not_found=call.version >= _FIRST_WITH_GROUP_ID_NOT_FOUND,
-            )
-
-        return decide_commit(
-            broker.catalog,
-            group_id,
+    def decide(now_ms: int, wall_ms: int) -> Outcome[GroupRecord, list[Topic]]:
+        commits = RequestedCommits(
+            call.catalog,
+            request.group_id,
             allowed,
-            commit,
+            Topic,
+            Partition,
             has_ids=call.version >= _FIRST_WITH_TOPIC_IDS,
             wall_ms=wall_ms,
             retention_ms=request.retention_time_ms,
         )
-
-    decided = await broker.group_runtime.write(group_id, decide, commutes=True)
-    topics = [
-        Topic(
-            topic.name,
-            topic.topic_id,
-            [
-                Partition(partition.partition_index, code)
-                for partition, code in zip(topic.partitions, codes, strict=True)
-            ],
+        if not commits.records:
+            return commits.refused(ErrorCode.NONE)
+        return commits.decided(
+            call.groups.coordinator.offsets.commit(
+                request.group_id,
+                MemberIdentity(request.member_id, request.group_instance_id),
+                request.generation_id_or_member_epoch,
+                commits.records,
+                now_ms,
+                knows_group_id_not_found=call.version >= _FIRST_WITH_GROUP_ID_NOT_FOUND,
+            )
         )
-        for topic, codes in decided
-    ]
-    return OffsetCommitResponse(topics=topics + call.refused_items(Topic, refused))
+
+    topics = await call.groups.write(request.group_id, decide, commutes=True)
+    if refused:
+        topics += await call.refused_items(Topic, refused)
+    return OffsetCommitResponse(topics=topics)

@@ -32,7 +32,7 @@ _FIRST_WITH_ERROR = 6
 
 async def handle(call: Call, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
     """Describe the classic groups of a request."""
-    allowed, refused = call.allowed(request.groups)
+    allowed, refused = await call.allowed(request.groups)
     groups = []
     for group_id in allowed:
         operations = NOT_ASKED
@@ -40,7 +40,7 @@ async def handle(call: Call, request: DescribeGroupsRequest) -> DescribeGroupsRe
             operations = call.access.operations(GROUP, group_id)
         groups.append(_describe(call, group_id, operations))
         await call.pause()
-    return DescribeGroupsResponse(groups=groups + call.refused_items(DescribedGroup, refused))
+    return DescribeGroupsResponse(groups=groups + await call.refused_items(DescribedGroup, refused))
 
 
 def _describe(call: Call, group_id: str, operations: int) -> DescribedGroup:

@@ -66,7 +66,7 @@ _DUPLICATE = Refusal(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
 
 async def handle(call: Call, request: CreateTopicsRequest) -> CreateTopicsResponse:
     """Create topics, each on its own. With ``validate_only`` create none."""
-    allowed, refused = call.allowed(request.topics)
+    allowed, refused = await call.allowed(request.topics)
     times = Counter(topic.name for topic in allowed)
     unique = [topic for topic in allowed if times[topic.name] == 1]
     outcomes: dict[str, Topic | Refusal] = {}
@@ -84,7 +84,7 @@ async def handle(call: Call, request: CreateTopicsRequest) -> CreateTopicsRespon
         else:
             results.append(_created(call, topic, shared))
         await call.pause()
-    not_allowed = call.refused_items(Result, refused)
+    not_allowed = await call.refused_items(Result, refused)
     for result in not_allowed:
         result.error_message = "Authorization failed."
     return CreateTopicsResponse(topics=results + not_allowed)

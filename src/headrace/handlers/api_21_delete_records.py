@@ -47,7 +47,7 @@ _UNKNOWN_OFFSET = -1
 
 async def handle(call: Call, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
     """Delete the records before an offset in each partition of a request, a few at a time."""
-    allowed, refused = call.allowed(request.topics)
+    allowed, refused = await call.allowed(request.topics)
     topics = []
     for topic in allowed:
         results: list[Partition] = []

@@ -28,7 +28,7 @@ API = Api(23, each(DESCRIBE, TOPIC, "topics", "topic", unless=CLUSTER_ACTION))
 
 async def handle(call: Call, request: OffsetForLeaderEpochRequest) -> OffsetForLeaderEpochResponse:
     """Return the end offset of an epoch for each partition of a request."""
-    allowed, refused = call.allowed(request.topics)
+    allowed, refused = await call.allowed(request.topics)
     topics = []
     for topic in allowed:
         end_of = partial(_end_of, call, topic.topic)

@@ -18,7 +18,6 @@ from headrace.errors import ErrorCode, Refusal
 from headrace.internal_topics import INTERNAL_TOPICS
 from headrace.net.api import Api
 from headrace.net.call import Call
-from headrace.net.refusals import refuse_all, refuse_item
 from headrace.net.rules import CLUSTER, CLUSTER_ACTION, TOPIC, TRANSACTIONAL_ID, WRITE, inside
 from headrace.protocol.api import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
 from headrace.protocol.partitions import TopicPartition
@@ -28,15 +27,6 @@ Transaction = AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction
 TransactionResult = AddPartitionsToTxnResponse.AddPartitionsToTxnResult
 TopicResult = AddPartitionsToTxnResponse.AddPartitionsToTxnTopicResult
 PartitionResult = AddPartitionsToTxnResponse.AddPartitionsToTxnPartitionResult
-
-
-def refuse(request: AddPartitionsToTxnRequest, code: ErrorCode) -> AddPartitionsToTxnResponse:
-    """Refuse all transactions, or the topics of the only one before version 4."""
-    response: AddPartitionsToTxnResponse = refuse_all(request, API.response, code)
-    response.results_by_topic_v3_and_below = [
-        refuse_item(topic, API.response, TopicResult, code) for topic in request.v3_and_below_topics
-    ]
-    return response
 
 
 API = Api(
@@ -49,7 +39,6 @@ API = Api(
         "before version 4: TOPIC_AUTHORIZATION_FAILED for its partitions; others are not added",
     ),
     storage_error=ErrorCode.NOT_COORDINATOR,
-    refuse=refuse,
 )
 
 _FIRST_WITH_FENCED = 2

@@ -19,15 +19,13 @@ from collections.abc import Sequence
 
 from headrace.errors import ErrorCode
 from headrace.groups.classic.member import MemberIdentity
-from headrace.groups.records import GroupRecord, OffsetCommit
 from headrace.net.api import Api
 from headrace.net.call import Call
 from headrace.net.rules import GROUP, READ, TOPIC, TRANSACTIONAL_ID, WRITE, each, on
-from headrace.outcome import Outcome
 from headrace.protocol.api import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 from headrace.transactions.producer import NotYetDurable, Producer
 
-from .offset_commits import decide_commit, find_topic
+from .offset_commits import RequestedCommits, find_topic
 
 Topic = TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic
 Partition = TxnOffsetCommitResponse.TxnOffsetCommitResponsePartition
@@ -50,42 +48,39 @@ async def handle(call: Call, request: TxnOffsetCommitRequest) -> TxnOffsetCommit
     broker, group_id = call.broker, request.group_id
     producer = Producer(request.producer_id, request.producer_epoch)
     has_ids = call.version >= _FIRST_WITH_TOPIC_IDS
-    allowed, refused = call.allowed(request.topics)
+    allowed, refused = await call.allowed(request.topics)
     not_joined = ErrorCode.NONE
     if _names_partitions(call, allowed, has_ids=has_ids):
         not_joined = await _join_transaction(call, request, producer)
 
-    def commit(commits: list[OffsetCommit]) -> Outcome[GroupRecord, tuple[ErrorCode, ...]]:
-        if not_joined:
-            return Outcome((not_joined,) * len(commits))
-        return broker.groups.offsets.commit(
-            group_id,
-            MemberIdentity(request.member_id, request.group_instance_id),
-            request.generation_id_or_member_epoch,
-            commits,
-            broker.clock.now_ms(),
-            knows_group_id_not_found=call.version >= _FIRST_WITH_GROUP_ID_NOT_FOUND,
-            transactional=True,
-        )
-
-    outcome = decide_commit(
-        broker.catalog, group_id, allowed, commit, has_ids=has_ids, wall_ms=broker.clock.wall_ms()
+    commits = RequestedCommits(
+        broker.catalog,
+        group_id,
+        allowed,
+        Topic,
+        Partition,
+        has_ids=has_ids,
+        wall_ms=broker.clock.wall_ms(),
     )
+    if not_joined or not commits.records:
+        outcome = commits.refused(not_joined)
+    else:
+        outcome = commits.decided(
+            broker.groups.offsets.commit(
+                group_id,
+                MemberIdentity(request.member_id, request.group_instance_id),
+                request.generation_id_or_member_epoch,
+                commits.records,
+                broker.clock.now_ms(),
+                knows_group_id_not_found=call.version >= _FIRST_WITH_GROUP_ID_NOT_FOUND,
+                transactional=True,
+            )
+        )
     if outcome.records:
         broker.group_runtime.write_now(group_id, outcome, producer)
     await call.durable()
-    topics = [
-        Topic(
-            topic.name,
-            topic.topic_id,
-            [
-                Partition(partition.partition_index, code)
-                for partition, code in zip(topic.partitions, codes, strict=True)
-            ],
-        )
-        for topic, codes in outcome.reply
-    ]
-    return TxnOffsetCommitResponse(topics=topics + call.refused_items(Topic, refused))
+    refusals = await call.refused_items(Topic, refused)
+    return TxnOffsetCommitResponse(topics=outcome.reply + refusals)
 
 
 def _names_partitions(

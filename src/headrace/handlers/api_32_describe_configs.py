@@ -27,7 +27,7 @@ API = Api(32, each_config(DESCRIBE_CONFIGS))
 
 async def handle(call: Call, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
     """Describe the configs of each resource of a request."""
-    allowed, refused = call.allowed(request.resources)
+    allowed, refused = await call.allowed(request.resources)
     shared: dict[object, Encoded] = {}
     results = []
     for resource in allowed:

@@ -51,7 +51,7 @@ _OK = Refusal(ErrorCode.NONE)
 
 async def handle(call: Call, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
     """Add partitions to topics, each on its own."""
-    allowed, refused = call.allowed(request.topics)
+    allowed, refused = await call.allowed(request.topics)
     times = Counter(topic.name for topic in allowed)
     outcomes = {name: _DUPLICATE for name, count in times.items() if count > 1}
     unique = [topic for topic in allowed if times[topic.name] == 1]
@@ -66,7 +66,7 @@ async def handle(call: Call, request: CreatePartitionsRequest) -> CreatePartitio
                 outcomes |= dict.fromkeys(totals, failed)
         await call.pause()
     results = [Result(name).refused(outcome) for name, outcome in outcomes.items()]
-    return CreatePartitionsResponse(results=results + call.refused_items(Result, refused))
+    return CreatePartitionsResponse(results=results + await call.refused_items(Result, refused))
 
 
 def _check(call: Call, topic: CreatePartitionsRequest.CreatePartitionsTopic) -> Refusal:

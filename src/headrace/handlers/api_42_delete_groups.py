@@ -43,7 +43,7 @@ API = Api(
 
 async def handle(call: Call, request: DeleteGroupsRequest) -> DeleteGroupsResponse:
     """Delete groups, each on its own."""
-    allowed, refused = call.allowed(request.groups_names)
+    allowed, refused = await call.allowed(request.groups_names)
     results = []
     for group_id in dict.fromkeys(allowed):
         try:
@@ -54,7 +54,7 @@ async def handle(call: Call, request: DeleteGroupsRequest) -> DeleteGroupsRespon
         results.append(Result(group_id, code))
         await call.pause()
     await call.durable()
-    return DeleteGroupsResponse(results=results + call.refused_items(Result, refused))
+    return DeleteGroupsResponse(results=results + await call.refused_items(Result, refused))
 
 
 def _delete(call: Call, group_id: str) -> ErrorCode:

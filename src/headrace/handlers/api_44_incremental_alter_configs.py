@@ -75,7 +75,7 @@ async def alter_configs(
 
     :param replaces: the changes are all configs that a resource is to have
     """
-    allowed, refused = call.allowed(resources)
+    allowed, refused = await call.allowed(resources)
     altered = await call.to_end(
         call.configs.alter(allowed, replaces=replaces, validate_only=validate_only)
     )

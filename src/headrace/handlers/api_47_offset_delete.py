@@ -43,7 +43,7 @@ API = Api(
 
 async def handle(call: Call, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
     """Delete the committed offsets of the partitions of a request."""
-    allowed, refused = call.allowed(request.topics)
+    allowed, refused = await call.allowed(request.topics)
     existing: list[tuple[str, int]] = []
     results: defaultdict[str, list[Partition]] = defaultdict(list)
     for topic in allowed:
@@ -66,4 +66,4 @@ async def handle(call: Call, request: OffsetDeleteRequest) -> OffsetDeleteRespon
     for (name, index), code in zip(existing, codes, strict=True):
         results[name].append(Partition(index, code))
     topics = [Topic(name, partitions) for name, partitions in results.items()]
-    return OffsetDeleteResponse(topics=topics + call.refused_items(Topic, refused))
+    return OffsetDeleteResponse(topics=topics + await call.refused_items(Topic, refused))

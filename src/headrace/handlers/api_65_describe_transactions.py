@@ -24,7 +24,7 @@ API = Api(
 async def handle(call: Call, request: DescribeTransactionsRequest) -> DescribeTransactionsResponse:
     """Describe the transaction of each transactional id of a request."""
     transactions = call.transactions.coordinator.transactions
-    allowed, refused = call.allowed(request.transactional_ids)
+    allowed, refused = await call.allowed(request.transactional_ids)
     refusals = dict(refused)
 
     def describe(transactional_id: str) -> TransactionState:

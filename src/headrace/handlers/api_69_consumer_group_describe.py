@@ -86,7 +86,9 @@ async def handle(
         )
 
     return ConsumerGroupDescribeResponse(
-        groups=describe_groups(call, request, DescribedGroup, groups.group, describe, topics_of)
+        groups=await describe_groups(
+            call, request, DescribedGroup, groups.group, describe, topics_of
+        )
     )
 
 

@@ -69,5 +69,5 @@ async def handle(call: Call, request: ShareGroupDescribeRequest) -> ShareGroupDe
 
     find = call.broker.groups.share.group
     return ShareGroupDescribeResponse(
-        groups=describe_groups(call, request, DescribedGroup, find, describe, topics_of)
+        groups=await describe_groups(call, request, DescribedGroup, find, describe, topics_of)
     )

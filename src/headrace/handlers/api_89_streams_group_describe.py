@@ -77,7 +77,9 @@ async def handle(call: Call, request: StreamsGroupDescribeRequest) -> StreamsGro
 
     find = broker.groups.streams.group
     return StreamsGroupDescribeResponse(
-        groups=describe_groups(call, request, DescribedGroup, find, describe, _topics, _HIDDEN)
+        groups=await describe_groups(
+            call, request, DescribedGroup, find, describe, _topics, _HIDDEN
+        )
     )
 
 

@@ -81,7 +81,7 @@ async def handle(
     call: Call, request: AlterShareGroupOffsetsRequest
 ) -> AlterShareGroupOffsetsResponse:
     """Set the start offsets of the partitions of a request, or release records."""
-    allowed, refused = call.allowed(request.topics)
+    allowed, refused = await call.allowed(request.topics)
     if request.releases:
         topics = await _release_each(call, request, allowed)
     else:

@@ -45,7 +45,7 @@ async def handle(
     call: Call, request: DeleteShareGroupOffsetsRequest
 ) -> DeleteShareGroupOffsetsResponse:
     """Delete the share state of a group in each topic of a request."""
-    allowed, refused = call.allowed(request.topics)
+    allowed, refused = await call.allowed(request.topics)
     group = call.groups.coordinator.share.empty_group(request.group_id, create=False)
     if isinstance(group, Refusal):
         return DeleteShareGroupOffsetsResponse().refused(group)

@@ -37,7 +37,7 @@ Refuse = Callable[[int, str | None, str], D]
 """Makes a group of the response from an error, its message, and the id of the group."""
 
 
-def describe_groups(
+async def describe_groups(
     call: Call,
     request: Request,
     refuse: Refuse[D],
@@ -53,7 +53,7 @@ def describe_groups(
         describe them
     :param message: Kafka's message for a group with topics that are hidden
     """
-    allowed, refused = call.allowed(request.group_ids)
+    allowed, refused = await call.allowed(request.group_ids)
     codes = dict(refused)
 
     def described(group_id: str) -> D:

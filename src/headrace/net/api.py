@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping
 from functools import cached_property
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from headrace.errors import ErrorCode, Refusal
 from headrace.protocol.schema import Versions, schema_of, snake_case, versions_of
+from headrace.protocol.time_slices import run_now
 
-from .refusals import refuse_all
+from .audit import Change, audited
+from .refusals import refusing_all
 from .rules import MESSAGES, Each, Rules, Whole
 
 if TYPE_CHECKING:
     from headrace.topics.settings import Settings
 
-    from .audit import Change
     from .call import Call
 
 Handle: TypeAlias = Callable[[Any, Any], Awaitable[Any]]
 """``handle(call, request)``: returns the response to a :class:`~headrace.net.call.Call`."""
 Refuse: TypeAlias = Callable[[Any, ErrorCode], Any]
 """``refuse(request, code)``: returns the response to a request that is refused as a whole."""
-Changes: TypeAlias = Callable[[Any, Any], Iterator["Change"]]
+Changes: TypeAlias = Callable[[Any, Any], Iterator[Change]]
 """``changes(request, response)``: yields what an administrator's request has changed."""
 
 
@@ -94,11 +95,15 @@ class Api:
 
     def refused(self, request: Any, code: ErrorCode) -> Any:
         """Return the response to a request that is refused as a whole."""
+        return run_now(self.refusing(request, code))
+
+    def refusing(self, request: Any, code: ErrorCode) -> Generator[None, None, Any]:
+        """Do what :meth:`refused` does, in steps: yield between the items of its arrays."""
         if self._refuse is not None:
             return self._refuse(request, code)
         message = MESSAGES.get(code) if self._has_message else None
         items = None if self._has_one_error else request
-        return refuse_all(items, self.response, code, message)
+        return (yield from refusing_all(items, self.response, code, message))
 
 
 class Apis(Mapping[int, Api]):
@@ -130,6 +135,8 @@ class Apis(Mapping[int, Api]):
             module = import_module(self._modules[api_key])
         api: Api = module.API
         api.handle = module.handle
+        if api.changes is not None:
+            api.handle = audited(api.name, api.changes, module.handle)
         self._imported[api_key] = api
         if api.is_quick:
             self.quick.add(api_key)

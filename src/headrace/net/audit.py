@@ -9,15 +9,17 @@ has a line for the first :data:`MAX_LINES`, and one that counts the others.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from asyncio import CancelledError
+from collections.abc import Awaitable, Callable, Iterator
 from itertools import islice
 from typing import Any, NamedTuple, Protocol
 
+from headrace.log_lines import get_logger
 from headrace.protocol.authorized_operations import Operation
 from headrace.security.acls import Acl, PatternType, Permission, ResourceType
 from headrace.security.principal import Principal
 
-from .access_control import logger
+logger = get_logger("headrace.authorizer")
 
 MAX_LINES = 100
 """The lines of one request."""
@@ -45,30 +47,38 @@ class Administrator(Protocol):
     def host(self) -> str: ...
 
 
-def tell(
+def audited(
     api_name: str,
-    client: Administrator,
     changes: Callable[[Any, Any], Iterator[Change]],
-    request: Any,
-    response: Any,
-) -> None:
-    """Log what a request has changed."""
-    try:
-        log_changes(api_name, client, changes(request, response))
-    except Exception as error:
-        # The change is made: its client must not hear that it has failed.
-        logger.error(
-            "Principal %s has sent %s from host %s, and its changes cannot be told",
-            client.principal,
-            api_name,
-            client.host,
-            exc_info=error,
-        )
+    handle: Callable[[Any, Any], Awaitable[Any]],
+) -> Callable[[Any, Any], Awaitable[Any]]:
+    """Return the function that serves an API and logs what its requests have changed.
 
+    :param changes: yields what a request has changed, given also its response
+    :param handle: serves the API
+    """
 
-def tell_gone(api_name: str, client: Administrator) -> None:
-    """Log that a client has gone before it got its answer."""
-    log_line(client, "has sent %s from host %s and gone: it may be done", api_name, client.host)
+    async def handle_and_tell(call: Any, request: Any) -> Any:
+        try:
+            response = await handle(call, request)
+        except CancelledError:
+            message = "has sent %s from host %s and gone: it may be done"
+            log_line(call.client, message, api_name, call.client.host)
+            raise
+        try:
+            log_changes(api_name, call.client, changes(request, response))
+        except Exception as error:
+            # The change is made: its client must not hear that it has failed.
+            logger.error(
+                "Principal %s has sent %s from host %s, and its changes cannot be told",
+                call.client.principal,
+                api_name,
+                call.client.host,
+                exc_info=error,
+            )
+        return response
+
+    return handle_and_tell
 
 
 def log_changes(api_name: str, client: Administrator, changes: Iterator[Change]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from asyncio import CancelledError
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Generator, Iterable, Sequence
 from dataclasses import dataclass
@@ -21,9 +20,9 @@ from headrace.security.access import UNLIMITED, Access, AnyAccess
 from headrace.security.acls import ResourceType
 from headrace.security.principal import ANONYMOUS, Principal
 
-from . import audit, wire
+from . import wire
 from .api import REBALANCE_PROTOCOLS, Api
-from .refusals import has_error, refuse_all, refuse_item
+from .refusals import has_error, refuse_all, refusing_item
 from .rules import DESCRIBE, ERROR_OF, Each, Owner, Whole
 
 if TYPE_CHECKING:
@@ -64,7 +63,9 @@ log = LimitedLog(get_logger("headrace.server"))
 
 SLICE_S = SLICE_MS / 1000
 SLICED_REQUEST_BYTES = 32 * 1024
-"""The size above which a request is read in slices of time."""
+"""The size above which a request is read in slices of time. A quick one has the size of the receive
+buffer, so that it need not be copied out of it.
+"""
 MAX_SHARED_ARRAYS = 100
 """The arrays that items of one response have in common."""
 
@@ -346,15 +347,6 @@ class Call:
     # Permissions ----------------------------------------------------------------------------------
 
     @property
-    def is_disabled(self) -> bool:
-        """True if a finalized feature or a config disables the API for everybody."""
-        api, broker = self.api, self.broker
-        return api.key in broker.features.refused_apis or (
-            api.protocol is not None
-            and api.protocol not in broker.config.get_list(REBALANCE_PROTOCOLS)
-        )
-
-    @property
     def access(self) -> AnyAccess:
         """The permissions of the client."""
         return self.client.access
@@ -387,7 +379,9 @@ class Call:
             return None
         return lambda name: access.allows(DESCRIBE, ResourceType.TOPIC, name, is_audited=False)
 
-    def allowed(self, items: Sequence[T] | None) -> tuple[Sequence[T], list[tuple[T, ErrorCode]]]:
+    async def allowed(
+        self, items: Sequence[T] | None
+    ) -> tuple[Sequence[T], list[tuple[T, ErrorCode]]]:
         """Return the items of an array that the rule of the API for each item lets pass, and those
         that it refuses, with their errors.
         """
@@ -397,7 +391,10 @@ class Call:
         rule = self.api.each
         if rule.unless is not None and access.allows_cluster(rule.unless, is_audited=False):
             return items, []
-        times = Counter(map(rule.identity, items)) if rule.once else Counter()
+        times: Counter[Any] = Counter()
+        for item in items if rule.once else ():
+            times[rule.identity(item)] += 1
+            await self.pause()
         passed, refused = [], []
         for item in items:
             owner = self._owner(rule, item)
@@ -406,16 +403,21 @@ class Call:
                 passed.append(item)
             else:
                 refused.append((item, ERROR_OF[owner[0]]))
+            await self.pause()
         return passed, refused
 
-    def refused_items(self, structure: Any, refused: Iterable[tuple[Any, ErrorCode]]) -> list[Any]:
+    async def refused_items(
+        self, structure: Any, refused: Iterable[tuple[Any, ErrorCode]]
+    ) -> list[Any]:
         """Return the items of the response for items that :meth:`allowed` refuses: the error is in
         every place that they have for errors.
 
         :param structure: the class of the items in the response
         """
-        response = self.api.response
-        return [refuse_item(item, response, structure, code) for item, code in refused]
+        return [
+            await self.in_slices(refusing_item(item, self.api.response, structure, code))
+            for item, code in refused
+        ]
 
     def _owner(self, rule: Each, item: Any) -> Owner:
         if rule.owner is not None:
@@ -427,15 +429,22 @@ class Call:
             return None if topic is None else (kind, topic.name)
         return kind, name
 
-    def whole_refusal(self, request: Any) -> ErrorCode:
-        """Return the error of a request that lacks a permission as a whole, else NONE."""
-        api, access = self.api, self.client.access
-        assert isinstance(access, Access)
-        access.request = api.name
-        for rule in api.wholes:
-            code = _check(rule, access, request)
-            if code:
-                return code
+    def refusal(self, request: Any) -> ErrorCode:
+        """Return the error of a request that is refused as a whole, else NONE: a finalized feature
+        or a config disables its API for everybody, or its client lacks a permission.
+        """
+        api, broker, access = self.api, self.broker, self.client.access
+        if api.key in broker.features.refused_apis or (
+            api.protocol is not None
+            and api.protocol not in broker.config.get_list(REBALANCE_PROTOCOLS)
+        ):
+            return ErrorCode.UNSUPPORTED_VERSION
+        if isinstance(access, Access):  # else it may do all
+            access.request = api.name
+            for rule in api.wholes:
+                code = _check(rule, access, request)
+                if code:
+                    return code
         return ErrorCode.NONE
 
 
@@ -456,7 +465,7 @@ def _check(rule: Whole, access: Access, request: Any) -> ErrorCode:
 
 
 async def serve(
-    call: Call, handle: Callable[[Call, Any], Any], frame: memoryview, header: RequestHeader
+    call: Call, frame: memoryview, header: RequestHeader
 ) -> tuple[list[Piece] | None, Any]:
     """Serve a request; return the frame of its answer, as pieces to send, and the response. The
     pieces are None where a request has no answer.
@@ -464,75 +473,42 @@ async def serve(
     :raises BadFrame: the bytes are no request: the connection is to be closed
     :raises CloseConnection: the protocol has no response
     """
+    api = call.api
     try:
-        request = call.request = await read(call, frame, header)
+        is_small = len(frame) <= (RECEIVE_BUFFER_BYTES if api.is_quick else SLICED_REQUEST_BYTES)
+        if is_small:
+            request = wire.read_request(api, frame, header)
+        else:
+            request = await call.in_slices(wire.read_request_sliced(api, frame, header))
     except NullArray as error:
         return _null_refused(call, error, frame, header)
+    call.request = request
     try:
-        response = await respond(call, handle, request)
+        code = call.refusal(request)
+        if not code:
+            response = await api.handle(call, request)
     except (BadFrame, CloseConnection):
         raise
     except Exception as error:
-        response = failed(call, request, error)
+        code = failure(call, request, error)
+    if code:
+        response = await call.in_slices(api.refusing(request, code))
     if response is None:
         return None, None
-    return await written(call, header, response), response
+    # A call that has paused goes on so, as does one that makes items while they are written.
+    if call.is_long:
+        steps = wire.write_response_sliced(api, header, response)
+        return await call.in_slices(steps), response
+    return wire.write_response(api, header, response), response
 
 
-async def read(call: Call, frame: memoryview, header: RequestHeader) -> Any:
-    """Read the request of a call, a long one in slices.
-
-    :raises NullArray: an array is null that must not be
-    :raises BadFrame: the bytes are no request
-    """
-    api = call.api
-    if len(frame) <= SLICED_REQUEST_BYTES or api.is_quick:
-        return wire.read_request(api, frame, header)
-    steps = wire.read_request_sliced(api, frame, header)
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            return end.value
-        await call.pause()
-
-
-async def respond(call: Call, handle: Callable[[Call, Any], Any], request: Any) -> Any:
-    """Have a request handled, if its client may send it."""
-    api = call.api
-    if call.is_disabled:
-        return api.refused(request, ErrorCode.UNSUPPORTED_VERSION)
-    if call.client.access.is_limited:
-        code = call.whole_refusal(request)
-        if code:
-            return api.refused(request, code)
-    if api.changes is None:
-        return await handle(call, request)
-    try:
-        response = await handle(call, request)
-    except CancelledError:
-        audit.tell_gone(api.name, call.client)
-        raise
-    audit.tell(api.name, call.client, api.changes, request, response)
-    return response
-
-
-async def written(call: Call, header: RequestHeader, response: Any) -> list[Piece]:
-    """Return the frame of a response, as pieces to send: written in slices if the call has paused,
-    or makes items of its response while it is written.
-    """
-    if not call.is_long:
-        return wire.write_response(call.api, header, response)
-    return await call.in_slices(wire.write_response_sliced(call.api, header, response))
-
-
-def failed(call: Call, request: Any, error: Exception) -> Any:
-    """Log that a handler has raised; return its response: the error everywhere in it."""
+def failure(call: Call, request: Any, error: Exception) -> ErrorCode:
+    """Log that a handler has raised; return the error of its response."""
     api, host = call.api, call.client.address
     call.broker.metrics.requests[api.key].failures += 1
     if isinstance(error, StorageError):
         log.error(host, "%s of client %s at %s: %s", api.name, call.client_id, host, error)
-        return api.refused(request, api.storage_error)
+        return api.storage_error
     log.error(
         host,
         "%s v%d of client %s at %s failed: %s",
@@ -543,7 +519,7 @@ def failed(call: Call, request: Any, error: Exception) -> Any:
         request.summary(),
         exc_info=error,
     )
-    return api.refused(request, ErrorCode.UNKNOWN_SERVER_ERROR)
+    return ErrorCode.UNKNOWN_SERVER_ERROR
 
 
 def _null_refused(

@@ -6,11 +6,13 @@ response mirrors the request, so that clients find the error.
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from functools import cache
 from typing import Any
 
 from headrace.errors import ErrorCode, Refusal
 from headrace.protocol.schema import Message, Schema, Structure
+from headrace.protocol.time_slices import run_now
 
 _UNKNOWN = frozenset(
     (
@@ -27,25 +29,38 @@ _ERROR_CODES = frozenset(("error_code", "partition_error_code"))
 _INDEX = ("partition_index", "partition", "index")
 """A field with different names in request and response."""
 _TEXTS = ("group_id", "key", "name", "transactional_id")
+_ARRAYS = {"results_by_topic_v3_and_below": "v3_and_below_topics"}
+"""Arrays of responses whose items are not those of the request's first array."""
 
 
-def refuse_all(request: Any, response: Schema, code: ErrorCode, message: str | None = None) -> Any:
-    """Return a response with ``code`` in every error field.
+Steps = Generator[None, None, Any]
+"""Makes a response or a part of it; yields between the items of its arrays."""
+
+
+def refuse_all(request: Any, response: Schema, code: ErrorCode) -> Any:
+    """Return a response with ``code`` in every error field."""
+    return run_now(refusing_all(request, response, code))
+
+
+def refusing_all(
+    request: Any, response: Schema, code: ErrorCode, message: str | None = None
+) -> Steps:
+    """Make a response with ``code`` in every error field.
 
     :param request: the request, or None for a response without items
     :param message: the message beside each error; None for that of the schema
     """
-    refusal = Refusal(code, message)
-    return _refused(request, response, response.structures[response.name], refusal)
+    structure = response.structures[response.name]
+    return _refusing(request, response, structure, Refusal(code, message))
 
 
-def refuse_item(item: Any, response: Schema, item_type: type, code: ErrorCode) -> Any:
-    """Return the item of a response to an item of its request: ``code`` is in every error field.
+def refusing_item(item: Any, response: Schema, item_type: type, code: ErrorCode) -> Steps:
+    """Make the item of a response to an item of its request: ``code`` is in every error field.
 
     :param item_type: of the items in the response
     """
     structure = response.structures[item_type.__name__]
-    return _refused(_as_part(item, structure), response, structure, Refusal(code))
+    return _refusing(_as_part(item, structure), response, structure, Refusal(code))
 
 
 def has_error(message: Any, response: Schema, version: int) -> bool:
@@ -70,7 +85,7 @@ def _has_error(message: Any, response: Schema, structure: Structure, version: in
     return False
 
 
-def _refused(request: Any, response: Schema, structure: Structure, refusal: Refusal) -> Any:
+def _refusing(request: Any, response: Schema, structure: Structure, refusal: Refusal) -> Steps:
     refused = structure.type()
     for field in structure.fields:
         nested = response.structures.get(field.type)
@@ -80,8 +95,11 @@ def _refused(request: Any, response: Schema, structure: Structure, refusal: Refu
             setattr(refused, field.name, refusal.message)
         elif field.is_array:
             if nested is not None and field.default != "None" and _has_place(response, nested.name):
-                parts = (_as_part(part, nested) for part in _items_of(request, field.name))
-                items = [_refused(part, response, nested, refusal) for part in parts]
+                items = []
+                for part in _items_of(request, field.name):
+                    item = yield from _refusing(_as_part(part, nested), response, nested, refusal)
+                    items.append(item)
+                    yield
                 setattr(refused, field.name, items)
         elif field.name in _UNKNOWN:
             setattr(refused, field.name, -1)
@@ -120,6 +138,7 @@ def _items_of(request: Any, name: str) -> Any:
         for field in request.FIELDS
         if isinstance(value := getattr(request, field), (list, tuple))
     }
+    name = _ARRAYS.get(name, name)
     return arrays[name] if name in arrays else next(iter(arrays.values()), ())
 
 

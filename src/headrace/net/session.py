@@ -32,7 +32,7 @@ from headrace.security.principal import ANONYMOUS, Principal
 
 from . import wire
 from .api import Api, Apis, served_versions
-from .call import RECEIVE_BUFFER_BYTES, SLICED_REQUEST_BYTES, Call, Client, failed, serve
+from .call import RECEIVE_BUFFER_BYTES, SLICED_REQUEST_BYTES, Call, Client, failure, serve
 from .call import CloseConnection as CloseSession
 from .client_quotas import Quotas
 from .flow import Turns
@@ -383,7 +383,7 @@ class Session:
             frame = memoryview(bytes(frame))  # it may be in the buffer of all lines
         turns = self.shared.turns
         turns.end_ms()  # the slice begins
-        steps = serve(call, api.handle, frame, header)
+        steps = serve(call, frame, header)
         try:
             awaited = steps.send(None)
         except StopIteration as end:
@@ -561,7 +561,8 @@ class Session:
             header = request_header(frame)
             api = self.shared.apis[_PRODUCE]
             call = self._new_call(api, header)
-            response = failed(call, wire.read_request(api, frame, header), answer)
+            request = wire.read_request(api, frame, header)
+            response = api.refused(request, failure(call, request, answer))
             answer = joined(wire.write_response(api, header, response))
         self.answers.append(answer)
         self.shared.metrics.requests[_PRODUCE].took(started)
