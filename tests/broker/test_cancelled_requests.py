@@ -34,7 +34,7 @@ def test_a_request_that_ends_while_its_change_goes_on_leaves_nothing_behind(
             wire = Wire(ground)
             if is_charged:
                 for connection in ground.server.connections:
-                    connection.charge_to(ground.broker.quotas)
+                    connection.session.charge_to(ground.broker.quotas)
             topic = {"name": "t0", "topic_id": None}
             wire.send(encode(request_message(DELETE_TOPICS, 6, topics=[topic], timeout=1000), 1))
             assert wire.is_waiting

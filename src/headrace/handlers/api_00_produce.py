@@ -118,6 +118,12 @@ class _Batch(NamedTuple):
         return self._replace(records=memoryview(bytes(records)))
 
 
+def may_write(call: Call, topic: ProduceRequest.TopicProduceData) -> bool:
+    """Return whether the client may write to a topic."""
+    name = topic.name if call.version < _FIRST_WITH_TOPIC_IDS else None
+    return call.may_use_topic(WRITE, topic.topic_id, name)
+
+
 def log_of(
     call: Call, topic: ProduceRequest.TopicProduceData, partition: int
 ) -> PartitionLog | ErrorCode:
@@ -132,7 +138,7 @@ async def handle(call: Call, request: ProduceRequest) -> ProduceResponse | None:
     batches = [
         _Batch(topic, is_allowed, data.index, data.records, _header_of(data))
         for topic in request.topic_data
-        for is_allowed in (call.may_use_topic(WRITE, topic.topic_id, topic.name),)
+        for is_allowed in (may_write(call, topic),)
         for data in topic.partition_data
     ]
     refusal = _check_producers(call, request, batches)

@@ -28,16 +28,16 @@ from .offset_commits import RequestedCommits
 Topic = OffsetCommitResponse.OffsetCommitResponseTopic
 Partition = OffsetCommitResponse.OffsetCommitResponsePartition
 
+_FIRST_WITH_GROUP_ID_NOT_FOUND = 9
+_FIRST_WITH_TOPIC_IDS = 10
+
 API = Api(
     8,
     on(READ, GROUP, "group_id"),
-    each(READ, TOPIC, "topics", "topic_id"),
+    each(READ, TOPIC, "topics", "name", ids_from=_FIRST_WITH_TOPIC_IDS),
     is_quick=True,
     storage_error=ErrorCode.NOT_COORDINATOR,
 )
-
-_FIRST_WITH_GROUP_ID_NOT_FOUND = 9
-_FIRST_WITH_TOPIC_IDS = 10
 
 
 async def handle(call: Call, request: OffsetCommitRequest) -> OffsetCommitResponse:

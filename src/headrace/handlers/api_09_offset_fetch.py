@@ -132,12 +132,12 @@ def _topic(
 ) -> ResponseTopic:
     """Return the committed offsets of the partitions of a topic that a request names."""
     catalog = call.broker.catalog
-    if not call.may_use_topic(DESCRIBE, requested.topic_id, requested.name):
+    has_ids = call.version >= _FIRST_WITH_TOPIC_IDS
+    name = None if has_ids else requested.name
+    if not call.may_use_topic(DESCRIBE, requested.topic_id, name):
         return _refused(requested, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-    if call.version < _FIRST_WITH_TOPIC_IDS:
-        topic = catalog.topics.get(requested.name)
-        unknown = ErrorCode.NONE
-    else:
+    topic, unknown = catalog.topics.get(requested.name), ErrorCode.NONE
+    if has_ids:
         topic = None if requested.topic_id is None else catalog.topics_by_id.get(requested.topic_id)
         unknown = ErrorCode.UNKNOWN_TOPIC_ID
     if topic is None:

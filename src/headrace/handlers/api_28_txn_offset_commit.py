@@ -30,17 +30,17 @@ from .offset_commits import RequestedCommits, find_topic
 Topic = TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic
 Partition = TxnOffsetCommitResponse.TxnOffsetCommitResponsePartition
 
+_FIRST_WITH_TRANSACTION_ABORTABLE = 4
+_FIRST_THAT_ADDS_GROUP = 5
+_FIRST_WITH_GROUP_ID_NOT_FOUND = _FIRST_WITH_TOPIC_IDS = 6
+
 API = Api(
     28,
     on(WRITE, TRANSACTIONAL_ID, "transactional_id"),
     on(READ, GROUP, "group_id"),
-    each(READ, TOPIC, "topics", "topic_id"),
+    each(READ, TOPIC, "topics", "name", ids_from=_FIRST_WITH_TOPIC_IDS),
     storage_error=ErrorCode.NOT_COORDINATOR,
 )
-
-_FIRST_WITH_TRANSACTION_ABORTABLE = 4
-_FIRST_THAT_ADDS_GROUP = 5
-_FIRST_WITH_GROUP_ID_NOT_FOUND = _FIRST_WITH_TOPIC_IDS = 6
 
 
 async def handle(call: Call, request: TxnOffsetCommitRequest) -> TxnOffsetCommitResponse:

@@ -154,7 +154,7 @@ class _Reading:
         assert self._allowed is not None
         allowed = self._allowed.get(topic)
         if allowed is None:
-            name = topic if isinstance(topic, str) else ""
+            name = topic if isinstance(topic, str) else None
             topic_id = topic if isinstance(topic, UUID) else None
             allowed = self._call.may_use_topic(Operation.READ, topic_id, name)
             self._allowed[topic] = allowed

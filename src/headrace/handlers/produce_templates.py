@@ -15,7 +15,6 @@ from headrace.errors import ErrorCode, Refusal
 from headrace.log.partition_log import PartitionLog
 from headrace.log.validation import OpenElsewhere
 from headrace.net.call import Call
-from headrace.net.rules import WRITE
 from headrace.net.wire import write_response
 from headrace.protocol.api import ProduceRequest, ProduceResponse
 from headrace.protocol.file_range import joined
@@ -30,7 +29,7 @@ from headrace.protocol.record_batch import (
 )
 from headrace.protocol.request_templates import split_response
 
-from .api_00_produce import API, log_of
+from .api_00_produce import API, log_of, may_write
 
 _FIRST_WITH_LOG_START = 5
 """The first version with all of :data:`_OFFSETS` in its response."""
@@ -128,9 +127,7 @@ def is_allowed(call: Call) -> bool:
     """Return whether a client may write to the topics of a request. Templates do not serve
     transactional records.
     """
-    return all(
-        call.may_use_topic(WRITE, topic.topic_id, topic.name) for topic in call.request.topic_data
-    )
+    return all(may_write(call, topic) for topic in call.request.topic_data)
 
 
 def _prefix_bytes(frame: memoryview, version: int, records: bytes | memoryview) -> int | None:

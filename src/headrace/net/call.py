@@ -355,15 +355,15 @@ class Call:
         """Return whether the client may do an operation on a resource."""
         return self.client.access.allows(operation, kind, name, is_audited=is_audited)
 
-    def may_use_topic(self, operation: int, topic_id: Any, name: str = "") -> bool:
+    def may_use_topic(self, operation: int, topic_id: Any, name: str | None = None) -> bool:
         """Return whether the client may do an operation on a topic; True for an unknown id.
 
-        :param name: its name, if the request names it
+        :param name: its name, also an empty one, if the request names it; None for one by id
         """
         access = self.client.access
         if not access.is_limited:
             return True
-        if not name:
+        if name is None:
             topic = self.broker.catalog.topics_by_id.get(topic_id)
             if topic is None:
                 return True
@@ -423,11 +423,10 @@ class Call:
         if rule.owner is not None:
             return rule.owner(item)
         kind = rule.needs[0][1]
-        name = rule.name_of(item)
-        if not name and hasattr(item, "topic_id"):
+        if rule.ids_from is not None and self.version >= rule.ids_from:
             topic = self.broker.catalog.topics_by_id.get(item.topic_id)
             return None if topic is None else (kind, topic.name)
-        return kind, name
+        return kind, rule.name_of(item)
 
     def refusal(self, request: Any) -> ErrorCode:
         """Return the error of a request that is refused as a whole, else NONE: a finalized feature

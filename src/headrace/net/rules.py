@@ -68,10 +68,11 @@ class Each(NamedTuple):
     :ivar needs: the permission for an item; several if it depends on the type of the item
     :ivar array: the name of the array
     :ivar field: the field of an item that names its resource; empty if the item is the name.
-        ``topic_id`` and ``resource_type`` are understood
+        ``resource_type`` is understood
     :ivar unless: a permission on the cluster that is enough for all items
     :ivar once: leave items that are named twice to the handler, which refuses them
     :ivar owner: returns the resource of an item, where its type depends on the item
+    :ivar ids_from: the first version whose items have topic ids instead of names; None for none
     """
 
     needs: tuple[Need, ...]
@@ -80,11 +81,10 @@ class Each(NamedTuple):
     unless: Operation | None = None
     once: bool = False
     owner: Callable[[Any], Owner] | None = None
+    ids_from: int | None = None
 
     def name_of(self, item: Any) -> str:
         """Return the name of the resource of an item."""
-        if self.field == "topic_id":
-            return getattr(item, "name", "")
         name: str = getattr(item, self.field) if self.field else item
         return name
 
@@ -150,9 +150,11 @@ def each(
     *,
     unless: Operation | None = None,
     once: bool = False,
+    ids_from: int | None = None,
 ) -> Each:
     """Require an operation on the resource of each item of an array."""
-    return Each(((operation, resource_type),), array, field, unless, once)
+    needs = ((operation, resource_type),)
+    return Each(needs, array, field, unless, once, ids_from=ids_from)
 
 
 _CONFIG_OWNERS: Mapping[int, ResourceType] = {
