@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Generator, Iterable, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -276,11 +276,17 @@ class Call:
                 return value
             await self.pause()
 
-    def to_end(self, steps: Generator[None, None, T]) -> Awaitable[T]:
+    async def to_end(self, steps: Generator[None, None, T]) -> T:
         """Run a generator that yields between its steps, also if the client goes meanwhile: for a
         change of which nobody may see a half. Return its value.
         """
-        return self.broker.slices.run_to_end(steps)
+        while not self.is_over:  # most end within this slice, and need no task
+            try:
+                next(steps)
+            except StopIteration as end:
+                value: T = end.value
+                return value
+        return await self.broker.slices.run_to_end(steps)
 
     async def each(self, make: Callable[[T], R], items: Iterable[T]) -> list[R]:
         """Make a result of each item, in slices."""
