@@ -6,7 +6,8 @@ from uuid import UUID
 
 import pytest
 
-from headrace.client.records import Arrived, UnreadableBatch, runs
+from headrace.client.records import UnreadableBatch
+from headrace.client.share.arrived import Arrived, runs
 from headrace.client.share.types import AcquiredRange
 from headrace.protocol import record_batch
 

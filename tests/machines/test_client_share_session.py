@@ -13,7 +13,7 @@ from headrace.client.cluster import Cluster
 from headrace.client.errors import RequestRefused
 from headrace.client.share.membership import Membership, Trouble
 from headrace.client.share.node import next_epoch
-from headrace.client.share.types import PartitionSpans, add, drop
+from headrace.client.share.spans import PartitionSpans, add, drop
 from headrace.errors import ErrorCode
 from tests.support import story
 

@@ -8,7 +8,7 @@ from typing import Any, SupportsIndex
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.client.share.types import Span, count, intersect, normalize, subtract
+from headrace.client.share.spans import Span, count, intersect, normalize, subtract
 
 SPANS = st.lists(
     st.tuples(st.integers(0, 40), st.integers(0, 6)).map(lambda s: (s[0], s[0] + s[1])), max_size=8

@@ -21,7 +21,7 @@ from headrace.client import (
     ConnectionFailed,
     RangeConsumer,
 )
-from headrace.client.share.types import Span, normalize
+from headrace.client.share.spans import Span, normalize
 from headrace.protocol.partitions import TopicPartition
 from headrace.spark.share import acquisitions as acquisitions_module
 from headrace.spark.share.acquisitions import Acquisitions

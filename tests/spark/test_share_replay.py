@@ -23,7 +23,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from headrace.client import Acknowledgement, AcknowledgeType, AcquiredRange
 from headrace.client.loop_thread import LoopThread
-from headrace.client.share.types import Span
+from headrace.client.share.spans import Span
 from headrace.protocol.partitions import TopicPartition
 from headrace.spark import SourceError, acknowledge, driver_server
 from headrace.spark.driver_server import Address, DriverServer

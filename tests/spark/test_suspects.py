@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.client import AcquiredRange
-from headrace.client.share.types import normalize
+from headrace.client.share.spans import normalize
 from headrace.spark.share.suspects import AVAILABLE_AFTER_S, NO_LIMIT, Position, Suspects
 
 pytestmark = pytest.mark.pure

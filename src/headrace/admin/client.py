@@ -22,16 +22,14 @@ from headrace.client.loop_thread import LoopThread
 from headrace.client.security import describe_users
 
 from . import results
-from .results import (
-    ListGroupsResult,
-    SharePartitionOffsetInfo,
+from .arguments import (
     checked_groups,
     checked_list,
     checked_names,
     checked_partitions,
     checked_timeout,
-    kafka_exception,
 )
+from .results import ListGroupsResult, SharePartitionOffsetInfo, kafka_exception
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")

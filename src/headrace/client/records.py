@@ -1,13 +1,11 @@
-"""Records, their decoding from the batches that a share consumer has acquired, and those that have
-arrived and are not handed out yet.
-"""
+"""Records, and their decoding from the batches that a share consumer has acquired."""
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import accumulate, islice
+from itertools import islice
 from operator import itemgetter, lt
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -17,7 +15,7 @@ from headrace.protocol.limits import MAX_OPENED_BYTES
 from headrace.protocol.record_batch import BatchHeader, CorruptBatch, Header
 
 from .errors import ClientError
-from .share.types import AcquiredRange, Span, contains, normalize, subtract
+from .share.types import AcquiredRange
 
 _OPENING = record_batch.Opening(max_record_bytes=MAX_OPENED_BYTES)
 """All records of an answer are in memory in any case, so that a large one is no worse than many."""
@@ -255,70 +253,3 @@ def _without_overlaps(ranges: Sequence[AcquiredRange]) -> list[AcquiredRange]:
                 run if first_offset == run.first_offset else replace(run, first_offset=first_offset)
             )
     return runs
-
-
-# Records that have arrived ------------------------------------------------------------------------
-
-
-# Faster than attrgetter().
-offset_of = itemgetter(Record._fields.index("offset"))
-size_of = itemgetter(Record._fields.index("size_bytes"))
-
-
-class Arrived:
-    """The acquired records of one partition in one answer. They are decoded when they are taken.
-
-    :param data: record batches
-    :param ranges: of this partition; there are some
-    :ivar partition: topic id and number
-    :ivar left: the offsets that are neither taken nor lost; after the last record those without a
-        record, such as transaction markers
-    """
-
-    def __init__(self, data: bytes, ranges: Sequence[AcquiredRange]) -> None:
-        self.partition = ranges[0].key
-        self.left = normalize(run.span for run in ranges)
-        self._lists = decode_lists(data, ranges)
-        self._records: list[Record] = []
-        self._taken = 0
-        self._has_lost = False
-
-    def take(self, max_records: int, max_bytes: int) -> list[Record]:
-        """Return the next records; none after the last.
-
-        :param max_bytes: limit of their sizes, but the first record may be larger
-        :raises UnreadableBatch: some records cannot be read; :meth:`lose` them. The next call
-            returns records after them
-        """
-        while True:
-            if self._taken == len(self._records):
-                decoded = next(self._lists, [])
-                self._records, self._taken = [], 0
-                if isinstance(decoded, UnreadableBatch):
-                    raise decoded
-                if not decoded:
-                    return []
-                self._records = decoded
-            records = self._records[self._taken : self._taken + max_records]
-            if sum(map(size_of, records)) > max_bytes:
-                fitting = bisect_right(list(accumulate(map(size_of, records))), max_bytes)
-                del records[max(fitting, 1) :]
-            self._taken += len(records)
-            if self._has_lost:
-                records = [record for record in records if contains(self.left, record.offset)]
-            if records:
-                self.left = subtract(self.left, runs(list(map(offset_of, records))))
-                return records
-
-    def lose(self, spans: Sequence[Span]) -> None:
-        """Leave out records that :meth:`take` has not returned."""
-        self.left = subtract(self.left, normalize(spans))
-        self._has_lost = True
-
-
-def runs(offsets: list[int]) -> list[Span]:
-    """Return offsets as runs."""
-    # Mostly they ascend without gaps.
-    if offsets and offsets == list(range(offsets[0], offsets[0] + len(offsets))):
-        return [(offsets[0], offsets[-1])]
-    return normalize(zip(offsets, offsets, strict=True))

@@ -14,7 +14,7 @@ from operator import itemgetter
 from typing import NamedTuple
 
 from headrace.client.records import Record
-from headrace.client.share.types import Span, normalize
+from headrace.client.share.spans import Span, normalize
 from headrace.patterns import occurs
 from headrace.protocol import dead_letters
 from headrace.protocol.dead_letters import REDRIVE_GROUP

@@ -20,7 +20,7 @@ from confluent_kafka import KafkaError
 
 from headrace.client.errors import ClientError, missing_permission
 from headrace.client.partition_reader import size_of
-from headrace.client.share.types import Span
+from headrace.client.share.spans import Span
 
 from .letters import MAX_METADATA_CHARS, DeadLetter, LetterFilter, QueuePosition, position_group
 from .originals import Evidence, find_sources

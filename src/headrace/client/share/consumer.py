@@ -27,20 +27,14 @@ from headrace.client.config import librdkafka_config, read_config
 from headrace.client.configs import ConfigType, alter_configs, describe_config
 from headrace.client.errors import ClientError, RequestRefused, UnsupportedSetting
 from headrace.client.groups import SHARE, describe_group
-from headrace.client.records import Arrived, Record, UnreadableBatch, offset_of, runs, size_of
+from headrace.client.records import Record, UnreadableBatch
 from headrace.log_lines import LimitedLog, get_logger, printable
 from headrace.protocol.partitions import TopicIdPartition, TopicPartition
 
+from .arrived import Arrived, offset_of, runs, size_of
 from .range_consumer import RangeConsumer
-from .types import (
-    AcknowledgeType,
-    AcquireMode,
-    PartitionSpans,
-    contains,
-    count,
-    difference,
-    intersect,
-)
+from .spans import PartitionSpans, contains, count, difference, intersect
+from .types import AcknowledgeType, AcquireMode
 
 if TYPE_CHECKING:
     from headrace.client.tracing import Tracing

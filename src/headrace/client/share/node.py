@@ -20,16 +20,8 @@ from headrace.protocol.partitions import TopicIdPartition, by_topic
 from headrace.protocol.schema import Message
 
 from .membership import Trouble
-from .types import (
-    AcknowledgeType,
-    AcquireLimits,
-    PartitionSpans,
-    count,
-    drop,
-    intersection,
-    normalize,
-    subtract,
-)
+from .spans import PartitionSpans, count, drop, intersection, normalize, subtract
+from .types import AcknowledgeType, AcquireLimits
 
 _RETRY_PAUSES_MS = (100, 1000)
 """The first and the longest pause after a failure."""

@@ -18,6 +18,7 @@ from headrace.protocol.partitions import TopicIdPartition, TopicPartition
 
 from .membership import Membership, trouble_of
 from .node import OnLost, ShareNode
+from .spans import PartitionSpans, Span, add, count, intersect, intersection, normalize
 from .types import (
     Acknowledgement,
     AcknowledgeType,
@@ -25,13 +26,6 @@ from .types import (
     AcquiredRange,
     AcquireLimits,
     AcquireMode,
-    PartitionSpans,
-    Span,
-    add,
-    count,
-    intersect,
-    intersection,
-    normalize,
 )
 
 _log = get_logger(__name__)

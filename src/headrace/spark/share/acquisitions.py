@@ -25,7 +25,7 @@ from headrace.client.offsets import (
     list_offsets,
     share_offsets_of_topics,
 )
-from headrace.client.share.types import Span, subtract
+from headrace.client.share.spans import Span, subtract
 from headrace.client.share_state import share_states
 from headrace.log_lines import get_logger
 from headrace.protocol.partitions import TopicPartition

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from headrace.client import Acquired, AcquiredRange, ClientError
-from headrace.client.share.types import Span, intersect, subtract
+from headrace.client.share.spans import Span, intersect, subtract
 from headrace.log_lines import get_logger
 from headrace.protocol.partitions import TopicPartition
 

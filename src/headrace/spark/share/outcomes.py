@@ -20,7 +20,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import WriterCommitMessage
 
 from headrace.client import Acknowledgement, AcknowledgeType
-from headrace.client.share.types import Span, normalize, subtract
+from headrace.client.share.spans import Span, normalize, subtract
 from headrace.log_lines import get_logger, printable
 from headrace.protocol.partitions import TopicPartition
 from headrace.spark.driver_server import Address, exchange

@@ -20,7 +20,7 @@ from headrace.client import AcquiredRange, ClientError, Cluster, RangeConsumer
 from headrace.client.errors import is_missing_group
 from headrace.client.loop_thread import LoopThread
 from headrace.client.offsets import ShareOffset, share_offsets_of_topics
-from headrace.client.share.types import Span
+from headrace.client.share.spans import Span
 from headrace.log_lines import get_logger
 from headrace.protocol.partitions import TopicPartition
 from headrace.spark.data_source import KafkaDataSource

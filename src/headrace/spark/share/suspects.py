@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from headrace.client import AcquiredRange
-from headrace.client.share.types import Span, intersect, subtract
+from headrace.client.share.spans import Span, intersect, subtract
 from headrace.protocol.partitions import TopicPartition
 
 Position = tuple[str, int, int]
