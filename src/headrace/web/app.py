@@ -5,6 +5,8 @@ has: headers against attacks, and a delay after wrong passwords.
 from __future__ import annotations
 
 import asyncio
+import resource
+import ssl
 from collections.abc import Awaitable, Callable
 from contextlib import nullcontext
 from functools import cached_property, partial
@@ -17,7 +19,9 @@ from headrace.client.errors import (
     UnknownTopic,
     missing_permission,
 )
+from headrace.http.hosts import Hosts
 from headrace.http.messages import Request, Response
+from headrace.http.server import HttpServer
 from headrace.log_lines import LimitedLog, get_logger
 
 from . import groups, lists, record_views, tasks
@@ -33,14 +37,13 @@ from .errors import (
     WrongMethod,
     WrongType,
 )
-from .limits import MAX_READS, MAX_URL_BYTES
+from .limits import MAX_CONCURRENT_REQUESTS, MAX_CONNECTIONS, MAX_READS, MAX_URL_BYTES
 from .openapi import document
 from .page import Pages
 from .plans import Plan, log_line
-from .reads import in_thread
 from .requests import PageRequest, json_response, redirect, url
 from .schemas import parameters_of, parsed
-from .site import Site, Visit
+from .site import Site, Visit, in_thread
 from .views import Error, Preview
 
 log = LimitedLog(get_logger("headrace.ui"))
@@ -309,3 +312,44 @@ def _explained(error: PageError | ClientError) -> tuple[str, int]:
         is_forbidden = missing_permission(error.code, "") is not None
         return "The cluster refuses", 403 if is_forbidden else 502
     return "The cluster does not answer", 502
+
+
+_STOP_S = 2
+
+
+async def serve(
+    site: Site,
+    hosts: Hosts,
+    at: tuple[str, int],
+    stopping: asyncio.Event,
+    *,
+    tls: ssl.SSLContext | None = None,
+    ready: Callable[[int], object] = lambda port: None,
+) -> None:
+    """Serve until ``stopping`` is set.
+
+    :param at: host and port; 0 picks a free port
+    :param tls: None for plain HTTP
+    :param ready: called with the port when requests are served
+    :raises OSError: the address is in use or cannot be bound
+    """
+    descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    is_unlimited = descriptors == resource.RLIM_INFINITY
+    server = HttpServer(
+        App(site).answer,
+        hosts,
+        tls,
+        # Handshakes take as many again; the rest is for the connections to the cluster.
+        max_connections=MAX_CONNECTIONS if is_unlimited else min(MAX_CONNECTIONS, descriptors // 4),
+        max_requests=MAX_CONCURRENT_REQUESTS,
+    )
+    await server.start(*at)
+    site.observer.start()
+    try:
+        ready(server.port)
+        await stopping.wait()
+    finally:
+        await server.close(_STOP_S)
+        site.observer.close()
+        await site.redrives.close()
+        await site.cluster.close()

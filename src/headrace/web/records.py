@@ -33,8 +33,8 @@ from .limits import (
     RECORDS_OF_PAGE,
     SHOWN_VALUE_BYTES,
 )
-from .reads import in_thread
 from .schemas import Data
+from .site import in_thread
 from .views import ShownRecord
 
 _OF_LETTERS = frozenset((*HEADERS, *WORKER_HEADERS)) - {TRACEBACK}

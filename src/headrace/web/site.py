@@ -1,19 +1,22 @@
-"""The state behind all pages, and the requests for views of it."""
+"""The state behind all pages, the requests for views of it, and threads for what takes long."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import TypeVar
 
 from headrace.client.cluster import Cluster
 from headrace.client.config import ClientConfig
 
 from .access import Access
 from .errors import NotSeen
+from .limits import MAX_READS
 from .observation import Observation
 from .observer import Observer
 from .plans import Plans, Redrives
-from .reads import in_thread
 from .requests import url
 
 _FIRST_OBSERVATION_S = 0.25
@@ -85,3 +88,14 @@ class Visit:
     def link(self, **changes: object) -> str:
         """Return the address of this view with other parameters."""
         return url(self.path, **{**self.query, **changes})
+
+
+T = TypeVar("T")
+
+_THREADS = ThreadPoolExecutor(MAX_READS, "records")
+"""Few threads, because each keeps some of the memory that it has used."""
+
+
+async def in_thread(function: Callable[..., T], *arguments: object) -> T:
+    """Return what a function returns that takes long."""
+    return await asyncio.get_running_loop().run_in_executor(_THREADS, function, *arguments)

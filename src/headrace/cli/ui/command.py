@@ -74,9 +74,9 @@ def run(options: Namespace) -> None:
     allow_all_descriptors()
     from headrace.http.hosts import Hosts
     from headrace.web.access import TOKEN_USER, Access
+    from headrace.web.app import serve
     from headrace.web.limits import FIRST_LOGIN_S
     from headrace.web.observer import Observer
-    from headrace.web.server import serve
     from headrace.web.site import Site
 
     login_to_view = options.login_to_view
