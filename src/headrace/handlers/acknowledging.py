@@ -68,7 +68,7 @@ async def acknowledge(
                     _apply(call, session, key, batches, settings, terms, is_allowed=is_allowed)
                 )
     if applying:
-        call.broker.metrics.share.acknowledges({topic_id for topic_id, _ in applying})
+        call.metrics.share.acknowledges({topic_id for topic_id, _ in applying})
     return {key: await applied for key, applied in applying.items()}
 
 
@@ -90,8 +90,8 @@ async def _apply(
         refusal: Refusal | None = _NOT_ALLOWED if well_formed(batches, highest) else MALFORMED
     else:
         try:
-            refusal = await call.broker.share.acknowledge(session, *key, batches, settings, terms)
+            refusal = await call.share.acknowledge(session, *key, batches, settings, terms)
         except StorageError as error:
             refusal = Refusal(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error))
-    call.broker.metrics.share.acknowledge(key[0], batches, refusal)
+    call.metrics.share.acknowledge(key[0], batches, refusal)
     return refusal

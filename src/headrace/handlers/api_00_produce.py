@@ -25,7 +25,10 @@ from functools import partial
 from itertools import islice
 from typing import NamedTuple
 
-from headrace.broker.broker import Broker
+from headrace.coordinators.record_checks import (
+    check_coordinator_records,
+    coordinator_records_check,
+)
 from headrace.errors import ErrorCode, Refusal
 from headrace.log.partition_log import PartitionLog
 from headrace.log.validation import (
@@ -54,8 +57,6 @@ from headrace.protocol.record_batch import (
     Opening,
 )
 from headrace.transactions.producer import NotYetDurable, Producer
-
-from .internal_records import check_coordinator_records, coordinator_records_check
 
 API = Api(
     0,
@@ -129,8 +130,8 @@ def log_of(
 ) -> PartitionLog | ErrorCode:
     """Return a partition's log, or the error of a partition without one."""
     if call.version < _FIRST_WITH_TOPIC_IDS:
-        return call.broker.partition_by_name(topic.name, partition)
-    return call.broker.partition(topic.topic_id, partition)
+        return call.topics.partition_by_name(topic.name, partition)
+    return call.topics.partition(topic.topic_id, partition)
 
 
 async def handle(call: Call, request: ProduceRequest) -> ProduceResponse | None:
@@ -202,11 +203,11 @@ async def _append_in_turn(call: Call, request: ProduceRequest, batch: _Batch) ->
     try:
         return await _in_turn(call, request, batch, OPEN_ON_LOOP)
     except OpenElsewhere:
-        refusal = await call.broker.opener.run(partial(_check_of, call, batch))
+        refusal = await call.opener.run(partial(_check_of, call, batch))
     log = batch.log(call)
     if refusal is None or isinstance(log, ErrorCode):
         return await _in_turn(call, request, batch, None)
-    call.broker.topic_logs.refused(log, refusal)
+    call.topics.refused(log, refusal)
     return _refused_by(log, batch.partition, refusal)
 
 
@@ -219,12 +220,12 @@ async def _in_turn(
     :param opening: the limits on opening the batch; None if its records have been checked
     :raises OpenElsewhere: a batch exceeds these limits. Nothing of a large one was written
     """
-    broker, header, records = call.broker, batch.header, batch.records
+    header, records = batch.header, batch.records
     if records is None or not batch.is_large:
         while isinstance(log := batch.log(call), PartitionLog) and log.is_staging:
-            await broker.slices.next()
+            await call.slices.next()
         return _append(call, request, batch, log, opening)
-    async with broker.staging:
+    async with call.staging:
         log = batch.log(call)
         if (
             isinstance(log, ErrorCode)
@@ -233,18 +234,18 @@ async def _in_turn(
             or header.size_bytes > log.config.max_message_bytes
         ):
             return _append(call, request, batch, log, opening)
-        slices = broker.slices
+        slices = call.slices
         checksum = await slices.run(crc32c_steps(records[CRC_START : header.size_bytes]))
         if opening is not None and checksum == header.crc:
-            check_records(records, header, log.config, broker.clock.wall_ms(), opening)
+            check_records(records, header, log.config, call.clock.wall_ms(), opening)
         try:
-            steps = log.stage(records, broker.clock.wall_ms(), header, checksum)
+            steps = log.stage(records, call.clock.wall_ms(), header, checksum)
             refusal = await slices.run(steps)
             if refusal is None:
                 return _append(call, request, batch, batch.log(call), opening)
         finally:
             log.unstage()
-        broker.topic_logs.refused(log, refusal)
+        call.topics.refused(log, refusal)
         return _refused_by(log, batch.partition, refusal)
 
 
@@ -253,8 +254,8 @@ def _check_of(call: Call, batch: _Batch) -> Callable[[Opening], Refusal | None] 
     log, header, records = batch.log(call), batch.header, batch.records
     if isinstance(log, ErrorCode) or not isinstance(header, BatchHeader) or records is None:
         return None
-    config, now_ms = log.config, call.broker.clock.wall_ms()
-    check_readable = coordinator_records_check(call.broker, log)
+    config, now_ms = log.config, call.clock.wall_ms()
+    check_readable = coordinator_records_check(call.coordinators, log)
 
     def check(opening: Opening) -> Refusal | None:
         refusal = check_records(records, header, config, now_ms, opening)
@@ -276,7 +277,7 @@ async def _join_transaction(call: Call, request: ProduceRequest, batches: Sequen
         except NotYetDurable:
             is_durable = False
     if not is_durable:
-        await call.broker.durable()
+        await call.durable()
 
 
 # Checks -------------------------------------------------------------------------------------------
@@ -344,7 +345,7 @@ def _append(
     :param opening: the limits on opening it; None if its records were checked
     :raises OpenElsewhere: when it must be opened and exceeds these limits
     """
-    broker, index, records, header = call.broker, batch.partition, batch.records, batch.header
+    index, records, header = batch.partition, batch.records, batch.header
     if not batch.is_allowed:
         return _refused(index, Refusal(ErrorCode.TOPIC_AUTHORIZATION_FAILED))
     if isinstance(log, ErrorCode):
@@ -365,11 +366,11 @@ def _append(
         return _refused(index, Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, message))
     refusal = None
     if is_transactional and call.version >= _FIRST_THAT_ADDS_PARTITION:
-        refusal = _check_first_sequence(broker, log, records, header, opening)
+        refusal = _check_first_sequence(call, log, records, header, opening)
     appended = (
         refusal
-        or check_coordinator_records(broker, log, records, opening)
-        or broker.append(log, records, header, opening)
+        or check_coordinator_records(call.coordinators, log, records, opening)
+        or call.topics.append(log, records, header, opening)
     )
     if isinstance(appended, Refusal):
         return _refused_by(log, index, appended)
@@ -403,7 +404,7 @@ def _check_transaction(
         or header.producer_id == NO_PRODUCER_ID
     ):
         return None
-    refusal = call.broker.transactions.may_write(
+    refusal = call.transactions.may_write(
         request.transactional_id or "",
         Producer(header.producer_id, header.producer_epoch),
         log,
@@ -422,7 +423,7 @@ def _check_transaction(
 
 
 def _check_first_sequence(
-    broker: Broker,
+    call: Call,
     log: PartitionLog,
     records: memoryview,
     header: BatchHeader,
@@ -438,7 +439,7 @@ def _check_first_sequence(
         or header.producer_id in log.producers
     ):
         return None
-    checked = check_client_batch(records, log.config, broker.clock.wall_ms(), header, opening)
+    checked = check_client_batch(records, log.config, call.clock.wall_ms(), header, opening)
     if isinstance(checked, Refusal):
         return checked
     return Refusal(

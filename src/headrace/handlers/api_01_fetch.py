@@ -32,11 +32,10 @@ API = Api(1, inside(READ, TOPIC, "TOPIC_AUTHORIZATION_FAILED for its partitions"
 
 async def handle(call: Call, request: FetchRequest) -> FetchResponse:
     """Read the partitions of the request or its session; wait until ``min_bytes`` are available."""
-    broker = call.broker
     for topic in request.topics:  # the first use of a log reads its directory
-        topic_id = id_of(broker, topic_key(call, topic))
+        topic_id = id_of(call, topic_key(call, topic))
         for partition in topic.partitions:
-            broker.partition(topic_id, partition.partition)
+            call.topics.partition(topic_id, partition.partition)
             await call.pause()
     fetch: FullFetch | SessionFetch = FullFetch(call, request)
     if request.session_epoch not in (INITIAL_EPOCH, FINAL_EPOCH):
@@ -46,13 +45,13 @@ async def handle(call: Call, request: FetchRequest) -> FetchResponse:
         if session.is_open:  # else the request has removed its last partition
             fetch = SessionFetch(call, request, session)
     elif request.session_id != NO_SESSION_ID:
-        broker.fetch_sessions.close(request.session_id)
+        call.fetch_sessions.close(request.session_id)
     is_enough = fetch.read()
     end_s = asyncio.get_running_loop().time() + min(request.max_wait_ms, MAX_FETCH_WAIT_MS) / 1000
     if not is_enough and request.max_wait_ms > 0:
         is_in_time = True
         while is_in_time and not is_enough:
-            is_in_time = await broker.long_polls.until(fetch.wait_keys(), end_s)
+            is_in_time = await call.long_polls.until(fetch.wait_keys(), end_s)
             is_enough = fetch.read(again=True)
     charge = call.client.charge
     if charge is not None and charge.fetch_ms(fetch.size_bytes):
@@ -62,7 +61,7 @@ async def handle(call: Call, request: FetchRequest) -> FetchResponse:
 
 def _resume_session(call: Call, request: FetchRequest) -> FetchSession | Refusal:
     """Apply a request to its session and return the session."""
-    sessions = call.broker.fetch_sessions
+    sessions = call.fetch_sessions
     session = sessions.find(
         request.session_id, request.session_epoch, uses_names=call.version < FIRST_WITH_TOPIC_IDS
     )
@@ -75,4 +74,4 @@ def _resume_session(call: Call, request: FetchRequest) -> FetchSession | Refusal
         for index in forgotten.partitions:
             session.forget(topic_key(call, forgotten), index)
     session.isolate(request.isolation_level)
-    return sessions.advance(session, call.broker.clock.now_ms())
+    return sessions.advance(session, call.clock.now_ms())

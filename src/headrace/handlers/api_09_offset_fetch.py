@@ -85,7 +85,7 @@ async def _group(call: Call, group: RequestGroup, *, is_stable: bool) -> Group:
 
     :param is_stable: refuse partitions that have an offset in an open transaction
     """
-    offsets, group_id = call.broker.groups.offsets, group.group_id
+    offsets, group_id = call.groups.coordinator.offsets, group.group_id
     if not call.may(DESCRIBE, GROUP, group_id):
         return Group(group_id, error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
     refused = offsets.check_fetch(group_id, group.member_id, group.member_epoch)
@@ -95,7 +95,7 @@ async def _group(call: Call, group: RequestGroup, *, is_stable: bool) -> Group:
     topics: list[ResponseTopic] = []
     if group.topics is None:
         for name, committed in list(offsets.committed.of_group(group_id).items()):
-            topic = call.broker.catalog.topics.get(name)
+            topic = call.catalog.topics.get(name)
             if topic is not None and call.may(DESCRIBE, TOPIC, name):
                 topics.append(_every_partition(call, topic, committed, pending))
             await call.pause()
@@ -110,7 +110,7 @@ def _in_order(call: Call, topics: Sequence[RequestTopic]) -> Sequence[RequestTop
     """Return topics in the order of the response."""
     if call.version < _FIRST_WITH_TOPIC_IDS or len(topics) > SLICED_ABOVE:
         return topics
-    existing = call.broker.catalog.topics_by_id
+    existing = call.catalog.topics_by_id
     return sorted(topics, key=lambda topic: topic.topic_id not in existing)
 
 
@@ -131,7 +131,7 @@ def _topic(
     call: Call, group_id: str, requested: RequestTopic, pending: Collection[tuple[str, int]]
 ) -> ResponseTopic:
     """Return the committed offsets of the partitions of a topic that a request names."""
-    catalog = call.broker.catalog
+    catalog = call.catalog
     has_ids = call.version >= _FIRST_WITH_TOPIC_IDS
     name = None if has_ids else requested.name
     if not call.may_use_topic(DESCRIBE, requested.topic_id, name):
@@ -142,7 +142,7 @@ def _topic(
         unknown = ErrorCode.UNKNOWN_TOPIC_ID
     if topic is None:
         return _refused(requested, unknown)
-    offsets = call.broker.groups.offsets.committed.of_group(group_id).get(topic.name, {})
+    offsets = call.groups.coordinator.offsets.committed.of_group(group_id).get(topic.name, {})
     unstable = _unstable(topic, pending)
     topic_ids = (None, topic.topic_id)
     partitions = []

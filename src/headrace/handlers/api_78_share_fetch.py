@@ -51,8 +51,7 @@ async def handle(call: Call, request: ShareFetchRequest) -> ShareFetchResponse:
     """Apply acknowledgements, then acquire records. Wait for them if there are none."""
     if not names_member(request) or (request.is_renew_ack and _wants_records(request)):
         return ShareFetchResponse(error_code=ErrorCode.INVALID_REQUEST)
-    broker = call.broker
-    share = broker.share
+    share = call.share
     group_id = request.group_id or ""
     session = share.sessions.fetch(
         group_id,
@@ -64,7 +63,7 @@ async def handle(call: Call, request: ShareFetchRequest) -> ShareFetchResponse:
             for topic in request.topics
             for partition in topic.partitions
         ),
-        limit=broker.config.get_int("group.share.max.share.sessions"),
+        limit=call.config.get_int("group.share.max.share.sessions"),
     )
     if isinstance(session, Refusal):
         return ShareFetchResponse(error_code=session.code)
@@ -82,7 +81,7 @@ async def handle(call: Call, request: ShareFetchRequest) -> ShareFetchResponse:
     fetched = [] if is_last else await fetch.records()
     if fetched:
         gained = [(data.topic_id, data.error_code, data.acquired) for data in fetched]
-        broker.metrics.share.fetched(group_id, started, len(session.partitions), gained)
+        call.metrics.share.fetched(group_id, started, len(session.partitions), gained)
     return _response(fetch, fetched, acknowledged)
 
 
@@ -103,7 +102,7 @@ class _Fetch:
     @property
     def settings(self) -> ShareSettings:
         """The current settings of the group; they may change while the request waits."""
-        return self.call.broker.share.settings(self.session.group_id)
+        return self.call.share.settings(self.session.group_id)
 
     @property
     def takes_records(self) -> bool:
@@ -114,7 +113,7 @@ class _Fetch:
         """Return False if the session has ended, as it may while the request waits. Nothing would
         release records that are acquired afterwards.
         """
-        return self.call.broker.share.sessions.is_open(self.session)
+        return self.call.share.sessions.is_open(self.session)
 
     async def records(self) -> list[Fetched]:
         """Change the partitions of the session, and acquire records. Wait for them if there are
@@ -141,7 +140,7 @@ class _Fetch:
             await self._load()
         if not self.is_open():
             return []
-        self.call.broker.metrics.share.fetch(session.partitions)
+        self.call.metrics.share.fetch(session.partitions)
         if request.min_bytes <= 1 or self._has_bytes():
             fetched = self._acquire()
             if self._is_enough(fetched) or request.max_wait_ms <= 0:
@@ -150,7 +149,7 @@ class _Fetch:
 
     async def _load(self) -> None:
         """Load the share-partitions: the first use of a log reads its directory."""
-        share, session = self.call.broker.share, self.session
+        share, session = self.call.share, self.session
         for topic_id, partition in list(session.partitions):
             if self.is_open() and self._may_read(topic_id):
                 share.load(session.group_id, topic_id, partition)
@@ -158,15 +157,14 @@ class _Fetch:
 
     async def _wait(self) -> list[Fetched]:
         """Acquire records as soon as there are enough, or when the request may wait no longer."""
-        broker = self.call.broker
-        metrics = broker.metrics.share
+        call, metrics = self.call, self.call.metrics.share
         wait_ms = min(self.request.max_wait_ms, MAX_FETCH_WAIT_MS)
         end_s = asyncio.get_running_loop().time() + wait_ms / 1000
         metrics.delayed_fetches += 1
         try:
             while True:
-                keys = wait_keys(broker.share, self.session, self.settings)
-                is_in_time = await broker.long_polls.until(keys, end_s)
+                keys = wait_keys(call.share, self.session, self.settings)
+                is_in_time = await call.long_polls.until(keys, end_s)
                 if not self.is_open():
                     return []
                 if is_in_time and self.request.min_bytes > 1 and not self._has_bytes():
@@ -181,17 +179,17 @@ class _Fetch:
             metrics.delayed_fetches -= 1
 
     def _acquire(self) -> list[Fetched]:
-        broker, request = self.call.broker, self.request
+        call, request = self.call, self.request
         limits = FetchLimits(
-            max_bytes=min(request.max_bytes, broker.fetch_max_bytes),
+            max_bytes=min(request.max_bytes, call.fetch_max_bytes),
             max_records=request.max_records,
             batch_size=request.batch_size,
             record_limit=request.share_acquire_mode == _RECORD_LIMIT,
         )
-        return acquire(broker.share, self.session, limits, self.settings, self._may_read)
+        return acquire(call.share, self.session, limits, self.settings, self._may_read)
 
     def _has_bytes(self) -> bool:
-        share, min_bytes = self.call.broker.share, self.request.min_bytes
+        share, min_bytes = self.call.share, self.request.min_bytes
         return has_bytes(share, self.session, min_bytes, self.settings, self._may_read)
 
     def _may_read(self, topic_id: UUID) -> bool:
@@ -212,7 +210,7 @@ def _response(
 
     The response to a full request (epoch 0) has all partitions of the session.
     """
-    broker, client = fetch.call.broker, fetch.call.client
+    node_id, client = fetch.call.node_id, fetch.call.client
     results = {(data.topic_id, data.partition): data for data in fetched}
     keys = dict.fromkeys((*results, *acknowledged))
     if fetch.request.share_session_epoch == INITIAL_EPOCH and fetch.takes_records:
@@ -232,9 +230,7 @@ def _response(
             partition.acknowledge_error_message = refusal.message
         if partition.error_code in NOT_LEADER or partition.acknowledge_error_code in NOT_LEADER:
             is_led_elsewhere = True
-            partition.current_leader = ShareFetchResponse.LeaderIdAndEpoch(
-                broker.node_id, LEADER_EPOCH
-            )
+            partition.current_leader = ShareFetchResponse.LeaderIdAndEpoch(node_id, LEADER_EPOCH)
         topics.setdefault(topic_id, []).append(partition)
     response = ShareFetchResponse(
         acquisition_lock_timeout_ms=fetch.settings.lock_duration_ms,
@@ -242,8 +238,6 @@ def _response(
     )
     if is_led_elsewhere:
         response.node_endpoints = [
-            ShareFetchResponse.NodeEndpoint(
-                broker.node_id, client.listener_host, client.listener_port
-            )
+            ShareFetchResponse.NodeEndpoint(node_id, client.listener_host, client.listener_port)
         ]
     return response

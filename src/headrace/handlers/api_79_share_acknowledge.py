@@ -46,8 +46,7 @@ async def handle(call: Call, request: ShareAcknowledgeRequest) -> ShareAcknowled
     """Apply acknowledgements, and close the share session if the epoch is -1."""
     if not names_member(request):
         return ShareAcknowledgeResponse(error_code=ErrorCode.INVALID_REQUEST)
-    broker = call.broker
-    share = broker.share
+    share = call.share
     group_id, epoch = request.group_id or "", request.share_session_epoch
     session = share.sessions.acknowledge(group_id, request.member_id or "", epoch)
     if isinstance(session, Refusal):
@@ -58,14 +57,12 @@ async def handle(call: Call, request: ShareAcknowledgeRequest) -> ShareAcknowled
         share.close_session(session)
     response = ShareAcknowledgeResponse(acquisition_lock_timeout_ms=settings.lock_duration_ms)
     if acknowledged:  # then partitions without acknowledgements are in the response, too
-        response.responses = [
-            _topic(topic, acknowledged, broker.node_id) for topic in request.topics
-        ]
+        response.responses = [_topic(topic, acknowledged, call.node_id) for topic in request.topics]
         if any(refusal and refusal.code in NOT_LEADER for refusal in acknowledged.values()):
             client = call.client
             response.node_endpoints = [
                 ShareAcknowledgeResponse.NodeEndpoint(
-                    broker.node_id, client.listener_host, client.listener_port
+                    call.node_id, client.listener_host, client.listener_port
                 )
             ]
     await call.durable()

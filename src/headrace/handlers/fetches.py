@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Iterator
 from uuid import UUID
 
-from headrace.broker.broker import Broker
 from headrace.errors import ErrorCode, Refusal
 from headrace.log.partition_log import PartitionLog
 from headrace.net.call import Call
@@ -53,13 +52,13 @@ class _Reading:
     __slots__ = (
         "_again",
         "_allowed",
-        "_broker",
         "_call",
         "_committed",
         "_held_bytes",
         "_is_first",
         "_known",
         "_left_bytes",
+        "_logs",
         "_refused",
         "_wanted_bytes",
     )
@@ -68,10 +67,10 @@ class _Reading:
         self, call: Call, request: FetchRequest, *, again: bool, known: bool = False
     ) -> None:
         self._call = call
-        self._broker = broker = call.broker
+        self._logs = call.topics
         self._allowed: dict[TopicKey, bool] | None = {} if call.access.is_limited else None
         self._committed = request.isolation_level == _READ_COMMITTED
-        self._left_bytes = min(request.max_bytes, broker.fetch_max_bytes)
+        self._left_bytes = min(request.max_bytes, call.fetch_max_bytes)
         self._wanted_bytes = request.min_bytes
         charge = call.client.charge
         most_bytes = None if charge is None else charge.most_fetch_bytes()
@@ -109,9 +108,9 @@ class _Reading:
         if self._allowed is not None and not self._may_read(topic):
             return _refused(index, ErrorCode.TOPIC_AUTHORIZATION_FAILED, aborted=())
         if isinstance(topic, str):
-            log = self._broker.partition_by_name(topic, index)
+            log = self._logs.partition_by_name(topic, index)
         else:
-            log = self._broker.partition(topic, index)
+            log = self._logs.partition(topic, index)
         if log is ErrorCode.KAFKA_STORAGE_ERROR:
             self._refused = True
             return _refused(index, log)
@@ -246,7 +245,7 @@ class FullFetch:
     def wait_keys(self) -> Iterable[Hashable]:
         """Return the keys to wait on; see :class:`headrace.topics.long_polls.LongPolls`."""
         for topic in self._request.topics:
-            topic_id = id_of(self._call.broker, topic_key(self._call, topic))
+            topic_id = id_of(self._call, topic_key(self._call, topic))
             for reader in topic.partitions:
                 yield ("log", topic_id, reader.partition)
 
@@ -268,23 +267,23 @@ class FullFetch:
         return FetchResponse(session_id=session_id, responses=self._topics)
 
     def _open_session(self) -> int:
-        broker, request = self._call.broker, self._request
-        session = broker.fetch_sessions.open(
+        call, request = self._call, self._request
+        session = call.fetch_sessions.open(
             sum(len(topic.partitions) for topic in request.topics),
-            broker.clock.now_ms(),
-            uses_names=self._call.version < FIRST_WITH_TOPIC_IDS,
+            call.clock.now_ms(),
+            uses_names=call.version < FIRST_WITH_TOPIC_IDS,
             isolation_level=request.isolation_level,
         )
         if session is None:
             return NO_SESSION_ID
         sent: list[tuple[CachedPartition, PartitionData]] = []
         for topic, response in zip(request.topics, self._topics, strict=True):
-            key = topic_key(self._call, topic)
+            key = topic_key(call, topic)
             for reader, data in zip(topic.partitions, response.partitions, strict=True):
                 sent.append((session.update(key, reader), data))
         # Only now: those with records go behind all others.
         for cached, data in sent:
-            _note_sent(self._reading, cached, id_of(broker, cached.topic), data)
+            _note_sent(self._reading, cached, id_of(call, cached.topic), data)
         return session.session_id
 
 
@@ -336,7 +335,7 @@ class SessionFetch:
         """Return the keys to wait on: those of the session and of its pending partitions."""
         yield self._session.wait_key
         for cached, _ in self._last_read:
-            yield ("log", id_of(self._call.broker, cached.topic), cached.partition)
+            yield ("log", id_of(self._call, cached.topic), cached.partition)
 
     @property
     def size_bytes(self) -> int:
@@ -362,7 +361,7 @@ class SessionFetch:
     def _news(self) -> Iterator[FetchResponse.FetchableTopicResponse]:
         by_topic: dict[TopicKey, list[PartitionData]] = {}
         for cached, data in self._last_read:
-            if _note_sent(self._reading, cached, id_of(self._call.broker, cached.topic), data):
+            if _note_sent(self._reading, cached, id_of(self._call, cached.topic), data):
                 by_topic.setdefault(cached.topic, []).append(data)
         for topic, partitions in by_topic.items():
             yield _topic_response(topic, partitions)
@@ -373,11 +372,11 @@ def topic_key(call: Call, topic: FetchRequest.FetchTopic | FetchRequest.Forgotte
     return topic.topic if call.version < FIRST_WITH_TOPIC_IDS else topic.topic_id
 
 
-def id_of(broker: Broker, topic: TopicKey) -> UUID | None:
+def id_of(call: Call, topic: TopicKey) -> UUID | None:
     """Return the id of a topic, None if it does not exist. A name may have a new topic now."""
     if not isinstance(topic, str):
         return topic
-    existing = broker.catalog.topics.get(topic)
+    existing = call.catalog.topics.get(topic)
     return None if existing is None else existing.topic_id
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from struct import Struct
 
-from headrace.broker.broker import Broker
 from headrace.errors import ErrorCode, Refusal
 from headrace.log.partition_log import PartitionLog
 from headrace.log.validation import OpenElsewhere
@@ -50,24 +49,25 @@ class ProduceTemplate:
     __slots__ = (
         "_after_offsets",
         "_before_offsets",
-        "_broker",
+        "_clock",
         "_config",
         "_is_flexible",
         "_log",
         "_size",
+        "_topics",
         "prefix_bytes",
     )
 
     def __init__(
         self,
-        broker: Broker,
+        call: Call,
         header: RequestHeader,
         topic: ProduceRequest.TopicProduceData,
         log: PartitionLog,
         prefix_bytes: int,
     ) -> None:
         self.prefix_bytes = prefix_bytes
-        self._broker = broker
+        self._clock, self._topics = call.clock, call.topics
         self._log = log
         self._config = log.config
         self._is_flexible = API.request.is_flexible(header.api_version)
@@ -87,23 +87,20 @@ class ProduceTemplate:
             return None
         if len(records) > LARGE_BATCH_BYTES or log.is_staging:
             return None
-        broker = self._broker
         try:
-            appended = log.append(records, broker.clock.wall_ms(), opening=OPEN_ON_LOOP)
+            appended = log.append(records, self._clock.wall_ms(), opening=OPEN_ON_LOOP)
         except OpenElsewhere:
             return None
         if isinstance(appended, Refusal):
             return None
-        broker.appended(log)
+        self._topics.appended(log)
         base_offset, _, log_append_time_ms, log_start_offset, _ = appended
         offsets = _OFFSETS.pack(base_offset, log_append_time_ms, log_start_offset)
         pieces = (self._size, correlation_id, self._before_offsets, offsets, self._after_offsets)
         return b"".join(pieces)
 
 
-def make_template(
-    broker: Broker, frame: memoryview, header: RequestHeader, call: Call
-) -> ProduceTemplate | None:
+def make_template(frame: memoryview, header: RequestHeader, call: Call) -> ProduceTemplate | None:
     """Return a template of a request that was served; None if it cannot have one."""
     version, request = header.api_version, call.request
     if version < _FIRST_WITH_LOG_START or not request.acks or len(request.topic_data) != 1:
@@ -120,7 +117,7 @@ def make_template(
     prefix_bytes = _prefix_bytes(frame, version, partition.records)
     if prefix_bytes is None:
         return None
-    return ProduceTemplate(broker, header, topic, log, prefix_bytes)
+    return ProduceTemplate(call, header, topic, log, prefix_bytes)
 
 
 def is_allowed(call: Call) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from asyncio import Lock
 from collections import Counter
 from collections.abc import Callable, Collection, Generator, Iterable, Sequence
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from headrace.protocol.frames import BadFrame, RequestHeader
 from headrace.protocol.large_responses import LazyArray
 from headrace.protocol.primitives import NullArray
 from headrace.protocol.schema import Encoded
-from headrace.protocol.time_slices import SLICE_MS
+from headrace.protocol.time_slices import SLICE_MS, TimeSlices
 from headrace.security.access import UNLIMITED, Access, AnyAccess
 from headrace.security.acls import ResourceType
 from headrace.security.principal import ANONYMOUS, Principal
@@ -36,8 +37,11 @@ if TYPE_CHECKING:
     from headrace.coordinators.transactions import Transactions
     from headrace.groups.coordinator import GroupCoordinator
     from headrace.share.share_state import ShareCoordinator
+    from headrace.topics.batch_opener import BatchOpener
     from headrace.topics.catalog import Catalog
     from headrace.topics.features import Features
+    from headrace.topics.fetch_sessions import FetchSessions
+    from headrace.topics.long_polls import LongPolls
     from headrace.topics.regex_matcher import RegexMatcher
     from headrace.topics.timestamp_searches import TimestampSearches
     from headrace.topics.topic_deletions import TopicDeletions
@@ -197,6 +201,31 @@ class Call:
         return self.broker.topic_deletions
 
     @property
+    def fetch_sessions(self) -> FetchSessions:
+        """The sessions of fetches."""
+        return self.broker.fetch_sessions
+
+    @property
+    def fetch_max_bytes(self) -> int:
+        """The most bytes of records in a response, as configured."""
+        return self.broker.fetch_max_bytes
+
+    @property
+    def long_polls(self) -> LongPolls:
+        """The requests that wait for changes."""
+        return self.broker.long_polls
+
+    @property
+    def opener(self) -> BatchOpener:
+        """The thread that opens large batches."""
+        return self.broker.opener
+
+    @property
+    def staging(self) -> Lock:
+        """Held while a large batch of a client is written, one at a time."""
+        return self.broker.staging
+
+    @property
     def timestamp_searches(self) -> TimestampSearches:
         """Looks up offsets by time."""
         return self.broker.timestamp_searches
@@ -249,6 +278,11 @@ class Call:
     # Time -----------------------------------------------------------------------------------------
 
     @property
+    def slices(self) -> TimeSlices:
+        """The slices of time of all long work, which take turns."""
+        return self.broker.slices
+
+    @property
     def is_over(self) -> bool:
         """True if the slice of time of this call has been used up. It begins with the first
         look.
@@ -263,7 +297,7 @@ class Call:
         """
         if self.is_over:
             self.is_long = True
-            await self.broker.slices.next()
+            await self.slices.next()
             self._slice_end_s = perf_counter() + SLICE_S
 
     async def in_slices(self, steps: Generator[None, None, T]) -> T:
@@ -286,7 +320,7 @@ class Call:
             except StopIteration as end:
                 value: T = end.value
                 return value
-        return await self.broker.slices.run_to_end(steps)
+        return await self.slices.run_to_end(steps)
 
     async def each(self, make: Callable[[T], R], items: Iterable[T]) -> list[R]:
         """Make a result of each item, in slices."""

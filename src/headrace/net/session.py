@@ -549,8 +549,7 @@ class Session:
         from headrace.handlers.produce_templates import is_allowed, make_template
 
         if self._templates is None:
-            make = partial(make_template, self.shared.broker)
-            self._templates = RequestTemplates(make, MAX_PRODUCE_TEMPLATES)
+            self._templates = RequestTemplates(make_template, MAX_PRODUCE_TEMPLATES)
         self._templates.remember(frame, header, call, is_allowed)
 
     def _answer_templated(

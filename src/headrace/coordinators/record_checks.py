@@ -6,7 +6,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from headrace.broker.broker import Broker
 from headrace.errors import ErrorCode, Refusal
 from headrace.log.partition_log import PartitionLog
 from headrace.log.validation import OpenElsewhere, RefusedRecords, check_client_batch
@@ -15,12 +14,14 @@ from headrace.protocol import record_batch
 from headrace.protocol.limits import MAX_RECORD_ERRORS
 from headrace.protocol.record_batch import Opening
 
+from .coordinators import Coordinators
+
 _RECORDS_AT_A_TIME = 50
 """Records that are decoded in a thread, for about a millisecond, before it may pause."""
 
 
 def check_coordinator_records(
-    broker: Broker, log: PartitionLog, data: memoryview, opening: Opening | None
+    coordinators: Coordinators, log: PartitionLog, data: memoryview, opening: Opening | None
 ) -> Refusal | None:
     """Reject a batch for an internal topic with records that its coordinator cannot decode.
 
@@ -33,14 +34,14 @@ def check_coordinator_records(
     """
     if opening is None or not log.config.internal:
         return None
-    now_ms = broker.clock.wall_ms()
+    now_ms = coordinators.environment.clock.wall_ms()
     if isinstance(check_client_batch(data, log.config, now_ms, opening=opening), Refusal):
         return None
-    return coordinator_records_check(broker, log)(data, opening)
+    return coordinator_records_check(coordinators, log)(data, opening)
 
 
 def coordinator_records_check(
-    broker: Broker, log: PartitionLog
+    coordinators: Coordinators, log: PartitionLog
 ) -> Callable[[memoryview, Opening], Refusal | None]:
     """Return a function that decodes the records of a batch for a log, which any thread may call.
 
@@ -49,7 +50,7 @@ def coordinator_records_check(
     """
     if not log.config.internal:
         return lambda data, opening: None
-    return partial(_check, log.topic, broker.coordinators.runtime_of(log.topic).coordinator)
+    return partial(_check, log.topic, coordinators.runtime_of(log.topic).coordinator)
 
 
 def _check(
