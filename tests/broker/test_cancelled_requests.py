@@ -8,10 +8,15 @@ from collections.abc import Callable
 
 import pytest
 
+from headrace.net import call as calls
 from tests.fuzz.ground import Ground, Wire
 from tests.wire_client import encode, request_message
 
 DELETE_TOPICS = 20
+
+
+async def no_pause(call: calls.Call) -> None:
+    pass
 
 
 def cut(ground: Ground, wire: Wire) -> None:
@@ -26,8 +31,11 @@ def stop_serving(ground: Ground, wire: Wire) -> None:
 @pytest.mark.parametrize("end", [cut, stop_serving])
 @pytest.mark.parametrize("is_charged", [False, True])
 def test_a_request_that_ends_while_its_change_goes_on_leaves_nothing_behind(
-    end: Callable[[Ground, Wire], None], is_charged: bool
+    monkeypatch: pytest.MonkeyPatch, end: Callable[[Ground, Wire], None], is_charged: bool
 ) -> None:
+    # No slice is left when the change begins: else it is made at once.
+    monkeypatch.setattr(calls, "SLICE_S", 0.0)
+    monkeypatch.setattr(calls.Call, "pause", no_pause)
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         with Ground() as ground:

@@ -37,6 +37,7 @@ async def handle(call: Call, request: FetchRequest) -> FetchResponse:
         for partition in topic.partitions:
             call.topics.partition(topic_id, partition.partition)
             await call.pause()
+        await call.pause()
     fetch: FullFetch | SessionFetch = FullFetch(call, request)
     if request.session_epoch not in (INITIAL_EPOCH, FINAL_EPOCH):
         session = _resume_session(call, request)

@@ -57,7 +57,9 @@ async def handle(call: Call, request: ShareAcknowledgeRequest) -> ShareAcknowled
         share.close_session(session)
     response = ShareAcknowledgeResponse(acquisition_lock_timeout_ms=settings.lock_duration_ms)
     if acknowledged:  # then partitions without acknowledgements are in the response, too
-        response.responses = [_topic(topic, acknowledged, call.node_id) for topic in request.topics]
+        response.responses = await call.each(
+            lambda topic: _topic(topic, acknowledged, call.node_id), request.topics
+        )
         if any(refusal and refusal.code in NOT_LEADER for refusal in acknowledged.values()):
             client = call.client
             response.node_endpoints = [
