@@ -172,15 +172,12 @@ class Broker:
         # Methods of the catalog and the logs: Produce and Fetch call those for every partition.
         self.create_topic = self.catalog.create_topic
         self.create_topics = self.catalog.create_topics
-        self.grow_topics = self.catalog.grow_topics
-        self.apply_topic_config = topic_logs.apply_topic_config
         self.partition = topic_logs.partition
         self.partition_by_name = topic_logs.partition_by_name
         self.log = topic_logs.log
         self.append = topic_logs.append
         self.appended = topic_logs.appended
         self.durable = topic_logs.durable
-        self.when_durable = topic_logs.when_durable
 
     @property
     def failure(self) -> str | None:

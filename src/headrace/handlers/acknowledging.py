@@ -11,7 +11,7 @@ from headrace.coordinators.waiting import run_to_end
 from headrace.errors import ErrorCode, Refusal, StorageError
 from headrace.groups.share.member import MAX_SHARE_MEMBER_ID_LENGTH
 from headrace.net.call import Call
-from headrace.net.rules import MESSAGES, READ
+from headrace.net.rules import READ, TOPIC_DENIED
 from headrace.protocol.api import ShareAcknowledgeRequest, ShareFetchRequest
 from headrace.share.acknowledgement import (
     MALFORMED,
@@ -30,9 +30,6 @@ Acknowledged = dict[tuple[UUID, int], Refusal | None]
 
 NOT_LEADER = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 """Errors for which the response has the leader and its address."""
-_NOT_ALLOWED = Refusal(
-    ErrorCode.TOPIC_AUTHORIZATION_FAILED, MESSAGES[ErrorCode.TOPIC_AUTHORIZATION_FAILED]
-)
 
 
 def names_member(request: ShareFetchRequest | ShareAcknowledgeRequest) -> bool:
@@ -87,7 +84,7 @@ async def _apply(
     """
     if not is_allowed:
         highest = RENEW if terms.renew else REJECT
-        refusal: Refusal | None = _NOT_ALLOWED if well_formed(batches, highest) else MALFORMED
+        refusal: Refusal | None = TOPIC_DENIED if well_formed(batches, highest) else MALFORMED
     else:
         try:
             refusal = await call.share.acknowledge(session, *key, batches, settings, terms)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Generator, Hashable, Iterator, Sequence
-from typing import TypeVar
 from uuid import UUID
 
 from headrace.coordinators.clock import Clock
@@ -29,8 +28,6 @@ loop, if none of their partitions needs work.
 
 log = get_logger("headrace.broker")
 limited = LimitedLog(log)
-
-R = TypeVar("R")
 
 
 class TopicLogs:
@@ -262,12 +259,6 @@ class TopicLogs:
         :raises StorageError: from the awaitable, when a flush failed
         """
         return self.flusher.durable()
-
-    def when_durable(self, response: R) -> R | Awaitable[R]:
-        """Return the response itself if :meth:`durable` has nothing to wait for, as is usual; else
-        an awaitable of it.
-        """
-        return response if self.is_durable else _after(self.durable(), response)
 
     def when_on_disk(self, partition_log: PartitionLog, then: Callable[[], object]) -> None:
         """Call a function when everything that was appended to a log is forced to disk. If that
