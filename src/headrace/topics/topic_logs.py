@@ -376,11 +376,6 @@ def _log_failed_retention(name: str, error: Exception) -> None:
     log.error("cannot apply retention to %s: %s", name, error, exc_info=trace)
 
 
-async def _after(durable: Awaitable[None], response: R) -> R:
-    await durable
-    return response
-
-
 def roll(partition_log: PartitionLog, wall_ms: int) -> None:
     """Begin a new segment, so that the last one can be deleted or cleaned. When that fails it stays
     the last one until the next time.
