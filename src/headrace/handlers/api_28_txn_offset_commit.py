@@ -45,7 +45,7 @@ API = Api(
 
 async def handle(call: Call, request: TxnOffsetCommitRequest) -> TxnOffsetCommitResponse:
     """Write offsets that take effect when the transaction is committed."""
-    broker, group_id = call.broker, request.group_id
+    group_id = request.group_id
     producer = Producer(request.producer_id, request.producer_epoch)
     has_ids = call.version >= _FIRST_WITH_TOPIC_IDS
     allowed, refused = await call.allowed(request.topics)
@@ -54,30 +54,30 @@ async def handle(call: Call, request: TxnOffsetCommitRequest) -> TxnOffsetCommit
         not_joined = await _join_transaction(call, request, producer)
 
     commits = RequestedCommits(
-        broker.catalog,
+        call.catalog,
         group_id,
         allowed,
         Topic,
         Partition,
         has_ids=has_ids,
-        wall_ms=broker.clock.wall_ms(),
+        wall_ms=call.clock.wall_ms(),
     )
     if not_joined or not commits.records:
         outcome = commits.refused(not_joined)
     else:
         outcome = commits.decided(
-            broker.groups.offsets.commit(
+            call.groups.coordinator.offsets.commit(
                 group_id,
                 MemberIdentity(request.member_id, request.group_instance_id),
                 request.generation_id_or_member_epoch,
                 commits.records,
-                broker.clock.now_ms(),
+                call.clock.now_ms(),
                 knows_group_id_not_found=call.version >= _FIRST_WITH_GROUP_ID_NOT_FOUND,
                 transactional=True,
             )
         )
     if outcome.records:
-        broker.group_runtime.write_now(group_id, outcome, producer)
+        call.groups.write_now(group_id, outcome, producer)
     await call.durable()
     refusals = await call.refused_items(Topic, refused)
     return TxnOffsetCommitResponse(topics=outcome.reply + refusals)
@@ -91,7 +91,7 @@ def _names_partitions(
 ) -> bool:
     """Return whether any of the partitions exists: without one there is nothing to commit."""
     for requested in topics:
-        topic = find_topic(call.broker.catalog, requested, has_ids=has_ids)
+        topic = find_topic(call.catalog, requested, has_ids=has_ids)
         if topic is not None and any(
             0 <= partition.partition_index < topic.partitions for partition in requested.partitions
         ):
@@ -110,7 +110,7 @@ async def _join_transaction(
     try:
         return _check_transaction(call, request, producer, waited=False)
     except NotYetDurable:
-        await call.broker.durable()
+        await call.durable()
     return _check_transaction(call, request, producer, waited=True)
 
 
@@ -122,11 +122,12 @@ def _check_transaction(
     :param waited: see :meth:`~headrace.coordinators.transactions.Transactions.may_write`
     :raises NotYetDurable: when it may not be part of it durably
     """
-    broker = call.broker
-    offsets_log = broker.partition_by_name(*broker.transactions.offsets_partition(request.group_id))
+    offsets_log = call.topics.partition_by_name(
+        *call.transactions.offsets_partition(request.group_id)
+    )
     if isinstance(offsets_log, ErrorCode):
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
-    refusal = broker.transactions.may_write(
+    refusal = call.transactions.may_write(
         request.transactional_id,
         producer,
         offsets_log,

@@ -39,7 +39,7 @@ API = Api(
     is_quick=True,
     protocol=CONSUMER,
     storage_error=ErrorCode.NOT_COORDINATOR,
-    refuse=lambda request, code: ConsumerGroupHeartbeatResponse(error_code=code),
+    has_one_error=True,
 )
 
 _FIRST_WITH_OWN_MEMBER_ID = 1
@@ -49,7 +49,7 @@ async def handle(
     call: Call, request: ConsumerGroupHeartbeatRequest
 ) -> ConsumerGroupHeartbeatResponse:
     """Let a member join, stay in or leave its group, and return its assignment."""
-    broker, group_id, member_id = call.broker, request.group_id, request.member_id
+    group_id, member_id = request.group_id, request.member_id
     is_new = not member_id and request.member_epoch == JOIN_EPOCH
     if is_new and call.version < _FIRST_WITH_OWN_MEMBER_ID:
         member_id = uuid_text(uuid.uuid4())
@@ -70,14 +70,14 @@ async def handle(
         client_host=call.client.address,
         may_see=call.sees_topic(),
     )
-    regex = broker.groups.consumer.unresolved_regex(group_id, heartbeat)
+    regex = call.groups.coordinator.consumer.unresolved_regex(group_id, heartbeat)
     if regex is not None:
         # If that takes long, a later heartbeat brings the partitions.
-        match = await broker.regex_matcher.match_topics(regex, REGEX_WAIT_S)
+        match = await call.regex_matcher.match_topics(regex, REGEX_WAIT_S)
         heartbeat = replace(heartbeat, regex_match=match)
 
-    decide = partial(broker.groups.consumer.heartbeat, group_id, heartbeat)
-    reply = await broker.group_runtime.write(group_id, decide)
+    decide = partial(call.groups.coordinator.consumer.heartbeat, group_id, heartbeat)
+    reply = await call.groups.write(group_id, decide)
     if isinstance(reply, Refusal):
         return ConsumerGroupHeartbeatResponse(error_code=reply.code, error_message=reply.message)
     response = ConsumerGroupHeartbeatResponse(

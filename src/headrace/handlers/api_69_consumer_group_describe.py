@@ -45,7 +45,7 @@ async def handle(
     call: Call, request: ConsumerGroupDescribeRequest
 ) -> ConsumerGroupDescribeResponse:
     """Describe the consumer groups of a request."""
-    groups, topics = call.broker.groups.consumer, call.broker.catalog.topics_by_id
+    groups, topics = call.groups.coordinator.consumer, call.catalog.topics_by_id
 
     def topics_of(group: ConsumerGroup) -> Iterator[str]:
         state = group.state

@@ -33,7 +33,7 @@ API = Api(
     on(DESCRIBE, TOPIC, "subscribed_topic_names"),
     is_quick=True,
     storage_error=ErrorCode.NOT_COORDINATOR,
-    refuse=lambda request, code: ShareGroupHeartbeatResponse(error_code=code),
+    has_one_error=True,
 )
 
 
@@ -41,8 +41,8 @@ async def handle(call: Call, request: ShareGroupHeartbeatRequest) -> ShareGroupH
     """Let a member join, stay in or leave its group, and return its assignment."""
     if len(request.member_id) > MAX_SHARE_MEMBER_ID_LENGTH:
         return ShareGroupHeartbeatResponse(error_code=ErrorCode.INVALID_REQUEST)
-    broker, group_id = call.broker, request.group_id
-    groups = broker.groups.share
+    group_id = request.group_id
+    groups = call.groups.coordinator.share
     heartbeat = ShareHeartbeat(
         member_id=request.member_id,
         member_epoch=request.member_epoch,
@@ -60,11 +60,11 @@ async def handle(call: Call, request: ShareGroupHeartbeatRequest) -> ShareGroupH
             return Outcome(None)
         return groups.heartbeat(group_id, heartbeat, now_ms, wall_ms)
 
-    while (reply := await broker.group_runtime.write(group_id, decide)) is None:
+    while (reply := await call.groups.write(group_id, decide)) is None:
         # Groups and topics may have changed since it was decided.
         uninitialized = groups.to_initialize(group_id, heartbeat)
         if uninitialized is not None:
-            _initialize(broker.coordinators, *uninitialized)
+            _initialize(call.coordinators, *uninitialized)
     if isinstance(reply, Refusal):
         return ShareGroupHeartbeatResponse(error_code=reply.code, error_message=reply.message)
     response = ShareGroupHeartbeatResponse(

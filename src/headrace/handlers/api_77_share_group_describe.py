@@ -32,7 +32,7 @@ _ASSIGNOR = "simple"
 
 async def handle(call: Call, request: ShareGroupDescribeRequest) -> ShareGroupDescribeResponse:
     """Describe the share groups of a request."""
-    topics = call.broker.catalog.topics_by_id
+    topics = call.catalog.topics_by_id
 
     def topics_of(group: ShareGroup) -> Iterator[str]:
         for member_id in group.state.members:
@@ -67,7 +67,7 @@ async def handle(call: Call, request: ShareGroupDescribeRequest) -> ShareGroupDe
             members=call.lazily(member, members),
         )
 
-    find = call.broker.groups.share.group
+    find = call.groups.coordinator.share.group
     return ShareGroupDescribeResponse(
         groups=await describe_groups(call, request, DescribedGroup, find, describe, topics_of)
     )

@@ -41,7 +41,7 @@ API = Api(
     on(READ, GROUP, "group_id"),
     inside(READ, TOPIC, "TOPIC_AUTHORIZATION_FAILED for its partitions"),
     is_quick=True,
-    refuse=lambda request, code: ShareFetchResponse(error_code=code),
+    has_one_error=True,
 )
 
 _BATCH_OPTIMIZED, _RECORD_LIMIT = 0, 1

@@ -38,7 +38,7 @@ API = Api(
     on(READ, GROUP, "group_id"),
     inside(READ, TOPIC, "TOPIC_AUTHORIZATION_FAILED for its partitions"),
     is_quick=True,
-    refuse=lambda request, code: ShareAcknowledgeResponse(error_code=code),
+    has_one_error=True,
 )
 
 

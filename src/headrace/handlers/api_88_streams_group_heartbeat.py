@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
-from headrace.broker.broker import Broker
 from headrace.errors import ErrorCode, Refusal
 from headrace.groups.records import (
     Endpoint,
@@ -35,10 +34,11 @@ from headrace.net.api import STREAMS, Api
 from headrace.net.call import Call
 from headrace.net.rules import CLUSTER, CREATE, DESCRIBE, GROUP, READ, TOPIC, inside, on
 from headrace.protocol.api import StreamsGroupHeartbeatRequest, StreamsGroupHeartbeatResponse
-from headrace.topics.catalog import MAX_TOPICS_PER_TRANSACTION, CatalogError, NewTopic, fold
+from headrace.topics.catalog import MAX_TOPICS_PER_TRANSACTION, NewTopic
+from headrace.topics.creation import Creation
 from headrace.topics.topic_rules import (
     MAX_PARTITIONS_PER_REQUEST,
-    check_new_topic_name,
+    TOO_MANY_PARTITIONS,
     check_topic_name,
     partition_count,
 )
@@ -56,7 +56,7 @@ API = Api(
     inside(CREATE, TOPIC, "internal topics are not created, and the status says so"),
     protocol=STREAMS,
     storage_error=ErrorCode.NOT_COORDINATOR,
-    refuse=lambda request, code: StreamsGroupHeartbeatResponse(error_code=code),
+    has_one_error=True,
 )
 
 _FIRST_WITH_MISSING_CLIENT_TAGS = 1
@@ -69,20 +69,20 @@ async def handle(
     call: Call, request: StreamsGroupHeartbeatRequest
 ) -> StreamsGroupHeartbeatResponse:
     """Let a member join, stay in or leave its group, and return its tasks."""
-    broker, group_id = call.broker, request.group_id
+    group_id = request.group_id
     if request.topology is not None:
         names = list(dict.fromkeys(_topic_names(request.topology)))
         refusal = _check_topic_names(names)
         if refusal is not None:
-            return _refused(refusal)
+            return StreamsGroupHeartbeatResponse().refused(refusal)
         if not call.access.allows_all(DESCRIBE, TOPIC, names):
-            return _refused(Refusal(ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+            return StreamsGroupHeartbeatResponse(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     heartbeat = _heartbeat(call, request)
 
-    decide = partial(broker.groups.streams.heartbeat, group_id, heartbeat)
-    reply = await broker.group_runtime.write(group_id, decide)
+    decide = partial(call.groups.coordinator.streams.heartbeat, group_id, heartbeat)
+    reply = await call.groups.write(group_id, decide)
     if isinstance(reply, Refusal):
-        return _refused(reply)
+        return StreamsGroupHeartbeatResponse().refused(reply)
     failures = _create_internal_topics(call, reply.missing_topics)
     assigned, endpoints = reply.assigned, reply.endpoints
     return StreamsGroupHeartbeatResponse(
@@ -197,58 +197,39 @@ def _create(call: Call, topics: Sequence[InternalTopic]) -> dict[str, Refusal]:
     """Create topics; return the errors by name. The client's quota of mutations may refuse a topic
     for now, and topics beyond :data:`MAX_TOPICS_PER_TRANSACTION` are left for the next heartbeat.
     """
-    broker, charge = call.broker, call.client.charge
-    new: list[NewTopic] = []
-    taken: dict[str, str] = {}
+    creation = Creation(call.catalog)
     failures: dict[str, Refusal] = {}
     partitions = 0
     for topic in topics[:MAX_TOPICS_PER_TRANSACTION]:
-        if topic.name in broker.catalog.topics:  # another heartbeat was faster
+        if topic.name in call.catalog.topics:  # another heartbeat was faster
             continue
         partitions += topic.partitions
-        planned = _plan(broker, topic, taken.get(fold(topic.name)), partitions)
+        planned: NewTopic | Refusal = TOO_MANY_PARTITIONS
+        if partitions <= MAX_PARTITIONS_PER_REQUEST:
+            planned = creation.check_name(topic.name) or _plan(call, topic)
         if isinstance(planned, Refusal):
             failures[topic.name] = planned
-        elif charge is not None and not charge.admit_auto_creation(planned.partitions):
-            failures[topic.name] = _THROTTLED
+        elif call.admits_auto_creation(planned.partitions):
+            creation.plan(planned)
         else:
-            taken[fold(topic.name)] = topic.name
-            new.append(planned)
-    if new:
-        try:
-            broker.create_topics(new)
-        except CatalogError as error:
-            failed = Refusal(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
-            failures.update((topic.name, failed) for topic in new)
+            failures[topic.name] = _THROTTLED
+    for name, outcome in creation.create().items():
+        if isinstance(outcome, Refusal):
+            failures[name] = outcome
     return failures
 
 
-def _plan(
-    broker: Broker, topic: InternalTopic, planned_twin: str | None, partitions: int
-) -> NewTopic | Refusal:
-    """Return the topic to create, or its error.
-
-    :param partitions: the number of partitions of this topic and of those before it
-    """
-    if partitions > MAX_PARTITIONS_PER_REQUEST:
-        return Refusal(
-            ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request."
-        )
+def _plan(call: Call, topic: InternalTopic) -> NewTopic | Refusal:
+    """Return the topic to create, or its error."""
     configs = {config.key: config.value for config in topic.topic_configs}
-    twin = broker.catalog.twin(topic.name) or planned_twin
-    refusal = check_new_topic_name(topic.name, twin) or broker.config.check("topic", configs)
-    if refusal is not None:
-        return refusal
     replication = topic.replication_factor or _DEFAULT_REPLICATION
-    count = partition_count(topic.partitions, replication, (), topic.partitions, broker.node_id)
+    count = call.config.check("topic", configs) or partition_count(
+        topic.partitions, replication, (), topic.partitions, call.node_id
+    )
     return count if isinstance(count, Refusal) else NewTopic(topic.name, count, configs)
 
 
 # Response -----------------------------------------------------------------------------------------
-
-
-def _refused(refusal: Refusal) -> StreamsGroupHeartbeatResponse:
-    return StreamsGroupHeartbeatResponse(error_code=refusal.code, error_message=refusal.message)
 
 
 def _statuses(version: int, reply: StreamsHeartbeatReply, failures: str) -> list[Status]:

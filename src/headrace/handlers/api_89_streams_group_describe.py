@@ -56,7 +56,6 @@ _NOT_STORED = 1
 
 async def handle(call: Call, request: StreamsGroupDescribeRequest) -> StreamsGroupDescribeResponse:
     """Describe the streams groups of a request."""
-    broker = call.broker
 
     def describe(group: StreamsGroup) -> DescribedGroup:
         state = group.state
@@ -72,10 +71,10 @@ async def handle(call: Call, request: StreamsGroupDescribeRequest) -> StreamsGro
             topology=_topology(group),
             members=call.lazily(member, list(state.members.items())),
             topology_description_status=_NOT_STORED if request.include_topology_description else 0,
-            assignor_name=broker.config.group_value(group.group_id, "streams.assignor.name"),
+            assignor_name=call.config.group_value(group.group_id, "streams.assignor.name"),
         )
 
-    find = broker.groups.streams.group
+    find = call.groups.coordinator.streams.group
     return StreamsGroupDescribeResponse(
         groups=await describe_groups(
             call, request, DescribedGroup, find, describe, _topics, _HIDDEN
