@@ -18,8 +18,6 @@ from .rules import MESSAGES, Each, Rules, Whole
 if TYPE_CHECKING:
     from headrace.topics.settings import Settings
 
-    from .call import Call
-
 Handle: TypeAlias = Callable[[Any, Any], Awaitable[Any]]
 """``handle(call, request)``: returns the response to a :class:`~headrace.net.call.Call`."""
 Refuse: TypeAlias = Callable[[Any, ErrorCode], Any]
@@ -68,7 +66,7 @@ class Api:
         has_one_error: bool = False,
         has_message: bool = False,
         changes: Changes | None = None,
-        unserved: Callable[[Call], Any] | None = None,
+        unserved: Callable[[Any], Any] | None = None,
     ) -> None:
         self.key = key
         self.rules: Rules = rules
