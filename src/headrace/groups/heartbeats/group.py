@@ -87,7 +87,7 @@ class HeartbeatGroup(Generic[StateT, RequestT, ReplyT, SettingsT, TransitionT]):
         session_timeout_ms = context.settings.session_timeout_ms
         timers = self.timer_changes(transition, session_timeout_ms, context.now_ms)
         if owner is not None and owner != request.member_id:
-            self._cancel_timers(owner, timers)
+            self._cancel_timers(owner, timers)  # its id has gone with the replacement
         reply, apply = self._answer(request, transition, timers)
         outcome: GroupOutcome[ReplyT | Refusal] = Outcome(
             reply, (*replacement, *transition.records), apply=apply
@@ -95,7 +95,7 @@ class HeartbeatGroup(Generic[StateT, RequestT, ReplyT, SettingsT, TransitionT]):
         if outcome.records or request.member_epoch != reply.member_epoch:
             return outcome
         if not transition.is_settled:
-            return outcome
+            return outcome  # an equal heartbeat may have another answer as time passes
         version = context.catalog.version
         return self.steady.remembering(outcome, request, version, session_timeout_ms)
 
@@ -118,6 +118,7 @@ class HeartbeatGroup(Generic[StateT, RequestT, ReplyT, SettingsT, TransitionT]):
         timers.set(SESSION, member_id, now_ms + session_timeout_ms)
         if not self.state.is_revoking(now):
             timers.cancel(REVOKE, member_id)
+        # The timeout runs from the first answer that asks for the revocation.
         elif now is not transition.was and _classic(member) is None:
             timers.set(REVOKE, member_id, now_ms + member.rebalance_timeout_ms)
         return timers

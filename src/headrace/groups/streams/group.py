@@ -73,6 +73,7 @@ class StreamsGroup(
     # Heartbeat ------------------------------------------------------------------------------------
 
     def _needs_room(self, request: StreamsHeartbeat, owner: str | None) -> bool:
+        # A static member that comes back takes the place that it has left.
         return request.joins and owner is None
 
     def _may_repeat(self, request: StreamsHeartbeat, current: StreamsAssignment) -> bool:
