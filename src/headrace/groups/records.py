@@ -543,37 +543,27 @@ class StreamsGroupTopology(_GroupRecord[Topology]):
     """Type 23: the topology of a streams group."""
 
 
-ConsumerGroupRecord: TypeAlias = (
-    ConsumerGroupMetadata
+GroupRecord: TypeAlias = (
+    OffsetCommit
+    | GroupMetadata
+    | ConsumerGroupMetadata
     | ConsumerGroupMemberMetadata
     | ConsumerGroupTargetAssignmentMetadata
     | ConsumerGroupTargetAssignmentMember
     | ConsumerGroupCurrentMemberAssignment
     | ConsumerGroupRegularExpression
-)
-"""The records of a consumer group."""
-
-StreamsGroupRecord: TypeAlias = (
-    StreamsGroupMetadata
-    | StreamsGroupMemberMetadata
-    | StreamsGroupTargetAssignmentMetadata
-    | StreamsGroupTargetAssignmentMember
-    | StreamsGroupCurrentMemberAssignment
-    | StreamsGroupTopology
-)
-"""The records of a streams group."""
-
-GroupRecord: TypeAlias = (
-    OffsetCommit
-    | GroupMetadata
-    | ConsumerGroupRecord
     | ShareGroupMemberMetadata
     | ShareGroupMetadata
     | ShareGroupTargetAssignmentMetadata
     | ShareGroupTargetAssignmentMember
     | ShareGroupCurrentMemberAssignment
     | ShareGroupStatePartitionMetadata
-    | StreamsGroupRecord
+    | StreamsGroupMetadata
+    | StreamsGroupMemberMetadata
+    | StreamsGroupTargetAssignmentMetadata
+    | StreamsGroupTargetAssignmentMember
+    | StreamsGroupCurrentMemberAssignment
+    | StreamsGroupTopology
 )
 
 GroupOutcome: TypeAlias = Outcome[GroupRecord, R]

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple, Protocol
 from uuid import UUID
 
+from .consumer.assignors import ASSIGNORS
+
 
 class Configuration(Protocol):
     """The source of configuration values."""
@@ -116,10 +118,6 @@ class TopicCatalog(Protocol):
     def version(self) -> int: ...
 
 
-ASSIGNORS = ("uniform", "range")
-"""The assignors of consumer groups by name; the first is the default."""
-
-
 class ConsumerSettings(NamedTuple):
     """Limits and times of one consumer group.
 
@@ -212,4 +210,4 @@ def _assignors(configured: tuple[str, ...]) -> tuple[str, ...]:
     none exists.
     """
     names = (name.rpartition(".")[2].removesuffix("Assignor").lower() for name in configured)
-    return tuple(name for name in names if name in ASSIGNORS) or ASSIGNORS
+    return tuple(name for name in names if name in ASSIGNORS) or tuple(ASSIGNORS)
