@@ -354,8 +354,8 @@ def generations(world: World, group: ClassicGroup) -> list[tuple[str, int, int] 
     for record in group_records(world, group.id):
         if isinstance(record, GroupMetadata) and record.value is not None:
             one = record.value
-            assert abs(one.current_state_timestamp_ms - time.time() * 1000) < 60_000
-            found.append((one.protocol_type, one.generation_id, len(one.members)))
+            assert abs(one.current_state_timestamp - time.time() * 1000) < 60_000
+            found.append((one.protocol_type, one.generation, len(one.members)))
         elif isinstance(record, GroupMetadata):
             found.append(None)
     return found
