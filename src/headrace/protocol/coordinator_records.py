@@ -123,4 +123,4 @@ class RecordTypes:
         if record_type is None:
             return None, ()
         message = record_type.key.message_type.read(0, key, INT16.size)
-        return record_type, tuple([getattr(message, name) for name in message.FIELDS])
+        return record_type, message.field_values()

@@ -324,7 +324,7 @@ class Message:
 
     def as_tuple(self) -> tuple[Any, ...]:
         """Return the values of its fields, in order; structures and arrays are tuples, too."""
-        return tuple(_plain(getattr(self, name)) for name in self.FIELDS)
+        return tuple(map(_plain, self.field_values()))
 
     def summary(self) -> str:
         """Return the kind and the sizes of its fields: never its contents."""
@@ -351,7 +351,10 @@ class Message:
 def _plain(value: Any) -> Any:
     if isinstance(value, Message):
         return value.as_tuple()
-    return tuple(map(_plain, value)) if isinstance(value, list | tuple) else value
+    if isinstance(value, list | tuple):
+        has_structures = value and isinstance(value[0], Message)
+        return tuple(map(_plain, value)) if has_structures else tuple(value)
+    return value
 
 
 class Encoded(Collection[Any]):
