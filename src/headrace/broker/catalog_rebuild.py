@@ -190,10 +190,7 @@ def _found(
 ) -> FoundTopic:
     metadata = {}
     for dir_name in directories:
-        try:
-            held = partition_metadata.read(f"{directory.path}/{dir_name}")
-        except partition_metadata.UnreadableMetadata:
-            held = None
+        held = partition_metadata.read(f"{directory.path}/{dir_name}")
         if held is not None:
             metadata[dir_name] = held
     votes = Counter(held.topic_id for held in metadata.values())

@@ -35,9 +35,10 @@ def run(options: Namespace) -> int:
     :raises Failure: it cannot be read
     """
     # A help does not import the log.
+    from headrace.log import partition_metadata
     from headrace.log.data_directory import is_partition_name
     from headrace.log.recovery import kept_files
-    from headrace.log.verify import Verified, log_files, metadata_problem
+    from headrace.log.verify import Verified, log_files
 
     directory = os.fspath(options.data_dir)
     if not options.data_dir.is_dir():
@@ -57,7 +58,7 @@ def run(options: Namespace) -> int:
         files = log_files(directory, names)
         verified.partition_count = len({file.partition for file in files})
         for name in sorted({file.partition for file in files}):
-            problem = metadata_problem(f"{directory}/{name}")
+            problem = partition_metadata.problem(f"{directory}/{name}")
             if problem is not None:
                 problems.append({"problem": problem})
         with byte_progress("Verifying", sum(file.size_bytes for file in files)) as advance:

@@ -6,7 +6,7 @@ created. ``headrace recover`` needs it.
 
 from __future__ import annotations
 
-import binascii
+import os
 import re
 import uuid
 from base64 import urlsafe_b64decode
@@ -22,10 +22,6 @@ METADATA_FILE = "partition.metadata"
 _TEXT = re.compile(
     rb"version: 0\ntopic_id: ([A-Za-z0-9_-]{22})(?:\npartitions: ([1-9][0-9]{0,9}))?\n?"
 )
-
-
-class UnreadableMetadata(ValueError):
-    """A ``partition.metadata`` file that does not name a topic id. The message names the file."""
 
 
 class PartitionMetadata(NamedTuple):
@@ -51,29 +47,21 @@ def write(directory: str, topic_id: uuid.UUID, partitions: int = 0) -> None:
 
 
 def read(directory: str) -> PartitionMetadata | None:
-    """Return the topic that a directory belongs to; None if the file is missing, or if a
+    """Return the topic that a directory belongs to; None if the file is missing or damaged, or if a
     power cut has emptied it.
 
-    :raises UnreadableMetadata: when the file has anything else
     :raises OSError: when the disk fails
     """
-    path = f"{directory}/{METADATA_FILE}"
     try:
-        with open(path, "rb") as file:
-            data = file.read(1000)
+        with open(f"{directory}/{METADATA_FILE}", "rb") as file:
+            match = _TEXT.fullmatch(file.read(1000))
     except FileNotFoundError:
         return None
-    if not data:
-        return None
-    match = _TEXT.fullmatch(data)
     if match is None:
-        raise UnreadableMetadata(f"{path} is damaged")
-    try:
-        topic_id = uuid.UUID(bytes=urlsafe_b64decode(match[1] + b"=="))
-    except (binascii.Error, ValueError) as error:
-        raise UnreadableMetadata(f"{path} is damaged") from error
+        return None
+    topic_id = uuid.UUID(bytes=urlsafe_b64decode(match[1] + b"=="))
     if uuid_text(topic_id).encode() != match[1]:  # bits after the last byte
-        raise UnreadableMetadata(f"{path} is damaged")
+        return None
     return PartitionMetadata(topic_id, int(match[2] or 0))
 
 
@@ -84,10 +72,7 @@ def contradiction(directory: str, topic_id: uuid.UUID) -> str | None:
     :param topic_id: the id in the catalog of the topic with the directory's name
     :raises OSError: when the disk fails
     """
-    try:
-        metadata = read(directory)
-    except UnreadableMetadata:
-        return None
+    metadata = read(directory)
     if metadata is None or metadata.topic_id == topic_id:
         return None
     return (
@@ -101,11 +86,18 @@ def names(directory: str, topic_id: uuid.UUID) -> bool:
 
     :raises OSError: when the disk fails
     """
-    try:
-        metadata = read(directory)
-    except UnreadableMetadata:
-        return False
+    metadata = read(directory)
     return metadata is not None and metadata.topic_id == topic_id
+
+
+def problem(directory: str) -> str | None:
+    """Return an error text if a directory does not name a topic id.
+
+    :raises OSError: when the disk fails
+    """
+    if read(directory) is None and os.path.isdir(directory):
+        return f"{directory}/{METADATA_FILE} is missing, empty or damaged"
+    return None
 
 
 def complete(directory: str, topic_id: uuid.UUID, partitions: int) -> None:
@@ -113,11 +105,7 @@ def complete(directory: str, topic_id: uuid.UUID, partitions: int) -> None:
 
     :raises OSError: when the disk fails
     """
-    try:
-        metadata = read(directory)
-        problem = f"{directory}/{METADATA_FILE} is missing or empty"
-    except UnreadableMetadata as error:
-        metadata, problem = None, str(error)
-    if metadata is None:
-        logger.warning("%s: writing it again for the topic id %s", problem, uuid_text(topic_id))
+    text = problem(directory)
+    if text is not None:
+        logger.warning("%s: writing it again for the topic id %s", text, uuid_text(topic_id))
         write(directory, topic_id, partitions)

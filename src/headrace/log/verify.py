@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from headrace.log import damage, partition_metadata
+from headrace.log import damage
 from headrace.log.cleanable import CLEANER_OFFSET_FILE
 from headrace.protocol.record_batch import BatchHeader
 
@@ -174,16 +174,3 @@ def _is_whole_now(fd: int, position: int) -> bool:
         if following is not None and following[0] == position:
             return True
     return False
-
-
-def metadata_problem(directory: str) -> str | None:
-    """Return the problem of the ``partition.metadata`` of a directory; None if it has none."""
-    try:
-        metadata = partition_metadata.read(directory)
-    except FileNotFoundError:
-        return None
-    except partition_metadata.UnreadableMetadata as error:
-        return str(error)
-    if metadata is None and os.path.isdir(directory):
-        return f"{directory}/{partition_metadata.METADATA_FILE} is missing or empty"
-    return None
