@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from headrace.net.authorization import AUTHORIZER, STANDARD_AUTHORIZER
 
 from headrace.broker.broker import Broker
 from headrace.broker.config.broker_config import Config
 from headrace.errors import ErrorCode
 from headrace.handlers import APIS
 from headrace.net import call as calls
-from headrace.net.authorization import AUTHORIZER, STANDARD_AUTHORIZER
 from headrace.net.call import Call, Client, serve
 from headrace.protocol.authorized_operations import Operation
 from headrace.protocol.frames import request_header

@@ -25,7 +25,7 @@ from headrace.protocol.api import (
 from headrace.security import scram
 from headrace.security.acls import Acl, AclFilter
 from headrace.security.quota_entities import ANY, DEFAULT, EXACT, Entity, entity_of
-from headrace.security.scram_users import MECHANISM_NUMBERS
+from headrace.security.scram import MECHANISM_NUMBERS
 
 from .cluster import Cluster
 from .errors import ClientError, InvalidResponse, check_answer, refused
