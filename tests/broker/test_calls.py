@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from headrace.net.authorization import AUTHORIZER, STANDARD_AUTHORIZER
 
 from headrace.broker.broker import Broker
 from headrace.broker.config.broker_config import Config
@@ -23,6 +22,7 @@ from headrace.security.principal import ANONYMOUS
 from tests.handler_client import message_of
 from tests.wire_client import request_header as header_bytes
 
+AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 ITEMS = 300
 HOST = "127.0.0.1"
 
@@ -30,7 +30,7 @@ HOST = "127.0.0.1"
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[Broker]:
     """A broker whose clients may do nothing."""
-    broker = Broker(Config({AUTHORIZER: STANDARD_AUTHORIZER, "log.dirs": str(tmp_path)}))
+    broker = Broker(Config({"authorizer.class.name": AUTHORIZER, "log.dirs": str(tmp_path)}))
     yield broker
     broker.close()
 
