@@ -86,9 +86,11 @@ _TYPES = {
 def stub(kinds: list[str]) -> Iterator[str]:
     """Yield the lines of a stub of all messages of some kinds, for type checkers."""
     yield "# Written by scripts/schemas.py --stub."
-    yield "from collections.abc import Collection, Sequence"
-    if "request" in kinds:
+    if "response" in kinds:
+        yield "from collections.abc import Collection, Sequence"
         yield "from typing import Any"
+    else:
+        yield "from collections.abc import Sequence"
     yield "from uuid import UUID"
     yield ""
     yield "from .schema import Message"

@@ -4,9 +4,11 @@ contents has the same bytes, and is read from them again.
 
 from __future__ import annotations
 
+import ast
 import io
 import random
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -17,6 +19,7 @@ from kio.serial import entity_reader, entity_writer
 from headrace.protocol import schema as schemas
 from headrace.protocol.primitives import NullArray
 from headrace.protocol.schema import Schema, Structure, schema, snake_case
+from scripts.schemas import stub
 from tests.kio_messages import request_type, response_type
 from tests.support import RUN_SEED
 
@@ -128,6 +131,18 @@ def kio_class(of: Schema, version: int) -> Any:
         return response_type(of.key, version)
     module = import_module(f"kio.schema.{snake_case(of.name)}.v{version}.{of.kind}")
     return getattr(module, of.name)
+
+
+@pytest.mark.parametrize(
+    ("name", "kinds"),
+    [
+        ("api.pyi", ["request", "response"]),
+        ("stored.pyi", ["coordinator-key", "coordinator-value", "data"]),
+    ],
+)
+def test_the_stubs_are_those_of_the_table(name: str, kinds: list[str]) -> None:
+    kept = Path(schemas.__file__).with_name(name).read_text()
+    assert ast.dump(ast.parse("\n".join(stub(kinds)))) == ast.dump(ast.parse(kept))
 
 
 @pytest.mark.parametrize("name", ["MetadataRequest", "OffsetCommitRequest", "ShareFetchRequest"])

@@ -134,7 +134,7 @@ class CommitBatches:
         layouts, names, topic_ids = self._layouts, self._names, self._topic_ids
         data = bytes(batch[HEADER_BYTES : header.size_bytes])
         base_offset = header.base_offset
-        found: list[tuple[int, OffsetCommit]] = []
+        commits: list[tuple[int, OffsetCommit]] = []
         position = 0
         try:
             for _ in range(header.record_count):
@@ -152,8 +152,8 @@ class CommitBatches:
                 group_id, topic = names[key]
                 fields = offset, epoch, "", commit_ms, NO_TIMESTAMP, topic_ids[tail]
                 commit = group_id, topic, partition, make(CommittedOffset, fields)
-                found.append((base_offset + (delta >> 1), make(OffsetCommit, commit)))
+                commits.append((base_offset + (delta >> 1), make(OffsetCommit, commit)))
                 position += size_bytes
         except (IndexError, ValueError, struct.error):
             return None
-        return found if position == len(data) else None
+        return commits if position == len(data) else None
