@@ -27,9 +27,6 @@ from .refusals import has_error, refuse_all, refusing_item
 from .rules import DESCRIBE, ERROR_OF, Each, Owner, Whole
 
 if TYPE_CHECKING:
-    from headrace.broker.broker import Broker
-    from headrace.broker.config.administration import ConfigAdministration
-    from headrace.broker.config.broker_config import Config
     from headrace.coordinators.clock import Clock
     from headrace.coordinators.coordinators import Coordinators
     from headrace.coordinators.runtime import CoordinatorRuntime
@@ -43,6 +40,7 @@ if TYPE_CHECKING:
     from headrace.topics.fetch_sessions import FetchSessions
     from headrace.topics.long_polls import LongPolls
     from headrace.topics.regex_matcher import RegexMatcher
+    from headrace.topics.settings import Settings
     from headrace.topics.timestamp_searches import TimestampSearches
     from headrace.topics.topic_deletions import TopicDeletions
     from headrace.topics.topic_logs import TopicLogs
@@ -51,6 +49,7 @@ if TYPE_CHECKING:
     from .client_quotas import Quotas
     from .metrics import Metrics
     from .request_charge import RequestCharge
+    from .services import Configs, Services
 
 SLICED_ABOVE = 100
 """A request about more resources than this is served in slices, see
@@ -124,18 +123,18 @@ class Call:
     __slots__ = (
         "_slice_end_s",
         "api",
-        "broker",
         "client",
         "client_id",
         "is_long",
         "request",
+        "services",
         "version",
     )
 
     def __init__(
-        self, broker: Broker, api: Api, client: Client, version: int, client_id: str | None
+        self, services: Services, api: Api, client: Client, version: int, client_id: str | None
     ) -> None:
-        self.broker = broker
+        self.services = services
         self.api = api
         self.client = client
         self.version = version
@@ -149,12 +148,12 @@ class Call:
     @property
     def node_id(self) -> int:
         """The id of this broker."""
-        return self.broker.node_id
+        return self.services.node_id
 
     @property
     def log_dir(self) -> str:
         """The path of the data directory."""
-        return str(self.broker.data_dir.absolute())
+        return str(self.services.data_dir.absolute())
 
     @property
     def listeners(self) -> str:
@@ -163,124 +162,124 @@ class Call:
         """
         client = self.client
         reached = f"{client.listener_name}://{client.listener_host}:{client.listener_port}"
-        return ",".join(listener.advertised for listener in self.broker.listeners) or reached
+        return ",".join(listener.advertised for listener in self.services.listeners) or reached
 
     @property
     def clock(self) -> Clock:
         """The steady and the wall time."""
-        return self.broker.clock
+        return self.services.clock
 
     @property
-    def config(self) -> Config:
+    def config(self) -> Settings:
         """The configuration of the broker, its topics and groups."""
-        return self.broker.config
+        return self.services.config
 
     @property
-    def configs(self) -> ConfigAdministration:
+    def configs(self) -> Configs:
         """What administrators ask of configs."""
-        return self.broker.configs
+        return self.services.configs
 
     @property
     def metrics(self) -> Metrics:
         """What the broker counts."""
-        return self.broker.metrics
+        return self.services.metrics
 
     @property
     def catalog(self) -> Catalog:
         """The topics, and what is configured."""
-        return self.broker.catalog
+        return self.services.catalog
 
     @property
     def topics(self) -> TopicLogs:
         """The logs of topics."""
-        return self.broker.topic_logs
+        return self.services.topic_logs
 
     @property
     def topic_deletions(self) -> TopicDeletions:
         """Deletes topics from catalog, logs and coordinators."""
-        return self.broker.topic_deletions
+        return self.services.topic_deletions
 
     @property
     def fetch_sessions(self) -> FetchSessions:
         """The sessions of fetches."""
-        return self.broker.fetch_sessions
+        return self.services.fetch_sessions
 
     @property
     def fetch_max_bytes(self) -> int:
         """The most bytes of records in a response, as configured."""
-        return self.broker.fetch_max_bytes
+        return self.services.fetch_max_bytes
 
     @property
     def long_polls(self) -> LongPolls:
         """The requests that wait for changes."""
-        return self.broker.long_polls
+        return self.services.long_polls
 
     @property
     def opener(self) -> BatchOpener:
         """The thread that opens large batches."""
-        return self.broker.opener
+        return self.services.opener
 
     @property
     def staging(self) -> Lock:
         """Held while a large batch of a client is written, one at a time."""
-        return self.broker.staging
+        return self.services.staging
 
     @property
     def timestamp_searches(self) -> TimestampSearches:
         """Looks up offsets by time."""
-        return self.broker.timestamp_searches
+        return self.services.timestamp_searches
 
     @property
     def regex_matcher(self) -> RegexMatcher:
         """Matches the regular expressions of clients."""
-        return self.broker.regex_matcher
+        return self.services.regex_matcher
 
     @property
     def features(self) -> Features:
         """The features of the cluster and their levels."""
-        return self.broker.features
+        return self.services.features
 
     @property
     def access_control(self) -> AccessControl | None:
         """The ACLs; None without an authorizer."""
-        return self.broker.access_control
+        return self.services.access_control
 
     @property
     def quotas(self) -> Quotas:
         """The client quotas."""
-        return self.broker.quotas
+        return self.services.quotas
 
     @property
     def groups(self) -> CoordinatorRuntime[GroupCoordinator]:
         """The group coordinator, for groups and committed offsets."""
-        return self.broker.group_runtime
+        return self.services.group_runtime
 
     @property
     def share_state(self) -> CoordinatorRuntime[ShareCoordinator]:
         """The share coordinator."""
-        return self.broker.share_state_runtime
+        return self.services.share_state_runtime
 
     @property
     def share(self) -> SharePartitions:
         """The share-partitions."""
-        return self.broker.share
+        return self.services.share
 
     @property
     def transactions(self) -> Transactions:
         """The transactions, with their coordinator."""
-        return self.broker.transactions
+        return self.services.transactions
 
     @property
     def coordinators(self) -> Coordinators:
         """All coordinators, for changes that several of them take part in."""
-        return self.broker.coordinators
+        return self.services.coordinators
 
     # Time -----------------------------------------------------------------------------------------
 
     @property
     def slices(self) -> TimeSlices:
         """The slices of time of all long work, which take turns."""
-        return self.broker.slices
+        return self.services.slices
 
     @property
     def is_over(self) -> bool:
@@ -363,8 +362,8 @@ class Call:
 
         :raises StorageError: a flush has failed
         """
-        if not self.broker.topic_logs.is_durable:
-            await self.broker.durable()
+        if not self.services.topic_logs.is_durable:
+            await self.services.topic_logs.durable()
 
     # Quotas ---------------------------------------------------------------------------------------
 
@@ -404,7 +403,7 @@ class Call:
         if not access.is_limited:
             return True
         if name is None:
-            topic = self.broker.catalog.topics_by_id.get(topic_id)
+            topic = self.services.catalog.topics_by_id.get(topic_id)
             if topic is None:
                 return True
             name = topic.name
@@ -464,7 +463,7 @@ class Call:
             return rule.owner(item)
         kind = rule.needs[0][1]
         if rule.ids_from is not None and self.version >= rule.ids_from:
-            topic = self.broker.catalog.topics_by_id.get(item.topic_id)
+            topic = self.services.catalog.topics_by_id.get(item.topic_id)
             return None if topic is None else (kind, topic.name)
         return kind, rule.name_of(item)
 
@@ -472,10 +471,10 @@ class Call:
         """Return the error of a request that is refused as a whole, else NONE: a finalized feature
         or a config disables its API for everybody, or its client lacks a permission.
         """
-        api, broker, access = self.api, self.broker, self.client.access
-        if api.key in broker.features.refused_apis or (
+        api, services, access = self.api, self.services, self.client.access
+        if api.key in services.features.refused_apis or (
             api.protocol is not None
-            and api.protocol not in broker.config.get_list(REBALANCE_PROTOCOLS)
+            and api.protocol not in services.config.get_list(REBALANCE_PROTOCOLS)
         ):
             return ErrorCode.UNSUPPORTED_VERSION
         if isinstance(access, Access):  # else it may do all
@@ -544,7 +543,7 @@ async def serve(
 def failure(call: Call, request: Any, error: Exception) -> ErrorCode:
     """Log that a handler has raised; return the error of its response."""
     api, host = call.api, call.client.address
-    call.broker.metrics.requests[api.key].failures += 1
+    call.services.metrics.requests[api.key].failures += 1
     if isinstance(error, StorageError):
         log.error(host, "%s of client %s at %s: %s", api.name, call.client_id, host, error)
         return api.storage_error

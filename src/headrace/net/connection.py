@@ -15,7 +15,6 @@ from itertools import count
 from time import perf_counter
 from typing import Any
 
-from headrace.broker.broker import Broker
 from headrace.log_lines import LimitedLog, get_logger
 
 from .api import Apis
@@ -25,6 +24,7 @@ from .flow import MAX_UNSENT_BYTES, AnswerMemory, RequestMemory
 from .listener_security import ListenerSecurity
 from .listeners import Listener
 from .requests import IncompleteFrame
+from .services import Services
 from .session import COUNTED_REQUEST_BYTES, SEND_AT_BYTES, Progress, Session, Sessions, State
 from .unsent import FileReadError, Unsent
 
@@ -56,30 +56,30 @@ class Connections:
     :ivar answer_memory: the memory of answers that are not sent yet
     """
 
-    def __init__(self, broker: Broker, apis: Apis) -> None:
-        self.broker = broker
-        self.metrics = broker.metrics
-        self.connections = broker.metrics.connections
-        self.counts = ConnectionCounts(broker.config)
+    def __init__(self, services: Services, apis: Apis) -> None:
+        self.services = services
+        self.metrics = services.metrics
+        self.connections = services.metrics.connections
+        self.counts = ConnectionCounts(services.config)
         self.connection_ids = count(1)
         self.receive_buffer = memoryview(bytearray(RECEIVE_BUFFER_BYTES))
         self.send_buffer = memoryview(bytearray(SEND_BUFFER_BYTES))
         self.request_memory = RequestMemory(
-            broker.metrics.request_memory,
-            broker.config.get_int("queued.max.request.bytes"),
+            services.metrics.request_memory,
+            services.config.get_int("queued.max.request.bytes"),
             self.receive_buffer,
         )
-        self.answer_memory = AnswerMemory(broker.metrics.response_memory, MAX_UNSENT_BYTES)
-        self.sessions = Sessions(broker, apis, self.receive_buffer.toreadonly())
+        self.answer_memory = AnswerMemory(services.metrics.response_memory, MAX_UNSENT_BYTES)
+        self.sessions = Sessions(services, apis, self.receive_buffer.toreadonly())
         self.turns = self.sessions.turns
-        if broker.access_control is not None:
-            broker.access_control.on_change = self._forget_templates
-        broker.quotas.on_change = self._choose_quotas
+        if services.access_control is not None:
+            services.access_control.on_change = self._forget_templates
+        services.quotas.on_change = self._choose_quotas
         self._choose_quotas()
 
     def _choose_quotas(self) -> None:
         """Charge requests while users or client ids have quotas."""
-        quotas = self.broker.quotas if self.broker.quotas.limits_requests else None
+        quotas = self.services.quotas if self.services.quotas.limits_requests else None
         if quotas is not self.sessions.quotas:
             self.sessions.quotas = quotas
             for connection in self.connections:
@@ -158,7 +158,7 @@ class Connection(asyncio.BufferedProtocol):
         self.last_active = perf_counter()
         shared.connections.add(self)
         shared.metrics.connections_accepted += 1
-        limit = shared.broker.config.get_int("max.connections")
+        limit = shared.services.config.get_int("max.connections")
         host_limit = shared.counts.opened(session.host)
         listener_limit = shared.counts.opened_on(session.listener.name)
         if len(shared.connections) > limit:
@@ -417,4 +417,4 @@ class Connection(asyncio.BufferedProtocol):
         shared.answer_memory.hold(self, 0)
         shared.connections.discard(self)
         shared.counts.closed(session.host, session.listener.name)
-        shared.broker.disconnected(session.connection_id)
+        shared.services.disconnected(session.connection_id)

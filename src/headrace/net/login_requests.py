@@ -7,10 +7,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from headrace.broker.broker import Broker
 from headrace.net import wire
 from headrace.net.api import Api, Apis
 from headrace.net.call import Call, Client
+from headrace.net.services import Services
 from headrace.protocol.api import (
     ApiVersionsRequest,
     SaslAuthenticateRequest,
@@ -40,8 +40,8 @@ class LoginAnswer(NamedTuple):
 class LoginRequests:
     """The service of the requests of logins."""
 
-    def __init__(self, broker: Broker, apis: Apis) -> None:
-        self._broker = broker
+    def __init__(self, services: Services, apis: Apis) -> None:
+        self._services = services
         self._apis = apis
 
     def load(self) -> None:
@@ -57,7 +57,7 @@ class LoginRequests:
 
         :raises BadFrame: when it is no request that may come now, and has no response
         """
-        clock = self._broker.clock
+        clock = self._services.clock
         if login.takes_tokens:
             answer = login.authenticate(bytes(frame), clock.wall_ms(), clock.now_ms())
             if answer.code:
@@ -77,7 +77,7 @@ class LoginRequests:
             API_VERSIONS,
         ):
             raise BadFrame(login.refuse(api.name).message or "")
-        call = Call(self._broker, api, client, header.api_version, header.client_id)
+        call = Call(self._services, api, client, header.api_version, header.client_id)
         if not api.lowest <= header.api_version <= api.highest:
             if api.unserved is None:
                 raise BadFrame(f"version {header.api_version} of {api.name}")
@@ -103,7 +103,7 @@ class LoginRequests:
     def _serve_handshake(
         self, login: Login, header: RequestHeader, request: SaslHandshakeRequest
     ) -> LoginAnswer:
-        now_ms = self._broker.clock.now_ms()
+        now_ms = self._services.clock.now_ms()
         answer = login.shake_hands(request.mechanism, header.api_version, now_ms)
         response = SaslHandshakeResponse(answer.code, login.mechanism_names)
         pieces = wire.write_response(self._apis[HANDSHAKE], header, response)
@@ -112,7 +112,7 @@ class LoginRequests:
     def _serve_authenticate(
         self, login: Login, header: RequestHeader, request: SaslAuthenticateRequest
     ) -> LoginAnswer:
-        clock = self._broker.clock
+        clock = self._services.clock
         answer = login.authenticate(
             bytes(request.auth_bytes),
             clock.wall_ms(),

@@ -13,7 +13,6 @@ from enum import Enum
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Protocol
 
-from headrace.broker.broker import Broker
 from headrace.coordinators.waiting import Waiting
 from headrace.log_lines import LimitedLog, get_logger
 from headrace.protocol.file_range import Piece, joined
@@ -40,6 +39,7 @@ from .listener_security import ListenerSecurity
 from .listeners import Listener
 from .request_charge import Mute, RequestCharge
 from .requests import IncompleteFrame, RequestQueue
+from .services import Services
 
 if TYPE_CHECKING:
     from headrace.security.login import Login
@@ -117,18 +117,18 @@ class Sessions:
     :ivar quotas: the client quotas, while users or client ids have any
     """
 
-    def __init__(self, broker: Broker, apis: Apis, received: memoryview) -> None:
-        self.broker = broker
+    def __init__(self, services: Services, apis: Apis, received: memoryview) -> None:
+        self.services = services
         self.apis = apis
-        self.metrics = broker.metrics
+        self.metrics = services.metrics
         self.received = received
-        self.max_request_bytes = broker.config.get_int("socket.request.max.bytes")
+        self.max_request_bytes = services.config.get_int("socket.request.max.bytes")
         self.request_bytes = range(MIN_REQUEST_BYTES, self.max_request_bytes + 1)
         self.token_bytes = range(MIN_TOKEN_BYTES, self.max_request_bytes + 1)
         self.whole_frame_bytes = range(
             SIZE.size + MIN_REQUEST_BYTES, SIZE.size + self.max_request_bytes + 1
         )
-        self.turns = Turns(broker.clock.now_ms)
+        self.turns = Turns(services.clock.now_ms)
         self.quotas: Quotas | None = None
 
     @cached_property
@@ -136,11 +136,11 @@ class Sessions:
         """The service of the requests of logins."""
         from .login_requests import LoginRequests
 
-        return LoginRequests(self.broker, self.apis)
+        return LoginRequests(self.services, self.apis)
 
     def access_of(self, principal: Principal, host: str) -> AnyAccess:
         """Return the access of a client."""
-        access_control = self.broker.access_control
+        access_control = self.services.access_control
         if access_control is None:
             return UNLIMITED
         return access_control.access_of(principal, host)
@@ -359,7 +359,7 @@ class Session:
             except KeyError:
                 raise BadFrame(f"api key {header.api_key} is not served") from None
             version = header.api_version
-            lowest, highest = served_versions(header.api_key, self.shared.broker.config)
+            lowest, highest = served_versions(header.api_key, self.shared.services.config)
             if not lowest <= version <= highest:
                 if api.unserved is None:
                     raise BadFrame(f"{api.name} {lowest}-{highest} is served, not {version}")
@@ -403,7 +403,7 @@ class Session:
         client = self._client
         if client is None:
             client = self._client = self._new_client()
-        return Call(self.shared.broker, api, client, header.api_version, header.client_id)
+        return Call(self.shared.services, api, client, header.api_version, header.client_id)
 
     def _new_client(self) -> Client:
         listener = self.listener
