@@ -17,7 +17,7 @@ from contextlib import contextmanager
 
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
-from headrace.errors import ErrorCode
+from headrace.protocol.errors import ErrorCode
 from tests.support import unique
 from tests.wire_client import Connection, receive_frame
 

@@ -7,9 +7,9 @@ import struct
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 
-from headrace.errors import StorageError
 from headrace.log.replay import FoundBatch
 from headrace.protocol import record_batch
+from headrace.protocol.errors import StorageError
 
 
 class MemoryLog:

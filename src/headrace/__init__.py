@@ -31,10 +31,10 @@ if TYPE_CHECKING:
     from .client.records import Record
     from .client.share.consumer import ShareConsumer
     from .embedded import Broker
-    from .errors import ConfigError
     from .log.directory_format import UnusableDirectory
     from .log.directory_lock import DirectoryInUse
     from .log.recovery import CorruptLog
+    from .protocol.errors import ConfigError
     from .worker.app import App
     from .worker.outcomes import Reject, Retry
     from .worker.payload import Delivery
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "App": "worker.app",
     "Broker": "embedded",
-    "ConfigError": "errors",
+    "ConfigError": "protocol.errors",
     "CorruptLog": "log.recovery",
     "Delivery": "worker.payload",
     "DirectoryInUse": "log.directory_lock",

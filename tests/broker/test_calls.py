@@ -11,11 +11,11 @@ import pytest
 
 from headrace.broker.broker import Broker
 from headrace.broker.config.broker_config import Config
-from headrace.errors import ErrorCode
 from headrace.handlers import APIS
 from headrace.net import call as calls
 from headrace.net.call import Call, Client, serve
 from headrace.protocol.authorized_operations import Operation
+from headrace.protocol.errors import ErrorCode
 from headrace.protocol.frames import request_header
 from headrace.security.acls import Acl, PatternType, Permission, ResourceType
 from headrace.security.principal import ANONYMOUS

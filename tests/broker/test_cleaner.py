@@ -18,7 +18,6 @@ from headrace.broker.broker import Broker
 from headrace.broker.config.broker_config import Config
 from headrace.broker.config.changes import ConfigChange, ConfigResource, alter
 from headrace.broker.metrics.page import metrics_page
-from headrace.errors import ErrorCode
 from headrace.groups.records import CommittedOffset, OffsetCommit
 from headrace.log import cleaner as log_cleaner
 from headrace.log.cleanable import expect_gaps
@@ -26,6 +25,7 @@ from headrace.log.cleaner import CleaningStopped, Pace, Round
 from headrace.log.partition_log import PartitionLog
 from headrace.outcome import Outcome
 from headrace.protocol.configs import ConfigOperation, ConfigType
+from headrace.protocol.errors import ErrorCode
 from headrace.protocol.record_batch import CorruptBatch, build, headers, records
 from headrace.protocol.time_slices import run_now
 from tests.support import HANG_S, story, story_in

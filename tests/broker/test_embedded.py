@@ -15,7 +15,7 @@ from confluent_kafka import Consumer, TopicPartition
 
 import headrace
 from headrace.broker.embedded import LOGGERS
-from headrace.errors import ConfigError
+from headrace.protocol.errors import ConfigError
 from tests.support import ROOT
 
 pytestmark = pytest.mark.broker

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from headrace.errors import StorageError
 from headrace.log.log_config import FOREVER
+from headrace.protocol.errors import StorageError
 from headrace.topics.flusher import Flusher
 from tests.support import story
 

@@ -12,9 +12,9 @@ import pytest
 
 from headrace.broker.broker import Broker
 from headrace.broker.config.broker_config import Config
-from headrace.errors import ErrorCode
 from headrace.groups.consumer.regex import InvalidRegex, Regex
 from headrace.handlers import api_68_consumer_group_heartbeat
+from headrace.protocol.errors import ErrorCode
 from headrace.topics import regex_matcher
 from tests.handler_client import ask
 from tests.support import HANG_S, story_in

@@ -16,11 +16,11 @@ from headrace.broker.broker import Broker
 from headrace.broker.config.broker_config import Config
 from headrace.coordinators.hashing import internal_partition
 from headrace.coordinators.waiting import Waiting
-from headrace.errors import ErrorCode, StorageError
 from headrace.groups.records import OffsetCommit
 from headrace.log import segment
 from headrace.outcome import Outcome
 from headrace.protocol import record_batch
+from headrace.protocol.errors import ErrorCode, StorageError
 from tests.handler_client import ask
 from tests.support import story, story_in
 

@@ -17,15 +17,15 @@ from headrace.broker.config.broker_config import Config
 from headrace.broker.metrics.scrape import MetricsScrape
 from headrace.broker.metrics.text import MetricsPage
 from headrace.coordinators.hashing import internal_partition
-from headrace.errors import ErrorCode, Refusal, StorageError
 from headrace.groups.classic.member import MemberIdentity
 from headrace.groups.offsets.committed import commit_record
-from headrace.internal_topics import TRANSACTION_STATE
 from headrace.log.partition_log import PartitionLog
 from headrace.log.removal import Removals
 from headrace.net.call import SLICED_ABOVE
 from headrace.outcome import Outcome
 from headrace.protocol import time_slices
+from headrace.protocol.errors import ErrorCode, Refusal, StorageError
+from headrace.protocol.internal_topics import TRANSACTION_STATE
 from headrace.protocol.record_batch import TRANSACTIONAL_BIT, build
 from headrace.topics.catalog import Topic
 from headrace.transactions.producer import NO_PRODUCER, Producer

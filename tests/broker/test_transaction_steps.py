@@ -15,9 +15,9 @@ from headrace.broker.broker import Broker
 from headrace.broker.config.broker_config import Config
 from headrace.coordinators import transactions as transactions_module
 from headrace.coordinators.hashing import internal_partition
-from headrace.errors import ErrorCode, Refusal, StorageError
-from headrace.internal_topics import TRANSACTION_STATE
 from headrace.log.partition_log import PartitionLog
+from headrace.protocol.errors import ErrorCode, Refusal, StorageError
+from headrace.protocol.internal_topics import TRANSACTION_STATE
 from headrace.protocol.record_batch import TRANSACTIONAL_BIT, build
 from headrace.transactions.producer import NO_PRODUCER, Producer
 from tests.handler_client import ask

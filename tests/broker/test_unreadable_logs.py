@@ -14,7 +14,7 @@ import pytest
 from confluent_kafka.admin import ResourceType
 
 import headrace
-from headrace.errors import ErrorCode
+from headrace.protocol.errors import ErrorCode
 from headrace.protocol.record_batch import headers
 from tests.clients.confluent import create_topic, set_configs
 from tests.wire_client import Connection, batch, connection, decode

@@ -13,8 +13,8 @@ import pytest
 import headrace
 from headrace.client import Cluster, ConnectionFailed, TopicMetadata
 from headrace.client.fetch import FetchLimits, FetchPosition, fetch
-from headrace.errors import ErrorCode
 from headrace.protocol import record_batch
+from headrace.protocol.errors import ErrorCode
 from headrace.protocol.partitions import TopicPartition
 from headrace.protocol.schema import Message
 from tests.clients.confluent import create_topic, produce

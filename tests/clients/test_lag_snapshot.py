@@ -26,7 +26,7 @@ from headrace.client import (
 from headrace.client.coordinators import ask_brokers
 from headrace.client.lag.model import LagQuery, rows
 from headrace.client.lag.snapshot import parts, select_groups
-from headrace.errors import ErrorCode
+from headrace.protocol.errors import ErrorCode
 from tests.clients.confluent import (
     PATIENCE_S,
     consumer,

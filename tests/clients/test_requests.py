@@ -61,8 +61,8 @@ from headrace.client.topics import (
     delete_topics,
     describe_topics,
 )
-from headrace.errors import ErrorCode
 from headrace.protocol.authorized_operations import Operation
+from headrace.protocol.errors import ErrorCode
 from headrace.protocol.partitions import TopicPartition
 from headrace.secure_broker import SecureBroker
 from headrace.security.acls import Acl, AclFilter, PatternType, Permission, ResourceType

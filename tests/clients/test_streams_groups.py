@@ -17,7 +17,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from headrace.admin import AdminClient
 from headrace.cli.main import main
 from headrace.client import Cluster
-from headrace.internal_topics import CONSUMER_OFFSETS
+from headrace.protocol.internal_topics import CONSUMER_OFFSETS
 from headrace.spark.errors import SourceError
 from headrace.spark.history.group_records import (
     COMMIT,

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from headrace.errors import ErrorCode
+from headrace.protocol.errors import ErrorCode
 from tests import subscriptions
 from tests.conformance.world import COORDINATOR_IS_COMING, OK, Topic, World, outcome
 from tests.support import unique

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from headrace.errors import ErrorCode
+from headrace.protocol.errors import ErrorCode
 from tests.conformance.classic import subscription
 from tests.conformance.two_brokers import Asked, Conversation, Exchange, Side
 from tests.conformance.world import OK, Group, World

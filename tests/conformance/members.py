@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from headrace.errors import ErrorCode
 from headrace.protocol import record_batch
+from headrace.protocol.errors import ErrorCode
 from tests.conformance.world import OK, PATIENCE_S, Group, Topic, outcome
 from tests.support import wait_until
 

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID, uuid4
 
-from headrace.errors import ErrorCode
 from headrace.protocol.api import DescribeTransactionsRequest, DescribeTransactionsResponse
+from headrace.protocol.errors import ErrorCode
 from tests.conformance.world import COORDINATOR_IS_COMING, OK, PATIENCE_S, Topic, World, outcome
 from tests.support import unique, wait_until
 from tests.wire_client import batch, decode, request_frame

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from headrace.errors import ErrorCode
+from headrace.protocol.errors import ErrorCode
 from tests.conformance.streams import heartbeat, internal, subtopology
 from tests.conformance.world import OK, Topic, World, outcome
 from tests.support import unique, wait_until

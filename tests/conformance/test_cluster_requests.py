@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from headrace.errors import ErrorCode
+from headrace.protocol.errors import ErrorCode
 from tests.conformance.world import OK, PATIENCE_S, Topic, World, outcome
 from tests.support import unique, wait_until
 

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 import headrace
-from headrace.errors import ErrorCode
 from headrace.handlers import APIS
 from headrace.protocol.authorized_operations import Operation
+from headrace.protocol.errors import ErrorCode
 from headrace.security.acls import PatternType, Permission, ResourceType
 from tests.conformance.permissions import (
     CONSUMERS,

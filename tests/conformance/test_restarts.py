@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 import pytest
 
-from headrace.errors import ErrorCode
+from headrace.protocol.errors import ErrorCode
 from tests.conformance.classic import ClassicGroup, ClassicMember, subscription
 from tests.conformance.members import BRIEFLY_MS, Member
 from tests.conformance.world import COORDINATOR_IS_COMING, OK, PATIENCE_S, Group, Topic, World

@@ -13,7 +13,7 @@ from uuid import uuid4
 
 import pytest
 
-from headrace.errors import ErrorCode
+from headrace.protocol.errors import ErrorCode
 from tests.conformance.classic import ClassicGroup
 from tests.conformance.classic_talk import MINUTE_MS, Members, Who
 from tests.conformance.producers import Transactional

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from headrace.errors import ErrorCode
+from headrace.protocol.errors import ErrorCode
 from tests.conformance.mixed_groups import Partitions, Seat, Side
 from tests.conformance.two_brokers import Conversation, Differs, TopicId, codes_in
 from tests.conformance.world import OK, Group, World

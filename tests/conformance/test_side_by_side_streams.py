@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from headrace.errors import ErrorCode
+from headrace.protocol.errors import ErrorCode
 from tests.conformance.streams import (
     HEARTBEAT,
     beat,

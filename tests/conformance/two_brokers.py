@@ -23,7 +23,7 @@ from datetime import datetime, timedelta
 from typing import Any, Generic, TypeVar
 from uuid import NAMESPACE_OID, UUID, uuid5
 
-from headrace.errors import ErrorCode
+from headrace.protocol.errors import ErrorCode
 from headrace.protocol.record_batch import CONTROL_BIT, TRANSACTIONAL_BIT
 from tests.conformance.world import COORDINATOR_IS_COMING, PATIENCE_S, Topic, World
 from tests.kio_messages import request_type

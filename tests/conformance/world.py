@@ -20,7 +20,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from headrace.errors import ErrorCode
+from headrace.protocol.errors import ErrorCode
 from tests.support import unique, wait_until
 from tests.wire_client import Connection, batch
 

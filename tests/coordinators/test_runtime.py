@@ -15,9 +15,9 @@ from headrace.coordinators.clock import Clock
 from headrace.coordinators.loader import load
 from headrace.coordinators.runtime import CoordinatorRuntime
 from headrace.coordinators.waiting import Deferred
-from headrace.errors import StorageError
 from headrace.outcome import NOWHERE, Completion, Outcome, Position
 from headrace.protocol import record_batch
+from headrace.protocol.errors import StorageError
 from tests.memory_log import MemoryLog
 from tests.support import story, story_in
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.errors import ErrorCode
+from headrace.protocol.errors import ErrorCode
 from tests.clients.confluent import PATIENCE_S, admin, create_topic
 from tests.conformance.classic import ClassicGroup
 from tests.conformance.world import OK, World

@@ -14,7 +14,7 @@ from uuid import UUID
 
 import pytest
 
-from headrace.errors import ErrorCode
+from headrace.protocol.errors import ErrorCode
 from tests.clients.confluent import PATIENCE_S
 from tests.conformance.consumers import describe
 from tests.conformance.world import World

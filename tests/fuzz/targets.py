@@ -50,10 +50,10 @@ def only(*expected: type[BaseException]) -> Iterator[None]:
 
 def frame(data: bytes) -> None:
     """Read a request, its header and its body, in one piece and in slices; and refuse it."""
-    from headrace.errors import ErrorCode
     from headrace.handlers import APIS
     from headrace.net import wire
     from headrace.net.refusals import refuse_all
+    from headrace.protocol.errors import ErrorCode
     from headrace.protocol.frames import BadFrame, request_header
     from headrace.protocol.primitives import NullArray
     from headrace.protocol.time_slices import run_now

@@ -16,10 +16,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from headrace.errors import Refusal
 from headrace.log import cleaner, files, segment, swap
 from headrace.log.cleanable import cleanable
 from headrace.log.partition_log import PartitionLog
+from headrace.protocol.errors import Refusal
 from headrace.protocol.record_batch import (
     TRANSACTIONAL_BIT,
     Marker,

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from headrace.errors import ErrorCode, Refusal
 from headrace.log import checked_file
 from headrace.log.data_directory import DataDirectory
 from headrace.log.log_directory import LogDirectory
 from headrace.log.recovery import LOG_START_FILE
+from headrace.protocol.errors import ErrorCode, Refusal
 from tests.log.disk import NOW, Disk, batch, put, values
 
 HOUR = 3_600_000

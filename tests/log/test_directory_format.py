@@ -10,13 +10,13 @@ import pytest
 
 from headrace.broker.broker import Broker
 from headrace.broker.config.broker_config import Config
-from headrace.errors import ErrorCode, Refusal
 from headrace.log import checked_file
 from headrace.log.checked_file import FORMAT_VERSION, OtherVersion
 from headrace.log.data_directory import DataDirectory
 from headrace.log.directory_format import FORMAT_FILE, UnusableDirectory, saved_cluster_id
 from headrace.log.directory_lock import DirectoryInUse
 from headrace.log.recovery import LOG_START_FILE
+from headrace.protocol.errors import ErrorCode, Refusal
 from headrace.protocol.record_batch import build
 from headrace.topics.catalog import Catalog, CatalogError
 from tests.log.disk import NOW, Disk, put

@@ -8,10 +8,10 @@ import shutil
 
 import pytest
 
-from headrace.errors import Refusal
 from headrace.log.cleanable import cleanable
 from headrace.log.log_config import LogConfig
 from headrace.log.partition_log import PartitionLog
+from headrace.protocol.errors import Refusal
 from headrace.protocol.file_range import LEAST_RANGE_BYTES, FileRange
 from headrace.protocol.record_batch import headers, stored_headers
 from tests.log.disk import NOW, Disk, apply_retention, batch, clean, put

@@ -9,7 +9,7 @@ import os
 
 import pytest
 
-from headrace.errors import ErrorCode, Refusal
+from headrace.protocol.errors import ErrorCode, Refusal
 from tests.log.disk import NOW, Disk, batch, put, values
 
 

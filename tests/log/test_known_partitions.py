@@ -9,7 +9,7 @@ import pytest
 
 from headrace.log import known_partitions
 from headrace.log.known_partitions import KNOWN_PARTITIONS_FILE, KnownTopic
-from headrace.uuid_text import uuid_text
+from headrace.protocol.uuid_text import uuid_text
 
 A, B = uuid.UUID(int=1), uuid.UUID(int=2)
 

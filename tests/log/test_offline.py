@@ -16,13 +16,13 @@ from typing import Any
 
 import pytest
 
-from headrace.errors import ErrorCode, Refusal
 from headrace.log.cleanable import cleanable
 from headrace.log.data_directory import DataDirectory
 from headrace.log.log_config import LogConfig
 from headrace.log.log_directory import SYNC_ALL_ABOVE, LogDirectory
 from headrace.log.partition_log import PartitionLog
 from headrace.log.segment import Segment
+from headrace.protocol.errors import ErrorCode, Refusal
 from headrace.protocol.record_batch import Marker
 from tests.log.disk import NOW, TOPIC_ID, Disk, apply_retention, batch, clean, put, values
 from tests.simulation.disk import SYNC, Fault, Power

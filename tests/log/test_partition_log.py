@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from headrace.errors import ErrorCode, Refusal
 from headrace.log.data_directory import DataDirectory
 from headrace.log.index import OffsetIndex, TimeIndex
 from headrace.log.log_config import LogConfig
 from headrace.log.log_directory import LogDirectory
+from headrace.protocol.errors import ErrorCode, Refusal
 from headrace.protocol.record_batch import build, header_at, headers, seal
 from tests.log.disk import NOW, TOPIC_ID, Disk, apply_retention, batch, put, values
 

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from headrace.errors import ErrorCode, Refusal
 from headrace.log.data_directory import DataDirectory
 from headrace.log.files import replace_file
 from headrace.log.log_config import LogConfig
 from headrace.log.log_directory import LogDirectory
 from headrace.log.producer_state import ProducerState
 from headrace.log.recovery import snapshot_path
+from headrace.protocol.errors import ErrorCode, Refusal
 from tests.log.disk import NOW, TOPIC_ID, Disk, apply_retention, batch, put, values
 
 

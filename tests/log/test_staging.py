@@ -7,10 +7,10 @@ from collections.abc import Generator
 
 import pytest
 
-from headrace.errors import ErrorCode, Refusal
 from headrace.log import segment
 from headrace.log.partition_log import PartitionLog
 from headrace.protocol.checksum import crc32c_steps
+from headrace.protocol.errors import ErrorCode, Refusal
 from headrace.protocol.limits import PIECE_OF_BATCH_BYTES
 from headrace.protocol.record_batch import CRC_START, Marker, header_at
 from headrace.protocol.time_slices import run_now

@@ -18,9 +18,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from headrace.errors import ErrorCode, Refusal
 from headrace.log.aborted_transactions import AbortedTransaction
 from headrace.log.partition_log import PartitionLog
+from headrace.protocol.errors import ErrorCode, Refusal
 from headrace.protocol.record_batch import TRANSACTIONAL_BIT, Marker, build, headers, marker_in
 from tests.log.disk import NOW, Disk
 

@@ -8,7 +8,7 @@ import struct
 
 import pytest
 
-from headrace.errors import ErrorCode, Refusal
+from headrace.protocol.errors import ErrorCode, Refusal
 from headrace.protocol.record_batch import build, header_at, records, seal
 from tests.log.disk import NOW, Disk, batch, put
 

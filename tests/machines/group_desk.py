@@ -13,7 +13,6 @@ from headrace.coordinators.coordinators import Coordinators
 from headrace.coordinators.environment import Environment
 from headrace.coordinators.loader import load
 from headrace.coordinators.share_state_recovery import delete, initialize
-from headrace.errors import Refusal, StorageError
 from headrace.groups.classic.member import JoinRequest, MemberIdentity, SyncRequest
 from headrace.groups.consumer.member import ConsumerHeartbeat
 from headrace.groups.consumer.regex import InvalidRegex, Regex, RegexMatch
@@ -24,7 +23,8 @@ from headrace.groups.offsets.committed import NO_RETENTION, commit_record
 from headrace.groups.records import Subtopology, Topology
 from headrace.groups.share.member import ShareHeartbeat
 from headrace.groups.streams.member import StreamsHeartbeat
-from headrace.internal_topics import CONSUMER_OFFSETS
+from headrace.protocol.errors import Refusal, StorageError
+from headrace.protocol.internal_topics import CONSUMER_OFFSETS
 from tests.memory_log import MemoryLog
 from tests.turns import Meters, Turns
 

@@ -19,8 +19,8 @@ from headrace.client import connection as connections
 from headrace.client.errors import ConnectionFailed
 from headrace.client.share import consumer, range_consumer
 from headrace.client.share.types import AcknowledgeType, AcquireMode
-from headrace.errors import ErrorCode
 from headrace.protocol import record_batch
+from headrace.protocol.errors import ErrorCode
 from headrace.protocol.schema import Message
 
 LOCK_MS = 3000

@@ -13,10 +13,10 @@ import pytest
 
 from headrace.broker.broker import Broker
 from headrace.broker.config.broker_config import Config
-from headrace.errors import ErrorCode
 from headrace.handlers import APIS
 from headrace.net import audit
 from headrace.net.call import Call, Client
+from headrace.protocol.errors import ErrorCode
 from tests.handler_client import ask
 
 CLIENT = Client("127.0.0.1", 1, 1, "PLAINTEXT", "", 0)

@@ -13,10 +13,10 @@ import pytest
 
 from headrace.broker.broker import Broker
 from headrace.broker.config.broker_config import Config
-from headrace.errors import ErrorCode
 from headrace.handlers.api_03_metadata import MAX_METADATA_VERSIONS
-from headrace.internal_topics import INTERNAL_TOPICS
 from headrace.protocol import record_batch
+from headrace.protocol.errors import ErrorCode
+from headrace.protocol.internal_topics import INTERNAL_TOPICS
 from tests.handler_client import HOST, PORT, answer
 
 

@@ -20,8 +20,8 @@ from headrace.client.coordinators import (
     ask_brokers,
 )
 from headrace.client.lag.partition_leaders import PartitionLeaders
-from headrace.errors import ErrorCode
 from headrace.protocol.api import FindCoordinatorRequest
+from headrace.protocol.errors import ErrorCode
 
 Answers = Mapping[str, Any]
 

@@ -12,8 +12,8 @@ from headrace.client.dead_letters.letters import DeadLetter, QueuePosition, pars
 from headrace.client.dead_letters.reading import QueueReader, QueueSummary
 from headrace.client.errors import ClientError, RequestRefused, UnknownTopic
 from headrace.client.records import Record
-from headrace.errors import ErrorCode
 from headrace.protocol import dead_letters
+from headrace.protocol.errors import ErrorCode
 
 CONFIG = {"bootstrap.servers": "127.0.0.1:1", "socket.timeout.ms": 1000}
 

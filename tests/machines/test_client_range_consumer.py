@@ -18,7 +18,7 @@ from headrace.client.share.node import ShareNode
 from headrace.client.share.range_consumer import RangeConsumer
 from headrace.client.share.spans import PartitionSpans, add, drop
 from headrace.client.share.types import Acknowledgement, AcknowledgeType
-from headrace.errors import ErrorCode
+from headrace.protocol.errors import ErrorCode
 from headrace.protocol.partitions import TopicIdPartition
 from tests.support import story
 

@@ -16,7 +16,7 @@ from headrace.client.records import Record
 from headrace.client.share.consumer import OutcomesFailed, ShareConsumer, Undecodable
 from headrace.client.share.range_consumer import RangeConsumer
 from headrace.client.share.types import Acknowledgement, AcknowledgeType
-from headrace.errors import ErrorCode
+from headrace.protocol.errors import ErrorCode
 
 from .share_brokers import Brokers, JumpingLoop, on_jumping_loop
 

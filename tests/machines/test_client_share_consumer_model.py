@@ -26,7 +26,7 @@ from headrace.client.errors import ClientError
 from headrace.client.records import Record
 from headrace.client.share.consumer import OutcomesFailed, ShareConsumer, Undecodable
 from headrace.client.share.types import AcknowledgeType
-from headrace.errors import ErrorCode
+from headrace.protocol.errors import ErrorCode
 from tests.support import RUN_SEED
 
 from .share_brokers import (

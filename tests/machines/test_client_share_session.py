@@ -14,7 +14,7 @@ from headrace.client.errors import RequestRefused
 from headrace.client.share.membership import Membership, Trouble
 from headrace.client.share.node import next_epoch
 from headrace.client.share.spans import PartitionSpans, add, drop
-from headrace.errors import ErrorCode
+from headrace.protocol.errors import ErrorCode
 from tests.support import story
 
 FLIGHTS, WEATHER = UUID(int=1), UUID(int=2)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from headrace.broker.config.broker_config import Config
 from headrace.broker.config.keys import ConfigKey, InvalidValue, config_keys, render
 from headrace.coordinators.iso_durations import duration_ms
-from headrace.errors import ConfigError, ErrorCode
+from headrace.protocol.errors import ConfigError, ErrorCode
 
 SOURCES = Path(__file__).parent.parent.parent / "src" / "headrace"
 ALL_KEYS = [key for kind in ("broker", "topic", "group") for key in config_keys(kind).values()]

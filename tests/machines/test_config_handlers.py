@@ -10,7 +10,7 @@ import pytest
 
 from headrace.broker.broker import Broker
 from headrace.broker.config.broker_config import Config
-from headrace.errors import ErrorCode
+from headrace.protocol.errors import ErrorCode
 from tests.handler_client import HOST, PORT, answer
 
 TOPIC, BROKER, LOGGER, GROUP = 2, 4, 8, 32

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from headrace.broker.config import rules
 from headrace.broker.config.broker_config import Config
 from headrace.broker.config.providers import MAX_PROVIDED_BYTES, has_variable, resolve
-from headrace.errors import ConfigError, ErrorCode
+from headrace.protocol.errors import ConfigError, ErrorCode
 
 CLASS = "org.apache.kafka.common.config.provider.{}ConfigProvider"
 ENVIRONMENT = {"NAME": "3", "OTHER": "x", "NESTED": "${env:NAME}", "EMPTY": ""}

@@ -9,7 +9,7 @@ import pytest
 from headrace import ConfigError
 from headrace.broker.config.broker_config import Config
 from headrace.broker.config.keys import config_keys
-from headrace.errors import ErrorCode
+from headrace.protocol.errors import ErrorCode
 
 REFUSED = [
     ("principal.builder.class", "com.example.Builder"),

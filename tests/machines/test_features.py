@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from headrace import Broker
-from headrace.errors import ErrorCode
+from headrace.protocol.errors import ErrorCode
 from headrace.topics.catalog import Catalog
 from headrace.topics.features import (
     FEATURES,

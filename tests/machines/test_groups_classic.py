@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.errors import ErrorCode, StorageError
 from headrace.groups.classic.member import JoinedMember, JoinRequest, MemberIdentity
 from headrace.groups.records import Generation
+from headrace.protocol.errors import ErrorCode, StorageError
 from tests.machines.group_desk import Desk, durable
 
 

@@ -8,7 +8,6 @@ from itertools import pairwise
 
 import pytest
 
-from headrace.errors import ErrorCode, Refusal
 from headrace.groups.classic.member import JoinRequest, MemberIdentity, SyncRequest
 from headrace.groups.consumer.state import ConsumerState
 from headrace.groups.consumer.transition import preferred_assignor
@@ -25,6 +24,7 @@ from headrace.protocol.consumer_protocol import (
     read_subscription,
     write_assignment,
 )
+from headrace.protocol.errors import ErrorCode, Refusal
 from tests import subscriptions
 from tests.machines.group_desk import Desk
 

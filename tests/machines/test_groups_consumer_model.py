@@ -8,9 +8,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from headrace.errors import ErrorCode, Refusal
 from headrace.groups.classic.member import MemberIdentity
 from headrace.groups.records import MemberState
+from headrace.protocol.errors import ErrorCode, Refusal
 from tests.machines.group_desk import Desk, durable
 
 NAMES = st.sampled_from([["a"], ["a"], ["a", "b"], ["b", "c"], ["c"]])

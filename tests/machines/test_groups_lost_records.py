@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.errors import Refusal
 from headrace.groups.coordinator import GroupCoordinator
 from headrace.groups.records import (
     ConsumerGroupCurrentMemberAssignment,
@@ -12,6 +11,7 @@ from headrace.groups.records import (
     ShareGroupCurrentMemberAssignment,
     ShareGroupMemberMetadata,
 )
+from headrace.protocol.errors import Refusal
 from tests.machines.group_desk import Desk
 
 

@@ -8,8 +8,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from headrace.errors import ErrorCode, Refusal, StorageError
 from headrace.groups.classic.member import JoinReply, MemberIdentity, SyncReply
+from headrace.protocol.errors import ErrorCode, Refusal, StorageError
 from tests.machines.group_desk import Desk, durable
 
 PROTOCOLS = st.sampled_from([("range",), ("range", "sticky"), ("sticky", "range")])

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.errors import ErrorCode, Refusal
 from headrace.groups.share.member import ShareHeartbeat
+from headrace.protocol.errors import ErrorCode, Refusal
 from tests.machines.group_desk import Desk, durable
 
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.errors import ErrorCode, Refusal
 from headrace.groups.records import (
     CopartitionGroup,
     Endpoint,
@@ -20,6 +19,7 @@ from headrace.groups.records import (
 )
 from headrace.groups.streams.member import StatusCode
 from headrace.groups.streams.reconciliation import Goal, reconcile
+from headrace.protocol.errors import ErrorCode, Refusal
 from tests.machines.group_desk import Desk, durable
 
 

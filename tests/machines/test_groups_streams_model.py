@@ -10,8 +10,8 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.errors import Refusal
 from headrace.groups.records import CopartitionGroup, InternalTopic, Subtopology, Topology
+from headrace.protocol.errors import Refusal
 from tests.machines.group_desk import Desk, durable
 
 TOPOLOGY = Topology(

@@ -19,8 +19,8 @@ from headrace.client.dead_letters.originals import Evidence
 from headrace.client.dead_letters.reading import QueueReader
 from headrace.client.fetch import FetchedPartition
 from headrace.client.offsets import ListedOffset
-from headrace.errors import ErrorCode
 from headrace.protocol.compression import NONE, ZSTD
+from headrace.protocol.errors import ErrorCode
 from headrace.protocol.partitions import TopicPartition
 from headrace.protocol.record_batch import header_at
 from tests.bombs import batch_of, compressed, record

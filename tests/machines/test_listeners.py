@@ -8,8 +8,8 @@ import pytest
 
 from headrace import ConfigError
 from headrace.broker.config.broker_config import Config
-from headrace.errors import ErrorCode
 from headrace.net.listeners import Listener
+from headrace.protocol.errors import ErrorCode
 
 
 def listeners(text: str, **configs: str) -> list[Listener]:

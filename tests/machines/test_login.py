@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.errors import ErrorCode
+from headrace.protocol.errors import ErrorCode
 from headrace.security import jaas
 from headrace.security.conversation import Challenge, Failure, Success
 from headrace.security.login import EnabledMechanism, Login, State

@@ -9,11 +9,11 @@ import pytest
 
 from headrace.coordinators.hashing import internal_partition
 from headrace.deadlines import RETRY_MS
-from headrace.errors import ErrorCode
 from headrace.groups.offsets.committed import commit_record
 from headrace.groups.offsets.expiration import MAX_TOMBSTONES, PORTION
 from headrace.groups.offsets.service import NO_MEMBER
 from headrace.outcome import Position
+from headrace.protocol.errors import ErrorCode
 from tests import subscriptions
 from tests.machines.group_desk import Desk, durable
 

@@ -16,8 +16,8 @@ from headrace.client.errors import ClientError, RequestRefused, UnknownTopic
 from headrace.client.fetch import FetchedPartition
 from headrace.client.offsets import ListedOffset
 from headrace.client.partition_reader import PartitionReader
-from headrace.errors import ErrorCode
 from headrace.protocol import record_batch
+from headrace.protocol.errors import ErrorCode
 from headrace.protocol.partitions import TopicPartition
 
 PLACE = ("t", 0)

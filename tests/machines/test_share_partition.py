@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from headrace.errors import ErrorCode, Refusal
+from headrace.protocol.errors import ErrorCode, Refusal
 from headrace.share.acknowledgement import (
     ACCEPT,
     GAP,

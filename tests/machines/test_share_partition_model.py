@@ -14,7 +14,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from headrace.errors import ErrorCode
+from headrace.protocol.errors import ErrorCode
 from headrace.share.acknowledgement import ACCEPT, GAP, REJECT, RELEASE, RENEW, AcknowledgementBatch
 from headrace.share.records import ACQUIRED, ARCHIVED, AVAILABLE, ArchiveReason, StateBatch
 from headrace.share.settings import ShareSettings

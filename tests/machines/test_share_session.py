@@ -6,7 +6,7 @@ from uuid import UUID
 
 import pytest
 
-from headrace.errors import ErrorCode, Refusal
+from headrace.protocol.errors import ErrorCode, Refusal
 from headrace.share.share_session import ShareSession, ShareSessions
 
 A, B, C = ((UUID(int=1), partition) for partition in range(3))

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.deadlines import RETRY_MS
-from headrace.errors import ErrorCode, Refusal
 from headrace.outcome import Position
+from headrace.protocol.errors import ErrorCode, Refusal
 from headrace.share import share_state
 from headrace.share.merged_state import combined
 from headrace.share.records import (

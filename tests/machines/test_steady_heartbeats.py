@@ -6,12 +6,12 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.errors import ErrorCode
 from headrace.groups.consumer.transition import MemberTransition
 from headrace.groups.records import Endpoint
 from headrace.groups.share.transition import ShareMemberTransition
 from headrace.groups.streams.member import StatusCode
 from headrace.groups.streams.transition import StreamsTransition
+from headrace.protocol.errors import ErrorCode
 from tests.machines.group_desk import Desk
 
 SESSION_MS = 45_000

@@ -26,8 +26,8 @@ from hypothesis.stateful import (
 from headrace.coordinators.clock import Clock
 from headrace.coordinators.loader import load
 from headrace.coordinators.runtime import CoordinatorRuntime
-from headrace.errors import ErrorCode, Refusal
 from headrace.outcome import Outcome
+from headrace.protocol.errors import ErrorCode, Refusal
 from headrace.transactions import transaction as machine
 from headrace.transactions.records import State, Transaction, TransactionRecord
 from headrace.transactions.transaction import (

@@ -16,9 +16,9 @@ import pytest
 from confluent_kafka.admin import ResourceType
 
 from headrace import Broker
-from headrace.errors import ErrorCode
 from headrace.log.partition_log import PartitionLog
 from headrace.net.session import MAX_PRODUCE_TEMPLATES
+from headrace.protocol.errors import ErrorCode
 from headrace.protocol.request_templates import MAX_PREFIX_LENGTHS, RequestTemplates
 from tests.clients.confluent import admin, consumer, create_topic, set_configs, take
 from tests.support import unique, wait_until

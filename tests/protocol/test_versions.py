@@ -17,10 +17,10 @@ import pytest
 from kio.serial import entity_reader
 
 from headrace.client.frames import encode_request
-from headrace.errors import ErrorCode
 from headrace.handlers import APIS
 from headrace.net import wire
 from headrace.protocol.api import FetchResponse
+from headrace.protocol.errors import ErrorCode
 from headrace.protocol.frames import BadFrame, RequestHeader, request_header
 from headrace.protocol.primitives import NullArray
 from headrace.protocol.schema import schema_of

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from headrace.broker.metrics.server import MetricsAccess, basic_credentials
-from headrace.open_ports import is_loopback
+from headrace.net.open_ports import is_loopback
 from tests.security.serving import on_uvloop, serving, warnings
 from tests.support import HeadraceProcess
 from tests.throwaway_ca import ThrowawayCA

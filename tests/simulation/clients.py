@@ -23,7 +23,7 @@ from kio.schema.share_acknowledge.v2 import request as share_acknowledge
 from kio.schema.share_fetch.v2 import request as share_fetch
 from kio.schema.share_group_heartbeat.v1 import request as share_heartbeat
 
-from headrace.errors import ErrorCode
+from headrace.protocol.errors import ErrorCode
 from headrace.share.acknowledgement import ACCEPT, GAP, REJECT, RELEASE, RENEW
 from tests.kio_messages.share_inspection import ShareAcknowledgeRequest
 from tests.wire_client import batch

@@ -7,8 +7,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from headrace.errors import ErrorCode
 from headrace.protocol import record_batch
+from headrace.protocol.errors import ErrorCode
 
 from .clients import Member
 from .shelf import Partition

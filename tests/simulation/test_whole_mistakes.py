@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from headrace.coordinators.transactions import Transactions
-from headrace.errors import ErrorCode
 from headrace.groups.consumer.state import ConsumerState
 from headrace.groups.coordinator import GroupCoordinator
 from headrace.groups.offsets.service import OffsetService
@@ -26,6 +25,7 @@ from headrace.net import scram_users
 from headrace.net.access_control import AccessControl
 from headrace.net.client_quotas import Quotas
 from headrace.protocol.checksum import crc32c
+from headrace.protocol.errors import ErrorCode
 from headrace.security.acls import Acl
 from headrace.security.scram import Change
 from headrace.share import acknowledgement

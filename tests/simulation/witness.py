@@ -16,9 +16,9 @@ from itertools import count
 from typing import Any
 from uuid import UUID
 
-from headrace.errors import ErrorCode
 from headrace.log.partition_log import LEADER_EPOCH
 from headrace.protocol import record_batch
+from headrace.protocol.errors import ErrorCode
 from headrace.share.acknowledgement import ACCEPT, AVAILABLE, GAP, REJECT, RELEASE, RENEW
 from headrace.share.changes import UNCOUNTED_BACKOFF_MS
 from headrace.share.records import SharePartitionKey

@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from headrace.errors import ErrorCode
+from headrace.protocol.errors import ErrorCode
 from headrace.share.acknowledgement import REJECT, RENEW
 from headrace.share.records import SharePartitionKey
 from headrace.topics.catalog import Topic

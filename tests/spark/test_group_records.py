@@ -29,7 +29,7 @@ from headrace.groups.records import (
     ShareGroupMetadata,
     ShareMember,
 )
-from headrace.internal_topics import CONSUMER_OFFSETS, SHARE_GROUP_STATE
+from headrace.protocol.internal_topics import CONSUMER_OFFSETS, SHARE_GROUP_STATE
 from headrace.share import records as share_records
 from headrace.spark.history.group_records import (
     COMMIT,

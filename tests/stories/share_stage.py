@@ -22,9 +22,9 @@ from uuid import UUID
 from headrace.broker.broker import Broker
 from headrace.broker.config.broker_config import Config
 from headrace.coordinators.clock import wall_clock_ms
-from headrace.errors import ErrorCode
 from headrace.log.partition_log import PartitionLog
 from headrace.protocol import record_batch
+from headrace.protocol.errors import ErrorCode
 from headrace.share.records import SharePartitionKey
 from headrace.share.share_state import StateSummary
 from tests import handler_client

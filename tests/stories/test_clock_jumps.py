@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from headrace.coordinators.transactions import Transactions
-from headrace.errors import ErrorCode, Refusal
+from headrace.protocol.errors import ErrorCode, Refusal
 from headrace.transactions.producer import NO_PRODUCER, Producer
 from headrace.transactions.records import State
 

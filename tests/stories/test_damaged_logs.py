@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from headrace.errors import ErrorCode
+from headrace.protocol.errors import ErrorCode
 from headrace.protocol.record_batch import TRANSACTIONAL_BIT, build
 from headrace.share.acknowledgement import ACCEPT
 from headrace.transactions.producer import NO_PRODUCER, Producer

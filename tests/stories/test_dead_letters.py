@@ -13,11 +13,11 @@ import pytest
 from headrace.coordinators import dead_letters
 from headrace.coordinators.dead_letter_originals import COPY_OPENED_BYTES
 from headrace.coordinators.dead_letters import LETTERS_ON_LOOP, DeadLetterCounts
-from headrace.errors import ErrorCode, Refusal
 from headrace.log.partition_log import PartitionLog
 from headrace.log.segment import Segment
 from headrace.protocol import record_batch
 from headrace.protocol.compression import GZIP, LZ4, NONE, SNAPPY, ZSTD
+from headrace.protocol.errors import ErrorCode, Refusal
 from headrace.protocol.limits import OPENED_ON_LOOP_RECORDS
 from headrace.share.acknowledgement import ACCEPT, GAP, REJECT, RELEASE
 from headrace.share.records import AVAILABLE, SharePartitionKey, StateBatch

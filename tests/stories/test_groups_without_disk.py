@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 import headrace
-from headrace.errors import ErrorCode
 from headrace.log import segment
+from headrace.protocol.errors import ErrorCode
 from tests.wire_client import Connection, connection
 
 pytestmark = pytest.mark.broker

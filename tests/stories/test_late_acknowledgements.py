@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.errors import ErrorCode
+from headrace.protocol.errors import ErrorCode
 from headrace.share.acknowledgement import ACCEPT, RELEASE, RENEW
 from headrace.share.records import SharePartitionKey
 from tests.stories.share_stage import GROUP, Stage, on_stage

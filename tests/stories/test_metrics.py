@@ -13,11 +13,11 @@ from headrace.broker.broker import Broker
 from headrace.broker.config.broker_config import Config
 from headrace.broker.metrics import scrape as metrics_walk
 from headrace.broker.metrics.page import metrics_page
-from headrace.errors import ErrorCode, Refusal
 from headrace.groups.offsets.committed import NO_RETENTION, commit_record
 from headrace.groups.offsets.service import NO_MEMBER
 from headrace.groups.share.group import ShareGroup
 from headrace.log.partition_log import PartitionLog
+from headrace.protocol.errors import ErrorCode, Refusal
 from headrace.share.acknowledgement import ACCEPT, GAP, REJECT, RELEASE, RENEW
 from headrace.topics.fetch_sessions import FETCH_SESSION_EVICTION_MS
 from tests.stories.share_stage import GROUP, Stage, on_stage, stage

@@ -8,8 +8,8 @@ import asyncio
 
 import pytest
 
-from headrace.errors import ErrorCode, StorageError
 from headrace.net import call
+from headrace.protocol.errors import ErrorCode, StorageError
 from headrace.protocol.file_range import FileRange
 from headrace.share.acknowledgement import ACCEPT, REJECT, RELEASE, RENEW
 from headrace.share.share_partition import SharePartition

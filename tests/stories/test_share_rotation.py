@@ -12,7 +12,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
-from headrace.errors import ErrorCode
+from headrace.protocol.errors import ErrorCode
 from headrace.share.acknowledgement import ACCEPT, RELEASE, RENEW
 from tests.stories.share_stage import GROUP, Member, begun, stage
 

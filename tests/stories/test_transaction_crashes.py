@@ -17,11 +17,11 @@ import pytest
 from headrace.broker.broker import Broker
 from headrace.broker.config.broker_config import Config
 from headrace.coordinators import share_state_recovery
-from headrace.errors import ErrorCode, Refusal, StorageError
 from headrace.groups.classic.member import MemberIdentity
 from headrace.groups.offsets.committed import commit_record
-from headrace.internal_topics import SHARE_GROUP_STATE
 from headrace.log.partition_log import PartitionLog
+from headrace.protocol.errors import ErrorCode, Refusal, StorageError
+from headrace.protocol.internal_topics import SHARE_GROUP_STATE
 from headrace.protocol.record_batch import TRANSACTIONAL_BIT, build
 from headrace.transactions.producer import NO_PRODUCER, Producer
 from headrace.transactions.transaction import CONCURRENT_TRANSACTIONS

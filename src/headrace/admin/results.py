@@ -31,8 +31,8 @@ from headrace.client.errors import (
 from headrace.client.groups import GroupList, ListedGroup
 from headrace.client.offsets import CommittedOffset, ShareOffset
 from headrace.client.security import ScramCredential
-from headrace.errors import ErrorCode
 from headrace.protocol import partitions
+from headrace.protocol.errors import ErrorCode
 
 
 @dataclass(frozen=True, slots=True)

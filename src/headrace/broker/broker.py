@@ -22,7 +22,6 @@ from headrace.coordinators.clock import Clock, steady_clock, wall_clock_ms
 from headrace.coordinators.coordinators import Coordinators
 from headrace.coordinators.environment import Environment
 from headrace.coordinators.runtime import CoordinatorRuntime
-from headrace.errors import StorageError
 from headrace.log import directory_format, known_partitions
 from headrace.log.data_directory import DataDirectory
 from headrace.log.log_directory import LogDirectory
@@ -32,6 +31,7 @@ from headrace.net.client_quotas import Quotas
 from headrace.net.listener_security import ListenerSecurities
 from headrace.net.listeners import Listener
 from headrace.net.metrics import Metrics
+from headrace.protocol.errors import StorageError
 from headrace.protocol.time_slices import TimeSlices, run_now
 from headrace.topics.batch_opener import BatchOpener
 from headrace.topics.catalog import CATALOG_FILE, Catalog, Topic

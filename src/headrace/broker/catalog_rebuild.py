@@ -13,12 +13,12 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from headrace.errors import Refusal
-from headrace.internal_topics import INTERNAL_TOPICS
 from headrace.log import directory_format, known_partitions, partition_metadata
 from headrace.log.data_directory import DataDirectory
 from headrace.log.producer_state import ProducerState
 from headrace.log.segment import scan
+from headrace.protocol.errors import Refusal
+from headrace.protocol.internal_topics import INTERNAL_TOPICS
 from headrace.topics.catalog import (
     CATALOG_FILE,
     Catalog,

@@ -10,8 +10,8 @@ from headrace.log import directory_format, known_partitions
 from headrace.log.data_directory import STRAY_SUFFIX, DataDirectory
 from headrace.log.known_partitions import Known, KnownTopic
 from headrace.log_lines import get_logger
+from headrace.protocol.uuid_text import uuid_text
 from headrace.topics.catalog import Catalog, CatalogError, Topic, rebuild_hint
-from headrace.uuid_text import uuid_text
 
 MISSING_PARTITIONS_LOGGED = 20
 """The partitions without their directories that a refused start names, each on a line."""

@@ -22,8 +22,8 @@ from headrace.net.acceptor import (
 from headrace.net.connection import Connection, Connections
 from headrace.net.connection_rates import ConnectionRates, ListenerRates
 from headrace.net.listeners import Listener
+from headrace.net.open_ports import warn_if_open
 from headrace.net.session import LOGIN_TIMEOUT_S
-from headrace.open_ports import warn_if_open
 
 from .broker import Broker
 from .control import ControlServer

@@ -19,13 +19,13 @@ from headrace.broker.config import retired
 from headrace.broker.config.broker_config import Config
 from headrace.broker.embedded import new_event_loop
 from headrace.broker.server import Server, stop
-from headrace.errors import ConfigError
 from headrace.log.directory_format import UnusableDirectory
 from headrace.log.directory_lock import DirectoryInUse
 from headrace.log.recovery import CorruptLog
 from headrace.log_lines import LIMITER, get_logger
 from headrace.net.listeners import Listener
 from headrace.net.scram_users import InvalidUser, NewUser
+from headrace.protocol.errors import ConfigError
 from headrace.topics.catalog import CatalogError
 
 from .errors import BadUsage, Failure, one_line_error

@@ -9,7 +9,7 @@ import sys
 from argparse import Namespace
 from typing import TYPE_CHECKING
 
-from headrace.uuid_text import uuid_text
+from headrace.protocol.uuid_text import uuid_text
 
 from .errors import BadUsage, Failure
 from .nouns import DRY_RUN, YES, command, data_dir_option, repeatable
@@ -61,11 +61,11 @@ def run(options: Namespace) -> int:
     from headrace.broker.catalog_rebuild import carry_out, plan
     from headrace.broker.config.broker_config import Config
     from headrace.broker.descriptors import descriptor_budget
-    from headrace.errors import ConfigError
     from headrace.log.data_directory import DataDirectory
     from headrace.log.directory_format import UnusableDirectory
     from headrace.log.directory_lock import DirectoryInUse
     from headrace.log.recovery import kept_files
+    from headrace.protocol.errors import ConfigError
     from headrace.topics.catalog import CatalogError
 
     logging.basicConfig(level=logging.ERROR, format="%(message)s")

@@ -7,9 +7,9 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 
-from headrace.errors import ErrorCode
 from headrace.patterns import matches
-from headrace.uuid_text import uuid_text
+from headrace.protocol.errors import ErrorCode
+from headrace.protocol.uuid_text import uuid_text
 
 from .clients import Cluster, TopicMetadata, configs, errors, topics
 from .configs import with_hint

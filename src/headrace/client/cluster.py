@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 from uuid import UUID
 
-from headrace.errors import ErrorCode
 from headrace.protocol.api import MetadataRequest
+from headrace.protocol.errors import ErrorCode
 from headrace.protocol.schema import Message
 
 from .connection import Connection

@@ -7,13 +7,13 @@ import random
 import struct
 from typing import Any
 
-from headrace.errors import ErrorCode
 from headrace.log_lines import shown
 from headrace.protocol.api import (
     ApiVersionsRequest,
     SaslAuthenticateRequest,
     SaslHandshakeRequest,
 )
+from headrace.protocol.errors import ErrorCode
 from headrace.protocol.schema import Message
 
 from .diagnosis import (

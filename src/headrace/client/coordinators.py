@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any, Generic, TypeVar
 
-from headrace.errors import ErrorCode
 from headrace.protocol.api import FindCoordinatorRequest
+from headrace.protocol.errors import ErrorCode
 from headrace.protocol.partitions import TopicPartition
 from headrace.protocol.schema import Message
 

@@ -12,8 +12,8 @@ import ssl
 from contextlib import suppress
 from typing import Any
 
-from headrace.errors import ErrorCode
 from headrace.protocol.api import ApiVersionsRequest, SaslHandshakeRequest
+from headrace.protocol.errors import ErrorCode
 from headrace.protocol.frames import SIZE
 from headrace.protocol.schema import Message
 

@@ -6,8 +6,8 @@ import os
 from collections.abc import Mapping
 from typing import Any, TypeVar, cast
 
-from headrace.errors import ErrorCode
 from headrace.log_lines import printable
+from headrace.protocol.errors import ErrorCode
 
 K = TypeVar("K")
 V = TypeVar("V")

@@ -19,7 +19,7 @@ from headrace.log_lines import printable
 from headrace.protocol.frames import SIZE, BadFrameSize, cut_frames
 from headrace.protocol.primitives import MAX_STRING_BYTES, skip_tagged_fields
 from headrace.protocol.schema import Field, Message, Schema, TextTooLong, schema_of
-from headrace.topic_names import why_illegal
+from headrace.protocol.topic_names import why_illegal
 
 from .errors import StringTooLong
 

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from headrace.errors import ErrorCode
 from headrace.protocol.api import (
     ConsumerGroupDescribeRequest,
     DeleteGroupsRequest,
@@ -24,6 +23,7 @@ from headrace.protocol.api import (
 )
 from headrace.protocol.authorized_operations import NOT_ASKED, Operation
 from headrace.protocol.consumer_protocol import read_assignment
+from headrace.protocol.errors import ErrorCode
 from headrace.protocol.partitions import TopicPartition
 from headrace.protocol.schema import Message
 

@@ -9,7 +9,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
-from headrace.errors import ErrorCode
 from headrace.positions import Position
 from headrace.protocol.api import (
     AlterShareGroupOffsetsRequest,
@@ -20,6 +19,7 @@ from headrace.protocol.api import (
     OffsetDeleteRequest,
     OffsetFetchRequest,
 )
+from headrace.protocol.errors import ErrorCode
 from headrace.protocol.partitions import TopicPartition, by_topic
 from headrace.protocol.schema import Message
 

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
-from headrace.errors import ErrorCode
 from headrace.protocol.api import AlterShareGroupOffsetsRequest
+from headrace.protocol.errors import ErrorCode
 from headrace.protocol.own_fields import SpanState
 from headrace.protocol.partitions import TopicPartition
 

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
-from headrace.errors import ErrorCode
 from headrace.protocol.api import (
     CreatePartitionsRequest,
     CreateTopicsRequest,
@@ -18,6 +17,7 @@ from headrace.protocol.api import (
     DescribeLogDirsRequest,
     DescribeTopicPartitionsRequest,
 )
+from headrace.protocol.errors import ErrorCode
 from headrace.protocol.partitions import TopicPartition, by_topic
 
 from .cluster import Cluster

@@ -11,13 +11,13 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from headrace.errors import ErrorCode
 from headrace.protocol.api import (
     DescribeTransactionsRequest,
     EndTxnRequest,
     InitProducerIdRequest,
     ListTransactionsRequest,
 )
+from headrace.protocol.errors import ErrorCode
 from headrace.protocol.schema import Message
 
 from .cluster import Cluster

@@ -10,8 +10,8 @@ from collections.abc import Generator, Iterator, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from headrace.errors import StorageError
-from headrace.internal_topics import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
+from headrace.protocol.errors import StorageError
+from headrace.protocol.internal_topics import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
 
 from . import loader
 from .environment import Environment

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from headrace.errors import Refusal
 from headrace.log_lines import LimitedLog, get_logger
 from headrace.protocol import record_batch
+from headrace.protocol.errors import Refusal
 from headrace.share.records import Archived
 from headrace.share.spans import offset_count
 

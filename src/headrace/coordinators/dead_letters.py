@@ -17,9 +17,9 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from headrace.errors import ErrorCode, Refusal, StorageError
 from headrace.log_lines import get_logger
 from headrace.protocol import dead_letters, record_batch
+from headrace.protocol.errors import ErrorCode, Refusal, StorageError
 from headrace.protocol.limits import OPENED_ON_LOOP_BYTES, OPENED_ON_LOOP_RECORDS
 from headrace.share.records import Archived, ArchiveReason, SharePartitionKey
 from headrace.share.spans import offset_count, offsets_in

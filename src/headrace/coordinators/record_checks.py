@@ -6,11 +6,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from headrace.errors import ErrorCode, Refusal
 from headrace.log.partition_log import PartitionLog
 from headrace.log.validation import OpenElsewhere, RefusedRecords, check_client_batch
 from headrace.outcome import Coordinator
 from headrace.protocol import record_batch
+from headrace.protocol.errors import ErrorCode, Refusal
 from headrace.protocol.limits import MAX_RECORD_ERRORS
 from headrace.protocol.record_batch import Opening
 

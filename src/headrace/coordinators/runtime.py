@@ -25,10 +25,10 @@ from typing import Any, Generic, TypeVar
 
 from headrace.coordinators.clock import Clock
 from headrace.coordinators.hashing import internal_partition
-from headrace.errors import StorageError
 from headrace.log_lines import LimitedLog, get_logger
 from headrace.outcome import Completion, Coordinator, Outcome, Position, make
 from headrace.protocol import record_batch
+from headrace.protocol.errors import StorageError
 from headrace.transactions.producer import NO_PRODUCER, Producer
 
 from .environment import InternalLogs, WriteMeter

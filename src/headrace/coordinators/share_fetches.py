@@ -15,10 +15,10 @@ from operator import itemgetter
 from typing import NamedTuple
 from uuid import UUID
 
-from headrace.errors import ErrorCode, Refusal, StorageError
 from headrace.log.aborted_transactions import aborted_ranges
 from headrace.log_lines import LimitedLog, get_logger
 from headrace.outcome import Outcome
+from headrace.protocol.errors import ErrorCode, Refusal, StorageError
 from headrace.protocol.file_range import FileRange
 from headrace.protocol.record_batch import (
     CorruptBatch,

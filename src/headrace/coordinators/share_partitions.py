@@ -18,10 +18,10 @@ from uuid import UUID
 
 from headrace.coordinators.iso_durations import duration_ms
 from headrace.deadlines import RETRY_MS
-from headrace.errors import ErrorCode, Refusal, StorageError
 from headrace.log.partition_log import LEADER_EPOCH
 from headrace.log_lines import LimitedLog, get_logger
 from headrace.outcome import Outcome
+from headrace.protocol.errors import ErrorCode, Refusal, StorageError
 from headrace.protocol.record_batch import OPEN_ON_LOOP
 from headrace.share.acknowledgement import AcknowledgementBatch, AcknowledgeTerms
 from headrace.share.ended_locks import EndedLocks, LateRecords

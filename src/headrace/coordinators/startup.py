@@ -6,8 +6,8 @@ import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from headrace.errors import StorageError
 from headrace.log_lines import get_logger
+from headrace.protocol.errors import StorageError
 
 from .coordinators import Coordinators
 

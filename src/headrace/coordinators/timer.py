@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from headrace.deadlines import RETRY_MS
-from headrace.errors import StorageError
 from headrace.log_lines import get_logger
+from headrace.protocol.errors import StorageError
 
 log = get_logger("headrace.coordinators")
 

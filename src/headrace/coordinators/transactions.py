@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 
 from headrace.coordinators.hashing import internal_partition
 from headrace.deadlines import RETRY_MS
-from headrace.errors import ErrorCode, Refusal, StorageError
 from headrace.log.partition_log import PartitionLog
 from headrace.log_lines import LimitedLog, get_logger
+from headrace.protocol.errors import ErrorCode, Refusal, StorageError
 from headrace.protocol.partitions import TopicPartition
 from headrace.protocol.record_batch import Marker
 from headrace.transactions.producer import EPOCH_PER_TRANSACTION, NotYetDurable, Producer

@@ -13,9 +13,9 @@ from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 from headrace.deadlines import RETRY_MS, Deadlines
-from headrace.errors import ErrorCode
-from headrace.internal_topics import CONSUMER_OFFSETS
 from headrace.outcome import NOWHERE, Apply, Outcome, Position
+from headrace.protocol.errors import ErrorCode
+from headrace.protocol.internal_topics import CONSUMER_OFFSETS
 
 from . import record_schemas
 from .classic.group import ClassicGroup

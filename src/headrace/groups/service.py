@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from headrace.deadlines import Deadlines
-from headrace.errors import ErrorCode, Refusal
+from headrace.protocol.errors import ErrorCode, Refusal
 
 from .classic.group import ClassicGroup
 from .deadlines import TimerKey

@@ -29,7 +29,6 @@ from headrace.coordinators.record_checks import (
     check_coordinator_records,
     coordinator_records_check,
 )
-from headrace.errors import ErrorCode, Refusal
 from headrace.log.partition_log import PartitionLog
 from headrace.log.validation import (
     MAGIC_POSITION,
@@ -45,6 +44,7 @@ from headrace.net.call import RECEIVE_BUFFER_BYTES, Call, CloseConnection
 from headrace.net.rules import TOPIC, TRANSACTIONAL_ID, WRITE, inside
 from headrace.protocol.api import ProduceRequest, ProduceResponse
 from headrace.protocol.checksum import crc32c_steps
+from headrace.protocol.errors import ErrorCode, Refusal
 from headrace.protocol.limits import LARGE_BATCH_BYTES
 from headrace.protocol.record_batch import (
     ATTRIBUTES_LOW_BYTE,

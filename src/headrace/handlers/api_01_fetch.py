@@ -17,11 +17,11 @@ from __future__ import annotations
 
 import asyncio
 
-from headrace.errors import Refusal
 from headrace.net.api import Api
 from headrace.net.call import Call
 from headrace.net.rules import READ, TOPIC, inside
 from headrace.protocol.api import FetchRequest, FetchResponse
+from headrace.protocol.errors import Refusal
 from headrace.topics.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION_ID, FetchSession
 from headrace.topics.long_polls import MAX_FETCH_WAIT_MS
 

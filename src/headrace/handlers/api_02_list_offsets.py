@@ -22,13 +22,13 @@ from __future__ import annotations
 
 from collections import Counter
 
-from headrace.errors import ErrorCode
 from headrace.log.partition_log import LEADER_EPOCH
 from headrace.log_lines import LimitedLog, get_logger
 from headrace.net.api import Api
 from headrace.net.call import Call
 from headrace.net.rules import DESCRIBE, TOPIC, each
 from headrace.protocol.api import ListOffsetsRequest, ListOffsetsResponse
+from headrace.protocol.errors import ErrorCode
 
 Topic = ListOffsetsResponse.ListOffsetsTopicResponse
 Partition = ListOffsetsResponse.ListOffsetsPartitionResponse

@@ -26,8 +26,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
-from headrace.errors import ErrorCode, Refusal, StorageError
-from headrace.internal_topics import INTERNAL_TOPICS
 from headrace.log.partition_log import LEADER_EPOCH
 from headrace.log_lines import LimitedLog, get_logger
 from headrace.net.api import Api
@@ -35,6 +33,8 @@ from headrace.net.audit import Change, log_changes
 from headrace.net.call import Call
 from headrace.net.rules import CLUSTER, CREATE, DESCRIBE, TOPIC, inside
 from headrace.protocol.api import MetadataRequest, MetadataResponse
+from headrace.protocol.errors import ErrorCode, Refusal, StorageError
+from headrace.protocol.internal_topics import INTERNAL_TOPICS
 from headrace.protocol.schema import Encoded
 from headrace.protocol.time_slices import chunks
 from headrace.topics.catalog import MAX_TOPICS_PER_TRANSACTION, NewTopic

@@ -14,7 +14,6 @@ Version notes:
 
 from __future__ import annotations
 
-from headrace.errors import ErrorCode
 from headrace.groups.classic.member import MemberIdentity
 from headrace.groups.records import GroupRecord
 from headrace.net.api import Api
@@ -22,6 +21,7 @@ from headrace.net.call import Call
 from headrace.net.rules import GROUP, READ, TOPIC, each, on
 from headrace.outcome import Outcome
 from headrace.protocol.api import OffsetCommitRequest, OffsetCommitResponse
+from headrace.protocol.errors import ErrorCode
 
 from .offset_commits import RequestedCommits
 

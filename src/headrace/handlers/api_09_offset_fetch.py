@@ -21,13 +21,13 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import cast
 
-from headrace.errors import ErrorCode
 from headrace.groups.offsets.committed import TopicOffsets
 from headrace.groups.records import CommittedOffset
 from headrace.net.api import Api
 from headrace.net.call import SLICED_ABOVE, Call
 from headrace.net.rules import DESCRIBE, GROUP, TOPIC, inside
 from headrace.protocol.api import OffsetFetchRequest, OffsetFetchResponse
+from headrace.protocol.errors import ErrorCode
 from headrace.topics.catalog import Topic
 
 API = Api(

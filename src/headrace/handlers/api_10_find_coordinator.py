@@ -19,8 +19,6 @@ from __future__ import annotations
 import re
 from functools import partial
 
-from headrace.errors import ErrorCode, StorageError
-from headrace.internal_topics import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
 from headrace.log_lines import LimitedLog, get_logger
 from headrace.net.api import Api
 from headrace.net.call import Call
@@ -34,6 +32,8 @@ from headrace.net.rules import (
     inside,
 )
 from headrace.protocol.api import FindCoordinatorRequest, FindCoordinatorResponse
+from headrace.protocol.errors import ErrorCode, StorageError
+from headrace.protocol.internal_topics import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
 
 Coordinator = FindCoordinatorResponse.Coordinator
 

@@ -18,12 +18,12 @@ from __future__ import annotations
 import uuid
 from functools import partial
 
-from headrace.errors import ErrorCode
 from headrace.groups.classic.member import JoinReply, JoinRequest
 from headrace.net.api import Api
 from headrace.net.call import Call
 from headrace.net.rules import GROUP, READ, inside
 from headrace.protocol.api import JoinGroupRequest, JoinGroupResponse
+from headrace.protocol.errors import ErrorCode
 from headrace.protocol.primitives import MAX_STRING_BYTES
 
 API = Api(11, inside(READ, GROUP, "refused as a whole"), storage_error=ErrorCode.NOT_COORDINATOR)

@@ -9,11 +9,11 @@ Version notes:
 
 from __future__ import annotations
 
-from headrace.errors import ErrorCode
 from headrace.net.api import Api
 from headrace.net.call import Call
 from headrace.net.rules import GROUP, READ, on
 from headrace.protocol.api import HeartbeatRequest, HeartbeatResponse
+from headrace.protocol.errors import ErrorCode
 
 API = Api(12, on(READ, GROUP, "group_id"), is_quick=True, storage_error=ErrorCode.NOT_COORDINATOR)
 

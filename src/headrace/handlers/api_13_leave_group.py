@@ -12,12 +12,12 @@ from __future__ import annotations
 
 from functools import partial
 
-from headrace.errors import ErrorCode
 from headrace.groups.classic.member import MemberIdentity
 from headrace.net.api import Api
 from headrace.net.call import Call
 from headrace.net.rules import GROUP, READ, on
 from headrace.protocol.api import LeaveGroupRequest, LeaveGroupResponse
+from headrace.protocol.errors import ErrorCode
 
 API = Api(
     13,

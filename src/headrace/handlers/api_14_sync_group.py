@@ -13,12 +13,12 @@ from __future__ import annotations
 
 from functools import partial
 
-from headrace.errors import ErrorCode
 from headrace.groups.classic.member import SyncRequest
 from headrace.net.api import Api
 from headrace.net.call import Call
 from headrace.net.rules import GROUP, READ, inside
 from headrace.protocol.api import SyncGroupRequest, SyncGroupResponse
+from headrace.protocol.errors import ErrorCode
 
 API = Api(14, inside(READ, GROUP, "refused as a whole"), storage_error=ErrorCode.NOT_COORDINATOR)
 

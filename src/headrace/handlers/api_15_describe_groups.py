@@ -13,7 +13,6 @@ Version notes:
 
 from __future__ import annotations
 
-from headrace.errors import Refusal
 from headrace.groups.classic.member import Member
 from headrace.groups.classic.states import State
 from headrace.net.api import Api
@@ -21,6 +20,7 @@ from headrace.net.call import Call
 from headrace.net.rules import DESCRIBE, GROUP, each
 from headrace.protocol.api import DescribeGroupsRequest, DescribeGroupsResponse
 from headrace.protocol.authorized_operations import NOT_ASKED
+from headrace.protocol.errors import Refusal
 
 DescribedGroup = DescribeGroupsResponse.DescribedGroup
 DescribedMember = DescribeGroupsResponse.DescribedGroupMember

@@ -11,7 +11,7 @@ Version notes:
 
 from __future__ import annotations
 
-from headrace.errors import ErrorCode, Refusal
 from headrace.net.api import stub
+from headrace.protocol.errors import ErrorCode, Refusal
 
 API, handle = stub(17, error=Refusal(ErrorCode.ILLEGAL_SASL_STATE))

@@ -16,10 +16,10 @@ from __future__ import annotations
 
 import re
 
-from headrace.errors import ErrorCode
 from headrace.net.api import Api, served_versions
 from headrace.net.call import Call
 from headrace.protocol.api import ApiVersionsRequest, ApiVersionsResponse
+from headrace.protocol.errors import ErrorCode
 from headrace.topics.features import FEATURES
 
 from . import APIS

@@ -18,13 +18,13 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from uuid import UUID
 
-from headrace.errors import ErrorCode, Refusal
-from headrace.internal_topics import INTERNAL_TOPICS
 from headrace.net.api import Api
 from headrace.net.audit import Change
 from headrace.net.call import Call
 from headrace.net.rules import CREATE, DESCRIBE_CONFIGS, TOPIC, each, inside
 from headrace.protocol.api import CreateTopicsRequest, CreateTopicsResponse
+from headrace.protocol.errors import ErrorCode, Refusal
+from headrace.protocol.internal_topics import INTERNAL_TOPICS
 from headrace.protocol.schema import Encoded
 from headrace.protocol.time_slices import chunks
 from headrace.topics.catalog import MAX_TOPICS_PER_TRANSACTION, NewTopic, Topic

@@ -17,12 +17,12 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from typing import NamedTuple
 from uuid import UUID
 
-from headrace.errors import ErrorCode, Refusal
 from headrace.net.api import Api
 from headrace.net.audit import Change
 from headrace.net.call import Call
 from headrace.net.rules import CLUSTER, DELETE, DESCRIBE, TOPIC, TOPIC_DENIED, inside
 from headrace.protocol.api import DeleteTopicsRequest, DeleteTopicsResponse
+from headrace.protocol.errors import ErrorCode, Refusal
 from headrace.protocol.time_slices import chunks
 from headrace.topics.catalog import MAX_TOPICS_PER_TRANSACTION, CatalogError, Topic
 

@@ -12,13 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from headrace.errors import ErrorCode, Refusal
 from headrace.log.partition_log import PartitionLog
 from headrace.net.api import Api
 from headrace.net.audit import Change
 from headrace.net.call import Call
 from headrace.net.rules import DELETE, TOPIC, each
 from headrace.protocol.api import DeleteRecordsRequest, DeleteRecordsResponse
+from headrace.protocol.errors import ErrorCode, Refusal
 from headrace.protocol.time_slices import chunks
 
 DELETIONS_AT_ONCE = 20

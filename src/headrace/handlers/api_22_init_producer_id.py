@@ -15,11 +15,11 @@ Version notes:
 
 from __future__ import annotations
 
-from headrace.errors import ErrorCode, Refusal
 from headrace.net.api import Api
 from headrace.net.call import Call
 from headrace.net.rules import CLUSTER, IDEMPOTENT_WRITE, TOPIC, TRANSACTIONAL_ID, WRITE, inside, on
 from headrace.protocol.api import InitProducerIdRequest, InitProducerIdResponse
+from headrace.protocol.errors import ErrorCode, Refusal
 from headrace.protocol.record_batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from headrace.transactions.producer import Producer, error_code
 

@@ -13,12 +13,12 @@ from __future__ import annotations
 
 from functools import partial
 
-from headrace.errors import ErrorCode
 from headrace.log.partition_log import LEADER_EPOCH
 from headrace.net.api import Api
 from headrace.net.call import Call
 from headrace.net.rules import CLUSTER_ACTION, DESCRIBE, TOPIC, each
 from headrace.protocol.api import OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse
+from headrace.protocol.errors import ErrorCode
 
 Topic = OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult
 Partition = OffsetForLeaderEpochResponse.EpochEndOffset

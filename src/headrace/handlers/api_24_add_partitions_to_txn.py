@@ -14,12 +14,12 @@ Version notes:
 
 from __future__ import annotations
 
-from headrace.errors import ErrorCode, Refusal
-from headrace.internal_topics import INTERNAL_TOPICS
 from headrace.net.api import Api
 from headrace.net.call import Call
 from headrace.net.rules import CLUSTER, CLUSTER_ACTION, TOPIC, TRANSACTIONAL_ID, WRITE, inside
 from headrace.protocol.api import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
+from headrace.protocol.errors import ErrorCode, Refusal
+from headrace.protocol.internal_topics import INTERNAL_TOPICS
 from headrace.protocol.partitions import TopicPartition
 from headrace.transactions.producer import Producer, error_code
 

@@ -12,12 +12,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from headrace.errors import ErrorCode, StorageError
 from headrace.log_lines import LimitedLog, get_logger
 from headrace.net.api import Api
 from headrace.net.call import Call
 from headrace.net.rules import ALTER, CLUSTER_ACTION, on_cluster
 from headrace.protocol.api import WriteTxnMarkersRequest, WriteTxnMarkersResponse
+from headrace.protocol.errors import ErrorCode, StorageError
 from headrace.protocol.record_batch import NO_PRODUCER_ID, Marker
 from headrace.transactions.producer import EPOCH_PER_TRANSACTION, Producer
 

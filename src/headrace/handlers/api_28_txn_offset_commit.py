@@ -17,12 +17,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from headrace.errors import ErrorCode
 from headrace.groups.classic.member import MemberIdentity
 from headrace.net.api import Api
 from headrace.net.call import Call
 from headrace.net.rules import GROUP, READ, TOPIC, TRANSACTIONAL_ID, WRITE, each, on
 from headrace.protocol.api import TxnOffsetCommitRequest, TxnOffsetCommitResponse
+from headrace.protocol.errors import ErrorCode
 from headrace.transactions.producer import NotYetDurable, Producer
 
 from .offset_commits import RequestedCommits, find_topic

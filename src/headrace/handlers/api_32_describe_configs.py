@@ -10,12 +10,12 @@ Version notes:
 
 from __future__ import annotations
 
-from headrace.errors import Refusal
 from headrace.net.api import Api
 from headrace.net.call import Call
 from headrace.net.rules import DESCRIBE_CONFIGS, MESSAGES, each_config
 from headrace.protocol.api import DescribeConfigsRequest, DescribeConfigsResponse
 from headrace.protocol.configs import ConfigType
+from headrace.protocol.errors import Refusal
 from headrace.protocol.schema import Encoded
 
 Resource = DescribeConfigsRequest.DescribeConfigsResource

@@ -16,11 +16,11 @@ import os
 from collections.abc import Sequence
 from functools import partial
 
-from headrace.errors import ErrorCode
 from headrace.net.api import Api
 from headrace.net.call import Call
 from headrace.net.rules import DESCRIBE, on_cluster
 from headrace.protocol.api import DescribeLogDirsRequest, DescribeLogDirsResponse
+from headrace.protocol.errors import ErrorCode
 from headrace.topics.catalog import Topic
 
 LogDir = DescribeLogDirsResponse.DescribeLogDirsResult

@@ -11,8 +11,8 @@ Version notes:
 
 from __future__ import annotations
 
-from headrace.errors import ErrorCode, Refusal
 from headrace.net.api import stub
+from headrace.protocol.errors import ErrorCode, Refusal
 
 API, handle = stub(
     36,

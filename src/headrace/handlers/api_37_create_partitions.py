@@ -13,12 +13,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from headrace.errors import ErrorCode, Refusal, StorageError
 from headrace.net.api import Api
 from headrace.net.audit import Change
 from headrace.net.call import Call
 from headrace.net.rules import ALTER, TOPIC, each
 from headrace.protocol.api import CreatePartitionsRequest, CreatePartitionsResponse
+from headrace.protocol.errors import ErrorCode, Refusal, StorageError
 from headrace.protocol.time_slices import chunks
 from headrace.topics.catalog import MAX_TOPICS_PER_TRANSACTION
 from headrace.topics.topic_rules import (

@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from headrace.coordinators import share_state_recovery
-from headrace.errors import ErrorCode, StorageError
 from headrace.groups.share.group import ShareGroup
 from headrace.log_lines import LimitedLog, get_logger
 from headrace.net.api import Api
@@ -20,6 +19,7 @@ from headrace.net.audit import Change
 from headrace.net.call import Call
 from headrace.net.rules import DELETE, GROUP, each
 from headrace.protocol.api import DeleteGroupsRequest, DeleteGroupsResponse
+from headrace.protocol.errors import ErrorCode, StorageError
 
 Result = DeleteGroupsResponse.DeletableGroupResult
 

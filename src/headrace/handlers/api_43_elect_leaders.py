@@ -13,11 +13,11 @@ from __future__ import annotations
 
 from functools import partial
 
-from headrace.errors import ErrorCode, Refusal
 from headrace.net.api import Api
 from headrace.net.call import Call
 from headrace.net.rules import ALTER, on_cluster
 from headrace.protocol.api import ElectLeadersRequest, ElectLeadersResponse
+from headrace.protocol.errors import ErrorCode, Refusal
 
 TopicResult = ElectLeadersResponse.ReplicaElectionResult
 PartitionResult = ElectLeadersResponse.PartitionResult

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from headrace.errors import ErrorCode, Refusal
 from headrace.net.api import Api
 from headrace.net.audit import Change
 from headrace.net.call import Call
@@ -22,6 +21,7 @@ from headrace.protocol.api import (
     IncrementalAlterConfigsResponse,
 )
 from headrace.protocol.configs import ConfigType, why_malformed
+from headrace.protocol.errors import ErrorCode, Refusal
 
 Resource = IncrementalAlterConfigsRequest.AlterConfigsResource
 Result = IncrementalAlterConfigsResponse.AlterConfigsResourceResponse

@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from headrace.errors import ErrorCode, Refusal
 from headrace.net.api import Api
 from headrace.net.call import Call
 from headrace.net.rules import ALTER, on_cluster
@@ -21,6 +20,7 @@ from headrace.protocol.api import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
 )
+from headrace.protocol.errors import ErrorCode, Refusal
 from headrace.topics.topic_rules import check_assignment
 
 TopicResult = AlterPartitionReassignmentsResponse.ReassignableTopicResponse

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
-from headrace.errors import ErrorCode
 from headrace.net.api import Api
 from headrace.net.audit import Change
 from headrace.net.call import Call
 from headrace.net.rules import DELETE, GROUP, READ, TOPIC, each, on
 from headrace.protocol.api import OffsetDeleteRequest, OffsetDeleteResponse
+from headrace.protocol.errors import ErrorCode
 
 Topic = OffsetDeleteResponse.OffsetDeleteResponseTopic
 Partition = OffsetDeleteResponse.OffsetDeleteResponsePartition

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections import Counter
 
-from headrace.errors import ErrorCode
 from headrace.net.api import Api
 from headrace.net.call import Call
 from headrace.net.rules import DESCRIBE, on_cluster
@@ -15,6 +14,7 @@ from headrace.protocol.api import (
     DescribeUserScramCredentialsRequest,
     DescribeUserScramCredentialsResponse,
 )
+from headrace.protocol.errors import ErrorCode
 
 Result = DescribeUserScramCredentialsResponse.DescribeUserScramCredentialsResult
 CredentialInfo = DescribeUserScramCredentialsResponse.CredentialInfo

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from headrace.errors import ErrorCode, Refusal, StorageError
 from headrace.net import audit
 from headrace.net.api import Api
 from headrace.net.call import Call
@@ -18,6 +17,7 @@ from headrace.protocol.api import (
     AlterUserScramCredentialsRequest,
     AlterUserScramCredentialsResponse,
 )
+from headrace.protocol.errors import ErrorCode, Refusal, StorageError
 from headrace.security.scram import (
     MECHANISM_NUMBERS,
     Change,

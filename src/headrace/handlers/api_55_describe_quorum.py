@@ -12,12 +12,12 @@ Version notes:
 
 from __future__ import annotations
 
-from headrace.errors import ErrorCode
 from headrace.log.partition_log import LEADER_EPOCH
 from headrace.net.api import Api
 from headrace.net.call import Call
 from headrace.net.rules import DESCRIBE, on_cluster
 from headrace.protocol.api import DescribeQuorumRequest, DescribeQuorumResponse
+from headrace.protocol.errors import ErrorCode
 
 Node = DescribeQuorumResponse.Node
 TopicData = DescribeQuorumResponse.TopicData

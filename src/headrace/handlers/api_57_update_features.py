@@ -11,11 +11,11 @@ Version notes:
 
 from __future__ import annotations
 
-from headrace.errors import ErrorCode, StorageError
 from headrace.net.api import Api
 from headrace.net.call import Call
 from headrace.net.rules import ALTER, on_cluster
 from headrace.protocol.api import UpdateFeaturesRequest, UpdateFeaturesResponse
+from headrace.protocol.errors import ErrorCode, StorageError
 from headrace.topics.features import FeatureUpdate
 
 API = Api(57, on_cluster(ALTER), has_one_error=True)

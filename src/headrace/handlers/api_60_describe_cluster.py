@@ -8,11 +8,11 @@ Version notes:
 
 from __future__ import annotations
 
-from headrace.errors import ErrorCode
 from headrace.net.api import Api
 from headrace.net.call import Call
 from headrace.net.rules import CLUSTER, DESCRIBE, inside
 from headrace.protocol.api import DescribeClusterRequest, DescribeClusterResponse
+from headrace.protocol.errors import ErrorCode
 
 API = Api(60, inside(DESCRIBE, CLUSTER, "authorized operations are 0"))
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from functools import partial
 
-from headrace.errors import ErrorCode, Refusal
 from headrace.log.partition_log import PartitionLog
 from headrace.net.api import Api
 from headrace.net.call import Call
 from headrace.net.rules import READ, TOPIC, TOPIC_DENIED, inside
 from headrace.protocol.api import DescribeProducersRequest, DescribeProducersResponse
+from headrace.protocol.errors import ErrorCode, Refusal
 from headrace.protocol.record_batch import NO_SEQUENCE
 from headrace.topics.topic_rules import check_topic_name
 

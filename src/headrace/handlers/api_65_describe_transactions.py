@@ -5,11 +5,11 @@ from __future__ import annotations
 from itertools import groupby
 from operator import itemgetter
 
-from headrace.errors import ErrorCode
 from headrace.net.api import Api
 from headrace.net.call import Call
 from headrace.net.rules import DESCRIBE, TOPIC, TRANSACTIONAL_ID, each, inside
 from headrace.protocol.api import DescribeTransactionsRequest, DescribeTransactionsResponse
+from headrace.protocol.errors import ErrorCode
 
 TransactionState = DescribeTransactionsResponse.TransactionState
 TopicData = DescribeTransactionsResponse.TopicData

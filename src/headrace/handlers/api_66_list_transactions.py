@@ -13,12 +13,12 @@ Version notes:
 
 from __future__ import annotations
 
-from headrace.errors import ErrorCode
 from headrace.groups.consumer.regex import InvalidRegex
 from headrace.net.api import Api
 from headrace.net.call import Call
 from headrace.net.rules import DESCRIBE, TRANSACTIONAL_ID, inside
 from headrace.protocol.api import ListTransactionsRequest, ListTransactionsResponse
+from headrace.protocol.errors import ErrorCode
 from headrace.transactions.records import State, Transaction
 
 TransactionState = ListTransactionsResponse.TransactionState

@@ -14,14 +14,14 @@ import uuid
 from dataclasses import replace
 from functools import partial
 
-from headrace.errors import ErrorCode, Refusal
 from headrace.groups.consumer.member import ConsumerHeartbeat
 from headrace.groups.heartbeats.member import JOIN_EPOCH
 from headrace.net.api import CONSUMER, Api
 from headrace.net.call import Call
 from headrace.net.rules import DESCRIBE, GROUP, READ, TOPIC, inside, on
 from headrace.protocol.api import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
-from headrace.uuid_text import uuid_text
+from headrace.protocol.errors import ErrorCode, Refusal
+from headrace.protocol.uuid_text import uuid_text
 
 REGEX_WAIT_S = 0.5
 """How long a heartbeat waits until its regular expression is matched. After that it is answered

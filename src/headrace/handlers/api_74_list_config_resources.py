@@ -9,12 +9,12 @@ Version notes:
 
 from __future__ import annotations
 
-from headrace.errors import ErrorCode
 from headrace.net.api import Api
 from headrace.net.call import Call
 from headrace.net.rules import DESCRIBE_CONFIGS, on_cluster
 from headrace.protocol.api import ListConfigResourcesRequest, ListConfigResourcesResponse
 from headrace.protocol.configs import ConfigType
+from headrace.protocol.errors import ErrorCode
 
 API = Api(74, on_cluster(DESCRIBE_CONFIGS))
 

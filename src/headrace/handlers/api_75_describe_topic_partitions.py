@@ -9,13 +9,13 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 
-from headrace.errors import ErrorCode
 from headrace.log.partition_log import LEADER_EPOCH
 from headrace.net.api import Api
 from headrace.net.call import Call
 from headrace.net.rules import DESCRIBE, TOPIC, inside
 from headrace.protocol.api import DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse
 from headrace.protocol.authorized_operations import TOPIC_OPERATIONS
+from headrace.protocol.errors import ErrorCode
 from headrace.topics.topic_rules import check_topic_name
 
 Topic = DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic

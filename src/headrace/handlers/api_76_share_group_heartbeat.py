@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from headrace.coordinators import share_state_recovery
 from headrace.coordinators.coordinators import Coordinators
-from headrace.errors import ErrorCode, Refusal
 from headrace.groups.records import GroupRecord
 from headrace.groups.share.group import ShareGroup
 from headrace.groups.share.member import (
@@ -22,6 +21,7 @@ from headrace.net.call import Call
 from headrace.net.rules import DESCRIBE, GROUP, READ, TOPIC, on
 from headrace.outcome import Outcome
 from headrace.protocol.api import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
+from headrace.protocol.errors import ErrorCode, Refusal
 from headrace.share.records import UNKNOWN
 
 Assignment = ShareGroupHeartbeatResponse.Assignment

@@ -18,12 +18,12 @@ from time import perf_counter
 from uuid import UUID
 
 from headrace.coordinators.share_fetches import Fetched, FetchLimits, acquire, has_bytes, wait_keys
-from headrace.errors import ErrorCode, Refusal
 from headrace.log.partition_log import LEADER_EPOCH
 from headrace.net.api import Api
 from headrace.net.call import SLICED_ABOVE, Call
 from headrace.net.rules import GROUP, READ, TOPIC, inside, on
 from headrace.protocol.api import ShareFetchRequest, ShareFetchResponse
+from headrace.protocol.errors import ErrorCode, Refusal
 from headrace.share.acknowledgement import AcknowledgeTerms
 from headrace.share.records import NO_TOPIC
 from headrace.share.settings import ShareSettings

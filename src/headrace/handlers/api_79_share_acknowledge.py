@@ -11,13 +11,13 @@ Version notes:
 
 from __future__ import annotations
 
-from headrace.errors import ErrorCode, Refusal
 from headrace.log.partition_log import LEADER_EPOCH
 from headrace.log_lines import printable
 from headrace.net.api import Api
 from headrace.net.call import Call
 from headrace.net.rules import GROUP, READ, TOPIC, inside, on
 from headrace.protocol.api import ShareAcknowledgeRequest, ShareAcknowledgeResponse
+from headrace.protocol.errors import ErrorCode, Refusal
 from headrace.share.acknowledgement import AcknowledgeTerms
 from headrace.share.records import NO_TOPIC
 from headrace.share.share_session import FINAL_EPOCH

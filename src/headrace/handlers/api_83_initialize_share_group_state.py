@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable
 from typing import Protocol, TypeVar
 from uuid import UUID
 
-from headrace.errors import ErrorCode, Refusal
 from headrace.net.api import Api
 from headrace.net.call import Call
 from headrace.net.rules import CLUSTER_ACTION, on_cluster
@@ -19,6 +18,7 @@ from headrace.protocol.api import (
     InitializeShareGroupStateRequest,
     InitializeShareGroupStateResponse,
 )
+from headrace.protocol.errors import ErrorCode, Refusal
 from headrace.protocol.schema import Message
 from headrace.share.records import NO_TOPIC, SharePartitionKey
 

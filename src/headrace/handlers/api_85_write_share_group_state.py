@@ -10,11 +10,11 @@ Version notes:
 
 from __future__ import annotations
 
-from headrace.errors import ErrorCode, Refusal
 from headrace.net.api import Api
 from headrace.net.call import Call
 from headrace.net.rules import CLUSTER_ACTION, on_cluster
 from headrace.protocol.api import WriteShareGroupStateRequest, WriteShareGroupStateResponse
+from headrace.protocol.errors import ErrorCode, Refusal
 from headrace.share.merged_state import combined
 from headrace.share.records import SharePartitionKey, StateBatch
 

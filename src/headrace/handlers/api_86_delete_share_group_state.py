@@ -5,11 +5,11 @@ Deleting an unknown share-partition succeeds.
 
 from __future__ import annotations
 
-from headrace.errors import ErrorCode, Refusal
 from headrace.net.api import Api
 from headrace.net.call import Call
 from headrace.net.rules import CLUSTER_ACTION, on_cluster
 from headrace.protocol.api import DeleteShareGroupStateRequest, DeleteShareGroupStateResponse
+from headrace.protocol.errors import ErrorCode, Refusal
 from headrace.share.records import SharePartitionKey
 
 from .api_83_initialize_share_group_state import serve_each

@@ -10,7 +10,6 @@ Version notes:
 
 from __future__ import annotations
 
-from headrace.errors import Refusal
 from headrace.net.api import Api
 from headrace.net.call import Call
 from headrace.net.rules import CLUSTER_ACTION, on_cluster
@@ -18,6 +17,7 @@ from headrace.protocol.api import (
     ReadShareGroupStateSummaryRequest,
     ReadShareGroupStateSummaryResponse,
 )
+from headrace.protocol.errors import Refusal
 from headrace.share.records import SharePartitionKey
 
 from .api_83_initialize_share_group_state import serve_each

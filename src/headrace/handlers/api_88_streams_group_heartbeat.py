@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
-from headrace.errors import ErrorCode, Refusal
 from headrace.groups.records import (
     Endpoint,
     InternalTopic,
@@ -29,11 +28,12 @@ from headrace.groups.streams.member import (
     StreamsHeartbeatReply,
     TaskOffset,
 )
-from headrace.internal_topics import INTERNAL_TOPICS
 from headrace.net.api import STREAMS, Api
 from headrace.net.call import Call
 from headrace.net.rules import CLUSTER, CREATE, DESCRIBE, GROUP, READ, TOPIC, inside, on
 from headrace.protocol.api import StreamsGroupHeartbeatRequest, StreamsGroupHeartbeatResponse
+from headrace.protocol.errors import ErrorCode, Refusal
+from headrace.protocol.internal_topics import INTERNAL_TOPICS
 from headrace.topics.catalog import MAX_TOPICS_PER_TRANSACTION, NewTopic
 from headrace.topics.creation import Creation
 from headrace.topics.topic_rules import (

@@ -16,7 +16,6 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from functools import partial
 
-from headrace.errors import ErrorCode, Refusal
 from headrace.groups.share.group import ShareGroup
 from headrace.net.api import Api
 from headrace.net.call import SLICED_ABOVE, Call
@@ -25,6 +24,7 @@ from headrace.protocol.api import (
     DescribeShareGroupOffsetsRequest,
     DescribeShareGroupOffsetsResponse,
 )
+from headrace.protocol.errors import ErrorCode, Refusal
 from headrace.protocol.own_fields import SpanState
 from headrace.share.records import ACQUIRED, AVAILABLE, UNKNOWN, SharePartitionKey
 from headrace.share.share_partition import InFlight

@@ -16,12 +16,12 @@ from uuid import UUID
 
 from headrace.coordinators import share_state_recovery
 from headrace.coordinators.waiting import run_to_end
-from headrace.errors import ErrorCode, Refusal
 from headrace.net.api import Api
 from headrace.net.audit import Change
 from headrace.net.call import Call
 from headrace.net.rules import ALTER, GROUP, READ, TOPIC, TOPIC_DENIED, each, on
 from headrace.protocol.api import AlterShareGroupOffsetsRequest, AlterShareGroupOffsetsResponse
+from headrace.protocol.errors import ErrorCode, Refusal
 from headrace.share.records import SharePartitionKey
 from headrace.share.share_state import NOT_HOSTED
 from headrace.topics.catalog import Topic

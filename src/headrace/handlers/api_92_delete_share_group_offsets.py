@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from uuid import UUID
 
 from headrace.coordinators import share_state_recovery
-from headrace.errors import ErrorCode, Refusal
 from headrace.net.api import Api
 from headrace.net.audit import Change
 from headrace.net.call import Call
 from headrace.net.rules import DELETE, GROUP, READ, TOPIC, TOPIC_DENIED, each, on
 from headrace.protocol.api import DeleteShareGroupOffsetsRequest, DeleteShareGroupOffsetsResponse
+from headrace.protocol.errors import ErrorCode, Refusal
 from headrace.share.share_state import NOT_HOSTED
 
 Topic = DeleteShareGroupOffsetsResponse.DeleteShareGroupOffsetsResponseTopic

@@ -7,9 +7,9 @@ no plugins here, so that the request is refused as by a Kafka without one.
 
 from __future__ import annotations
 
-from headrace.errors import ErrorCode, Refusal
 from headrace.net.api import STREAMS, stub
 from headrace.net.rules import GROUP, READ, on
+from headrace.protocol.errors import ErrorCode, Refusal
 
 API, handle = stub(
     93,

@@ -5,11 +5,11 @@ This node is the only controller, and active, so that every request is refused.
 
 from __future__ import annotations
 
-from headrace.errors import ErrorCode
 from headrace.net.api import Api
 from headrace.net.call import Call
 from headrace.net.rules import ALTER, on_cluster
 from headrace.protocol.api import UnregisterControllerRequest, UnregisterControllerResponse
+from headrace.protocol.errors import ErrorCode
 
 API = Api(
     94,

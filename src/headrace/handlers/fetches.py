@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Iterator
 from uuid import UUID
 
-from headrace.errors import ErrorCode, Refusal
 from headrace.log.partition_log import PartitionLog
 from headrace.net.call import Call
 from headrace.protocol.api import FetchRequest, FetchResponse
 from headrace.protocol.authorized_operations import Operation
+from headrace.protocol.errors import ErrorCode, Refusal
 from headrace.protocol.file_range import FileRange
 from headrace.protocol.record_batch import offset_after
 from headrace.topics.fetch_sessions import (

@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 from uuid import UUID
 
-from headrace.errors import ErrorCode
 from headrace.groups.offsets.committed import NO_RETENTION, commit_record
 from headrace.groups.records import GroupRecord, OffsetCommit
 from headrace.outcome import Outcome
@@ -16,6 +15,7 @@ from headrace.protocol.api import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitResponse,
 )
+from headrace.protocol.errors import ErrorCode
 from headrace.topics.catalog import Catalog, Topic
 
 RequestTopic = (

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from struct import Struct
 
-from headrace.errors import ErrorCode, Refusal
 from headrace.log.partition_log import PartitionLog
 from headrace.log.validation import OpenElsewhere
 from headrace.net.call import Call
 from headrace.net.wire import write_response
 from headrace.protocol.api import ProduceRequest, ProduceResponse
+from headrace.protocol.errors import ErrorCode, Refusal
 from headrace.protocol.file_range import joined
 from headrace.protocol.frames import RequestHeader
 from headrace.protocol.limits import LARGE_BATCH_BYTES

@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from headrace.log import checked_file
 from headrace.log_lines import get_logger
-from headrace.uuid_text import uuid_text
+from headrace.protocol.uuid_text import uuid_text
 
 logger = get_logger("headrace.log")
 

@@ -16,7 +16,6 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from headrace.errors import ErrorCode, Refusal
 from headrace.log.aborted_transactions import AbortedTransactions
 from headrace.log.data_directory import DataDirectory
 from headrace.log.files import DIRECTORY_MODE, fsync_path
@@ -28,6 +27,7 @@ from headrace.log.segment import SUFFIXES, Segment, TornTailError
 from headrace.log.segment_list import SegmentList, index_of
 from headrace.log.validation import check_client_batch
 from headrace.log_lines import LimitedLog, get_logger
+from headrace.protocol.errors import ErrorCode, Refusal
 from headrace.protocol.file_range import FileRange
 from headrace.protocol.record_batch import (
     LENGTH_OVERHEAD,

@@ -15,9 +15,9 @@ from collections.abc import Iterator
 from operator import itemgetter
 from typing import NamedTuple
 
-from headrace.errors import ErrorCode, Refusal
 from headrace.log.aborted_transactions import AbortedTransaction
 from headrace.protocol.checksum import crc32c
+from headrace.protocol.errors import ErrorCode, Refusal
 from headrace.protocol.record_batch import (
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,

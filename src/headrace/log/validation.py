@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from headrace.errors import ErrorCode, Refusal
 from headrace.log.log_config import ANY_RECORD_BYTES, FOREVER, LogConfig
 from headrace.protocol.checksum import crc32c
 from headrace.protocol.compression import ZSTD
+from headrace.protocol.errors import ErrorCode, Refusal
 from headrace.protocol.limits import LARGE_BATCH_BYTES, MAX_RECORD_ERRORS
 from headrace.protocol.primitives import MAX_INT64, MIN_INT64
 from headrace.protocol.record_batch import (

@@ -8,9 +8,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 
-from headrace.errors import ErrorCode, Refusal
 from headrace.log_lines import LimitedLog, get_logger
 from headrace.protocol.authorized_operations import Operation
+from headrace.protocol.errors import ErrorCode, Refusal
 from headrace.security.access import Access
 from headrace.security.acls import Acl, ResourceType
 from headrace.security.authorizer import Authorizer

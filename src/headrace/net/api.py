@@ -7,7 +7,7 @@ from functools import cached_property
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from headrace.errors import ErrorCode, Refusal
+from headrace.protocol.errors import ErrorCode, Refusal
 from headrace.protocol.schema import Versions, schema_of, snake_case, versions_of
 from headrace.protocol.time_slices import run_now
 

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from headrace.errors import ConfigError
 from headrace.imports import require
 from headrace.log_lines import LimitedLog, get_logger
+from headrace.protocol.errors import ConfigError
 from headrace.security import jaas, plain, scram
 from headrace.security.conversation import Conversation
 from headrace.security.login import EnabledMechanism, Login

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from headrace.errors import ErrorCode, StorageError
 from headrace.log_lines import LimitedLog, get_logger
+from headrace.protocol.errors import ErrorCode, StorageError
 from headrace.protocol.file_range import Piece
 from headrace.protocol.frames import BadFrame, RequestHeader
 from headrace.protocol.large_responses import LazyArray

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from headrace.errors import ConfigError, ErrorCode, Refusal
+from headrace.protocol.errors import ConfigError, ErrorCode, Refusal
 from headrace.topics.catalog import Catalog
 from headrace.topics.settings import Settings
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
-from headrace.errors import ConfigError
+from headrace.protocol.errors import ConfigError
 from headrace.topics.settings import Value
 
 

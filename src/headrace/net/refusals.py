@@ -10,7 +10,7 @@ from collections.abc import Generator
 from functools import cache
 from typing import Any
 
-from headrace.errors import ErrorCode, Refusal
+from headrace.protocol.errors import ErrorCode, Refusal
 from headrace.protocol.schema import Message, Schema, Structure
 from headrace.protocol.time_slices import run_now
 

@@ -15,9 +15,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from headrace.errors import ErrorCode, Refusal
 from headrace.protocol.authorized_operations import Operation
 from headrace.protocol.configs import ConfigType
+from headrace.protocol.errors import ErrorCode, Refusal
 from headrace.security.acls import CLUSTER_NAME, ResourceType
 
 Need = tuple[Operation, ResourceType]

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from headrace.coordinators.runtime import CoordinatorRuntime
     from headrace.coordinators.share_partitions import SharePartitions
     from headrace.coordinators.transactions import Transactions
-    from headrace.errors import Refusal
     from headrace.groups.coordinator import GroupCoordinator
     from headrace.protocol.api import DescribeConfigsResponse, IncrementalAlterConfigsRequest
+    from headrace.protocol.errors import Refusal
     from headrace.protocol.time_slices import TimeSlices
     from headrace.share.share_state import ShareCoordinator
     from headrace.topics.batch_opener import BatchOpener

@@ -38,7 +38,7 @@ from .primitives import (
 )
 
 if TYPE_CHECKING:
-    from headrace.errors import Refusal
+    from .errors import Refusal
 
 Put = Callable[[Any], object]
 Read = Callable[[Any, int, int], tuple[Any, int]]

@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from headrace.errors import ErrorCode
+from headrace.protocol.errors import ErrorCode
 
 from .conversation import Challenge, Conversation, Failure, Success
 from .principal import USER, Principal

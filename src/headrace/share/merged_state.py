@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from headrace.errors import ErrorCode, Refusal
+from headrace.protocol.errors import ErrorCode, Refusal
 from headrace.share.records import (
     ACKNOWLEDGED,
     ARCHIVED,

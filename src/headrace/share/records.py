@@ -17,7 +17,7 @@ from uuid import UUID
 
 from headrace.outcome import make
 from headrace.protocol.coordinator_records import RecordTypes
-from headrace.uuid_text import uuid_text
+from headrace.protocol.uuid_text import uuid_text
 
 UNKNOWN = -1
 """A start offset that is not initialised, or a delivery-complete count that is not given."""

@@ -50,8 +50,8 @@ from collections.abc import Mapping, Sequence
 from operator import itemgetter
 from typing import NamedTuple
 
-from headrace.errors import Refusal
 from headrace.outcome import Outcome
+from headrace.protocol.errors import Refusal
 from headrace.share.acknowledgement import (
     BATCH_NOT_ACQUIRED,
     FIRST_PAST_ACQUIRED,

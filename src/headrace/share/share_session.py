@@ -13,7 +13,7 @@ from typing import Any
 from uuid import UUID
 from weakref import WeakSet
 
-from headrace.errors import ErrorCode, Refusal
+from headrace.protocol.errors import ErrorCode, Refusal
 
 INITIAL_EPOCH = 0
 FINAL_EPOCH = -1

@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from uuid import UUID
 
 from headrace.deadlines import RETRY_MS
-from headrace.errors import ErrorCode, Refusal
-from headrace.internal_topics import SHARE_GROUP_STATE
 from headrace.outcome import NOWHERE, Outcome, Position, Unapplied
+from headrace.protocol.errors import ErrorCode, Refusal
+from headrace.protocol.internal_topics import SHARE_GROUP_STATE
 from headrace.share.merged_state import ShareState
 from headrace.share.records import (
     UNKNOWN,

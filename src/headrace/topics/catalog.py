@@ -28,12 +28,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID, uuid4
 from zlib import crc32
 
-from headrace.errors import StorageError
-from headrace.internal_topics import INTERNAL_TOPICS
 from headrace.log.checked_file import FORMAT_VERSION, OtherVersion
 from headrace.log_lines import get_logger, printable
+from headrace.protocol.errors import StorageError
+from headrace.protocol.internal_topics import INTERNAL_TOPICS
+from headrace.protocol.uuid_text import uuid_text
 from headrace.security.acls import Acl
-from headrace.uuid_text import uuid_text
 
 from . import catalog_file
 

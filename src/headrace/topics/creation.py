@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace.errors import ErrorCode, Refusal
+from headrace.protocol.errors import ErrorCode, Refusal
 
 from .catalog import Catalog, CatalogError, NewTopic, Topic, fold
 from .topic_rules import check_new_topic_name

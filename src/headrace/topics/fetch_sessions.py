@@ -17,7 +17,7 @@ from collections.abc import Callable, Hashable
 from typing import Protocol
 from uuid import UUID
 
-from headrace.errors import ErrorCode, Refusal
+from headrace.protocol.errors import ErrorCode, Refusal
 
 from .long_polls import LongPolls
 

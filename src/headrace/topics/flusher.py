@@ -15,9 +15,9 @@ from collections.abc import Awaitable, Collection, Generator, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from headrace.errors import StorageError
 from headrace.log.log_config import FOREVER
 from headrace.log.partition_log import PartitionLog
+from headrace.protocol.errors import StorageError
 
 
 class _RoundEnd:

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from functools import partial
 
 from headrace.coordinators.clock import Clock
-from headrace.errors import Refusal, StorageError
 from headrace.log.partition_log import PartitionLog
 from headrace.log.replay import FoundBatch, checked_batches
 from headrace.log_lines import get_logger
+from headrace.protocol.errors import Refusal, StorageError
 
 from .catalog import Catalog
 from .topic_logs import TopicLogs, roll

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
-from headrace.errors import Refusal
 from headrace.log.log_config import LogConfig
+from headrace.protocol.errors import Refusal
 
 Value = bool | int | float | str | tuple[str, ...]
 """A parsed value: a tuple for LIST, a str for STRING, CLASS and PASSWORD."""

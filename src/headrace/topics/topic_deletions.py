@@ -12,8 +12,8 @@ import contextlib
 from collections.abc import Generator, Sequence
 
 from headrace.coordinators.coordinators import Coordinators
-from headrace.errors import StorageError
 from headrace.log_lines import get_logger
+from headrace.protocol.errors import StorageError
 from headrace.protocol.time_slices import TimeSlices
 
 from .catalog import MAX_TOPICS_PER_TRANSACTION, Catalog, Topic

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from headrace.errors import ErrorCode, Refusal
-from headrace.topic_names import why_illegal
+from headrace.protocol.errors import ErrorCode, Refusal
+from headrace.protocol.topic_names import why_illegal
 
 MAX_PARTITIONS_PER_REQUEST = 10_000
 """Kafka's own: the partitions that one request may create."""

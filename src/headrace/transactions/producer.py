@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from headrace.errors import ErrorCode, Refusal
+from headrace.protocol.errors import ErrorCode, Refusal
 from headrace.protocol.record_batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 
 EPOCH_PER_TRANSACTION = 2

@@ -22,9 +22,9 @@ from collections.abc import Callable, Collection, Container, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from headrace.deadlines import RETRY_MS, Deadlines
-from headrace.errors import ErrorCode, Refusal
-from headrace.internal_topics import TRANSACTION_STATE
 from headrace.outcome import NOWHERE, Outcome, Position
+from headrace.protocol.errors import ErrorCode, Refusal
+from headrace.protocol.internal_topics import TRANSACTION_STATE
 from headrace.protocol.partitions import TopicPartition
 from headrace.protocol.record_batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_TIMESTAMP
 from headrace.transactions.producer import EPOCH_PER_TRANSACTION, NO_PRODUCER, Producer

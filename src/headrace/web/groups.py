@@ -34,7 +34,7 @@ from headrace.client.share_state import (
 )
 from headrace.client.topics import describe_topics
 from headrace.client.workers import WORKERS_TOPIC
-from headrace.errors import ErrorCode
+from headrace.protocol.errors import ErrorCode
 from headrace.protocol.partitions import TopicPartition, by_topic
 
 from .errors import NotThere

@@ -15,8 +15,8 @@ from headrace.client.lag.partition_leaders import PartitionLeaders
 from headrace.client.offsets import EARLIEST, LATEST
 from headrace.client.partition_reader import CorruptRecords, PartitionReader, ReadBudget, size_of
 from headrace.client.records import Record
-from headrace.errors import ErrorCode
 from headrace.protocol.dead_letters import HEADERS, TRACEBACK, WORKER_HEADERS
+from headrace.protocol.errors import ErrorCode
 from headrace.protocol.partitions import TopicPartition
 from headrace.protocol.record_batch import Opening
 

@@ -18,8 +18,8 @@ from headrace.client.errors import ClientError, RequestRefused, has_code, raised
 from headrace.client.groups import SHARE, GroupDescription, describe_group
 from headrace.client.offsets import LATEST, list_offsets
 from headrace.client.topics import NewTopic, ensure_topic
-from headrace.errors import ErrorCode
 from headrace.log_lines import get_logger
+from headrace.protocol.errors import ErrorCode
 
 from .attempts import Attempt
 from .task import Task

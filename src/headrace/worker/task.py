@@ -17,7 +17,7 @@ from headrace.client.errors import ClientError
 from headrace.client.records import Record
 from headrace.client.topics import NewTopic
 from headrace.protocol.task_headers import DUE_MS, EXPIRES_MS
-from headrace.topic_names import why_illegal
+from headrace.protocol.topic_names import why_illegal
 
 from .backends import RunIn, default_place
 from .breaker import Breaker

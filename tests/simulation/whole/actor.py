@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from headrace.errors import ErrorCode
+from headrace.protocol.errors import ErrorCode
 from tests.kio_messages import request_type
 from tests.wire_client import fitted, message
 

@@ -29,7 +29,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from headrace.errors import ErrorCode, StorageError
 from headrace.log import checked_file
 from headrace.log.data_directory import is_partition_name
 from headrace.log.directory_format import UnusableDirectory
@@ -40,6 +39,7 @@ from headrace.log.verify import Verified, log_files, verify_file
 from headrace.net.client_quotas import KIND as QUOTA
 from headrace.net.scram_users import SCRAM
 from headrace.protocol import record_batch
+from headrace.protocol.errors import ErrorCode, StorageError
 from headrace.topics.catalog import CATALOG_FILE
 from tests.kio_messages import request_type
 from tests.wire_client import fitted, message

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from headrace.errors import ErrorCode
 from headrace.protocol import record_batch
+from headrace.protocol.errors import ErrorCode
 from headrace.protocol.record_batch import Record
 
 from ..witness import Violation

@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
-from headrace.errors import ErrorCode
+from headrace.protocol.errors import ErrorCode
 
 from ..witness import Violation
 from .actor import Actor

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
 
-from headrace.errors import ErrorCode, Refusal
 from headrace.protocol.api import IncrementalAlterConfigsRequest
 from headrace.protocol.configs import ConfigType
+from headrace.protocol.errors import ErrorCode, Refusal
 from headrace.topics.settings import ConfiguredTopic
 from headrace.topics.topic_rules import check_topic_name
 

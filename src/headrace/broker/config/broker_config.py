@@ -14,8 +14,6 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from headrace.errors import ConfigError, Refusal
-from headrace.internal_topics import INTERNAL_TOPICS
 from headrace.log.log_config import LogConfig
 from headrace.net.listeners import (
     Listener,
@@ -26,6 +24,8 @@ from headrace.net.listeners import (
 )
 from headrace.patterns import meant
 from headrace.protocol.configs import ConfigSource
+from headrace.protocol.errors import ConfigError, Refusal
+from headrace.protocol.internal_topics import INTERNAL_TOPICS
 from headrace.topics.settings import ConfiguredTopic, Value
 
 from . import client_metrics, providers, retired, rules

@@ -10,8 +10,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping
 
-from headrace.errors import ErrorCode, Refusal
 from headrace.log_lines import get_logger
+from headrace.protocol.errors import ErrorCode, Refusal
 
 from .keys import broker_id
 

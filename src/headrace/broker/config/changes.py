@@ -7,10 +7,10 @@ from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
-from headrace.errors import ErrorCode, Refusal
 from headrace.net.listener_security import ListenerSecurities
 from headrace.protocol.api import IncrementalAlterConfigsRequest
 from headrace.protocol.configs import ConfigOperation, ConfigType, why_malformed
+from headrace.protocol.errors import ErrorCode, Refusal
 from headrace.topics.catalog import MAX_TOPICS_PER_TRANSACTION, Catalog, CatalogError
 from headrace.topics.topic_logs import TopicLogs
 from headrace.topics.topic_rules import check_topic_name

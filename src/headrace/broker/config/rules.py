@@ -10,8 +10,8 @@ import math
 import re
 from collections.abc import Iterator, Mapping
 
-from headrace.errors import ErrorCode, Refusal
 from headrace.net.listeners import OVERRIDES, PER_IP, parse_overrides
+from headrace.protocol.errors import ErrorCode, Refusal
 from headrace.security.principal import super_users
 from headrace.topics.settings import BrokerValue, Value
 

@@ -12,11 +12,9 @@ import resource
 from importlib.metadata import version
 
 from headrace.broker.broker import Broker
-from headrace.errors import ErrorCode
 from headrace.groups.meters import GroupMeters
 from headrace.groups.records import OffsetCommit, ShareGroupMetadata
 from headrace.handlers import APIS
-from headrace.internal_topics import CONSUMER_OFFSETS, SHARE_GROUP_STATE
 from headrace.metric_family import labels
 from headrace.net.metrics import (
     CleanerMetrics,
@@ -26,6 +24,8 @@ from headrace.net.metrics import (
     ScrubberMetrics,
 )
 from headrace.net.share_metrics import ShareMetrics, ShareTopicMetrics
+from headrace.protocol.errors import ErrorCode
+from headrace.protocol.internal_topics import CONSUMER_OFFSETS, SHARE_GROUP_STATE
 from headrace.share.share_session import ShareSessions
 
 from .scrape import MetricsScrape

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from headrace.broker.broker import Broker
-from headrace.errors import Refusal
 from headrace.groups.classic.group import ClassicGroup
 from headrace.groups.service import Group
 from headrace.groups.share.group import ShareGroup
@@ -17,6 +16,7 @@ from headrace.log.partition_log import PartitionLog
 from headrace.log_lines import LimitedLog, get_logger
 from headrace.metric_family import labels, metric
 from headrace.net.share_metrics import ShareGroupMetrics
+from headrace.protocol.errors import Refusal
 from headrace.share.records import UNKNOWN, SharePartitionKey
 from headrace.share.share_state import StateSummary
 from headrace.topics.catalog import Topic

@@ -17,7 +17,7 @@ from headrace.http.hosts import Hosts
 from headrace.http.messages import Request, Response
 from headrace.http.server import HttpServer
 from headrace.metric_family import CONTENT_TYPE
-from headrace.open_ports import warn_if_open
+from headrace.net.open_ports import warn_if_open
 
 MAX_SCRAPE_CONNECTIONS = 32
 """Connections to the metrics port at a time, and TLS handshakes. One more closes the oldest that

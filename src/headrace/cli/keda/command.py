@@ -20,7 +20,7 @@ from headrace.cli.nouns import (
 from headrace.cli.options import Address
 from headrace.cli.process import log_to_stderr, run_until_stopped
 from headrace.imports import require
-from headrace.open_ports import warn_if_open
+from headrace.net.open_ports import warn_if_open
 
 if TYPE_CHECKING:
     from headrace.client.config import ClientConfig

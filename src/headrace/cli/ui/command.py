@@ -22,7 +22,7 @@ from headrace.cli.process import (
 )
 from headrace.cli.secret_files import passwords, secret_file
 from headrace.imports import require
-from headrace.open_ports import is_loopback, warn_if_open
+from headrace.net.open_ports import is_loopback, warn_if_open
 
 DEFAULT_LISTEN = Address("127.0.0.1", 9380)
 _TIMEOUT_S = 10

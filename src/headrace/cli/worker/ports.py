@@ -16,7 +16,7 @@ from headrace.http.hosts import Hosts
 from headrace.http.messages import Request, Response
 from headrace.http.server import HttpServer
 from headrace.metric_family import CONTENT_TYPE, labels
-from headrace.open_ports import warn_if_open
+from headrace.net.open_ports import warn_if_open
 from headrace.worker.reporter import task_state
 from headrace.worker.worker import Worker
 

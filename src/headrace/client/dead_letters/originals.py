@@ -35,7 +35,7 @@ from headrace.client.offsets import (
 )
 from headrace.client.partition_reader import CorruptRecords, PartitionReader
 from headrace.client.records import Record
-from headrace.errors import ErrorCode
+from headrace.protocol.errors import ErrorCode
 from headrace.protocol.partitions import TopicPartition
 
 from .letters import DeadLetter

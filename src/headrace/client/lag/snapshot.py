@@ -35,7 +35,7 @@ from headrace.client.offsets import (
     share_offsets,
 )
 from headrace.client.share_state import share_states
-from headrace.errors import ErrorCode
+from headrace.protocol.errors import ErrorCode
 from headrace.protocol.partitions import TopicPartition
 from headrace.protocol.record_batch import NO_TIMESTAMP
 

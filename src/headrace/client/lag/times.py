@@ -22,7 +22,7 @@ from headrace.client.fetch import (
     fetch,
 )
 from headrace.client.offsets import EARLIEST
-from headrace.errors import ErrorCode
+from headrace.protocol.errors import ErrorCode
 from headrace.protocol.partitions import TopicPartition
 from headrace.protocol.primitives import read_varint
 from headrace.protocol.record_batch import (

@@ -12,11 +12,11 @@ from weakref import WeakValueDictionary
 from headrace.client.cluster import Cluster, TopicMetadata
 from headrace.client.coordinators import ask_coordinator
 from headrace.client.errors import ClientError, ConnectionFailed, RequestRefused, error_name
-from headrace.errors import ErrorCode
 from headrace.log_lines import get_logger
 from headrace.protocol.api import ShareGroupHeartbeatRequest
+from headrace.protocol.errors import ErrorCode
 from headrace.protocol.partitions import TopicIdPartition, TopicPartition
-from headrace.uuid_text import uuid_text
+from headrace.protocol.uuid_text import uuid_text
 
 _log = get_logger(__name__)
 

@@ -14,8 +14,8 @@ from typing import Any
 from headrace.client.cluster import Cluster
 from headrace.client.connection import Connection
 from headrace.client.errors import ClientError, ConnectionFailed, RequestRefused, error_name
-from headrace.errors import ErrorCode
 from headrace.protocol.api import ShareAcknowledgeRequest, ShareFetchRequest
+from headrace.protocol.errors import ErrorCode
 from headrace.protocol.partitions import TopicIdPartition, by_topic
 from headrace.protocol.schema import Message
 

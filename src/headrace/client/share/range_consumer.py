@@ -12,8 +12,8 @@ from typing import Any
 
 from headrace.client.cluster import Cluster
 from headrace.client.errors import ClientError, InvalidResponse, error_name, refused
-from headrace.errors import ErrorCode
 from headrace.log_lines import get_logger
+from headrace.protocol.errors import ErrorCode
 from headrace.protocol.partitions import TopicIdPartition, TopicPartition
 
 from .membership import Membership, trouble_of

@@ -13,7 +13,6 @@ from functools import partial
 from typing import TypeVar
 
 from headrace.deadlines import Deadlines
-from headrace.errors import ErrorCode
 from headrace.groups.deadlines import SESSION, GroupDeadlines, TimerChanges, TimerKey
 from headrace.groups.records import (
     CommittedOffset,
@@ -25,6 +24,7 @@ from headrace.groups.records import (
 from headrace.groups.settings import ClassicSettings, Configuration
 from headrace.outcome import Apply, Outcome
 from headrace.protocol.consumer_protocol import PROTOCOL_TYPE
+from headrace.protocol.errors import ErrorCode
 from headrace.protocol.record_batch import NO_TIMESTAMP
 
 from .member import JoinReply, JoinRequest, LeaveReply, MemberIdentity, SyncReply, SyncRequest

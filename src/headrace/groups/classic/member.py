@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
-from headrace.errors import ErrorCode
 from headrace.groups.records import GenerationMember
+from headrace.protocol.errors import ErrorCode
 
 Protocols = tuple[tuple[str, bytes], ...]
 """The protocols that a member supports, the preferred one first, each with the member's metadata

@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from itertools import chain
 
-from headrace.errors import ErrorCode
 from headrace.groups.records import Generation, GenerationMember
 from headrace.protocol.consumer_protocol import PROTOCOL_TYPE, read_subscribed_topics
+from headrace.protocol.errors import ErrorCode
 from headrace.protocol.record_batch import NO_TIMESTAMP
 
 from .member import JoinedMember, JoinRequest, Member

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from headrace.errors import ErrorCode
 from headrace.groups.deadlines import JOIN, PENDING, SESSION, SYNC, TimerChanges
 from headrace.groups.records import GroupMetadata
 from headrace.groups.settings import ClassicSettings
 from headrace.outcome import Completion
+from headrace.protocol.errors import ErrorCode
 
 from .member import JoinReply, JoinRequest, Member, MemberIdentity, SyncReply, SyncRequest
 from .membership import Membership

@@ -14,7 +14,6 @@ from dataclasses import replace
 from functools import partial
 from uuid import UUID
 
-from headrace.errors import ErrorCode
 from headrace.groups.classic.member import (
     JoinReply,
     JoinRequest,
@@ -41,6 +40,7 @@ from headrace.protocol.consumer_protocol import (
     subscription_version,
     write_assignment,
 )
+from headrace.protocol.errors import ErrorCode
 from headrace.protocol.stored import ConsumerProtocolSubscription
 
 from .group import ConsumerGroup

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
-from headrace.errors import ErrorCode, Refusal
 from headrace.groups.heartbeats.member import (
     NO_TIMEOUT,
     STATIC_LEAVE_EPOCH,
@@ -16,6 +15,7 @@ from headrace.groups.heartbeats.member import (
 )
 from headrace.groups.records import ConsumerMember, HeldPartitions
 from headrace.groups.settings import ConsumerSettings, MaySee
+from headrace.protocol.errors import ErrorCode, Refusal
 
 from .reconciliation import Owned
 from .regex import RegexMatch

@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from uuid import UUID
 
-from headrace.errors import ErrorCode, Refusal
 from headrace.groups.classic.group import ClassicGroup
 from headrace.groups.classic.member import JoinReply, Member, SyncReply
 from headrace.groups.classic.membership import Membership
@@ -41,6 +40,7 @@ from headrace.protocol.consumer_protocol import (
     subscription_version,
     write_assignment,
 )
+from headrace.protocol.errors import ErrorCode, Refusal
 
 from .state import ConsumerState
 

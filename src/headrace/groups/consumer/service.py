@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection
 from functools import partial
 
-from headrace.errors import Refusal
 from headrace.groups.classic.group import ClassicGroup
 from headrace.groups.deadlines import (
     JOIN,
@@ -22,6 +21,7 @@ from headrace.groups.heartbeats.transition import Context
 from headrace.groups.records import GroupMetadata, GroupOutcome, GroupRecord
 from headrace.groups.settings import ConsumerSettings
 from headrace.outcome import Completion, Outcome
+from headrace.protocol.errors import Refusal
 
 from .group import ConsumerGroup
 from .member import ConsumerHeartbeat, ConsumerHeartbeatReply

@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from uuid import UUID
 
-from headrace.errors import ErrorCode, Refusal
 from headrace.groups.heartbeats.transition import Context, HeartbeatTransition
 from headrace.groups.records import (
     Assignment,
@@ -20,6 +19,7 @@ from headrace.groups.records import (
     ResolvedRegex,
 )
 from headrace.groups.settings import ConsumerSettings, MaySee
+from headrace.protocol.errors import ErrorCode, Refusal
 
 from .assignors import ASSIGNORS, Subscriber
 from .reconciliation import Goal, Owned, reconcile

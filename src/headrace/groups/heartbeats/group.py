@@ -7,7 +7,6 @@ from functools import partial
 from typing import Any, ClassVar, Generic, TypeVar
 
 from headrace.deadlines import Deadlines
-from headrace.errors import ErrorCode, Refusal
 from headrace.groups.deadlines import REVOKE, SESSION, GroupDeadlines, TimerChanges, TimerKey
 from headrace.groups.records import (
     AssignmentEpoch,
@@ -17,6 +16,7 @@ from headrace.groups.records import (
     OffsetCommit,
 )
 from headrace.outcome import Apply, Outcome
+from headrace.protocol.errors import ErrorCode, Refusal
 
 from .member import STATIC_LEAVE_EPOCH, Heartbeat, HeartbeatReply
 from .steady import SteadyHeartbeats

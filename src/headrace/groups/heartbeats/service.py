@@ -6,11 +6,11 @@ from collections.abc import Collection
 from functools import partial
 from typing import Any, Generic, TypeVar
 
-from headrace.errors import ErrorCode, Refusal
 from headrace.groups.classic.group import ClassicGroup
 from headrace.groups.records import GroupOutcome
 from headrace.groups.service import GroupService
 from headrace.outcome import Outcome
+from headrace.protocol.errors import ErrorCode, Refusal
 
 from .group import HeartbeatGroup, ReplyT, RequestT
 from .member import STATIC_LEAVE_EPOCH, HeartbeatReply

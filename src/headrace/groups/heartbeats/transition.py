@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from headrace.errors import Refusal
 from headrace.groups.records import AssignmentEpoch, GroupRecord
 from headrace.groups.settings import (
     ConsumerSettings,
@@ -17,6 +16,7 @@ from headrace.groups.settings import (
     StreamsSettings,
     TopicCatalog,
 )
+from headrace.protocol.errors import Refusal
 
 from .state import HeartbeatState
 

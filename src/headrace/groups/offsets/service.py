@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 
 from headrace.deadlines import Deadlines
-from headrace.errors import ErrorCode
 from headrace.groups.classic.group import ClassicGroup
 from headrace.groups.classic.member import MemberIdentity
 from headrace.groups.consumer.group import ConsumerGroup
@@ -18,6 +17,7 @@ from headrace.groups.settings import Configuration, OffsetSettings
 from headrace.groups.share.group import ShareGroup
 from headrace.groups.streams.group import StreamsGroup
 from headrace.outcome import Apply, Outcome
+from headrace.protocol.errors import ErrorCode
 
 from .committed import CommittedOffsets
 from .expiration import PAUSE_MS, OffsetExpiration

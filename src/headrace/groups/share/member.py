@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from headrace.errors import ErrorCode, Refusal
 from headrace.groups.heartbeats.member import LEAVE_EPOCH, Heartbeat, HeartbeatReply
 from headrace.groups.records import Assignment, ShareMember
 from headrace.groups.settings import ShareGroupSettings
+from headrace.protocol.errors import ErrorCode, Refusal
 
 MAX_SHARE_MEMBER_ID_LENGTH = 36
 """Kafka's own: the length of a UUID in hexadecimal."""

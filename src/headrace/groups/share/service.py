@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from headrace.errors import ErrorCode, Refusal
 from headrace.groups.heartbeats.service import HeartbeatService
 from headrace.groups.settings import ShareGroupSettings
+from headrace.protocol.errors import ErrorCode, Refusal
 
 from .group import ShareGroup
 from .member import ShareHeartbeat, ShareHeartbeatReply

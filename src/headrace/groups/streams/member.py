@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import NamedTuple, TypeAlias
 
-from headrace.errors import ErrorCode, Refusal
 from headrace.groups.heartbeats.member import (
     NO_TIMEOUT,
     STATIC_LEAVE_EPOCH,
@@ -25,6 +24,7 @@ from headrace.groups.records import (
     Topology,
 )
 from headrace.groups.settings import StreamsSettings
+from headrace.protocol.errors import ErrorCode, Refusal
 
 NO_LAG = -1
 """The acceptable recovery lag in answers that do not have it."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
-from headrace.errors import Refusal
 from headrace.groups.classic.group import ClassicGroup
 from headrace.groups.deadlines import ASSIGN
 from headrace.groups.heartbeats.service import HeartbeatService
 from headrace.groups.heartbeats.transition import Context
 from headrace.groups.records import GroupMetadata, GroupOutcome
 from headrace.groups.settings import StreamsSettings
+from headrace.protocol.errors import Refusal
 
 from .group import StreamsGroup
 from .member import StreamsHeartbeat, StreamsHeartbeatReply

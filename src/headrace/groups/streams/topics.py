@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from operator import attrgetter
 
-from headrace.errors import ErrorCode, Refusal
 from headrace.groups.records import CopartitionGroup, InternalTopic, Subtopology, Topology
 from headrace.groups.settings import Topics
+from headrace.protocol.errors import ErrorCode, Refusal
 
 from .assignor import TaskCount
 from .member import Status, StatusCode

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TypeAlias
 
-from headrace.errors import ErrorCode, Refusal
 from headrace.groups.heartbeats.transition import Context, HeartbeatTransition
 from headrace.groups.records import (
     StreamsAssignment,
@@ -19,6 +18,7 @@ from headrace.groups.records import (
     Topology,
 )
 from headrace.groups.settings import StreamsSettings
+from headrace.protocol.errors import ErrorCode, Refusal
 
 from .assignor import TaskMember, assign_sticky
 from .member import Status, StatusCode, StreamsHeartbeat

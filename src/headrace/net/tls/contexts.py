@@ -5,8 +5,6 @@ from __future__ import annotations
 import ssl
 from collections.abc import Sequence
 
-from headrace.imports import require
-
 from .key_material import (
     InvalidMaterial,
     KeyStore,
@@ -36,10 +34,7 @@ def make_context(setting: Setting, store: KeyStore) -> ssl.SSLContext:
     :param store: its key and certificates
     :raises InvalidMaterial: when keys or certificates cannot be used, or the configuration asks
         for what OpenSSL does not have
-    :raises headrace.imports.MissingPackage: cryptography is not installed
     """
-    # Files in PEM need it only when they change: a broker that cannot follow then must not start.
-    require("cryptography", "security")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
     _set_versions(context, setting)

@@ -9,8 +9,9 @@ import re
 import ssl
 from typing import TYPE_CHECKING, NamedTuple
 
-from headrace.errors import ConfigError
+from headrace.imports import require
 from headrace.log_lines import get_logger
+from headrace.protocol.errors import ConfigError
 from headrace.security.distinguished_names import subject
 from headrace.security.principal import ANONYMOUS, USER, Principal
 from headrace.security.principal_mapping import PrincipalMapping
@@ -43,9 +44,13 @@ class TlsListener:
 
     :param name: the listener's
     :raises ConfigError: when its keys, certificates or other settings cannot be used
+    :raises MissingPackage: cryptography is not installed
     """
 
     def __init__(self, name: str, config: Settings) -> None:
+        # Files in PEM need it only when they change: a broker that cannot follow then must not
+        # start.
+        require("cryptography", "security")
         self._name = name
         self._config = config
         self._versions = self._file_versions()

@@ -12,9 +12,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from headrace.internal_topics import CONSUMER_OFFSETS, SHARE_GROUP_STATE
 from headrace.patterns import matches
 from headrace.protocol.coordinator_records import RecordType, RecordTypes
+from headrace.protocol.internal_topics import CONSUMER_OFFSETS, SHARE_GROUP_STATE
 from headrace.protocol.primitives import INT16
 from headrace.spark.reader.columns import MOST_MICROSECONDS_AS_MS, arrow_schema
 

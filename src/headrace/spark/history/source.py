@@ -15,7 +15,7 @@ from pyspark.sql.types import StructType
 
 from headrace.client import Cluster
 from headrace.client.offsets import READ_COMMITTED, log_bounds
-from headrace.internal_topics import CONSUMER_OFFSETS, SHARE_GROUP_STATE
+from headrace.protocol.internal_topics import CONSUMER_OFFSETS, SHARE_GROUP_STATE
 from headrace.spark.data_source import KafkaDataSource, register_format
 from headrace.spark.errors import one_line_errors
 from headrace.spark.option_parsing import KafkaOptions, UserOptions

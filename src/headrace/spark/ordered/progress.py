@@ -18,8 +18,8 @@ from headrace.client.errors import has_code
 from headrace.client.groups import SHARE, describe_group
 from headrace.client.loop_thread import LoopThread
 from headrace.client.offsets import commit_offsets, committed_offsets
-from headrace.errors import ErrorCode
 from headrace.log_lines import get_logger
+from headrace.protocol.errors import ErrorCode
 from headrace.protocol.partitions import TopicPartition
 from headrace.spark.driver_server import Address, DriverServer, exchange
 from headrace.spark.errors import SourceError

@@ -38,8 +38,8 @@ from headrace.client.transactions import (
     open_transactions,
     transactional_ids,
 )
-from headrace.errors import ErrorCode
 from headrace.log_lines import get_logger
+from headrace.protocol.errors import ErrorCode
 from headrace.spark.errors import SourceError
 from headrace.spark.produce.options import ProduceOptions
 from headrace.spark.produce.records import described

@@ -19,8 +19,8 @@ from headrace.client.coordinators import LEADER_MOVED
 from headrace.client.errors import UnknownTopic, raised
 from headrace.client.fetch import FetchedPartition, FetchLimits, FetchPosition, fetch
 from headrace.client.offsets import EARLIEST, LATEST, list_offsets
-from headrace.errors import ErrorCode
 from headrace.log_lines import get_logger
+from headrace.protocol.errors import ErrorCode
 from headrace.protocol.partitions import TopicPartition
 from headrace.protocol.record_batch import CorruptBatch
 from headrace.spark.errors import SourceError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 
-from .log_lines import get_logger
+from headrace.log_lines import get_logger
 
 log = get_logger("headrace.ports")
 
