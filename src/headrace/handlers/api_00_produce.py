@@ -45,6 +45,7 @@ from headrace.net.rules import TOPIC, TRANSACTIONAL_ID, WRITE, inside
 from headrace.protocol.api import ProduceRequest, ProduceResponse
 from headrace.protocol.checksum import crc32c_steps
 from headrace.protocol.errors import ErrorCode, Refusal
+from headrace.protocol.frames import RequestHeader
 from headrace.protocol.limits import LARGE_BATCH_BYTES
 from headrace.protocol.record_batch import (
     ATTRIBUTES_LOW_BYTE,
@@ -56,13 +57,32 @@ from headrace.protocol.record_batch import (
     BatchHeader,
     Opening,
 )
+from headrace.protocol.request_templates import RequestTemplate
 from headrace.transactions.producer import NotYetDurable, Producer
+
+
+def _template(frame: memoryview, header: RequestHeader, call: Call) -> RequestTemplate | None:
+    """Return a template of a request for one partition that was served; None if it cannot have one.
+    What the client may not write has none: so templates need no authorization.
+    """
+    topics = call.request.topic_data
+    if len(topics) != 1 or len(topics[0].partition_data) != 1:
+        return None
+    topic = topics[0]
+    log = log_of(call, topic, topic.partition_data[0].index)
+    if isinstance(log, ErrorCode) or not may_write(call, topic):
+        return None
+    from .produce_templates import make_template  # most clients produce nothing
+
+    return make_template(frame, header, call, topic, log)
+
 
 API = Api(
     0,
     inside(WRITE, TRANSACTIONAL_ID, "with transactional records: refused as a whole"),
     inside(WRITE, TOPIC, "TOPIC_AUTHORIZATION_FAILED for its partitions"),
     is_quick=True,
+    template=_template,
 )
 
 Answer = ProduceResponse.PartitionProduceResponse

@@ -12,6 +12,7 @@ from struct import Struct
 
 from headrace.log.partition_log import PartitionLog
 from headrace.log.validation import OpenElsewhere
+from headrace.net.api import Api
 from headrace.net.call import Call
 from headrace.net.wire import write_response
 from headrace.protocol.api import ProduceRequest, ProduceResponse
@@ -27,8 +28,6 @@ from headrace.protocol.record_batch import (
     TRANSACTIONAL_BIT,
 )
 from headrace.protocol.request_templates import split_response
-
-from .api_00_produce import API, log_of, may_write
 
 _FIRST_WITH_LOG_START = 5
 """The first version with all of :data:`_OFFSETS` in its response."""
@@ -70,8 +69,8 @@ class ProduceTemplate:
         self._clock, self._topics = call.clock, call.topics
         self._log = log
         self._config = log.config
-        self._is_flexible = API.request.is_flexible(header.api_version)
-        self._size, rest = split_response(_sample_response(header, topic, log))
+        self._is_flexible = call.api.request.is_flexible(header.api_version)
+        self._size, rest = split_response(_sample_response(call.api, header, topic, log))
         self._before_offsets, self._after_offsets = rest.split(_OFFSETS.pack(*_SAMPLE_OFFSETS))
 
     def try_serve(self, frame: memoryview, correlation_id: bytes) -> bytes | None:
@@ -100,38 +99,37 @@ class ProduceTemplate:
         return b"".join(pieces)
 
 
-def make_template(frame: memoryview, header: RequestHeader, call: Call) -> ProduceTemplate | None:
-    """Return a template of a request that was served; None if it cannot have one."""
-    version, request = header.api_version, call.request
-    if version < _FIRST_WITH_LOG_START or not request.acks or len(request.topic_data) != 1:
-        return None
-    (topic,) = request.topic_data
-    if len(topic.partition_data) != 1:
-        return None
+def make_template(
+    frame: memoryview,
+    header: RequestHeader,
+    call: Call,
+    topic: ProduceRequest.TopicProduceData,
+    log: PartitionLog,
+) -> ProduceTemplate | None:
+    """Return a template of a request that was served; None if it cannot have one.
+
+    :param topic: the only one of the request, with one partition
+    """
     (partition,) = topic.partition_data
+    if header.api_version < _FIRST_WITH_LOG_START or not call.request.acks:
+        return None
     if not partition.records or len(partition.records) > LARGE_BATCH_BYTES:
         return None
-    log = log_of(call, topic, partition.index)
-    if isinstance(log, ErrorCode) or log.config.is_flushed or log.config.internal:
+    if log.config.is_flushed or log.config.internal:
         return None
-    prefix_bytes = _prefix_bytes(frame, version, partition.records)
+    is_flexible = call.api.request.is_flexible(header.api_version)
+    prefix_bytes = _prefix_bytes(frame, partition.records, is_flexible=is_flexible)
     if prefix_bytes is None:
         return None
     return ProduceTemplate(call, header, topic, log, prefix_bytes)
 
 
-def is_allowed(call: Call) -> bool:
-    """Return whether a client may write to the topics of a request. Templates do not serve
-    transactional records.
-    """
-    return all(may_write(call, topic) for topic in call.request.topic_data)
-
-
-def _prefix_bytes(frame: memoryview, version: int, records: bytes | memoryview) -> int | None:
+def _prefix_bytes(
+    frame: memoryview, records: bytes | memoryview, *, is_flexible: bool
+) -> int | None:
     """Return the number of bytes before the length of the records in a request for one partition;
     None unless only empty tagged fields follow them.
     """
-    is_flexible = API.request.is_flexible(version)
     length_bytes, tags_bytes = INT32.size, 0
     if is_flexible:
         length_bytes, tags_bytes = len(compact_length(len(records))), len(_EMPTY_TAGS)
@@ -157,7 +155,7 @@ def _records_at(frame: memoryview, position: int, is_flexible: bool) -> memoryvi
 
 
 def _sample_response(
-    header: RequestHeader, topic: ProduceRequest.TopicProduceData, log: PartitionLog
+    api: Api, header: RequestHeader, topic: ProduceRequest.TopicProduceData, log: PartitionLog
 ) -> bytes:
     base_offset, log_append_time_ms, log_start_offset = _SAMPLE_OFFSETS
     partition = ProduceResponse.PartitionProduceResponse(
@@ -165,4 +163,4 @@ def _sample_response(
     )
     answer = ProduceResponse.TopicProduceResponse(topic.name, topic.topic_id, [partition])
     response = ProduceResponse([answer])
-    return joined(write_response(API, header._replace(correlation_id=0), response))
+    return joined(write_response(api, header._replace(correlation_id=0), response))

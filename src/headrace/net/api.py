@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from headrace.protocol.errors import ErrorCode, Refusal
+from headrace.protocol.request_templates import MakeTemplate
 from headrace.protocol.schema import Versions, schema_of, snake_case, versions_of
 from headrace.protocol.time_slices import run_now
 
@@ -50,6 +51,7 @@ class Api:
     :param changes: tells what is logged of it, see :mod:`.audit`
     :param unserved: makes the response, in version 0, to a version that is not served; None to
         close the connection
+    :param template: makes a template of a request that was served (docs/decisions/0009)
     :ivar handle: the function that serves it, set by the registry
     """
 
@@ -67,6 +69,7 @@ class Api:
         has_message: bool = False,
         changes: Changes | None = None,
         unserved: Callable[[Any], Any] | None = None,
+        template: MakeTemplate | None = None,
     ) -> None:
         self.key = key
         self.rules: Rules = rules
@@ -74,6 +77,7 @@ class Api:
         self.protocol, self.storage_error = protocol, storage_error
         self.changes = changes
         self.unserved = unserved
+        self.template = template
         self.request, self.response = schema_of("request", key), schema_of("response", key)
         self.lowest, self.highest = self.request.versions
         self.wholes = tuple(rule for rule in rules if isinstance(rule, Whole))

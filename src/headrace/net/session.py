@@ -25,7 +25,7 @@ from headrace.protocol.frames import (
     request_header,
     whole_frames,
 )
-from headrace.protocol.request_templates import RequestTemplates
+from headrace.protocol.request_templates import MakeTemplate, RequestTemplates
 from headrace.security.access import UNLIMITED, AnyAccess
 from headrace.security.principal import ANONYMOUS, Principal
 
@@ -389,8 +389,8 @@ class Session:
         except StopIteration as end:
             self._end_call(header, started, end.value)
             turns.served()
-            if header.api_key == _PRODUCE and call.request is not None:
-                self._remember(frame, header, call)
+            if api.template is not None and call.request is not None:
+                self._remember(api.template, frame, header, call)
         except Exception as error:
             self._fail_call(error)
         else:
@@ -542,15 +542,13 @@ class Session:
         """Forget the templates of requests: they serve only what was allowed."""
         self._templates = None
 
-    def _remember(self, frame: memoryview, header: RequestHeader, call: Call) -> None:
-        """Make a template of a Produce request that was served, if the whole request is allowed. So
-        templates need no authorization.
-        """
-        from headrace.handlers.produce_templates import is_allowed, make_template
-
+    def _remember(
+        self, make: MakeTemplate, frame: memoryview, header: RequestHeader, call: Call
+    ) -> None:
+        """Make a template of a request that was served."""
         if self._templates is None:
-            self._templates = RequestTemplates(make_template, MAX_PRODUCE_TEMPLATES)
-        self._templates.remember(frame, header, call, is_allowed)
+            self._templates = RequestTemplates(make, MAX_PRODUCE_TEMPLATES)
+        self._templates.remember(frame, header, call)
 
     def _answer_templated(
         self, frame: memoryview, started: float, answer: bytes | Exception

@@ -40,8 +40,8 @@ class RequestTemplate(Protocol):
 
 
 MakeTemplate = Callable[[memoryview, RequestHeader, Any], RequestTemplate | None]
-"""``make(frame, header, request)``: returns a template of a read request; None if it cannot have
-one.
+"""``make(frame, header, call)``: returns a template of a request that was served; None if it cannot
+have one.
 """
 
 
@@ -79,19 +79,10 @@ class RequestTemplates:
     def __len__(self) -> int:
         return self._count
 
-    def remember(
-        self,
-        frame: memoryview,
-        header: RequestHeader,
-        request: Any,
-        is_allowed: Callable[[Any], bool] | None = None,
-    ) -> None:
-        """Make a template of a read request, if possible.
-
-        :param is_allowed: returns whether all of the request is allowed; None if everything is
-        """
-        template = self._make(frame, header, request)
-        if template is None or (is_allowed is not None and not is_allowed(request)):
+    def remember(self, frame: memoryview, header: RequestHeader, call: Any) -> None:
+        """Make a template of a request that was served, if possible."""
+        template = self._make(frame, header, call)
+        if template is None:
             return
         length = template.prefix_bytes
         is_new_length = length not in self._by_length
