@@ -87,9 +87,9 @@ class App:
     def conf(self) -> Mapping[str, Any]:
         """librdkafka's names and values for all connections of the app."""
         if self._conf is None:
-            from headrace.broker.embedded import EmbeddedBroker
+            from headrace.embedded import Broker
 
-            self._broker = EmbeddedBroker().start()
+            self._broker = Broker().start()
             self._conf = {"bootstrap.servers": self._broker.bootstrap_servers}
             _log.warning(
                 "App() has no address: a broker runs in this process, at %s, and its records end "
