@@ -6,17 +6,19 @@ import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 
 from headrace.broker.broker import Broker
 from headrace.broker.config.broker_config import Config
-from headrace.handlers import APIS
+from headrace.handlers import APIS, api_08_offset_commit
 from headrace.net import call as calls
 from headrace.net.call import Call, Client, serve
 from headrace.protocol.authorized_operations import Operation
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.frames import request_header
+from headrace.security.access import UNLIMITED
 from headrace.security.acls import Acl, PatternType, Permission, ResourceType
 from headrace.security.principal import ANONYMOUS
 from tests.handler_client import message_of
@@ -33,6 +35,14 @@ def broker(tmp_path: Path) -> Iterator[Broker]:
     broker = Broker(Config({"authorizer.class.name": AUTHORIZER, "log.dirs": str(tmp_path)}))
     yield broker
     broker.close()
+
+
+@pytest.fixture
+def open_broker(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> Broker:
+    """The broker, whose clients may do all."""
+    assert broker.access_control is not None
+    monkeypatch.setattr(broker.access_control, "access_of", lambda *_: UNLIMITED)
+    return broker
 
 
 def served(broker: Broker, api_key: int, version: int, **fields: Any) -> Any:
@@ -116,3 +126,60 @@ def test_an_empty_name_is_a_name(
         (response,) = response.groups
     ((answer,),) = (topic.partitions for topic in response.topics)
     assert answer.error_code == code
+
+
+@pytest.mark.parametrize(
+    ("api_key", "version", "fields"),
+    [
+        (
+            49,
+            1,
+            {
+                "entries": [
+                    {"entity": [{"entity_type": "user", "entity_name": name}], "ops": []}
+                    for name in NAMES
+                ]
+            },
+        ),
+        (51, 0, {"deletions": [{"name": name, "mechanism": 1} for name in NAMES]}),
+        (75, 0, {"topics": [{"name": name} for name in NAMES], "response_partition_limit": 2000}),
+    ],
+    ids=["quotas", "scram", "topics"],
+)
+def test_a_request_with_many_items_lets_others_in(
+    open_broker: Broker, turns: list[None], api_key: int, version: int, fields: dict[str, Any]
+) -> None:
+    served(open_broker, api_key, version, **fields)
+    assert len(turns) >= ITEMS
+
+
+def test_many_acknowledgements_let_others_in(open_broker: Broker, turns: list[None]) -> None:
+    session = {"group_id": "g", "member_id": "m"}
+    served(open_broker, 78, 1, share_session_epoch=0, **session)
+    batches = [{"first_offset": 0, "last_offset": 0, "acknowledge_types": [1]}]
+    partitions = [{"partition_index": n, "acknowledgement_batches": batches} for n in range(ITEMS)]
+    topics = [{"topic_id": UUID(int=7), "partitions": partitions}]
+    turns.clear()
+    response = served(open_broker, 79, 1, share_session_epoch=1, topics=topics, **session)
+    assert len(turns) >= ITEMS
+    assert [part.partition_index for part in response.responses[0].partitions] == [*range(ITEMS)]
+
+
+def test_many_offsets_are_committed_in_portions(
+    open_broker: Broker, turns: list[None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(api_08_offset_commit, "COMMITS_AT_ONCE", 100)
+    open_broker.create_topic("t", ITEMS - 1)
+    topics = [
+        {"name": "t", "partitions": PARTITIONS[:1]},
+        {"name": "t", "partitions": PARTITIONS},
+        {"name": "u", "partitions": []},
+    ]
+    commit = {"group_id": "g", "generation_id_or_member_epoch": -1, "topics": topics}
+    answers = served(open_broker, 8, 9, **commit).topics
+    assert len(turns) >= ITEMS / 100
+    assert [topic.name for topic in answers] == ["t", "t", "u"]
+    codes = [partition.error_code for partition in answers[1].partitions]
+    assert codes == [0] * (ITEMS - 1) + [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    committed = open_broker.group_runtime.coordinator.offsets.committed.of_group("g")
+    assert len(committed["t"]) == ITEMS - 1

@@ -14,6 +14,8 @@ Version notes:
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Sequence
+
 from headrace.groups.classic.member import MemberIdentity
 from headrace.groups.records import GroupRecord
 from headrace.net.api import Api
@@ -25,8 +27,12 @@ from headrace.protocol.errors import ErrorCode
 
 from .offset_commits import RequestedCommits
 
+RequestedTopic = OffsetCommitRequest.OffsetCommitRequestTopic
 Topic = OffsetCommitResponse.OffsetCommitResponseTopic
 Partition = OffsetCommitResponse.OffsetCommitResponsePartition
+
+COMMITS_AT_ONCE = 1000
+"""The offsets of a request that are decided and written in one turn of the event loop."""
 
 _FIRST_WITH_GROUP_ID_NOT_FOUND = 9
 _FIRST_WITH_TOPIC_IDS = 10
@@ -43,12 +49,55 @@ API = Api(
 async def handle(call: Call, request: OffsetCommitRequest) -> OffsetCommitResponse:
     """Commit offsets at the end of this turn, together with other commits."""
     allowed, refused = await call.allowed(request.topics)
+    if sum([len(topic.partitions) for topic in allowed]) <= COMMITS_AT_ONCE:
+        topics = await _commit(call, request, allowed)
+    else:
+        topics = await _commit_in_portions(call, request, allowed)
+    if refused:
+        topics += await call.refused_items(Topic, refused)
+    return OffsetCommitResponse(topics=topics)
 
+
+async def _commit_in_portions(
+    call: Call, request: OffsetCommitRequest, requested: Sequence[RequestedTopic]
+) -> list[Topic]:
+    """Commit some offsets after the others: those of different partitions are independent."""
+    topics: list[Topic] = []
+    portion: list[RequestedTopic] = []
+    room = COMMITS_AT_ONCE
+    continues = False  # the portion begins within a topic
+
+    async def commit_portion() -> None:
+        committed = await _commit(call, request, portion)
+        if continues:
+            topics[-1].partitions += committed.pop(0).partitions
+        topics.extend(committed)
+
+    for topic in requested:
+        start = 0
+        while start < len(topic.partitions) or not start:
+            partitions = topic.partitions[start : start + room]
+            portion.append(RequestedTopic(topic.name, topic.topic_id, partitions))
+            start += max(len(partitions), 1)
+            room -= max(len(partitions), 1)
+            if not room:
+                await commit_portion()
+                continues = start < len(topic.partitions)
+                portion, room = [], COMMITS_AT_ONCE
+            await call.pause()
+    if portion:
+        await commit_portion()
+    return topics
+
+
+def _commit(
+    call: Call, request: OffsetCommitRequest, requested: Sequence[RequestedTopic]
+) -> Awaitable[list[Topic]]:
     def decide(now_ms: int, wall_ms: int) -> Outcome[GroupRecord, list[Topic]]:
         commits = RequestedCommits(
             call.catalog,
             request.group_id,
-            allowed,
+            requested,
             Topic,
             Partition,
             has_ids=call.version >= _FIRST_WITH_TOPIC_IDS,
@@ -68,7 +117,4 @@ async def handle(call: Call, request: OffsetCommitRequest) -> OffsetCommitRespon
             )
         )
 
-    topics = await call.groups.write(request.group_id, decide, commutes=True)
-    if refused:
-        topics += await call.refused_items(Topic, refused)
-    return OffsetCommitResponse(topics=topics)
+    return call.groups.write(request.group_id, decide, commutes=True)

@@ -74,12 +74,13 @@ _DONE = Refusal(ErrorCode.NONE)
 
 async def handle(call: Call, request: AlterClientQuotasRequest) -> AlterClientQuotasResponse:
     """Change the valid entities of a request, or check them."""
-    entries = [(_entity(entry), entry.ops) for entry in request.entries]
+    entries = await call.each(lambda entry: (_entity(entry), entry.ops), request.entries)
     hosts: dict[str, list[str]] = {}
     for entity, _ in entries:
         host = host_of(entity)
         if host and host not in hosts:
             hosts[host] = await addresses_of(host)
+        await call.pause()
     new_quotas: dict[Entity, Mapping[str, float | None]] = {}
     outcomes: dict[Entity, Refusal] = {}
     for entity, ops in entries:
@@ -105,12 +106,12 @@ async def handle(call: Call, request: AlterClientQuotasRequest) -> AlterClientQu
         except StorageError as error:
             failed = Refusal(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
     return AlterClientQuotasResponse(
-        entries=[
-            Result(entity=[EntityData(*part) for part in entity]).refused(
-                failed if outcome is _DONE else outcome
-            )
-            for entity, outcome in outcomes.items()
-        ]
+        entries=await call.each(
+            lambda item: Result(entity=[EntityData(*part) for part in item[0]]).refused(
+                failed if item[1] is _DONE else item[1]
+            ),
+            outcomes.items(),
+        )
     )
 
 

@@ -61,16 +61,9 @@ async def handle(
 ) -> AlterUserScramCredentialsResponse:
     """Change users in one transaction."""
     catalog = call.catalog
-    requested: list[Change] = [Deletion(*deletion.field_values()) for deletion in request.deletions]
-    requested += [
-        Upsertion(
-            upsertion.name,
-            upsertion.mechanism,
-            upsertion.iterations,
-            bytes(upsertion.salt),
-            bytes(upsertion.salted_password),
-        )
-        for upsertion in request.upsertions
+    requested: list[Change] = [
+        *await call.each(lambda deletion: Deletion(*deletion.field_values()), request.deletions),
+        *await call.each(_upsertion, request.upsertions),
     ]
     planned = plan(
         requested, lambda name, mechanism: find_credential(catalog, mechanism, name) is not None
@@ -81,8 +74,18 @@ async def handle(
     except StorageError as error:
         done = Refusal(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
     return AlterUserScramCredentialsResponse(
-        results=[
-            Result(name).refused(change if isinstance(change, Refusal) else done)
-            for name, change in planned.items()
-        ]
+        results=await call.each(
+            lambda item: Result(item[0]).refused(item[1] if isinstance(item[1], Refusal) else done),
+            planned.items(),
+        )
+    )
+
+
+def _upsertion(upsertion: AlterUserScramCredentialsRequest.ScramCredentialUpsertion) -> Upsertion:
+    return Upsertion(
+        upsertion.name,
+        upsertion.mechanism,
+        upsertion.iterations,
+        bytes(upsertion.salt),
+        bytes(upsertion.salted_password),
     )

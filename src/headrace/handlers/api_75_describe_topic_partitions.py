@@ -52,13 +52,14 @@ async def handle(
                 hidden.append(Topic(ErrorCode.TOPIC_AUTHORIZATION_FAILED, name))
             await call.pause()
         names = visible
-    topics, next_cursor = _page(call, request, names)
+    topics, next_cursor = await _page(call, request, names)
     for topic in topics:
         topic.topic_authorized_operations = call.access.operations(TOPIC, topic.name or "")
+        await call.pause()
     return DescribeTopicPartitionsResponse(topics=topics + hidden, next_cursor=next_cursor)
 
 
-def _page(
+async def _page(
     call: Call, request: DescribeTopicPartitionsRequest, names: Sequence[str]
 ) -> tuple[list[Topic], Cursor | None]:
     """Return the topics of a page, without authorized operations, and the begin of the next one.
@@ -70,6 +71,7 @@ def _page(
     room = max(1, min(request.response_partition_limit, largest))
     topics: list[Topic] = []
     for name in names:
+        await call.pause()
         first = cursor.partition_index if cursor is not None and name == cursor.topic_name else 0
         if room == 0:
             return topics, Cursor(name, first)
