@@ -70,7 +70,8 @@ async def _commit_in_portions(
     async def commit_portion() -> None:
         committed = await _commit(call, request, portion)
         if continues:
-            topics[-1].partitions += committed.pop(0).partitions
+            rest = committed.pop(0).partitions
+            topics[-1].partitions = [*topics[-1].partitions, *rest]
         topics.extend(committed)
 
     for topic in requested:
