@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from headrace import Broker, handlers
-from headrace.handlers import api_00_produce, api_42_delete_groups
+from headrace import Broker
+from headrace.handlers import APIS
 from headrace.log_lines import (
     LIMITER,
     MAX_LIMITED_PEERS,
@@ -26,7 +26,7 @@ from tests.wire_client import batch, connection, frame, request_header
 pytestmark = pytest.mark.broker
 
 FORGED = "x\n2026-01-01 00:00:00,000 INFO headrace: all is well\x1b[2J\u202e\x9b31m"
-DELETE_GROUPS = 42
+PRODUCE, DELETE_GROUPS = 0, 42
 
 
 @pytest.fixture
@@ -43,12 +43,10 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> Iterator[Broker]:
         with connection(broker.bootstrap_servers) as client:
             client.create_topic("t")
         with monkeypatch.context() as patch:
-            patch.setattr(api_00_produce, "handle", fail)
-            patch.setattr(api_42_delete_groups, "handle", fail)
-            handlers.served.cache_clear()
+            for api_key in (PRODUCE, DELETE_GROUPS):
+                patch.setattr(APIS[api_key], "handle", fail)
             LIMITER.clear()
             yield broker
-        handlers.served.cache_clear()
 
 
 def text_of(caplog: pytest.LogCaptureFixture) -> str:

@@ -16,7 +16,7 @@ import pytest
 from headrace.broker import cleaner
 from headrace.broker.broker import Broker
 from headrace.broker.config.broker_config import Config
-from headrace.broker.config.changes import ConfigChange, ConfigResource, alter
+from headrace.broker.config.changes import ConfigChange
 from headrace.broker.metrics.page import metrics_page
 from headrace.groups.records import CommittedOffset, OffsetCommit
 from headrace.log import cleaner as log_cleaner
@@ -24,6 +24,7 @@ from headrace.log.cleanable import expect_gaps
 from headrace.log.cleaner import CleaningStopped, Pace, Round
 from headrace.log.partition_log import PartitionLog
 from headrace.outcome import Outcome
+from headrace.protocol.api import IncrementalAlterConfigsRequest
 from headrace.protocol.configs import ConfigOperation, ConfigType
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.record_batch import CorruptBatch, build, headers, records
@@ -109,9 +110,9 @@ async def test_a_topic_that_becomes_compacted_is_cleaned(broker: Broker) -> None
     fill(broker, log)
     await asyncio.sleep(0.05)
     assert len(offsets(log)) == 200
-    resource = ConfigResource(ConfigType.TOPIC, "t")
     change = ConfigChange("cleanup.policy", ConfigOperation.SET, "compact")
-    (refusal,) = run_now(alter(broker, [(resource, [change])], replaces=False, validate_only=False))
+    resource = IncrementalAlterConfigsRequest.AlterConfigsResource(ConfigType.TOPIC, "t", [change])
+    (refusal,) = run_now(broker.configs.alter([resource], replaces=False, validate_only=False))
     assert refusal.code == ErrorCode.NONE
     await cleaned(broker)
     assert len(offsets(log)) < 40
