@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from uuid import UUID
 
 import pytest
 
@@ -151,18 +150,6 @@ def test_a_request_with_many_items_lets_others_in(
 ) -> None:
     served(open_broker, api_key, version, **fields)
     assert len(turns) >= ITEMS
-
-
-def test_many_acknowledgements_let_others_in(open_broker: Broker, turns: list[None]) -> None:
-    session = {"group_id": "g", "member_id": "m"}
-    served(open_broker, 78, 1, share_session_epoch=0, **session)
-    batches = [{"first_offset": 0, "last_offset": 0, "acknowledge_types": [1]}]
-    partitions = [{"partition_index": n, "acknowledgement_batches": batches} for n in range(ITEMS)]
-    topics = [{"topic_id": UUID(int=7), "partitions": partitions}]
-    turns.clear()
-    response = served(open_broker, 79, 1, share_session_epoch=1, topics=topics, **session)
-    assert len(turns) >= ITEMS
-    assert [part.partition_index for part in response.responses[0].partitions] == [*range(ITEMS)]
 
 
 def test_many_offsets_are_committed_in_portions(

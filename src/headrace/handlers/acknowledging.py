@@ -64,7 +64,6 @@ async def acknowledge(
                 applying[key] = run_to_end(
                     _apply(call, session, key, batches, settings, terms, is_allowed=is_allowed)
                 )
-            await call.pause()  # each partition is applied as a whole
     if applying:
         call.metrics.share.acknowledges({topic_id for topic_id, _ in applying})
     return {key: await applied for key, applied in applying.items()}
