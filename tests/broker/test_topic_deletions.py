@@ -21,6 +21,7 @@ from headrace.groups.classic.member import MemberIdentity
 from headrace.groups.offsets.committed import commit_record
 from headrace.log.partition_log import PartitionLog
 from headrace.log.removal import Removals
+from headrace.net import call
 from headrace.net.call import SLICED_ABOVE
 from headrace.outcome import Outcome
 from headrace.protocol import time_slices
@@ -237,6 +238,7 @@ async def test_a_topic_is_created_again_while_metrics_are_written(tmp_path: Path
 def short_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let other requests be served after each step of a long one."""
     monkeypatch.setattr(time_slices, "SLICE_MS", 0)
+    monkeypatch.setattr(call, "SLICE_S", 0.0)
 
 
 @pytest.mark.usefixtures("short_slices")
