@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from headrace.coordinators.waiting import run_to_end
+from headrace.coordinators.waiting import Deferred, run_to_end
 from tests.support import story
 
 
@@ -68,3 +68,18 @@ async def test_a_coroutine_whose_wait_is_cancelled_is_cancelled() -> None:
     written.cancel()
     with pytest.raises(asyncio.CancelledError):
         await value
+
+
+@story
+async def test_an_answer_for_a_task_that_was_just_cancelled_is_nobodys() -> None:
+    deferred: Deferred[int] = Deferred()
+
+    async def waits() -> int:
+        return await deferred
+
+    task = asyncio.ensure_future(waits())
+    await asyncio.sleep(0)
+    task.cancel()
+    deferred.answer(4)
+    with pytest.raises(asyncio.CancelledError):
+        await task

@@ -455,4 +455,5 @@ def test_a_slow_backup_takes_its_time(
     monkeypatch.setattr("headrace.backup.commands.time.sleep", slept.append)
     slow = commands.paced(no_progress, 1000)
     report = commands.backup(str(stopped), str(tmp_path / "made"), slow, verify=False)
-    assert slept[-1] == pytest.approx(report.size_bytes / 1000, abs=5)
+    # Other threads of this process may sleep a second, too.
+    assert max(slept) == pytest.approx(report.size_bytes / 1000, abs=5)

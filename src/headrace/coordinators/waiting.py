@@ -53,8 +53,12 @@ class Deferred(Generic[T]):
             answer = yield self
         else:
             future: asyncio.Future[T | Exception] = asyncio.get_running_loop().create_future()
-            future.add_done_callback(lambda _: self.cancel())
-            self.waiter = future.set_result
+
+            def settle(answer: T | Exception) -> None:
+                if not future.done():  # else the task has been cancelled meanwhile
+                    future.set_result(answer)
+
+            self.waiter = settle
             answer = yield from future
         if isinstance(answer, Exception):
             raise answer
