@@ -74,7 +74,7 @@ class Deadlines(Generic[K]):
         times may be days ahead.
         """
         self._queued = {key: at_ms for key, at_ms in self._queued.items() if key in self._due}
-        self._heap = [one for one in self._heap if self._queued.get(one[2]) == one[0]]
+        self._heap = [entry for entry in self._heap if self._queued.get(entry[2]) == entry[0]]
         heapify(self._heap)
 
     def _update_head(self) -> None:

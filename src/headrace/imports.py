@@ -25,7 +25,7 @@ def require(package: str, extra: str) -> None:
 
 @contextmanager
 def never_collected() -> Iterator[None]:
-    """Exempt what is imported meanwhile from garbage collection: the process never frees it."""
+    """Collect no garbage meanwhile, and exempt from it what is made: the process never frees it."""
     gc.disable()
     try:
         yield

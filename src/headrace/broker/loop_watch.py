@@ -161,8 +161,8 @@ def holder_of(frame: FrameType) -> Holder:
             for value in list(inner.f_locals.values()):
                 if isinstance(value, RequestHeader):
                     api = APIS.get(value.api_key)
-                    known = UNKNOWN.name if api is None else _api_name(api.name)
-                    return Holder(name or known, value.client_id or "")
+                    api_name = UNKNOWN.name if api is None else _api_name(api.name)
+                    return Holder(name or api_name, value.client_id or "")
         if client_id is None:
             call = inner.f_locals.get("call")  # of a handler, or of the road to it
             client_id = getattr(call, "client_id", None)

@@ -20,6 +20,7 @@ from typing import Any
 
 from headrace.cli.errors import Failure, one_line_error
 from headrace.cli.options import Address
+from headrace.imports import never_collected
 from headrace.log_lines import log_unhandled, make_safe
 
 
@@ -120,12 +121,8 @@ class ShortCollections:
         those that survive a long collection. The first collections after the start of a broker with
         many committed offsets would visit all of them.
         """
-        gc.disable()
-        try:
+        with never_collected():
             yield
-        finally:
-            gc.freeze()
-            gc.enable()
 
     def _on_collection(self, phase: str, info: dict[str, Any]) -> None:
         if info["generation"] != _FULL:

@@ -37,28 +37,20 @@ class AuditLog:
 
     def denied(self, access: Access, operation: int, resource_type: int, name: str) -> None:
         """Log a refusal."""
-        log.info(
-            f"{access.principal} {access.host}",
-            "Principal %s is denied %s on %s %s from host %s for %s",
-            access.principal,
-            Operation(operation).name,
-            ResourceType(resource_type).name,
-            name,
-            access.host,
-            access.request,
-        )
+        values = _logged(access, operation, resource_type, name)
+        message = "Principal %s is denied %s on %s %s from host %s for %s"
+        log.info(f"{access.principal} {access.host}", message, *values)
 
     def granted(self, access: Access, operation: int, resource_type: int, name: str) -> None:
         """Log a grant."""
-        logger.debug(
-            "Principal %s is allowed %s on %s %s from host %s for %s",
-            access.principal,
-            Operation(operation).name,
-            ResourceType(resource_type).name,
-            name,
-            access.host,
-            access.request,
-        )
+        values = _logged(access, operation, resource_type, name)
+        logger.debug("Principal %s is allowed %s on %s %s from host %s for %s", *values)
+
+
+def _logged(access: Access, operation: int, resource_type: int, name: str) -> tuple[object, ...]:
+    """Return what a decision is logged with."""
+    kind = ResourceType(resource_type).name
+    return access.principal, Operation(operation).name, kind, name, access.host, access.request
 
 
 class AccessControl:

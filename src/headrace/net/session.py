@@ -31,8 +31,15 @@ from headrace.security.principal import ANONYMOUS, Principal
 
 from . import wire
 from .api import Api, Apis, served_versions
-from .call import RECEIVE_BUFFER_BYTES, SLICED_REQUEST_BYTES, Call, Client, failure, serve
-from .call import CloseConnection as CloseSession
+from .call import (
+    RECEIVE_BUFFER_BYTES,
+    SLICED_REQUEST_BYTES,
+    Call,
+    Client,
+    CloseConnection,
+    failure,
+    serve,
+)
 from .client_quotas import Quotas
 from .flow import Turns
 from .listener_security import ListenerSecurity
@@ -437,7 +444,7 @@ class Session:
         self.shared.metrics.requests[header.api_key].answered(started, response)
 
     def _fail_call(self, error: BaseException) -> None:
-        if isinstance(error, BadFrame | CloseSession):
+        if isinstance(error, BadFrame | CloseConnection):
             self.close("%s", error)
         else:
             log.error(self.address, "cannot answer a request of %s", self.address, exc_info=error)

@@ -167,13 +167,13 @@ def _gzip_pieces(data: memoryview) -> Iterator[Bytes]:
         is_first = not position
         try:
             while not stream.eof:
-                given = data[position : position + _INPUT_BYTES]
-                piece = stream.decompress(given, PIECE_BYTES)
+                chunk = data[position : position + _INPUT_BYTES]
+                piece = stream.decompress(chunk, PIECE_BYTES)
                 if piece:
                     yield piece
-                elif not given and not stream.eof:
+                elif not chunk and not stream.eof:
                     raise BadCompression("the gzip stream is incomplete")
-                position += len(given) - len(stream.unconsumed_tail) - len(stream.unused_data)
+                position += len(chunk) - len(stream.unconsumed_tail) - len(stream.unused_data)
         except zlib.error:
             if is_first:
                 raise
