@@ -30,6 +30,21 @@ async def _acquired(member: RangeConsumer) -> int:
 
 
 @story
+async def test_offsets_are_acquired_without_their_records(
+    bootstrap_servers: str, target: str
+) -> None:
+    group, topic = await asyncio.to_thread(_group, bootstrap_servers)
+    async with RangeConsumer(bootstrap_servers, group, [topic]) as member:
+        while not (acquired := await member.acquire(offsets_only=True, max_wait_ms=1000)).ranges:
+            pass
+        offsets = [o for r in acquired.ranges for o in range(r.first_offset, r.last_offset + 1)]
+        assert offsets == list(range(10))
+        has_records = target == "kafka"  # it does not know the field
+        assert bool(acquired.data) == has_records
+        assert member.held() == {(topic, 0): [(0, 9)]}
+
+
+@story
 async def test_every_state_is_told(bootstrap_servers: str, target: str) -> None:
     group, topic = await asyncio.to_thread(
         _group,

@@ -36,6 +36,7 @@ _MODULES = {
     (18, 5): ".api_versions",
     (28, 6): _NEWER,
     (42, 3): _NEWER,
+    (78, 2): _INSPECTION,
     (79, 2): _INSPECTION,
     (88, 1): _NEWER,
     (89, 1): _NEWER,

@@ -10,16 +10,26 @@ from kio.schema.errors import ErrorCode
 from kio.schema.request_header.v2.header import RequestHeader
 from kio.schema.response_header.v1.header import ResponseHeader
 from kio.schema.share_acknowledge.v2.request import AcknowledgeTopic
+from kio.schema.share_fetch.v2.request import FetchTopic, ForgottenTopic
 from kio.schema.types import GroupId, TopicName
 from kio.static.constants import EntityType
-from kio.static.primitive import i16, i32, i32Timedelta, i64
+from kio.static.primitive import i8, i16, i32, i32Timedelta, i64
 
 FIRST_TAG = 10_000
 """Far from the tags that Kafka uses."""
 
-_TELL, _END, _RELEASES, _RELEASED, _ARCHIVED, _UNCOUNTED, _DELAY, _REASON, _LATE = range(
-    FIRST_TAG, FIRST_TAG + 9
-)
+(
+    _TELL,
+    _END,
+    _RELEASES,
+    _RELEASED,
+    _ARCHIVED,
+    _UNCOUNTED,
+    _DELAY,
+    _REASON,
+    _LATE,
+    _OFFSETS_ONLY,
+) = range(FIRST_TAG, FIRST_TAG + 10)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,7 +208,35 @@ class ShareAcknowledgeRequest:
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShareFetchRequest:
+    """Kafka's request.
+
+    :ivar offsets_only: answer with the acquired offsets alone
+    """
+
+    __type__: ClassVar = EntityType.request
+    __version__: ClassVar[i16] = i16(2)
+    __flexible__: ClassVar[bool] = True
+    __api_key__: ClassVar[i16] = i16(78)
+    __header_schema__: ClassVar[type[RequestHeader]] = RequestHeader
+    group_id: GroupId | None = field(metadata={"kafka_type": "string"}, default=None)
+    member_id: str | None = field(metadata={"kafka_type": "string"})
+    share_session_epoch: i32 = field(metadata={"kafka_type": "int32"})
+    max_wait: i32Timedelta = field(metadata={"kafka_type": "timedelta_i32"})
+    min_bytes: i32 = field(metadata={"kafka_type": "int32"})
+    max_bytes: i32 = field(metadata={"kafka_type": "int32"}, default=i32(2147483647))
+    max_records: i32 = field(metadata={"kafka_type": "int32"})
+    batch_size: i32 = field(metadata={"kafka_type": "int32"})
+    share_acquire_mode: i8 = field(metadata={"kafka_type": "int8"}, default=i8(0))
+    is_renew_ack: bool = field(metadata={"kafka_type": "bool"}, default=False)
+    topics: tuple[FetchTopic, ...]
+    forgotten_topics_data: tuple[ForgottenTopic, ...]
+    offsets_only: bool = field(metadata={"kafka_type": "bool", "tag": _OFFSETS_ONLY}, default=False)
+
+
 REQUESTS: dict[tuple[int, int], Any] = {
+    (78, 2): ShareFetchRequest,
     (79, 2): ShareAcknowledgeRequest,
     (90, 1): DescribeShareGroupOffsetsRequest,
     (91, 0): AlterShareGroupOffsetsRequest,

@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 import headrace.spark
+from headrace.client.configs import ConfigType, alter_configs
 from tests.spark.conftest import Batches, Queue, make_queue, needs_progress
 from tests.support import COMMON_CONFIGS, HeadraceProcess, unique, wait_until
 
@@ -66,6 +67,21 @@ def test_a_pattern_adds_new_topics_and_progress_has_counts(
         "released": 0,
         "rejected": 0,
     }
+
+
+def test_a_new_group_locks_what_the_broker_allows(queue: MakeQueue, drain: Drain) -> None:
+    locks = "share.partition.max.record.locks"
+    flights = queue(40)
+    drain(flights)
+    assert flights.group_configs(locks) == {locks: "4000"}
+    configured = queue(40)
+    configured.ask(
+        lambda cluster: alter_configs(
+            cluster, ConfigType.GROUP, configured.group_id, {locks: "500"}
+        )
+    )
+    drain(configured)
+    assert configured.group_configs(locks) == {locks: "500"}
 
 
 def test_a_new_group_gets_settings_and_an_existing_one_keeps_its_own(

@@ -222,7 +222,9 @@ def _response(
         partition = Partition(index, records=b"")
         data = results.get(key)
         if data is not None:
-            partition.error_code, partition.records = data.error_code, data.records
+            partition.error_code = data.error_code
+            if not fetch.request.offsets_only:
+                partition.records = data.records
             partition.acquired_records = [AcquiredRecords(*run) for run in data.acquired]
         refusal = acknowledged.get(key)
         if refusal is not None:

@@ -1177,6 +1177,7 @@ class ShareFetchRequest(Message):
     is_renew_ack: bool
     topics: Sequence[ShareFetchRequest.FetchTopic]
     forgotten_topics_data: Sequence[ShareFetchRequest.ForgottenTopic]
+    offsets_only: bool
     def __init__(
         self,
         group_id: str | None = ...,
@@ -1191,6 +1192,7 @@ class ShareFetchRequest(Message):
         is_renew_ack: bool = ...,
         topics: Sequence[ShareFetchRequest.FetchTopic] = ...,
         forgotten_topics_data: Sequence[ShareFetchRequest.ForgottenTopic] = ...,
+        offsets_only: bool = ...,
     ) -> None: ...
 
 class ShareAcknowledgeRequest(Message):

@@ -1,5 +1,6 @@
-"""Tagged fields that headrace adds to three Kafka APIs (KIP-482); ``own_fields.txt`` has them with
-their types. They show the records of share groups that are in flight, and release them.
+"""Tagged fields that headrace adds to four Kafka APIs (KIP-482); ``own_fields.txt`` has them with
+their types. They show the records of share groups that are in flight, acquire and release
+them.
 
 A broker that does not know a tagged field skips it, and leaves out its answer. So a client may send
 these fields to any broker, and learns from the answer whether it knows them. Without them requests
@@ -30,6 +31,11 @@ ShareAcknowledge 2:
 * ``release_delay_ms``: the shortest time for which the released records are not delivered again.
   Another broker delivers them at once.
 * ``reject_reason``: the text of the dead letters of the rejected records.
+
+ShareFetch 2:
+
+* ``offsets_only``: acquire records, and answer with their offsets alone. The client reads them with
+  Fetch. Another broker sends the records.
 """
 
 from enum import IntEnum

@@ -323,6 +323,7 @@ class ShareNode:
             max_records=limits.max_records,
             batch_size=limits.max_records,
             share_acquire_mode=limits.mode,
+            offsets_only=limits.offsets_only,
             topics=[
                 ShareFetchRequest.FetchTopic(
                     topic_id, list(map(ShareFetchRequest.FetchPartition, numbers))

@@ -218,6 +218,7 @@ class RangeConsumer:
         max_wait_ms: int = 500,
         max_bytes: int = 50 * 1024 * 1024,
         mode: AcquireMode = AcquireMode.BATCH_OPTIMIZED,
+        offsets_only: bool = False,
     ) -> Acquired:
         """Acquire up to ``max_records`` records from the assigned partitions.
 
@@ -226,12 +227,13 @@ class RangeConsumer:
         that it acquires, whatever the limits of that one.
 
         :param max_bytes: limit of the record batches of each broker
+        :param offsets_only: the records are read by others: headrace's broker does not send them
         :raises ClientError: the membership has ended, the member is closed, or a broker refuses. If
             other brokers or partitions have records, the call returns them, and the next call
             raises the error
         """
         self._raise_problem()
-        limits = AcquireLimits(max_records, max_wait_ms, max_bytes, mode)
+        limits = AcquireLimits(max_records, max_wait_ms, max_bytes, mode, offsets_only)
         deadline_s = time.monotonic() + max_wait_ms / 1000
         begun = set[asyncio.Task[Acquired]]()
         if not self._is_closed and await self._membership.wait_for_assignment(max_wait_ms):

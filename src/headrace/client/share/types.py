@@ -42,12 +42,14 @@ class AcquireLimits:
     :param max_records: number of records to acquire
     :param max_wait_ms: time that the broker may wait for a record
     :param max_bytes: size of record batches
+    :param offsets_only: the records are read by others; a broker that can leaves them out
     """
 
     max_records: int
     max_wait_ms: int
     max_bytes: int
     mode: AcquireMode
+    offsets_only: bool
 
     def spread_over(self, nodes: int) -> AcquireLimits:
         """Return the limits for each of ``nodes`` brokers that are asked at once."""

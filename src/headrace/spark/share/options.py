@@ -5,17 +5,25 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from headrace.client import AcknowledgeType, Cluster
-from headrace.client.configs import ConfigType, alter_configs, describe_config
+from headrace.client import AcknowledgeType, ClientError, Cluster
+from headrace.client.configs import ConfigType, alter_configs, describe_config, describe_configs
+from headrace.client.errors import raised
 from headrace.client.groups import SHARE, describe_group
+from headrace.log_lines import get_logger
 from headrace.spark.errors import SourceError
 from headrace.spark.option_parsing import KafkaOptions, Subscription, UserOptions
 
 from .outcomes import OUTCOMES
 
+_log = get_logger(__name__)
+
 DEFAULT_RECORDS_PER_TASK = 10_000
 
 _GROUP_PREFIXES = ("share.", "errors.deadletterqueue.")
+_LOCKS, _MOST_LOCKS = (
+    "share.partition.max.record.locks",
+    "group.share.max.partition.max.record.locks",
+)
 _START, _RESET = "startingOffsets", "share.auto.offset.reset"
 _OPTIONS = (
     "subscribe",
@@ -113,6 +121,8 @@ async def ensure_group_settings(
             await alter_configs(
                 cluster, ConfigType.GROUP, group_id, settings, validate_only=validate_only
             )
+        if not validate_only and _LOCKS not in settings:
+            await _lock_more(cluster, group_id)
         return
     if group.type != SHARE:
         raise SourceError(
@@ -130,3 +140,20 @@ async def ensure_group_settings(
                 "does not change: remove the option, alter the group's config, "
                 "or choose another kafka.group.id"
             )
+
+
+async def _lock_more(cluster: Cluster, group_id: str) -> None:
+    """Let a new group lock as many records as the brokers allow, unless somebody has configured
+    that: large micro-batches cost less for each record.
+    """
+    try:
+        described = await describe_configs(cluster, ConfigType.GROUP, [group_id], keys=[_LOCKS])
+        configs = raised(described)[group_id]
+        if any(config.is_dynamic for config in configs if config.name == _LOCKS):
+            return
+        node_id = str(min(cluster.nodes, default=0))
+        limits = await describe_config(cluster, ConfigType.BROKER, node_id, [_MOST_LOCKS])
+        if limit := limits.get(_MOST_LOCKS):
+            await alter_configs(cluster, ConfigType.GROUP, group_id, {_LOCKS: limit})
+    except ClientError as error:  # brokers before Kafka 4.4 have no such config of groups
+        _log.info("share group %s keeps its limit of locks: %s", group_id, error)
