@@ -176,32 +176,42 @@ def spark_share(scale: Scale) -> list[Cost]:
         spark_application(spark_share_source.__name__, scale.spark_records, cores)
         for cores in (2, 1)
     )
-    what = f"kafka-share, {spark_share_source.PARTITIONS} partitions, 1 KiB records"
     half = spark_share_source.LOCKS // 2
+    most = spark_share_source.PARTITIONS[-1]
+    costs = []
+    for partitions in spark_share_source.PARTITIONS:
+        for micro_batch in spark_share_source.MICRO_BATCHES:
+            of = f"{partitions} partitions, {micro_batch}"
+            what = f"kafka-share, {partitions} partitions, micro-batches of {micro_batch:,}"
+            costs += [
+                Cost(f"{what}, local[2]", "records/s", two[f"share, {of}"]),
+                Cost(
+                    "the same beside Spark's own source",
+                    "×",
+                    two[f"share, {of}"] / two[f"own, {of}"],
+                    above=1,
+                ),
+                Cost(
+                    "the same on local[1] beside Spark's own source",
+                    "×",
+                    one[f"share, {of}"] / one[f"own, {of}"],
+                ),
+            ]
+    what = f"kafka-share, {most} partitions, 1 KiB records"
     return [
+        *costs,
         Cost(f"{what}, local[2]", "records/s", two["share"], above=30_000),
-        Cost(
-            "the same beside a plain source in micro-batches of the same size",
-            "×",
-            two["share"] / two["plain"],
-            above=0.6,
-        ),
-        Cost(
-            "the same beside a plain source in micro-batches ten times as large",
-            "×",
-            two["share"] / two["large"],
-        ),
         Cost(
             f"the same with {spark_share_source.MOST_LOCKS:,} locks per partition",
             "records/s",
-            two["most_locks"],
+            two["most locks"],
         ),
         Cost(
             f"the same in micro-batches of {half:,} records per partition, local[2]",
             "records/s",
             two["half"],
         ),
-        Cost("the same with acquireAhead", "records/s", two["half_ahead"]),
+        Cost("the same with acquireAhead", "records/s", two["half, ahead"]),
         Cost(f"{what}, local[1]", "records/s", one["share"]),
         Cost("local[2] beside local[1]", "×", two["share"] / one["share"]),
         Cost("kafka-share, a trigger that finds nothing", "ms", two["idle_ms"], below=500),
@@ -229,41 +239,48 @@ def spark_ordered(scale: Scale) -> list[Cost]:
         spark_application(spark_ordered_source.__name__, records, cores) for cores in (2, 1)
     )
     what = "kafka-ordered, two topics of 100 B records"
-    return [
-        Cost(f"{what}, local[2]", "records/s", two["ordered"], above=100_000),
-        Cost(
-            "the same beside reading them in no order",
-            "×",
-            two["ordered"] / two["unordered"],
-            above=0.7,
-        ),
-        Cost(f"{what}, local[1]", "records/s", one["ordered"]),
-        Cost(
-            "the same on local[1] beside reading them in no order",
-            "×",
-            one["ordered"] / one["unordered"],
-        ),
-        Cost("kafka-ordered, a trigger that finds nothing", "ms", two["idle_ms"], below=500),
-    ]
+    costs = []
+    for cores, rates in ((2, two), (1, one)):
+        limit = 100_000 if cores == 2 else None
+        for batch, kind in (("", "a stream"), (", batch", "a batch")):
+            rate = rates["kafka-ordered" + batch]
+            costs += [
+                Cost(f"{what}, {kind}, local[{cores}]", "records/s", rate, above=limit),
+                Cost(
+                    "the same beside Spark's own source",
+                    "×",
+                    rate / rates["kafka" + batch],
+                    above=2,
+                ),
+            ]
+        unordered = rates[spark_ordered_source.UnorderedSource.name()]
+        costs.append(
+            Cost(
+                f"{what}, a stream, local[{cores}], beside reading them in no order",
+                "×",
+                rates["kafka-ordered"] / unordered,
+                above=0.7,
+            )
+        )
+    idle = Cost("kafka-ordered, a trigger that finds nothing", "ms", two["idle_ms"], below=500)
+    return [*costs, idle]
 
 
 def spark_sink(scale: Scale) -> list[Cost]:
     """Run `bench/spark_sink.py`: kafka-produce on Spark."""
-    found = spark_application(spark_sink_source.__name__, scale.spark_records, 2)
+    rates = spark_application(spark_sink_source.__name__, scale.spark_records, 2)
     what = "kafka-produce, a batch of 100 B records, local[2]"
-    costs = [
-        Cost(what, "records/s", found["kafka-produce"]),
-        Cost(f"{what}, in transactions", "records/s", found["in transactions"]),
+    rate = rates["kafka-produce"]
+    return [
+        Cost(what, "records/s", rate),
+        Cost("the same beside Spark's own sink", "×", rate / rates["Spark's own"]),
         Cost(
             "the same beside confluent-kafka alone in one process",
             "×",
-            found["kafka-produce"] / found["confluent-kafka"],
+            rate / rates["confluent-kafka"],
         ),
+        Cost(f"{what}, in transactions", "records/s", rates["in transactions"]),
     ]
-    if "Spark's own" in found:
-        ratio = found["kafka-produce"] / found["Spark's own"]
-        costs.append(Cost("the same beside Spark's own Kafka sink", "×", ratio))
-    return costs
 
 
 def spark_history(scale: Scale) -> list[Cost]:

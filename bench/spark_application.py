@@ -14,6 +14,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
+from tests.peer import jars
 from tests.spark.application import application
 from tests.support import HeadraceProcess
 
@@ -66,6 +67,11 @@ def session(cores: int, configs: Mapping[str, str] | None = None) -> SparkSessio
         "spark.sql.streaming.noDataProgressEventInterval": "0",
     }
     return application(cores, {**defaults, **(configs or {})})
+
+
+def own_source() -> dict[str, str]:
+    """Return the Spark configs with which Spark's own Kafka source and sink are there."""
+    return {"spark.jars": ",".join(map(str, sorted(jars("spark-jars").glob("*.jar"))))}
 
 
 def start(

@@ -1,11 +1,11 @@
-"""``kafka-ordered`` on Spark beside the same source without the order.
+"""``kafka-ordered`` on Spark beside Spark's own Kafka source, and beside itself without the order.
 
     python -m bench.spark_ordered RECORDS CORES [HOST:PORT]
 
-Two topics of four partitions each, records of 100 B with interleaving timestamps, read by the same
-executor code into the sink ``noop``, in turns, in one Spark application on ``local[CORES]``. A
-query reads the topics in batches of about an eighth; the first ones, in which Python workers start,
-are not counted. Prints medians as JSON.
+Two topics of four partitions each, records of 100 B with interleaving timestamps, read into the
+sink ``noop``, in turns, in one Spark application on ``local[CORES]``. A query reads the topics in
+micro-batches of about an eighth; the first ones, in which Python workers start, are not counted. A
+batch reads them at once. Prints medians as JSON.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ import os
 import statistics
 import sys
 import tempfile
+import time
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -24,7 +26,14 @@ from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from bench.spark_application import drained, idle_trigger_ms, print_measured, session, start
+from bench.spark_application import (
+    drained,
+    idle_trigger_ms,
+    own_source,
+    print_measured,
+    session,
+    start,
+)
 from headrace.spark.ordered.source import OrderedDataSource, OrderedStreamReader
 from headrace.spark.reader.log_reader import read
 from tests.support import unique
@@ -95,6 +104,14 @@ class Comparison:
         )
         return drained(query, WARM_UP_BATCHES)
 
+    def batch(self, source: str, topics: str, records: int) -> float:
+        """Read the topics as one batch; return records/s."""
+        options = self._options(topics, "earliest")
+        began_s = time.perf_counter()
+        frame = self._spark.read.format(source).options(**options).load()
+        frame.write.format("noop").mode("overwrite").save()
+        return records / (time.perf_counter() - began_s)
+
     def idle_ms(self, topics: str) -> float:
         """Return the duration of a trigger without records."""
         options = self._options(topics, "latest")
@@ -118,19 +135,20 @@ class Comparison:
 def measure(bootstrap_servers: str, records: int, cores: int) -> dict[str, float]:
     """Return the medians by name."""
     few, many = fill(bootstrap_servers, records // 4), fill(bootstrap_servers, records)
-    spark = session(cores)
-    rounds: dict[str, list[float]] = {}
+    spark = session(cores, own_source())
+    rounds: defaultdict[str, list[float]] = defaultdict(list)
     with tempfile.TemporaryDirectory() as folder:
         comparison = Comparison(spark, bootstrap_servers, Path(folder))
-        comparison.read("kafka-ordered", few, records // 4)  # warms the JVM up
+        for source in ("kafka-ordered", "kafka"):  # warms the JVM up
+            comparison.read(source, few, records // 4)
         for _ in range(ROUNDS):
-            rounds.setdefault("ordered", []).append(comparison.read("kafka-ordered", many, records))
-            rounds.setdefault("unordered", []).append(
-                comparison.read(UnorderedSource.name(), many, records)
-            )
+            for source in ("kafka-ordered", UnorderedSource.name(), "kafka"):
+                rounds[source].append(comparison.read(source, many, records))
+            for source in ("kafka-ordered", "kafka"):
+                rounds[f"{source}, batch"].append(comparison.batch(source, many, records))
         idle_ms = comparison.idle_ms(many)
         spark.stop()
-    print(rounds, file=sys.stderr)
+    print(dict(rounds), file=sys.stderr)
     medians = {name: statistics.median(values) for name, values in rounds.items()}
     return {**medians, "idle_ms": idle_ms}
 

@@ -4,9 +4,7 @@
 
 Writes a DataFrame with records of 100 B to a topic of four partitions, in turns, in one Spark
 application on ``local[CORES]``. A first round, in which Python workers start, is not counted.
-Prints medians of records/s as JSON. Spark's own sink takes part if the environment variable
-``SPARK_KAFKA_JARS`` names its jars, separated by commas: ``spark-sql-kafka-0-10``,
-``spark-token-provider-kafka-0-10``, ``kafka-clients`` and ``commons-pool2``.
+Prints medians of records/s as JSON.
 """
 
 from __future__ import annotations
@@ -22,13 +20,12 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from bench.spark_application import print_measured, session
+from bench.spark_application import own_source, print_measured, session
 from tests.support import unique
 
 PARTITIONS = 4
 RECORD_BYTES = 100
 ROUNDS = 3
-_JARS = "SPARK_KAFKA_JARS"
 
 
 def write(frame: DataFrame, sink: str, servers: str, topic: str, **options: str) -> None:
@@ -56,18 +53,16 @@ def measure(servers: str, records: int, cores: int) -> dict[str, float]:
     topic = unique("bench-sink")
     admin = AdminClient({"bootstrap.servers": servers})
     admin.create_topics([NewTopic(topic, PARTITIONS, 1)])[topic].result(60)
-    jars = os.environ.get(_JARS)
-    spark = session(cores, {"spark.jars": jars} if jars else {})
+    spark = session(cores, own_source())
     value = F.lit(os.urandom(RECORD_BYTES)).alias("value")
     frame = spark.range(records, numPartitions=cores).select(value)
     prefix = {"transactionalIdPrefix": topic}
     ways: dict[str, Callable[[], None]] = {
         "kafka-produce": lambda: write(frame, "kafka-produce", servers, topic),
         "in transactions": lambda: write(frame, "kafka-produce", servers, topic, **prefix),
+        "Spark's own": lambda: write(frame, "kafka", servers, topic),
         "confluent-kafka": lambda: produce_alone(servers, topic, records),
     }
-    if jars:
-        ways["Spark's own"] = lambda: write(frame, "kafka", servers, topic)
     rounds: dict[str, list[float]] = {name: [] for name in ways}
     for counted in (False, *[True] * ROUNDS):
         for name, way in ways.items():

@@ -21,9 +21,12 @@ OLDER_CLIENTS = "4.3.1"
 
 
 @functools.cache
-def jars() -> Path:
-    """Return the folder of Kafka's jars, which are fetched on first use."""
-    out = subprocess.run([SCRIPT, "jars"], check=True, stdout=subprocess.PIPE, text=True)
+def jars(which: str = "jars") -> Path:
+    """Return the folder of Kafka's jars, which are fetched on first use.
+
+    :param which: ``spark-jars`` for those of Spark's own source and sink
+    """
+    out = subprocess.run([SCRIPT, which], check=True, stdout=subprocess.PIPE, text=True)
     return Path(out.stdout.strip())
 
 
