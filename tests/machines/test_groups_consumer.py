@@ -152,7 +152,7 @@ def test_a_restart_in_the_midst_of_a_hand_over(desk):
     desk.consume("n", 0, ["t"])
     desk.consume("m", 2)
     desk.restart()
-    assert state(desk).current["m"].state is MemberState.UNREVOKED_PARTITIONS
+    assert state(desk).current["m"].state is MemberState.UNREVOKED
     assert desk.consume("n", 3).assigned is None
     desk.pass_ms(9_999)
     assert desk.consume("m", 2, owned={"t": [0, 1]}).member_epoch == 3

@@ -216,7 +216,7 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
         return (
             member_id in self.clients
             and current is not None
-            and current.state is MemberState.UNREVOKED_PARTITIONS
+            and current.state is MemberState.UNREVOKED
         )
 
     @precondition(lambda self: self.clients)
@@ -404,9 +404,9 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
         assert self.state.target.keys() <= self.state.members.keys()
         for current in self.state.current.values():
             assert -2 <= current.member_epoch <= self.state.target_epoch.epoch
-            assert bool(current.pending_revocation) == (
-                current.state is MemberState.UNREVOKED_PARTITIONS
-            ) or (current.member_epoch == -2)
+            assert bool(current.pending_revocation) == (current.state is MemberState.UNREVOKED) or (
+                current.member_epoch == -2
+            )
 
     @invariant()
     def epochs_never_go_back(self):

@@ -8,11 +8,10 @@ import pytest
 
 from headrace.groups.records import (
     CopartitionGroup,
-    Endpoint,
     HeldTaskAssignment,
     InternalTopic,
+    MemberState,
     StreamsAssignment,
-    StreamsMemberState,
     Subtopology,
     TaskAssignment,
     Topology,
@@ -70,7 +69,10 @@ def refused(reply):
 
 def owned_of(desk, member_id):
     held = group_of(desk).state.current[member_id].assigned
-    return {id_: tuple(epochs) for id_, epochs in held.active.items()}, dict(held.standby)
+    return tuple(
+        {id_: tuple(epochs) for id_, epochs in tasks.items()}
+        for tasks in (held.active, held.standby)
+    )
 
 
 def settle(desk, *members, rounds=4):
@@ -449,14 +451,14 @@ def test_a_shutdown_reaches_all_members(desk):
 
 
 def test_endpoints(desk):
-    endpoint = Endpoint("host", 1)
+    endpoint = ("host", 1)
     assert desk.run("m", 0, endpoint=endpoint).endpoint_epoch == 0  # the group is new
     reply = desk.run("m", 2, endpoint_epoch=-1)
     assert [(one.endpoint, list(one.active), list(one.standby)) for one in reply.endpoints] == [
         (endpoint, [("t", (0, 1, 2, 3))], [])
     ]
     assert desk.run("m", 2, endpoint_epoch=0).endpoints is None
-    moved = desk.run("m", 2, endpoint_epoch=0, endpoint=Endpoint("host", 2))
+    moved = desk.run("m", 2, endpoint_epoch=0, endpoint=("host", 2))
     assert (moved.member_epoch, moved.endpoint_epoch) == (3, 1)
     gone = desk.run("m", 0, endpoint_epoch=1)  # joins again, without an endpoint
     assert (gone.endpoint_epoch, gone.endpoints) == (2, ())
@@ -495,7 +497,7 @@ def test_a_static_member_that_comes_back_has_a_session(desk, member_id):
 
 def test_a_static_member_comes_back_from_another_host_in_the_same_epoch(desk):
     desk.run("m", 0, instance="i")
-    moved = desk.run("m", 2, instance="i", endpoint=Endpoint("host", 2))
+    moved = desk.run("m", 2, instance="i", endpoint=("host", 2))
     assert moved.member_epoch == 2
     assert desk.run("m", 2, instance="i", rack="r").member_epoch == 3
 
@@ -527,25 +529,25 @@ def test_a_static_member_that_stays_away_is_removed(desk):
 
 
 def test_a_task_that_changes_its_role_stays_on_its_member():
-    held = HeldTaskAssignment({"0": {0: 2, 1: 2}}, {"0": (2,)})
-    was = StreamsAssignment(2, 2, StreamsMemberState.STABLE, held)
+    held = HeldTaskAssignment({"0": {0: 2, 1: 2}}, {"0": {2: 0}})
+    was = StreamsAssignment(2, 2, MemberState.STABLE, held)
     owned = TaskAssignment({"0": (0, 1)}, {"0": (2,)})
     target = TaskAssignment({"0": (0, 2)}, {"0": (1,)})
     # The process has all of them, on this member. Task 2 is active on another member first.
     actives = {("0", 0), ("0", 1), ("0", 2)}
     goal = Goal(3, target, lambda *task: task not in actives, lambda *task: False)
     closes = reconcile(was, goal, owned)
-    assert closes.state is StreamsMemberState.UNREVOKED_TASKS
+    assert closes.state is MemberState.UNREVOKED
     assert closes.pending_revocation == HeldTaskAssignment({"0": {1: 2}})
-    assert closes.assigned == HeldTaskAssignment({"0": {0: 2}}, {"0": (1, 2)})
+    assert closes.assigned == HeldTaskAssignment({"0": {0: 2}}, {"0": {1: 0, 2: 0}})
     closed = TaskAssignment({"0": (0,)}, {"0": (1, 2)})
     waits = reconcile(closes, goal, closed)
-    assert waits.state is StreamsMemberState.UNRELEASED_TASKS
-    assert waits.assigned == HeldTaskAssignment({"0": {0: 2}}, {"0": (1, 2)})
+    assert waits.state is MemberState.UNRELEASED
+    assert waits.assigned == HeldTaskAssignment({"0": {0: 2}}, {"0": {1: 0, 2: 0}})
     actives.remove(("0", 2))
     gets = reconcile(waits, goal, closed)
-    assert gets.state is StreamsMemberState.STABLE
-    assert gets.assigned == HeldTaskAssignment({"0": {0: 2, 2: 3}}, {"0": (1,)})
+    assert gets.state is MemberState.STABLE
+    assert gets.assigned == HeldTaskAssignment({"0": {0: 2, 2: 3}}, {"0": {1: 0}})
 
 
 def test_the_assignment_of_an_empty_group_is_that_of_nobody(desk):

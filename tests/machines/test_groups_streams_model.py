@@ -61,8 +61,10 @@ class Life:
             return
         self.epochs[member_id] = reply.member_epoch
         if reply.assigned is not None:
-            active = {id_: tuple(epochs) for id_, epochs in reply.assigned.active.items()}
-            self.held[member_id] = active, dict(reply.assigned.standby)
+            self.held[member_id] = tuple(
+                {id_: tuple(epochs) for id_, epochs in tasks.items()}
+                for tasks in (reply.assigned.active, reply.assigned.standby)
+            )
         for topic in reply.missing_topics:
             self.desk.add_topic(topic.name, topic.partitions)
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 import pytest
 
 from headrace.groups.consumer.transition import MemberTransition
-from headrace.groups.records import Endpoint
 from headrace.groups.share.transition import ShareMemberTransition
 from headrace.groups.streams.member import StatusCode
 from headrace.groups.streams.transition import StreamsTransition
@@ -136,7 +135,7 @@ def test_a_shutdown_is_told(desk):
 
 def test_endpoints_are_told(desk):
     desk.run("m", 0)
-    desk.run("n", 0, endpoint=Endpoint("host", 1))
+    desk.run("n", 0, endpoint=("host", 1))
     for _ in range(3):
         desk.run("m", 2, owned=({"0": (0, 1)}, {}))
         desk.run("n", 3, owned=({"0": (2, 3)}, {}))
@@ -144,6 +143,6 @@ def test_endpoints_are_told(desk):
     for _ in range(3):
         steady = desk.run("m", 3, owned=({"0": (0, 1)}, {}), endpoint_epoch=known)
     assert steady.endpoints is None
-    desk.run("n", 0, endpoint=Endpoint("host", 2))
+    desk.run("n", 0, endpoint=("host", 2))
     told = desk.run("m", 3, owned=({"0": (0, 1)}, {}), endpoint_epoch=known)
     assert told.endpoints

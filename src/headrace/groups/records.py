@@ -12,10 +12,11 @@ Source: the schemas of Apache Kafka's group coordinator, KIP-211 (explicit reten
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
-from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
+from types import MappingProxyType
+from typing import Any, ClassVar, Generic, NamedTuple, TypeAlias, TypeVar
 from uuid import UUID
 
 from headrace.outcome import Outcome
@@ -31,12 +32,21 @@ K = TypeVar("K")
 V = TypeVar("V")
 R = TypeVar("R")
 
+NOTHING: Mapping[Any, Any] = MappingProxyType({})
+"""No partitions or tasks."""
 
 Assignment: TypeAlias = Mapping[UUID, tuple[int, ...]]
 """Partitions by topic id."""
 
 HeldPartitions: TypeAlias = Mapping[UUID, Mapping[int, int]]
 """Partitions by topic id, each with the epoch of its assignment (KIP-1251)."""
+
+
+def each(partitions: Mapping[K, Iterable[int]]) -> Iterator[tuple[K, int]]:
+    """Yield partitions of topics, or tasks of subtopologies, one by one."""
+    for key, numbers in partitions.items():
+        for number in numbers:
+            yield key, number
 
 
 def _held_fields(held: Mapping[K, Mapping[int, int]]) -> list[tuple[Any, ...]]:
@@ -130,11 +140,16 @@ class ConsumerMember:
 
 
 class MemberState(IntEnum):
-    """The reconciliation state of a consumer group's member; the values are those in records."""
+    """The reconciliation state of a member. The values are those in records; those of streams
+    groups are greater by one.
+
+    :cvar UNREVOKED: the member has been asked to give up partitions or tasks, and still has them
+    :cvar UNRELEASED: it waits until others give up theirs
+    """
 
     STABLE = 0
-    UNREVOKED_PARTITIONS = 1
-    UNRELEASED_PARTITIONS = 2
+    UNREVOKED = 1
+    UNRELEASED = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,20 +206,18 @@ class AssignmentEpoch(NamedTuple):
     timestamp_ms: int
 
 
-_STABLE = 0  # the only state of a share group's member
-
-
 @dataclass(frozen=True, slots=True)
 class CurrentAssignment:
-    """The current assignment of a share group's member."""
+    """The current assignment of a share group's member, which waits for nobody."""
 
+    state: ClassVar = MemberState.STABLE
     member_epoch: int
     previous_member_epoch: int
     assigned: Assignment
 
     def fields(self) -> tuple[Any, ...]:
         """Return the fields of a record."""
-        return self.member_epoch, self.previous_member_epoch, _STABLE, self.assigned.items()
+        return self.member_epoch, self.previous_member_epoch, self.state, self.assigned.items()
 
     @classmethod
     def read(cls, *fields: Any) -> CurrentAssignment:
@@ -254,7 +267,12 @@ Tasks: TypeAlias = Mapping[str, tuple[int, ...]]
 """Tasks of a streams group: partitions, in order, by subtopology id."""
 
 HeldTasks: TypeAlias = Mapping[str, Mapping[int, int]]
-"""Active tasks by subtopology id, each partition with the epoch of its assignment (KIP-1251)."""
+"""Tasks by subtopology id, each partition with the epoch of its assignment if the task is active
+(KIP-1251), and 0 otherwise.
+"""
+
+Endpoint: TypeAlias = tuple[str, int]
+"""The host and port of a member for interactive queries."""
 
 
 Topology = StreamsGroupTopologyValue
@@ -274,13 +292,6 @@ subtopology.
 """
 
 
-class Endpoint(NamedTuple):
-    """The address of a member for interactive queries."""
-
-    host: str
-    port: int
-
-
 @dataclass(frozen=True, slots=True)
 class StreamsMember:
     """The description of a streams group's member.
@@ -298,13 +309,6 @@ class StreamsMember:
     process_id: str = ""
     user_endpoint: Endpoint | None = None
     client_tags: tuple[tuple[str, str], ...] = ()
-
-    @classmethod
-    def read(cls, *fields: Any) -> StreamsMember:
-        """Return the member with these fields of a record."""
-        member = cls(*fields)
-        endpoint = member.user_endpoint
-        return replace(member, user_endpoint=None if endpoint is None else Endpoint(*endpoint))
 
 
 class StreamsEpoch(NamedTuple):
@@ -332,17 +336,16 @@ class StreamsEpoch(NamedTuple):
         return cls(epoch, metadata_hash, validated, configs or ())
 
 
-@dataclass(frozen=True, slots=True)
-class TaskAssignment:
+class TaskAssignment(NamedTuple):
     """Tasks of a streams group's member by role."""
 
-    active: Tasks = field(default_factory=dict)
-    standby: Tasks = field(default_factory=dict)
-    warmup: Tasks = field(default_factory=dict)
+    active: Tasks = NOTHING
+    standby: Tasks = NOTHING
+    warmup: Tasks = NOTHING
 
-    def fields(self) -> tuple[Any, ...]:
+    def fields(self) -> Iterable[Any]:
         """Return the fields of a record."""
-        return self.active.items(), self.standby.items(), self.warmup.items()
+        return (tasks.items() for tasks in self)
 
     @classmethod
     def read(cls, *fields: Any) -> TaskAssignment:
@@ -350,34 +353,20 @@ class TaskAssignment:
         return cls(*map(dict, fields))
 
 
-class StreamsMemberState(IntEnum):
-    """The reconciliation state of a streams group's member; the values are those in records."""
+class HeldTaskAssignment(NamedTuple):
+    """Tasks that a streams group's member has, by role."""
 
-    STABLE = 1
-    UNREVOKED_TASKS = 2
-    UNRELEASED_TASKS = 3
-
-
-@dataclass(frozen=True, slots=True)
-class HeldTaskAssignment:
-    """Tasks of a streams group's member by role; active tasks with the epochs of their
-    assignment.
-    """
-
-    active: HeldTasks = field(default_factory=dict)
-    standby: Tasks = field(default_factory=dict)
-    warmup: Tasks = field(default_factory=dict)
-
-    def __bool__(self) -> bool:
-        return bool(self.active or self.standby or self.warmup)
+    active: HeldTasks = NOTHING
+    standby: HeldTasks = NOTHING
+    warmup: HeldTasks = NOTHING
 
     def fields(self) -> tuple[Any, ...]:
-        """Return the fields of a record."""
-        return _held_fields(self.active), self.standby.items(), self.warmup.items()
+        """Return the fields of a record. Only active tasks have epochs there."""
+        active, *others = map(_held_fields, self)
+        return active, *([entry[:2] for entry in entries] for entries in others)
 
 
-def _without_epochs(entries: Iterable[tuple[str, tuple[int, ...], None]]) -> Tasks:
-    return {subtopology_id: partitions for subtopology_id, partitions, _ in entries}
+NO_TASKS = HeldTaskAssignment()
 
 
 @dataclass(frozen=True, slots=True)
@@ -390,24 +379,24 @@ class StreamsAssignment:
 
     member_epoch: int = 0
     previous_member_epoch: int = 0
-    state: StreamsMemberState = StreamsMemberState.STABLE
-    assigned: HeldTaskAssignment = field(default_factory=HeldTaskAssignment)
-    pending_revocation: HeldTaskAssignment = field(default_factory=HeldTaskAssignment)
+    state: MemberState = MemberState.STABLE
+    assigned: HeldTaskAssignment = NO_TASKS
+    pending_revocation: HeldTaskAssignment = NO_TASKS
 
     def fields(self) -> tuple[Any, ...]:
         """Return the fields of a record."""
         held = *self.assigned.fields(), *self.pending_revocation.fields()
-        return self.member_epoch, self.previous_member_epoch, self.state, *held
+        return self.member_epoch, self.previous_member_epoch, self.state + 1, *held
 
     @classmethod
     def read(cls, *fields: Any) -> StreamsAssignment:
         """Return the assignment with these fields of a record."""
         member_epoch, previous_epoch, state, *tasks = fields
         held = (
-            HeldTaskAssignment(_held(active, member_epoch), *map(_without_epochs, others))
-            for active, *others in (tasks[:3], tasks[3:])
+            HeldTaskAssignment(_held(active, member_epoch), _held(standby, 0), _held(warmup, 0))
+            for active, standby, warmup in (tasks[:3], tasks[3:])
         )
-        return cls(member_epoch, previous_epoch, StreamsMemberState(state), *held)
+        return cls(member_epoch, previous_epoch, MemberState(state - 1), *held)
 
 
 @dataclass(frozen=True, slots=True)
@@ -518,7 +507,7 @@ class StreamsGroupMetadata(_GroupRecord[StreamsEpoch]):
 class StreamsGroupMemberMetadata(_MemberRecord[StreamsMember]):
     """Type 19: a member of a streams group."""
 
-    read = StreamsMember.read
+    read = StreamsMember
 
 
 class StreamsGroupTargetAssignmentMetadata(_GroupRecord[AssignmentEpoch]):

@@ -16,7 +16,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
 from headrace.groups.records import (
-    Endpoint,
     InternalTopic,
     Tasks,
     Topology,
@@ -140,7 +139,7 @@ def _heartbeat(call: Call, request: StreamsGroupHeartbeatRequest) -> StreamsHear
         standby=_tasks(request.standby_tasks),
         warmup=_tasks(request.warmup_tasks),
         process_id=request.process_id,
-        user_endpoint=None if endpoint is None else Endpoint(endpoint.host, endpoint.port),
+        user_endpoint=None if endpoint is None else (endpoint.host, endpoint.port),
         client_tags=None if tags is None else tuple({tag.key: tag.value for tag in tags}.items()),
         client_id=call.client_id or "",
         client_host=call.client.address,
@@ -258,5 +257,5 @@ def _endpoint(partitions: EndpointPartitions) -> EndpointToPartitions:
         [TopicPartition(name, numbers) for name, numbers in topics]
         for topics in (partitions.active, partitions.standby)
     )
-    host, port = partitions.endpoint
-    return EndpointToPartitions(StreamsGroupHeartbeatResponse.Endpoint(host, port), active, standby)
+    endpoint = StreamsGroupHeartbeatResponse.Endpoint(*partitions.endpoint)
+    return EndpointToPartitions(endpoint, active, standby)

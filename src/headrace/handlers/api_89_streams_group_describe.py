@@ -148,7 +148,7 @@ def _member(group: StreamsGroup, member_id: str, member: StreamsMember) -> Membe
         client_host=member.client_host,
         topology_epoch=member.topology_epoch,
         process_id=member.process_id,
-        user_endpoint=None if endpoint is None else Endpoint(endpoint.host, endpoint.port),
+        user_endpoint=None if endpoint is None else Endpoint(*endpoint),
         client_tags=[KeyValue(*tag) for tag in member.client_tags],
         task_offsets=_offsets(group.task_offsets.get(member_id, {})),
         task_end_offsets=_offsets(group.task_end_offsets.get(member_id, {})),

@@ -30,6 +30,7 @@ from headrace.groups.records import (
     ConsumerMember,
     GroupOutcome,
     MemberState,
+    each,
 )
 from headrace.groups.settings import ConsumerSettings, TopicCatalog
 from headrace.outcome import Outcome
@@ -155,7 +156,7 @@ class ClassicMembers:
         timers = TimerChanges(group.timers)
         if (
             group.state.target_epoch.epoch > current.member_epoch
-            and current.state is not MemberState.UNREVOKED_PARTITIONS
+            and current.state is not MemberState.UNREVOKED
         ):
             self._expect_rejoin(member_id, member, timers, now_ms)
             return Outcome(SyncReply(ErrorCode.REBALANCE_IN_PROGRESS), apply=timers.apply)
@@ -266,10 +267,9 @@ def _assignment_changed(state: ConsumerState, member_id: str, current: ConsumerA
     """Return whether a member must rejoin: it has partitions to revoke, or all partitions that it
     waits for are free.
     """
-    if current.state is not MemberState.UNRELEASED_PARTITIONS:
-        return current.state is MemberState.UNREVOKED_PARTITIONS
+    if current.state is not MemberState.UNRELEASED:
+        return current.state is MemberState.UNREVOKED
     return not any(
         number not in current.assigned.get(topic_id, {}) and not state.is_free(topic_id, number)
-        for topic_id, numbers in state.target.get(member_id, {}).items()
-        for number in numbers
+        for topic_id, number in each(state.target.get(member_id, {}))
     )

@@ -6,10 +6,10 @@ requests its revocation, the member confirms with a heartbeat, and then the new 
     STABLE ──────────────── has its target assignment ────────────────────────────────────┐
       │ a newer target                                                                    │
       ▼                                                                                   │
-    UNREVOKED_PARTITIONS    stays at its epoch until it has confirmed the revocation      │
+    UNREVOKED               stays at its epoch until it has confirmed the revocation      │
       │                                                                                   │
       ▼                                                                                   │
-    UNRELEASED_PARTITIONS   is at the target epoch; other members still hold partitions ──┘
+    UNRELEASED              is at the target epoch; other members still hold partitions ──┘
 """
 
 from __future__ import annotations
@@ -20,8 +20,14 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 from uuid import UUID
 
-from headrace.groups.heartbeats.reconciliation import Difference, ascending, overlaps
-from headrace.groups.records import Assignment, ConsumerAssignment, HeldPartitions, MemberState
+from headrace.groups.heartbeats.reconciliation import Difference, overlaps
+from headrace.groups.records import (
+    Assignment,
+    ConsumerAssignment,
+    HeldPartitions,
+    MemberState,
+    each,
+)
 
 Owned: TypeAlias = Mapping[UUID, AbstractSet[int]]
 """The partitions that a member reports as its own, by topic id."""
@@ -50,7 +56,7 @@ def reconcile(
     :param resubscribed: the subscription has changed; partitions of unsubscribed topics are revoked
         at once
     """
-    if was.state is MemberState.UNREVOKED_PARTITIONS and overlaps(owned, was.pending_revocation):
+    if was.state is MemberState.UNREVOKED and overlaps(owned, was.pending_revocation):
         return _unsubscribed(was, goal, owned) if resubscribed else was
     if was.state is MemberState.STABLE and was.member_epoch == goal.epoch:
         return _unsubscribed(was, goal, owned) if resubscribed else was
@@ -61,11 +67,7 @@ def holds_only(owned: Owned | None, partitions: HeldPartitions) -> bool:
     """Return whether a member reports its partitions and all of them are in ``partitions``."""
     if owned is None:
         return False
-    return all(
-        number in partitions.get(topic_id, ())
-        for topic_id, numbers in owned.items()
-        for number in numbers
-    )
+    return all(number in partitions.get(topic_id, ()) for topic_id, number in each(owned))
 
 
 def _unsubscribed(was: ConsumerAssignment, goal: Goal, owned: Owned | None) -> ConsumerAssignment:
@@ -79,9 +81,7 @@ def _unsubscribed(was: ConsumerAssignment, goal: Goal, owned: Owned | None) -> C
         return was
     at_its_epoch = replace(was, previous_member_epoch=was.member_epoch, assigned=subscribed)
     if overlaps(owned, pending):
-        return replace(
-            at_its_epoch, state=MemberState.UNREVOKED_PARTITIONS, pending_revocation=pending
-        )
+        return replace(at_its_epoch, state=MemberState.UNREVOKED, pending_revocation=pending)
     return at_its_epoch
 
 
@@ -99,9 +99,14 @@ def _advance(was: ConsumerAssignment, goal: Goal, owned: Owned | None) -> Consum
         return ConsumerAssignment(
             was.member_epoch,
             was.member_epoch,
-            MemberState.UNREVOKED_PARTITIONS,
-            ascending(difference.kept),
-            ascending(difference.revoked),
+            MemberState.UNREVOKED,
+            _ascending(difference.kept),
+            _ascending(difference.revoked),
         )
-    state = MemberState.UNRELEASED_PARTITIONS if difference.waits else MemberState.STABLE
-    return ConsumerAssignment(goal.epoch, was.member_epoch, state, difference.assigned())
+    state = MemberState.UNRELEASED if difference.waits else MemberState.STABLE
+    assigned = _ascending(difference.assigned())
+    return ConsumerAssignment(goal.epoch, was.member_epoch, state, assigned)
+
+
+def _ascending(held: HeldPartitions) -> HeldPartitions:
+    return {topic_id: dict(sorted(epochs.items())) for topic_id, epochs in held.items()}

@@ -8,12 +8,12 @@ from uuid import UUID
 
 from headrace.groups.heartbeats.state import (
     FIRST_EPOCH,
-    NOTHING_ASSIGNED,
     HeartbeatState,
     RecordTypes,
     put,
 )
 from headrace.groups.records import (
+    NOTHING,
     Assignment,
     ConsumerAssignment,
     ConsumerGroupCurrentMemberAssignment,
@@ -24,9 +24,8 @@ from headrace.groups.records import (
     ConsumerGroupTargetAssignmentMetadata,
     ConsumerMember,
     GroupEpoch,
-    HeldPartitions,
-    MemberState,
     ResolvedRegex,
+    each,
 )
 
 
@@ -49,7 +48,7 @@ class ConsumerState(HeartbeatState[ConsumerMember, GroupEpoch, Assignment, Consu
         (ConsumerGroupRegularExpression,),
     )
     no_epoch = GroupEpoch(FIRST_EPOCH, 0)
-    no_target = NOTHING_ASSIGNED
+    no_target = NOTHING
     no_current = ConsumerAssignment()
 
     def __init__(self, group_id: str) -> None:
@@ -62,14 +61,6 @@ class ConsumerState(HeartbeatState[ConsumerMember, GroupEpoch, Assignment, Consu
         self.resolved_versions: dict[str, int] = {}
         self._holders: dict[tuple[UUID, int], str] = {}
         self._subscribed: frozenset[str] | None = None
-
-    def is_stable(self, current: ConsumerAssignment) -> bool:
-        """Return whether a member neither revokes partitions nor waits for some."""
-        return current.state is MemberState.STABLE
-
-    def is_revoking(self, current: ConsumerAssignment) -> bool:
-        """Return whether a member has to revoke partitions."""
-        return current.state is MemberState.UNREVOKED_PARTITIONS
 
     def is_free(self, topic_id: UUID, partition: int) -> bool:
         """Return whether no member holds a partition."""
@@ -139,19 +130,12 @@ class ConsumerState(HeartbeatState[ConsumerMember, GroupEpoch, Assignment, Consu
         old = self.current.get(member_id)
         super()._replay_current(member_id, current)
         if old is not None:
-            for partition in _each(old.assigned, old.pending_revocation):
+            for partition in (*each(old.assigned), *each(old.pending_revocation)):
                 if self._holders.get(partition) == member_id:
                     del self._holders[partition]
         if current is not None:
-            for partition in _each(current.assigned, current.pending_revocation):
+            for partition in (*each(current.assigned), *each(current.pending_revocation)):
                 self._holders[partition] = member_id
-
-
-def _each(*held: HeldPartitions) -> Iterator[tuple[UUID, int]]:
-    for partitions in held:
-        for topic_id, numbers in partitions.items():
-            for number in numbers:
-                yield topic_id, number
 
 
 def _count(users: Counter[str], names: Collection[str], change: int) -> None:

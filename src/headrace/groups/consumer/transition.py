@@ -16,6 +16,7 @@ from headrace.groups.records import (
     ConsumerGroupRegularExpression,
     ConsumerMember,
     GroupEpoch,
+    MemberState,
     ResolvedRegex,
 )
 from headrace.groups.settings import ConsumerSettings, MaySee
@@ -158,7 +159,7 @@ class MemberTransition(HeartbeatTransition[ConsumerState, ConsumerSettings]):
     def _reconcile(self) -> ConsumerAssignment:
         was, target_epoch = self.was, self.target_epoch.epoch
         waits = not self.assigns and self.epoch.epoch != target_epoch
-        has_target = self.state.is_stable(was) and was.member_epoch == target_epoch
+        has_target = was.state is MemberState.STABLE and was.member_epoch == target_epoch
         if waits or (has_target and not self._resubscribed):
             return was
         goal = Goal(target_epoch, self.target, self._topic_ids(self.member), self.state.is_free)

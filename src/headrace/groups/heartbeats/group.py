@@ -13,6 +13,7 @@ from headrace.groups.records import (
     CommittedOffset,
     GroupOutcome,
     GroupRecord,
+    MemberState,
     OffsetCommit,
 )
 from headrace.outcome import Apply, Outcome
@@ -116,7 +117,7 @@ class HeartbeatGroup(Generic[StateT, RequestT, ReplyT, SettingsT, TransitionT]):
         timers, member_id = TimerChanges(self.timers), transition.member_id
         member, now = transition.member, transition.now
         timers.set(SESSION, member_id, now_ms + session_timeout_ms)
-        if not self.state.is_revoking(now):
+        if now.state is not MemberState.UNREVOKED:
             timers.cancel(REVOKE, member_id)
         # The timeout runs from the first answer that asks for the revocation.
         elif now is not transition.was and _classic(member) is None:
@@ -288,7 +289,8 @@ class HeartbeatGroup(Generic[StateT, RequestT, ReplyT, SettingsT, TransitionT]):
             classic = _classic(member)
             timeout_ms = (classic or settings).session_timeout_ms
             self.timers.set(SESSION, member_id, now_ms + timeout_ms)
-            if classic is None and self.state.is_revoking(self.state.current[member_id]):
+            is_revoking = self.state.current[member_id].state is MemberState.UNREVOKED
+            if classic is None and is_revoking:
                 self.timers.set(REVOKE, member_id, now_ms + member.rebalance_timeout_ms)
 
     def tombstones(self) -> tuple[GroupRecord, ...]:

@@ -7,14 +7,14 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Generic, TypeVar
 
+from headrace.groups.records import each
+
 K = TypeVar("K")
 
 
 def overlaps(owned: Mapping[K, Iterable[int]] | None, held: Mapping[K, Collection[int]]) -> bool:
     """Return whether a member may hold some of these; True if it reports nothing."""
-    return owned is None or any(
-        number in held.get(key, ()) for key, numbers in owned.items() for number in numbers
-    )
+    return owned is None or any(number in held.get(key, ()) for key, number in each(owned))
 
 
 class Difference(Generic[K]):
@@ -49,14 +49,7 @@ class Difference(Generic[K]):
 
     def assigned(self) -> dict[K, dict[int, int]]:
         """Return what the member keeps and gets."""
-        return ascending(
-            {
-                key: {**self.kept.get(key, {}), **self.gained.get(key, {})}
-                for key in dict.fromkeys((*self.kept, *self.gained))
-            }
-        )
-
-
-def ascending(held: Mapping[K, Mapping[int, int]]) -> dict[K, dict[int, int]]:
-    """Return partitions or tasks in ascending order for each key."""
-    return {key: dict(sorted(epochs.items())) for key, epochs in held.items()}
+        return {
+            key: {**self.kept.get(key, {}), **self.gained.get(key, {})}
+            for key in dict.fromkeys((*self.kept, *self.gained))
+        }

@@ -13,17 +13,16 @@ import hashlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
-from types import MappingProxyType
 from typing import Any, ClassVar, Generic, NamedTuple, Self, TypeVar
 
 from headrace.groups.records import (
-    Assignment,
     AssignmentEpoch,
     ConsumerAssignment,
     ConsumerMember,
     CurrentAssignment,
     GroupEpoch,
     GroupRecord,
+    MemberState,
     ShareMember,
     StreamsAssignment,
     StreamsEpoch,
@@ -42,10 +41,6 @@ FIRST_EPOCH = 1
 
 NO_TARGET = AssignmentEpoch(FIRST_EPOCH, 0)
 """The epoch of the target assignment before the first one."""
-
-
-NOTHING_ASSIGNED: Assignment = MappingProxyType({})
-"""The target of a member that is assigned no partitions."""
 
 
 class RecordTypes(NamedTuple):
@@ -120,17 +115,9 @@ class HeartbeatState(Generic[MemberT, EpochT, TargetT, CurrentT]):
         current = self.current.get(member_id)
         return (
             current is not None
-            and self.is_stable(current)
+            and current.state is MemberState.STABLE
             and current.member_epoch == self.target_epoch.epoch
         )
-
-    def is_stable(self, current: CurrentT) -> bool:
-        """Return whether a member neither gives up anything nor waits for others to do so."""
-        return True
-
-    def is_revoking(self, current: CurrentT) -> bool:
-        """Return whether a member has been asked to give up something, and still has it."""
-        return False
 
     def topics_hash(self, catalog: TopicCatalog, names: Collection[str]) -> int:
         """Return the hash of the topics with these names that exist. The last hash is kept, as most

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from headrace.groups.records import AssignmentEpoch, GroupRecord
+from headrace.groups.records import AssignmentEpoch, GroupRecord, MemberState
 from headrace.groups.settings import (
     ConsumerSettings,
     ShareGroupSettings,
@@ -91,7 +91,7 @@ class HeartbeatTransition(Generic[StateT, SettingsT]):
     def is_settled(self) -> bool:
         """True if the member has its target assignment, and the group needs no other one."""
         return (
-            self.state.is_stable(self.now)
+            self.now.state is MemberState.STABLE
             and self.now.member_epoch == self.target_epoch.epoch == self.epoch.epoch
         )
 

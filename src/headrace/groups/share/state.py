@@ -7,11 +7,11 @@ from uuid import UUID
 
 from headrace.groups.heartbeats.state import (
     FIRST_EPOCH,
-    NOTHING_ASSIGNED,
     HeartbeatState,
     RecordTypes,
 )
 from headrace.groups.records import (
+    NOTHING,
     Assignment,
     CurrentAssignment,
     GroupEpoch,
@@ -41,7 +41,7 @@ class ShareState(HeartbeatState[ShareMember, GroupEpoch, Assignment, CurrentAssi
         (ShareGroupStatePartitionMetadata,),
     )
     no_epoch = GroupEpoch(FIRST_EPOCH, 0)
-    no_target = NOTHING_ASSIGNED
+    no_target = NOTHING
     no_current = CurrentAssignment(0, 0, {})
 
     def __init__(self, group_id: str) -> None:

@@ -14,9 +14,10 @@ ids.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from itertools import starmap
 from typing import Generic, NamedTuple, TypeVar
 
-from headrace.groups.records import HeldTaskAssignment, TaskAssignment, Tasks
+from headrace.groups.records import HeldTaskAssignment, TaskAssignment, Tasks, each
 
 T = TypeVar("T")
 
@@ -201,9 +202,9 @@ class _Assignor:
         has_state: dict[TaskId, list[tuple[bool, int, str]]] = {}
         for member_id, member in self._members.items():
             self._process(member_id).counts[member_id] = 0
-            for task in _each(member.previous.active):
+            for task in starmap(TaskId, each(member.previous.active)):
                 self._was_active[task] = member_id
-            standby = set(_each(member.previous.standby))
+            standby = set(starmap(TaskId, each(member.previous.standby)))
             for task in {*standby, *(TaskId(*task) for task in member.offsets)}:
                 progress = member.offsets.get(task, 0)
                 has_state.setdefault(task, []).append((task not in standby, -progress, member_id))
@@ -328,14 +329,6 @@ class _Assignor:
             )
             for member_id in self._members
         }
-
-
-def _each(tasks: Mapping[str, Iterable[int]]) -> Iterable[TaskId]:
-    return (
-        TaskId(subtopology_id, partition)
-        for subtopology_id, partitions in tasks.items()
-        for partition in partitions
-    )
 
 
 def _by_subtopology(tasks: Iterable[TaskId]) -> Tasks:

@@ -16,10 +16,10 @@ from headrace.groups.heartbeats.group import HeartbeatGroup
 from headrace.groups.heartbeats.member import STATIC_LEAVE_EPOCH
 from headrace.groups.heartbeats.transition import Context
 from headrace.groups.records import (
+    NO_TASKS,
     AssignmentEpoch,
     GroupOutcome,
     GroupRecord,
-    HeldTaskAssignment,
     OffsetCommit,
     StreamsAssignment,
     StreamsGroupMemberMetadata,
@@ -183,8 +183,8 @@ class StreamsGroup(
         return replace(
             current,
             member_epoch=STATIC_LEAVE_EPOCH,
-            assigned=replace(current.assigned, active=active),
-            pending_revocation=HeldTaskAssignment(),
+            assigned=current.assigned._replace(active=active),
+            pending_revocation=NO_TASKS,
         )
 
     def shut_down(self, member_id: str) -> None:

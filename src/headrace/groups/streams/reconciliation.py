@@ -9,15 +9,15 @@ member meanwhile::
     STABLE ──────────── has its target assignment ──────────────────────────────────┐
       │ a newer target                                                              │
       ▼                                                                             │
-    UNREVOKED_TASKS     stays at its epoch until it has closed the revoked tasks    │
+    UNREVOKED           stays at its epoch until it has closed the revoked tasks    │
       │                                                                             │
       ▼                                                                             │
-    UNRELEASED_TASKS    is at the target epoch; some tasks are not free yet ────────┘
+    UNRELEASED          is at the target epoch; some tasks are not free yet ────────┘
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -25,10 +25,11 @@ from headrace.groups.heartbeats.reconciliation import Difference, overlaps
 from headrace.groups.records import (
     HeldTaskAssignment,
     HeldTasks,
+    MemberState,
     StreamsAssignment,
-    StreamsMemberState,
     TaskAssignment,
     Tasks,
+    each,
 )
 
 IsFree: TypeAlias = Callable[[str, int], bool]
@@ -60,9 +61,9 @@ def reconcile(
     :param owned: the tasks that the member reports; None when it reports none
     """
     epoch = was.member_epoch
-    if was.state is StreamsMemberState.STABLE and epoch == goal.epoch:
+    if was.state is MemberState.STABLE and epoch == goal.epoch:
         return was
-    if was.state is StreamsMemberState.UNREVOKED_TASKS:
+    if was.state is MemberState.UNREVOKED:
         if _holds_any(owned, was.pending_revocation):
             return was
         epoch += 1
@@ -71,28 +72,19 @@ def reconcile(
 
 def holds_only(owned: TaskAssignment | None, held: HeldTaskAssignment) -> bool:
     """Return whether a member reports its tasks and all of them are in ``held``."""
-    return owned is not None and (
-        _contains(held.active, owned.active)
-        and _contains(held.standby, owned.standby)
-        and _contains(held.warmup, owned.warmup)
-    )
+    return owned is not None and all(map(_contains, held, owned))
 
 
-def _contains(held: Mapping[str, Mapping[int, int]] | Tasks, tasks: Tasks) -> bool:
+def _contains(held: HeldTasks, tasks: Tasks) -> bool:
     return all(
-        subtopology_id in held
-        and all(partition in held[subtopology_id] for partition in partitions)
+        subtopology_id in held and held[subtopology_id].keys() >= set(partitions)
         for subtopology_id, partitions in tasks.items()
     )
 
 
 def _holds_any(owned: TaskAssignment | None, held: HeldTaskAssignment) -> bool:
     """Return whether a member may run some of the tasks; True if it reports nothing."""
-    return owned is None or (
-        overlaps(owned.active, held.active)
-        or overlaps(owned.standby, held.standby)
-        or overlaps(owned.warmup, held.warmup)
-    )
+    return owned is None or any(map(overlaps, owned, held))
 
 
 def _advance(
@@ -101,7 +93,7 @@ def _advance(
     assigned, target = was.assigned, goal.target
 
     def is_free(subtopology_id: str, partition: int) -> bool:
-        is_standby = partition in assigned.standby.get(subtopology_id, ())
+        is_standby = partition in assigned.standby.get(subtopology_id, {})
         return goal.is_free(subtopology_id, partition) and (
             is_standby or goal.is_free_on_process(subtopology_id, partition)
         )
@@ -111,66 +103,42 @@ def _advance(
         return is_active or goal.is_free_on_process(subtopology_id, partition)
 
     active = Difference(assigned.active, target.active, is_free, goal.epoch)
-    standby = _difference(assigned.standby, target.standby, is_free_for_replica)
-    warmup = _difference(assigned.warmup, target.warmup, goal.is_free_on_process)
+    standby = Difference(assigned.standby, target.standby, is_free_for_replica, _NO_EPOCH)
+    warmup = Difference(assigned.warmup, target.warmup, goal.is_free_on_process, _NO_EPOCH)
     # A task that becomes a standby stays on the member while it closes the active one.
-    for subtopology_id, partition in _each(assigned.active):
+    for subtopology_id, partition in each(assigned.active):
         if partition in standby.gained.get(subtopology_id, {}):
             del standby.gained[subtopology_id][partition]
             standby.kept.setdefault(subtopology_id, {})[partition] = _NO_EPOCH
     # A standby that becomes active is not closed. It stays one until the member gets it as active.
     promoted = [
         (subtopology_id, partition)
-        for subtopology_id, partition in _each(assigned.standby)
+        for subtopology_id, partition in each(assigned.standby)
         if partition in target.active.get(subtopology_id, ())
     ]
     for subtopology_id, partition in promoted:
         standby.revoked.get(subtopology_id, {}).pop(partition, None)
-    revoked = HeldTaskAssignment(
-        _sorted(active.revoked), _partitions(standby.revoked), _partitions(warmup.revoked)
-    )
-    is_blocked = bool(revoked) and _holds_any(owned, revoked)
+    roles = active, standby, warmup
+    revoked = HeldTaskAssignment(*(_in_order(role.revoked) for role in roles))
+    is_blocked = any(revoked) and _holds_any(owned, revoked)
     for subtopology_id, partition in promoted:
         if is_blocked or partition not in active.gained.get(subtopology_id, {}):
             standby.kept.setdefault(subtopology_id, {})[partition] = _NO_EPOCH
     if is_blocked:
-        kept = HeldTaskAssignment(
-            _sorted(active.kept), _partitions(standby.kept), _partitions(warmup.kept)
-        )
-        return StreamsAssignment(
-            epoch, was.member_epoch, StreamsMemberState.UNREVOKED_TASKS, kept, revoked
-        )
-    waits = active.waits or standby.waits or warmup.waits
+        kept = HeldTaskAssignment(*(_in_order(role.kept) for role in roles))
+        return StreamsAssignment(epoch, was.member_epoch, MemberState.UNREVOKED, kept, revoked)
+    waits = any(role.waits for role in roles)
     return StreamsAssignment(
         goal.epoch,
         was.member_epoch,
-        StreamsMemberState.UNRELEASED_TASKS if waits else StreamsMemberState.STABLE,
-        HeldTaskAssignment(
-            _sorted(active.assigned()),
-            _partitions(standby.assigned()),
-            _partitions(warmup.assigned()),
-        ),
+        MemberState.UNRELEASED if waits else MemberState.STABLE,
+        HeldTaskAssignment(*(_in_order(role.assigned()) for role in roles)),
     )
 
 
-def _difference(held: Tasks, target: Tasks, is_free: IsFree) -> Difference[str]:
-    without_epochs = {id_: dict.fromkeys(tasks, _NO_EPOCH) for id_, tasks in held.items()}
-    return Difference(without_epochs, target, is_free, _NO_EPOCH)
-
-
-def _sorted(epochs: HeldTasks) -> HeldTasks:
-    return dict(sorted(epochs.items()))
-
-
-def _partitions(epochs: Mapping[str, Mapping[int, int]]) -> Tasks:
+def _in_order(tasks: HeldTasks) -> HeldTasks:
     return {
-        subtopology_id: tuple(sorted(partitions))
-        for subtopology_id, partitions in sorted(epochs.items())
-        if partitions
+        subtopology_id: dict(sorted(epochs.items()))
+        for subtopology_id, epochs in sorted(tasks.items())
+        if epochs
     }
-
-
-def _each(tasks: Mapping[str, Iterable[int]]) -> Iterator[tuple[str, int]]:
-    for subtopology_id, partitions in tasks.items():
-        for partition in partitions:
-            yield subtopology_id, partition

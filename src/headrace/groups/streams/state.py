@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Collection, Hashable, Iterator
+from itertools import chain
 from typing import TypeVar
 
 from headrace.groups.heartbeats.state import FIRST_EPOCH, HeartbeatState, RecordTypes
@@ -18,9 +19,9 @@ from headrace.groups.records import (
     StreamsGroupTargetAssignmentMetadata,
     StreamsGroupTopology,
     StreamsMember,
-    StreamsMemberState,
     TaskAssignment,
     Topology,
+    each,
 )
 from headrace.groups.settings import TopicCatalog
 
@@ -70,21 +71,13 @@ class StreamsState(HeartbeatState[StreamsMember, StreamsEpoch, TaskAssignment, S
             return "NotReady"
         return super().state_name
 
-    def is_stable(self, current: StreamsAssignment) -> bool:
-        """Return whether a member neither closes tasks nor waits for some."""
-        return current.state is StreamsMemberState.STABLE
+    def is_free(self, subtopology_id: str, partition: int) -> bool:
+        """Return whether a task is active on no member."""
+        return (subtopology_id, partition) not in self._active
 
-    def is_revoking(self, current: StreamsAssignment) -> bool:
-        """Return whether a member has to close tasks."""
-        return current.state is StreamsMemberState.UNREVOKED_TASKS
-
-    def has_active(self, subtopology_id: str, partition: int) -> bool:
-        """Return whether a task is active on any member."""
-        return (subtopology_id, partition) in self._active
-
-    def is_on_process(self, process_id: str, subtopology_id: str, partition: int) -> bool:
-        """Return whether a process has a task in any role."""
-        return (process_id, subtopology_id, partition) in self._on_process
+    def is_free_on(self, process_id: str, subtopology_id: str, partition: int) -> bool:
+        """Return whether a process does not have a task, in any role."""
+        return (process_id, subtopology_id, partition) not in self._on_process
 
     def epoch_without(self, member_ids: Collection[str], catalog: TopicCatalog) -> StreamsEpoch:
         """Return the group epoch when these members have left, whose topics the topology keeps."""
@@ -122,17 +115,10 @@ class StreamsState(HeartbeatState[StreamsMember, StreamsEpoch, TaskAssignment, S
         if member is None or current is None:
             return
         for held in (current.assigned, current.pending_revocation):
-            active = list(_each(held.active))
-            for task in active:
+            for task in each(held.active):
                 _count(self._active, task, change)
-            for task in (*active, *_each(held.standby), *_each(held.warmup)):
+            for task in chain.from_iterable(map(each, held)):
                 _count(self._on_process, (member.process_id, *task), change)
-
-
-def _each(tasks: Mapping[str, Iterable[int]]) -> Iterator[tuple[str, int]]:
-    for subtopology_id, partitions in tasks.items():
-        for partition in partitions:
-            yield subtopology_id, partition
 
 
 def _count(holders: Counter[K], key: K, change: int) -> None:

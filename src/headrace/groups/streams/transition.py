@@ -6,6 +6,7 @@ A new topology is recorded after the member.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import TypeAlias
 
 from headrace.groups.heartbeats.transition import Context, HeartbeatTransition
@@ -197,15 +198,8 @@ class StreamsTransition(HeartbeatTransition[StreamsState, StreamsSettings]):
         return compute_target(self.state, self.members, self.configured, replicas, self.offsets)
 
     def _reconcile(self) -> StreamsAssignment:
-        state, process_id = self.state, self.member.process_id
-
-        def is_free_on_process(subtopology_id: str, partition: int) -> bool:
-            return not state.is_on_process(process_id, subtopology_id, partition)
-
-        def is_free(subtopology_id: str, partition: int) -> bool:
-            return not state.has_active(subtopology_id, partition)
-
-        goal = Goal(self.target_epoch.epoch, self.target, is_free, is_free_on_process)
+        is_free_on_process = partial(self.state.is_free_on, self.member.process_id)
+        goal = Goal(self.target_epoch.epoch, self.target, self.state.is_free, is_free_on_process)
         return reconcile(self.was, goal, self.request.owned)
 
 
