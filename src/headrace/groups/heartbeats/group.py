@@ -1,4 +1,9 @@
-"""A group whose members send one request, the heartbeat: its checks, timers and answers."""
+"""A group whose members send one request, the heartbeat: its checks, timers and answers.
+
+Nearly all heartbeats change nothing. A member repeats the same one until its group changes. If
+neither the group nor topics nor configs have changed since a heartbeat without effect, the next
+equal one has the same reply: nothing is decided again, it only restarts the member's session.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +25,6 @@ from headrace.outcome import Apply, Outcome
 from headrace.protocol.errors import ErrorCode, Refusal
 
 from .member import STATIC_LEAVE_EPOCH, Heartbeat, HeartbeatReply
-from .steady import SteadyHeartbeats
 from .transition import Context, HeartbeatTransition, SettingsT, StateT
 
 RequestT = TypeVar("RequestT", bound=Heartbeat)
@@ -37,14 +41,17 @@ class HeartbeatGroup(Generic[StateT, RequestT, ReplyT, SettingsT, TransitionT]):
     :cvar type_name: Kafka's name for the kind of groups
     :cvar member_timers: the kinds of timers that remove their member when they run out
     :cvar becomes_classic: an empty group becomes classic when a classic member joins
+    :cvar earlier_epoch_detail: the end of the reason to refuse an earlier epoch than the previous
     :ivar state: the durable state
     :ivar timers: the timers of the members
-    :ivar steady: heartbeats that changed nothing
+    :ivar steady: the last heartbeat of each member that had no effect, with the version of topics
+        and configs, its reply and the session timeout
     """
 
     type_name: ClassVar[str]
     member_timers: ClassVar[tuple[str, ...]] = (SESSION, REVOKE)
     becomes_classic: ClassVar[bool] = True
+    earlier_epoch_detail: ClassVar[str] = ""
     state_type: type[StateT]
 
     def __init__(
@@ -53,7 +60,7 @@ class HeartbeatGroup(Generic[StateT, RequestT, ReplyT, SettingsT, TransitionT]):
         self.group_id = group_id
         self.state = state or self.state_type(group_id)
         self.timers = GroupDeadlines(timers, group_id)
-        self.steady: SteadyHeartbeats[RequestT, ReplyT | Refusal] = SteadyHeartbeats(self.timers)
+        self.steady: dict[str, tuple[RequestT, int, ReplyT | Refusal, int]] = {}
 
     @property
     def protocol_type(self) -> str:
@@ -97,8 +104,24 @@ class HeartbeatGroup(Generic[StateT, RequestT, ReplyT, SettingsT, TransitionT]):
             return outcome
         if not transition.is_settled:
             return outcome  # an equal heartbeat may have another answer as time passes
-        version = context.catalog.version
-        return self.steady.remembering(outcome, request, version, session_timeout_ms)
+        last = request, context.catalog.version, reply, session_timeout_ms
+        return outcome.then(partial(self.steady.__setitem__, request.member_id, last))
+
+    def repeat(
+        self, request: RequestT, version: int, now_ms: int
+    ) -> GroupOutcome[ReplyT | Refusal] | None:
+        """Return the outcome of a heartbeat that equals the one before; None if it has to be
+        decided.
+
+        :param version: the version of topics and configs
+        """
+        last = self.steady.get(request.member_id)
+        if last is None or last[1] != version or last[0] != request:
+            return None
+        _, _, reply, session_timeout_ms = last
+        deadline_ms = now_ms + session_timeout_ms
+        restart = partial(self.timers.set, SESSION, request.member_id, deadline_ms)
+        return Outcome(reply, apply=restart)
 
     def replaced(self, owner: str | None, member_id: str) -> tuple[StateT, tuple[GroupRecord, ...]]:
         """Return the state, and the records, when a static member has come back.
@@ -195,7 +218,7 @@ class HeartbeatGroup(Generic[StateT, RequestT, ReplyT, SettingsT, TransitionT]):
         if is_earlier:
             if epoch == previous and self._may_repeat(request, current):
                 return None  # the answer to its last heartbeat was lost
-            more = self._earlier_epoch_detail(previous)
+            more = self.earlier_epoch_detail.format(previous)
         return Refusal(
             ErrorCode.FENCED_MEMBER_EPOCH,
             f"The {self.type_name} group member has a {'smaller' if is_earlier else 'greater'} "
@@ -213,10 +236,6 @@ class HeartbeatGroup(Generic[StateT, RequestT, ReplyT, SettingsT, TransitionT]):
     def _may_repeat(self, request: RequestT, current: Any) -> bool:
         """Return whether a member may repeat its last heartbeat with the previous epoch."""
         return True
-
-    def _earlier_epoch_detail(self, previous_epoch: int) -> str:
-        """Return the end of the reason to refuse an earlier epoch."""
-        return ""
 
     def _transition(
         self, state: StateT, request: RequestT, context: Context[SettingsT]
@@ -300,7 +319,7 @@ class HeartbeatGroup(Generic[StateT, RequestT, ReplyT, SettingsT, TransitionT]):
     def replay(self, record: GroupRecord) -> None:
         """Apply one durable record of this group."""
         self.state.replay(record)
-        self.steady.forget()
+        self.steady.clear()
 
     # Committed offsets, which share groups do not have --------------------------------------------
 
@@ -321,16 +340,17 @@ class HeartbeatGroup(Generic[StateT, RequestT, ReplyT, SettingsT, TransitionT]):
         """
         if member_epoch < 0 and self.is_empty:
             return ErrorCode.NONE
-        current = self.state.current.get(member_id)
-        if current is None or member_id not in self.state.members:
-            return ErrorCode.UNKNOWN_MEMBER_ID
+        code = self._check_offset_epoch(member_id, member_epoch)
+        if code is ErrorCode.UNKNOWN_MEMBER_ID:
+            return code
         if not knows_epochs and member_id not in self.state.classic_members:
             return ErrorCode.UNSUPPORTED_VERSION
+        current = self.state.current[member_id]
         if member_epoch < current.member_epoch and all(
             self._held_since(current, commit, member_epoch) for commit in commits
         ):
             return ErrorCode.NONE
-        return self._check_offset_epoch(member_id, member_epoch)
+        return code
 
     def check_fetch(self, member_id: str | None, member_epoch: int) -> ErrorCode:
         """Return the error if a member may not fetch offsets, or NONE. The id may be None."""

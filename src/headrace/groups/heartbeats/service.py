@@ -51,7 +51,7 @@ class HeartbeatService(GroupService[GroupT], Generic[GroupT, RequestT, ReplyT, S
         """Join, keep or remove a member."""
         group = self._groups.get(group_id)
         if isinstance(group, self.kind):
-            repeated = group.steady.repeat(request, self.catalog.version, now_ms)
+            repeated = group.repeat(request, self.catalog.version, now_ms)
             if repeated is not None:
                 return repeated
         context = self.context(group_id, now_ms, wall_ms)

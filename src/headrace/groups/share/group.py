@@ -42,15 +42,13 @@ class ShareGroup(
     type_name = "share"
     member_timers = (SESSION,)
     becomes_classic = False
+    earlier_epoch_detail = ", and it does not match the previous member epoch ({})"
     state_type = ShareState
 
     def _transition(
         self, state: ShareState, request: ShareHeartbeat, context: Context[ShareGroupSettings]
     ) -> ShareMemberTransition:
         return ShareMemberTransition(state, request, context)
-
-    def _earlier_epoch_detail(self, previous_epoch: int) -> str:
-        return f", and it does not match the previous member epoch ({previous_epoch})"
 
     # Share state ----------------------------------------------------------------------------------
     #

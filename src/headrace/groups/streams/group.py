@@ -133,7 +133,7 @@ class StreamsGroup(
             timers.apply()
             before = self.shutdown_member_id, self.endpoint_epoch
             if before != (shutdown_member_id, endpoint_epoch):
-                self.steady.forget()
+                self.steady.clear()
             self.configured = configured
             self.shutdown_member_id = shutdown_member_id
             self.endpoint_epoch = endpoint_epoch
@@ -191,7 +191,7 @@ class StreamsGroup(
         """Ask all members to shut down, as one of them does that leaves."""
         if self.shutdown_member_id is None and not self.is_empty:
             self.shutdown_member_id = member_id
-            self.steady.forget()
+            self.steady.clear()
 
     # Time -----------------------------------------------------------------------------------------
 
