@@ -7,7 +7,7 @@ from __future__ import annotations
 import pytest
 
 from headrace.groups.consumer.transition import MemberTransition
-from headrace.groups.share.transition import ShareMemberTransition
+from headrace.groups.share.group import ShareMemberTransition
 from headrace.groups.streams.member import StatusCode
 from headrace.groups.streams.transition import StreamsTransition
 from headrace.protocol.errors import ErrorCode

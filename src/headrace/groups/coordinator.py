@@ -29,16 +29,15 @@ from .classic.member import (
 )
 from .classic.service import ClassicGroupService
 from .consumer.classic_members import ClassicMembers
-from .consumer.group import ConsumerGroup
-from .consumer.service import ConsumerGroupService
+from .consumer.group import ConsumerGroup, ConsumerGroupService
 from .deadlines import OFFSETS, TimerKey
 from .meters import GroupMeters
 from .offsets.service import OffsetService
 from .records import GroupOutcome, GroupRecord, OffsetCommit
 from .service import Group
 from .settings import ClassicSettings, Configuration, Topic, TopicCatalog
-from .share.service import ShareGroupService
-from .streams.service import StreamsGroupService
+from .share.group import ShareGroupService
+from .streams.group import StreamsGroupService
 
 TIMEOUTS_AT_ONCE = 50
 """The timeouts that are handled before other requests are served, in 5 to 10 ms. The sessions of

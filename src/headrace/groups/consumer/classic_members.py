@@ -44,9 +44,8 @@ from headrace.protocol.consumer_protocol import (
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.stored import ConsumerProtocolSubscription
 
-from .group import ConsumerGroup
+from .group import ConsumerGroup, ConsumerGroupService
 from .migration import downgraded, named, replaces_last
-from .service import ConsumerGroupService
 from .state import ConsumerState
 from .transition import MemberTransition
 

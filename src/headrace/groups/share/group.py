@@ -7,27 +7,175 @@ The partitions of :meth:`ShareGroup.to_initialize` are initialised before the he
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Mapping
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import TypeVar
 from uuid import UUID
 
 from headrace.groups.deadlines import SESSION
 from headrace.groups.heartbeats.group import HeartbeatGroup
-from headrace.groups.heartbeats.transition import Context
+from headrace.groups.heartbeats.service import HeartbeatService
+from headrace.groups.heartbeats.state import FIRST_EPOCH, HeartbeatState, RecordTypes
+from headrace.groups.heartbeats.transition import Context, HeartbeatTransition
 from headrace.groups.records import (
+    NOTHING,
+    Assignment,
+    CurrentAssignment,
+    GroupEpoch,
     GroupOutcome,
     SharedTopic,
+    ShareGroupCurrentMemberAssignment,
+    ShareGroupMemberMetadata,
+    ShareGroupMetadata,
     ShareGroupStatePartitionMetadata,
+    ShareGroupTargetAssignmentMember,
+    ShareGroupTargetAssignmentMetadata,
+    ShareMember,
     StatePartitions,
 )
-from headrace.groups.settings import ShareGroupSettings, Topics
+from headrace.groups.settings import ShareGroupSettings, Topic, Topics
 from headrace.outcome import Outcome
+from headrace.protocol.errors import ErrorCode, Refusal
 
+from .assignors import assign_simple
 from .member import ShareHeartbeat, ShareHeartbeatReply
 from .partitions import Partitions, intersection, partitions_of, union, without
-from .state import ShareState, subscribed_names
-from .transition import ShareMemberTransition
+
+
+class ShareState(HeartbeatState[ShareMember, GroupEpoch, Assignment, CurrentAssignment]):
+    """The durable state of a share group. Only :meth:`replay` changes it.
+
+    :ivar partitions: the partitions in which the group has share state
+    """
+
+    records = RecordTypes(
+        ShareGroupMetadata,
+        ShareGroupMemberMetadata,
+        ShareGroupTargetAssignmentMetadata,
+        ShareGroupTargetAssignmentMember,
+        ShareGroupCurrentMemberAssignment,
+        (ShareGroupStatePartitionMetadata,),
+    )
+    no_epoch = GroupEpoch(FIRST_EPOCH, 0)
+    no_target = NOTHING
+    no_current = CurrentAssignment(0, 0, {})
+
+    def __init__(self, group_id: str) -> None:
+        super().__init__(group_id)
+        self.partitions = StatePartitions()
+        # the partitions of the target assignment; None if out of date
+        self._covered: dict[UUID, set[int]] | None = None
+
+    @property
+    def state_name(self) -> str:
+        """Kafka's name for the state of the group."""
+        return "Stable" if self.members else "Empty"
+
+    def subscribed_without(self, member_ids: Collection[str]) -> frozenset[str]:
+        """Return the names of the topics to which other members than these are subscribed."""
+        return subscribed_names(
+            member for member_id, member in self.members.items() if member_id not in member_ids
+        )
+
+    def covered(self) -> Mapping[UUID, set[int]]:
+        """Return the partitions that are assigned to any member, by topic id."""
+        if self._covered is None:
+            self._covered = {}
+            for assignment in self.target.values():
+                for topic_id, partitions in assignment.items():
+                    self._covered.setdefault(topic_id, set()).update(partitions)
+        return self._covered
+
+    def other_tombstones(self) -> Iterator[ShareGroupStatePartitionMetadata]:
+        """Yield the tombstone of the list of partitions with share state."""
+        yield ShareGroupStatePartitionMetadata(self.group_id, None)
+
+    def _replay_target(self, member_id: str, target: Assignment | None) -> None:
+        super()._replay_target(member_id, target)
+        self._covered = None
+
+    def _replay_other(self, record: ShareGroupStatePartitionMetadata) -> None:
+        self.partitions = record.value or StatePartitions()
+
+
+def subscribed_names(members: Iterable[ShareMember]) -> frozenset[str]:
+    """Return the names of the topics to which any of these members is subscribed."""
+    return frozenset(name for member in members for name in member.subscribed_topic_names)
+
+
+class ShareMemberTransition(HeartbeatTransition[ShareState, ShareGroupSettings]):
+    """The heartbeat of an accepted member. Changes nothing; collects records.
+
+    :ivar topics: the existing topics to which any member is subscribed, sorted by name
+    """
+
+    def __init__(
+        self, state: ShareState, request: ShareHeartbeat, context: Context[ShareGroupSettings]
+    ) -> None:
+        self.former = state.members.get(request.member_id)
+        super().__init__(state, request.member_id, request.member(self.former), context)
+        self._names = subscribed_names(self.members.values())
+        topics = context.catalog.topics
+        self.topics = [topics[name] for name in sorted(self._names) if name in topics]
+
+    @property
+    def is_settled(self) -> bool:
+        """True if the member has its target assignment, and the group needs no other one."""
+        return super().is_settled and self._covers_all()
+
+    def _next_epoch(self) -> GroupEpoch | None:
+        former, state = self.former, self.state
+        new_hash = state.topics_hash(self.catalog, self._names)
+        resubscribed = (
+            former is None or former.subscribed_topic_names != self.member.subscribed_topic_names
+        )
+        if resubscribed or new_hash != state.metadata_hash or self._has_partitions_to_assign():
+            return GroupEpoch(state.epoch + 1, new_hash)
+        return None
+
+    def _has_partitions_to_assign(self) -> bool:
+        """Return whether partitions have become ready, and may be assigned now."""
+        is_assigned = self.epoch.epoch <= self.target_epoch.epoch
+        return is_assigned and self._is_due() and not self._covers_all()
+
+    def _assignable(self, topic: Topic) -> set[int]:
+        """Return the partitions of a topic that have share state."""
+        ready = partitions_of(self.state.partitions.initialized, topic.topic_id)
+        return {partition for partition in ready if partition < topic.partitions}
+
+    def _covers_all(self) -> bool:
+        covered = self.state.covered()
+        return all(
+            self._assignable(topic) == covered.get(topic.topic_id, set()) for topic in self.topics
+        )
+
+    def _assign(self) -> Mapping[str, Assignment]:
+        ids = {topic.name: topic.topic_id for topic in self.topics}
+        subscriptions = {
+            member_id: {ids[name] for name in member.subscribed_topic_names if name in ids}
+            for member_id, member in self.members.items()
+        }
+        assignable = {topic.topic_id: self._assignable(topic) for topic in self.topics}
+        return assign_simple(subscriptions, assignable, self.state.target)
+
+    def _reconcile(self) -> CurrentAssignment:
+        """Give the member its target assignment at once: members share partitions, so there is no
+        revocation.
+        """
+        epoch, previous = self.was.member_epoch, self.was.previous_member_epoch
+        assigned = self.was.assigned
+        if epoch != self.target_epoch.epoch:
+            epoch, previous = self.target_epoch.epoch, epoch
+            assigned = self.target
+        names = frozenset(self.member.subscribed_topic_names)
+        subscribed = {topic.topic_id for topic in self.topics if topic.name in names}
+        assigned = {
+            topic_id: partitions
+            for topic_id, partitions in assigned.items()
+            if topic_id in subscribed
+        }
+        return CurrentAssignment(epoch, previous, assigned)
+
 
 V = TypeVar("V")
 
@@ -140,3 +288,45 @@ class ShareGroup(
 
 def _without(by_topic: Mapping[UUID, V], topic_ids: Container[UUID]) -> dict[UUID, V]:
     return {topic_id: value for topic_id, value in by_topic.items() if topic_id not in topic_ids}
+
+
+class ShareGroupService(
+    HeartbeatService[ShareGroup, ShareHeartbeat, ShareHeartbeatReply, ShareGroupSettings]
+):
+    """Commands to share groups."""
+
+    kind = ShareGroup
+    settings_type = ShareGroupSettings
+
+    def to_initialize(
+        self, group_id: str, request: ShareHeartbeat
+    ) -> tuple[ShareGroup, Partitions] | None:
+        """Return the group of a heartbeat, and the partitions whose share state should be
+        initialised before; None if there are none, or the heartbeat will be refused.
+        """
+        settings = self.settings(group_id)
+        if request.leaves or request.check(group_id, settings) is not None:
+            return None
+        group = self.member_group(group_id, request)
+        if isinstance(group, Refusal) or group.check(request, settings.max_size) is not None:
+            return None
+        partitions = group.to_initialize(request, self.catalog.topics)
+        return (group, partitions) if partitions else None
+
+    def empty_group(self, group_id: str, *, create: bool) -> ShareGroup | Refusal:
+        """Return an empty share group, whose offsets may be changed, or the error of the request.
+
+        :param create: create a group that does not exist; its first record makes it durable
+        """
+        if not group_id:
+            return Refusal(ErrorCode.INVALID_GROUP_ID, "The group id is invalid.")
+        if create and group_id not in self._groups:
+            return ShareGroup(group_id, self._timers)
+        group = self.group(group_id)
+        if isinstance(group, ShareGroup) and not group.is_empty:
+            return Refusal(ErrorCode.NON_EMPTY_GROUP, "The group is not empty.")
+        return group
+
+    def all(self) -> list[ShareGroup]:
+        """Return all share groups."""
+        return [group for group in self._groups.values() if isinstance(group, ShareGroup)]

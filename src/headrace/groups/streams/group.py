@@ -7,27 +7,33 @@ run, and what the group lacks.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 from headrace.deadlines import Deadlines
+from headrace.groups.classic.group import ClassicGroup
 from headrace.groups.deadlines import ASSIGN, TimerChanges, TimerKey
 from headrace.groups.heartbeats.group import HeartbeatGroup
 from headrace.groups.heartbeats.member import STATIC_LEAVE_EPOCH
+from headrace.groups.heartbeats.service import HeartbeatService
 from headrace.groups.heartbeats.transition import Context
 from headrace.groups.records import (
     NO_TASKS,
     AssignmentEpoch,
+    GroupMetadata,
     GroupOutcome,
     GroupRecord,
+    HeldTaskAssignment,
     OffsetCommit,
     StreamsAssignment,
     StreamsGroupMemberMetadata,
+    StreamsMember,
 )
-from headrace.groups.settings import StreamsSettings
+from headrace.groups.settings import StreamsSettings, Topics
 from headrace.outcome import Apply, Outcome
+from headrace.protocol.errors import Refusal
 
-from .endpoints import endpoint_partitions
 from .member import (
     EndpointPartitions,
     Status,
@@ -38,7 +44,7 @@ from .member import (
 )
 from .reconciliation import holds_only
 from .state import StreamsState
-from .topics import MAX_STREAMS_TASKS, ConfiguredTopology
+from .topics import MAX_STREAMS_TASKS, ConfiguredTopology, sources
 from .transition import StreamsTransition, compute_target
 
 
@@ -242,3 +248,91 @@ def _shutdown(member_id: str | None) -> tuple[Status, ...]:
         f"the entire application."
     )
     return (Status(StatusCode.SHUTDOWN_APPLICATION, detail),)
+
+
+def endpoint_partitions(
+    members: Iterable[tuple[StreamsMember, HeldTaskAssignment]],
+    configured: ConfiguredTopology,
+    topics: Topics,
+) -> tuple[EndpointPartitions, ...]:
+    """Return the partitions that members with an endpoint read.
+
+    :param members: members with the tasks that they may run
+    """
+    endpoints = []
+    for member, held in members:
+        if member.user_endpoint is not None:
+            active = _partitions(held.active, configured, topics)
+            standby = _partitions(held.standby, configured, topics)
+            endpoints.append(EndpointPartitions(member.user_endpoint, active, standby))
+    return tuple(endpoints)
+
+
+def _partitions(
+    tasks: Mapping[str, Collection[int]], configured: ConfiguredTopology, topics: Topics
+) -> list[tuple[str, tuple[int, ...]]]:
+    by_topic = []
+    for subtopology_id, partitions in tasks.items():
+        subtopology = configured.subtopologies.get(subtopology_id)
+        if subtopology is None:
+            continue
+        for name in sorted({*sources(subtopology.subtopology)} & topics.keys()):
+            count = topics[name].partitions
+            read = sorted(partitions)
+            if count < len(read):  # as in Kafka
+                read = read[:count]
+            by_topic.append((name, tuple(read)))
+    return by_topic
+
+
+HeartbeatOutcome = GroupOutcome[StreamsHeartbeatReply | Refusal]
+
+
+class StreamsGroupService(
+    HeartbeatService[StreamsGroup, StreamsHeartbeat, StreamsHeartbeatReply, StreamsSettings]
+):
+    """Commands to streams groups."""
+
+    kind = StreamsGroup
+    settings_type = StreamsSettings
+    reply_type = StreamsHeartbeatReply
+
+    def _join_or_stay(
+        self, group_id: str, request: StreamsHeartbeat, context: Context[StreamsSettings]
+    ) -> HeartbeatOutcome:
+        outcome = super()._join_or_stay(group_id, request, context)
+        if isinstance(outcome.reply, Refusal) or group_id in self._groups:
+            return outcome
+        # The endpoints of a new group have no epoch yet.
+        return outcome.with_reply(replace(outcome.reply, endpoint_epoch=0))
+
+    def _take_over(
+        self, classic: ClassicGroup, request: StreamsHeartbeat, context: Context[StreamsSettings]
+    ) -> HeartbeatOutcome | None:
+        """Join the first member of a streams group that replaces an empty classic group."""
+        if not classic.is_empty:
+            return None
+        group_id = classic.group_id
+        outcome = StreamsGroup(group_id, self._timers).heartbeat(request, context)
+        if isinstance(outcome.reply, Refusal):
+            return outcome
+        return outcome._replace(records=(GroupMetadata(group_id, None), *outcome.records))
+
+    def _leave(
+        self, group_id: str, request: StreamsHeartbeat, context: Context[StreamsSettings]
+    ) -> HeartbeatOutcome:
+        outcome = super()._leave(group_id, request, context)
+        group = self.group(group_id)
+        if request.shutdown_application and isinstance(group, StreamsGroup):
+            return outcome.then(partial(group.shut_down, request.member_id))
+        return outcome
+
+    def expire(
+        self, group: StreamsGroup, kind: str, member_id: str, now_ms: int, wall_ms: int
+    ) -> GroupOutcome[None]:
+        """Handle a timer of a group that has run out: of a member, or the initial rebalance
+        delay.
+        """
+        if kind == ASSIGN:
+            return group.assign(self.context(group.group_id, now_ms, wall_ms))
+        return super().expire(group, kind, member_id, now_ms, wall_ms)
