@@ -295,7 +295,7 @@ def test_a_classic_group_is_upgraded_and_downgraded(desk, classic):
     desk.consume("n", -1)
     desk.pass_ms(0)
     group = desk.coordinator.groups["c"]
-    assert (group.type_name, group.state_name, group.generation_id) == (
+    assert (group.type_name, group.state_name, group.members.generation_id) == (
         "classic",
         "PreparingRebalance",
         2,

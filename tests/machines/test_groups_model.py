@@ -101,7 +101,7 @@ class ClassicGroupMachine(RuleBasedStateMachine):
                 )
 
     def ask_for_assignment(self, member_id, instance, off=0):
-        generation_id = (self.group.generation_id if self.group else 1) + off
+        generation_id = (self.group.members.generation_id if self.group else 1) + off
         given = [(m, f"for {m} in {generation_id}".encode()) for m in self.known_ids()]
         ticket = self.desk.sync(member_id, generation_id, given, instance=instance)
         self.waiting.add(ticket)

@@ -8,7 +8,7 @@ passes the others to the module of the group's kind.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
@@ -35,7 +35,7 @@ from .meters import GroupMeters
 from .offsets.service import OffsetService
 from .records import GroupOutcome, GroupRecord, OffsetCommit
 from .service import Group
-from .settings import ClassicSettings, Configuration, Topic, TopicCatalog
+from .settings import Configuration, Topic, TopicCatalog
 from .share.group import ShareGroupService
 from .streams.group import StreamsGroupService
 
@@ -92,11 +92,6 @@ class GroupCoordinator:
             for service in services
             for record_type in service.record_types
         }
-        # The kinds of groups that may have classic members.
-        self._classic_protocols: dict[str, Callable[[Any], ClassicProtocol]] = {
-            ClassicGroup.type_name: lambda group: group,
-            ConsumerGroup.type_name: partial(ClassicMembers, self.consumer),
-        }
 
     # The classic protocol -------------------------------------------------------------------------
 
@@ -104,8 +99,8 @@ class GroupCoordinator:
         self, group_id: str, request: JoinRequest, ticket: int, now_ms: int, wall_ms: int
     ) -> GroupOutcome[JoinReply | None]:
         """Let a member join (JoinGroup); a reply of None is completed later under ``ticket``."""
-        settings = ClassicSettings.of(self._config)
-        least_ms, most_ms = settings.min_session_timeout_ms, settings.max_session_timeout_ms
+        least_ms = self._config.get_int("group.min.session.timeout.ms")
+        most_ms = self._config.get_int("group.max.session.timeout.ms")
         if not group_id:
             return Outcome(JoinReply(ErrorCode.INVALID_GROUP_ID, request.member_id))
         if not least_ms <= request.session_timeout_ms <= most_ms:
@@ -159,9 +154,11 @@ class GroupCoordinator:
         if not group_id:
             return ErrorCode.INVALID_GROUP_ID
         group = self.groups.get(group_id)
-        if group is None or group.type_name not in self._classic_protocols:
-            return ErrorCode.UNKNOWN_MEMBER_ID
-        return self._classic_protocols[group.type_name](group)
+        if isinstance(group, ClassicGroup):
+            return group
+        if isinstance(group, ConsumerGroup):
+            return ClassicMembers(self.consumer, group)
+        return ErrorCode.UNKNOWN_MEMBER_ID
 
     # All groups -----------------------------------------------------------------------------------
 

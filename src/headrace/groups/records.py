@@ -49,6 +49,14 @@ def each(partitions: Mapping[K, Iterable[int]]) -> Iterator[tuple[K, int]]:
             yield key, number
 
 
+def by_key(partitions: Iterable[tuple[K, int]]) -> dict[K, tuple[int, ...]]:
+    """Return partitions by topic, or tasks by subtopology, in their order."""
+    numbers: dict[K, list[int]] = {}
+    for key, number in partitions:
+        numbers.setdefault(key, []).append(number)
+    return {key: tuple(own) for key, own in numbers.items()}
+
+
 def _held_fields(held: Mapping[K, Mapping[int, int]]) -> list[tuple[Any, ...]]:
     return [(name, epochs.keys(), epochs.values()) for name, epochs in held.items()]
 

@@ -46,8 +46,6 @@ Topics = Mapping[str, Topic]
 class ClassicSettings(NamedTuple):
     """Limits and times of classic groups."""
 
-    min_session_timeout_ms: int
-    max_session_timeout_ms: int
     initial_rebalance_delay_ms: int
     max_size: int
 
@@ -55,8 +53,6 @@ class ClassicSettings(NamedTuple):
     def of(cls, config: Configuration) -> ClassicSettings:
         """Return the settings, as configured now."""
         return cls(
-            config.get_int("group.min.session.timeout.ms"),
-            config.get_int("group.max.session.timeout.ms"),
             config.get_int("group.initial.rebalance.delay.ms"),
             config.get_int("group.max.size"),
         )

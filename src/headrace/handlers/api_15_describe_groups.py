@@ -52,7 +52,7 @@ def _describe(call: Call, group_id: str, operations: int) -> DescribedGroup:
         else:
             dead.authorized_operations = operations
         return dead
-    is_stable, protocol = group.state is State.STABLE, group.protocol
+    is_stable, protocol = group.members.state is State.STABLE, group.members.protocol
 
     def describe(member: Member) -> DescribedMember:
         return DescribedMember(

@@ -39,11 +39,6 @@ _EMPTY = State.EMPTY
 _ACCEPTED = ErrorCode.NONE, None
 
 
-def new_generation(wall_ms: int) -> Generation:
-    """Return the generation of a group that begins now, which is its first record."""
-    return Generation("", 0, None, None, wall_ms)
-
-
 class ClassicGroup:
     """One classic group.
 
@@ -54,6 +49,7 @@ class ClassicGroup:
 
     :param timers: timers of all groups; a due timer calls :meth:`expire`
     :param config: the configuration, read whenever a value is needed
+    :ivar members: the state of the group, its generation, and the members of this or the next one
     :ivar recorded: the last recorded generation; None before the first
     """
 
@@ -64,43 +60,23 @@ class ClassicGroup:
         self.group_id = group_id
         self._config = config
         self.recorded: Generation | None = None
-        self._membership = Membership()
+        self.members = Membership()
         self._timers = GroupDeadlines(timers, group_id)
-
-    @property
-    def state(self) -> State:
-        """The state of the group."""
-        return self._membership.state
 
     @property
     def state_name(self) -> str:
         """Kafka's name for the state of the group."""
-        return self._membership.state.value
-
-    @property
-    def generation_id(self) -> int:
-        """The id of the current generation."""
-        return self._membership.generation_id
+        return self.members.state.value
 
     @property
     def protocol_type(self) -> str:
         """The protocol type of the members, such as ``consumer``; empty if none is known."""
-        return self._membership.protocol_type
-
-    @property
-    def protocol(self) -> str | None:
-        """The protocol of the generation; None without members."""
-        return self._membership.protocol
-
-    @property
-    def members(self) -> Membership:
-        """The members of the current or next generation."""
-        return self._membership
+        return self.members.protocol_type
 
     @property
     def is_empty(self) -> bool:
         """True in the state EMPTY."""
-        return self._membership.is_empty
+        return self.members.is_empty
 
     # Commands -------------------------------------------------------------------------------------
 
@@ -126,17 +102,15 @@ class ClassicGroup:
         return self._outcome(transition, transition.sync(request, ticket))
 
     def _check_sync(self, request: SyncRequest) -> ErrorCode:
-        code = self._membership.check(
-            request.member_id, request.group_instance_id, request.generation_id
-        )
+        members = self.members
+        code = members.check(request.member_id, request.group_instance_id, request.generation_id)
         if code:
             return code
-        if request.protocol_type not in (None, self.protocol_type) or request.protocol not in (
-            None,
-            self.protocol,
-        ):
+        if request.protocol_type not in (None, members.protocol_type):
             return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-        if self.state is State.PREPARING_REBALANCE:
+        if request.protocol not in (None, members.protocol):
+            return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+        if members.state is State.PREPARING_REBALANCE:
             return ErrorCode.REBALANCE_IN_PROGRESS
         return ErrorCode.NONE
 
@@ -144,7 +118,7 @@ class ClassicGroup:
         self, member_id: str, instance_id: str | None, generation_id: int, now_ms: int
     ) -> GroupOutcome[ErrorCode]:
         """Extend a member's session; return REBALANCE_IN_PROGRESS if it must rejoin."""
-        membership = self._membership
+        membership = self.members
         code = membership.check(member_id, instance_id, generation_id)
         if code:
             return Outcome(code)
@@ -171,20 +145,20 @@ class ClassicGroup:
         transition.rebalance()
         assert not transition.records
         assert not transition.completions
-        self._apply(self._membership, transition)
+        self._apply(self.members, transition)
 
     def _transition(self, now_ms: int, wall_ms: int) -> GroupTransition:
         changes = TimerChanges(self._timers)
-        return GroupTransition(self.group_id, self._membership, changes, now_ms, wall_ms)
+        return GroupTransition(self.group_id, self.members, changes, now_ms, wall_ms)
 
     def _outcome(self, transition: GroupTransition, reply: R) -> GroupOutcome[R]:
         completions = tuple(transition.completions)
-        apply = partial(self._apply, self._membership, transition)
+        apply = partial(self._apply, self.members, transition)
         return Outcome(reply, transition.records, completions, apply=apply)
 
     def _apply(self, before: Membership, transition: GroupTransition) -> None:
-        assert self._membership is before, "another decision was applied in between"
-        self._membership = transition.draft
+        assert self.members is before, "another decision was applied in between"
+        self.members = transition.draft
         transition.timers.apply()
 
     def tombstones(self) -> tuple[GroupRecord, ...]:
@@ -194,7 +168,7 @@ class ClassicGroup:
     # Sessions -------------------------------------------------------------------------------------
 
     def _session_restart(self, member_id: str, now_ms: int) -> Apply:
-        member = self._membership.by_id[member_id]
+        member = self.members.by_id[member_id]
         deadline_ms = now_ms + member.session_timeout_ms
         return partial(self._timers.set, SESSION, member_id, deadline_ms)
 
@@ -205,7 +179,7 @@ class ClassicGroup:
         for member_id in self.members.by_id:
             self._session_restart(member_id, now_ms)()
         if not self.is_empty and self.members.leader is None:
-            self.rebalance(now_ms, self._membership.state_since_ms)
+            self.rebalance(now_ms, self.members.state_since_ms)
 
     # Offsets --------------------------------------------------------------------------------------
 
@@ -221,7 +195,7 @@ class ClassicGroup:
 
         A member's commit counts as a heartbeat, unless it is part of a transaction.
         """
-        membership = self._membership
+        membership = self.members
         if generation_id < 0 and membership.state is _EMPTY:
             return _ACCEPTED
         if generation_id < 0 and not member_id and instance_id is None:
@@ -246,7 +220,7 @@ class ClassicGroup:
         """Return whether the group is subscribed to a topic; True if a subscription cannot be
         parsed.
         """
-        subscribed = self._membership.subscribed
+        subscribed = self.members.subscribed
         if subscribed is None:
             return self.protocol_type == PROTOCOL_TYPE
         return topic in subscribed
@@ -255,10 +229,10 @@ class ClassicGroup:
         """Return when the retention of an offset began, in epoch milliseconds; None while the
         offset does not expire (KIP-211).
         """
-        since_ms = self._membership.state_since_ms
+        since_ms = self.members.state_since_ms
         if self.is_empty and self.protocol_type and since_ms != NO_TIMESTAMP:
             return since_ms
-        stable = self.state is State.STABLE and self._membership.subscribed is not None
+        stable = self.members.state is State.STABLE and self.members.subscribed is not None
         if self.is_empty or not self.protocol_type or stable:
             return committed.commit_timestamp_ms
         return None
@@ -268,4 +242,4 @@ class ClassicGroup:
     def replay(self, generation: Generation) -> None:
         """Apply a recorded generation."""
         self.recorded = generation
-        self._membership.restore(generation)
+        self.members.restore(generation)

@@ -80,11 +80,9 @@ class Membership:
     def put(self, member: Member) -> Member:
         """Add a member, or replace the one with its id; return it."""
         old = self.by_id.get(member.member_id)
-        if old is None:
-            self._count(member, 1)
-        else:
+        if old is not None:
             self._count(old, -1)
-            self._count(member, 1)
+        self._count(member, 1)
         self.by_id[member.member_id] = member
         return member
 
@@ -126,10 +124,8 @@ class Membership:
             self.leader = new.member_id
         self._count(old, -1)
         self._count(new, 1)
-        self.by_id = {
-            (new if member is old else member).member_id: new if member is old else member
-            for member in self.by_id.values()
-        }
+        members = [new if member is old else member for member in self.by_id.values()]
+        self.by_id = {member.member_id: member for member in members}
         return new
 
     def expect_syncs(self) -> None:

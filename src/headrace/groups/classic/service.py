@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from functools import partial
 
-from headrace.groups.records import GroupMetadata, GroupOutcome
+from headrace.groups.records import Generation, GroupMetadata, GroupOutcome
 from headrace.groups.service import GroupService
 
-from .group import ClassicGroup, new_generation
+from .group import ClassicGroup
 from .member import JoinReply, JoinRequest
 
 
@@ -27,7 +27,7 @@ class ClassicGroupService(GroupService[ClassicGroup]):
         """Join the first member of a group that is new, or has been empty and of another kind."""
         former = self._groups.get(group_id)
         tombstones = () if former is None else former.tombstones()
-        group, generation = self.new_group(group_id), new_generation(wall_ms)
+        group, generation = self.new_group(group_id), Generation("", 0, None, None, wall_ms)
         group.replay(generation)
         outcome = group.join(request, ticket, now_ms, wall_ms)
         records = (*tombstones, GroupMetadata(group_id, generation), *outcome.records)

@@ -16,11 +16,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
-from heapq import heapify, heappop, heappush
+from heapq import heapify, heappop, heappush, heapreplace
+from itertools import groupby
+from operator import itemgetter
 from typing import NamedTuple, TypeAlias
 from uuid import UUID
 
-from headrace.groups.records import Assignment
+from headrace.groups.records import Assignment, by_key, each
+from headrace.groups.share.assignors import desired_counts
 
 UNIFORM, RANGE = "uniform", "range"
 
@@ -73,60 +76,59 @@ def assign_uniform(
     members: Subscribers, partitions: Mapping[UUID, int], current: Mapping[str, Assignment]
 ) -> dict[str, Assignment]:
     """Assign all topics evenly, moving as few partitions as possible."""
-    held, free = _keep(members, partitions, current)
+    takers: _Takers = {}
+    for member_id, member in members.items():
+        for topic_id in member.topic_ids:
+            takers.setdefault(topic_id, []).append(member_id)
+    held = _keep(members, partitions, current)
+    taken = set().union(*held.values())
+    free = [
+        (topic_id, number)
+        for topic_id, count in partitions.items()
+        if topic_id in takers
+        for number in range(count)
+        if (topic_id, number) not in taken
+    ]
     if len({frozenset(member.topic_ids) for member in members.values()}) == 1:
         _share_out(held, free)
     else:
-        _place(members, held, free)
-        _balance(members, held)
+        _place(takers, held, free)
+        while _balance(takers, held):  # ends: each move reduces the sum of the squared loads
+            pass
     order = {topic_id: place for place, topic_id in enumerate(partitions)}
-    return {member_id: _by_topic(own, order) for member_id, own in held.items()}
+    return {
+        member_id: by_key(sorted(own, key=lambda partition: (order[partition[0]], partition[1])))
+        for member_id, own in held.items()
+    }
 
 
 _Partition: TypeAlias = tuple[UUID, int]
 _Held: TypeAlias = dict[str, dict[_Partition, None]]  # the inner dict is an ordered set
-
-
-def _by_topic(own: Mapping[_Partition, None], order: Mapping[UUID, int]) -> Assignment:
-    assignment: dict[UUID, list[int]] = {}
-    for topic_id, number in sorted(own, key=lambda partition: (order[partition[0]], partition[1])):
-        assignment.setdefault(topic_id, []).append(number)
-    return {topic_id: tuple(numbers) for topic_id, numbers in assignment.items()}
+_Takers: TypeAlias = dict[UUID, list[str]]  # the subscribers of each topic
+_Loads: TypeAlias = list[tuple[int, int, str]]  # number of partitions, place in the list, member
 
 
 def _keep(
     members: Subscribers, partitions: Mapping[UUID, int], current: Mapping[str, Assignment]
-) -> tuple[_Held, list[_Partition]]:
-    """Return the partitions that members may keep, and those that are free."""
+) -> _Held:
+    """Return the partitions that members may keep."""
     held: _Held = {}
     taken: set[_Partition] = set()
     for member_id, member in members.items():
-        own = held[member_id] = {}
-        for topic_id, numbers in current.get(member_id, {}).items():
-            if topic_id in member.topic_ids:
-                for number in numbers:
-                    if number < partitions.get(topic_id, 0) and (topic_id, number) not in taken:
-                        own[topic_id, number] = None
-                        taken.add((topic_id, number))
-    subscribed = set().union(*(member.topic_ids for member in members.values()))
-    everything = (
-        (topic_id, n)
-        for topic_id, count in partitions.items()
-        if topic_id in subscribed
-        for n in range(count)
-    )
-    return held, [partition for partition in everything if partition not in taken]
+        held[member_id] = {
+            (topic_id, number): None
+            for topic_id, number in each(current.get(member_id, {}))
+            if topic_id in member.topic_ids
+            and number < partitions.get(topic_id, 0)
+            and (topic_id, number) not in taken
+        }
+        taken.update(held[member_id])
+    return held
 
 
 def _share_out(held: _Held, free: list[_Partition]) -> None:
-    """Assign partitions evenly to members with the same subscription. Members with the most
-    partitions keep the remainder.
-    """
-    total = len(free) + sum(map(len, held.values()))
-    least, odd = divmod(total, len(held))
-    quotas = {}
-    for place, member_id in enumerate(sorted(held, key=lambda member_id: -len(held[member_id]))):
-        quotas[member_id] = least + (place < odd)
+    """Assign partitions evenly to members with the same subscription."""
+    quotas = desired_counts(held, len(free) + sum(map(len, held.values())))
     for member_id, own in held.items():
         while len(own) > quotas[member_id]:
             free.append(own.popitem()[0])
@@ -137,41 +139,28 @@ def _share_out(held: _Held, free: list[_Partition]) -> None:
             own[next(row)] = None
 
 
-def _place(members: Subscribers, held: _Held, free: list[_Partition]) -> None:
+def _loads(member_ids: list[str], held: _Held) -> _Loads:
+    return [(len(held[member_id]), place, member_id) for place, member_id in enumerate(member_ids)]
+
+
+def _place(takers: _Takers, held: _Held, free: list[_Partition]) -> None:
     """Assign free partitions to the least loaded members, topics with few subscribers first."""
-    takers: dict[UUID, list[str]] = {}
-    for member_id, member in members.items():
-        for topic_id in member.topic_ids:
-            takers.setdefault(topic_id, []).append(member_id)
     free.sort(key=lambda partition: (len(takers[partition[0]]), str(partition[0]), partition[1]))
-    at = 0
-    while at < len(free):
-        topic_id = free[at][0]
-        row = [
-            (len(held[member_id]), place, member_id)
-            for place, member_id in enumerate(takers[topic_id])
-        ]
-        heapify(row)
-        while at < len(free) and free[at][0] == topic_id:
-            load, place, member_id = heappop(row)
-            held[member_id][free[at]] = None
-            heappush(row, (load + 1, place, member_id))
-            at += 1
+    for topic_id, partitions in groupby(free, key=itemgetter(0)):
+        loads = _loads(takers[topic_id], held)
+        heapify(loads)
+        for partition in partitions:
+            load, place, member_id = loads[0]
+            held[member_id][partition] = None
+            heapreplace(loads, (load + 1, place, member_id))
 
 
-def _balance(members: Subscribers, held: _Held) -> None:
-    """Move single partitions from members to subscribers that have at least two fewer, until none
-    has.
+def _balance(takers: _Takers, held: _Held) -> bool:
+    """Move single partitions from members to subscribers that have at least two fewer; return
+    whether any was moved.
     """
-    by_topic: dict[UUID, list[str]] = {}
-    for member_id, member in members.items():
-        for topic_id in member.topic_ids:
-            by_topic.setdefault(topic_id, []).append(member_id)
-    moved = True
-    while moved:  # terminates: each move reduces the sum of the squared loads
-        moved = False
-        for topic_id, takers in by_topic.items():
-            moved |= _balance_topic(topic_id, takers, held)
+    moved = [_balance_topic(topic_id, member_ids, held) for topic_id, member_ids in takers.items()]
+    return any(moved)
 
 
 def _balance_topic(topic_id: UUID, takers: list[str], held: _Held) -> bool:
@@ -179,41 +168,35 @@ def _balance_topic(topic_id: UUID, takers: list[str], held: _Held) -> bool:
         member_id: [partition for partition in held[member_id] if partition[0] == topic_id]
         for member_id in takers
     }
-    most = [
-        (-len(held[member_id]), place, member_id)
-        for place, member_id in enumerate(takers)
-        if own[member_id]
-    ]
-    least = [(len(held[member_id]), place, member_id) for place, member_id in enumerate(takers)]
+    least = _loads(takers, held)
+    most = [(-load, place, member_id) for load, place, member_id in least if own[member_id]]
     heapify(most)
     heapify(least)
     moved = False
     while most:
-        load, place, giver = heappop(most)
-        if -load != len(held[giver]):  # its load has changed
-            heappush(most, (-len(held[giver]), place, giver))
-            continue
-        taker = _lightest(least, held)
+        _update_head(most, held, -1)
+        _update_head(least, held, 1)
+        (_, place, giver), (_, _, taker) = most[0], least[0]
         if len(held[giver]) - len(held[taker]) < 2:
-            return moved  # no member has more
+            break  # no member has more
         partition = own[giver].pop()
         del held[giver][partition]
         held[taker][partition] = None
         heappush(least, (len(held[giver]), place, giver))
-        if own[giver]:
-            heappush(most, (-len(held[giver]), place, giver))
+        if not own[giver]:
+            heappop(most)
         moved = True
     return moved
 
 
-def _lightest(least: list[tuple[int, int, str]], held: _Held) -> str:
-    """Return the least loaded member, after updating the head of the heap."""
+def _update_head(heap: _Loads, held: _Held, sign: int) -> None:
+    """Let the head of a heap be a member with its present load, times ``sign``."""
     while True:
-        load, place, member_id = least[0]
-        if load == len(held[member_id]):
-            return member_id
-        heappop(least)
-        heappush(least, (len(held[member_id]), place, member_id))
+        load, place, member_id = heap[0]
+        present = sign * len(held[member_id])
+        if load == present:
+            return
+        heapreplace(heap, (present, place, member_id))
 
 
 ASSIGNORS: Mapping[str, Assignor] = {UNIFORM: assign_uniform, RANGE: assign_range}

@@ -74,14 +74,14 @@ def upgraded(group: ClassicGroup, catalog: TopicCatalog) -> tuple[GroupRecord, .
     """Return the records of the consumer group that replaces a classic group; write its tombstone
     first.
     """
-    group_id, epoch = group.group_id, group.generation_id
+    group_id, epoch = group.group_id, group.members.generation_id
     members, held = {}, {}
     try:
         for member in group.members.all():
             assigned = read_assignment(member.assignment)
             if read_assignment_user_data(member.assignment):
                 return _no_upgrade(group, _CUSTOM_ASSIGNOR)
-            members[member.member_id] = _upgraded_member(member, group.protocol)
+            members[member.member_id] = _upgraded_member(member, group.members.protocol)
             held[member.member_id] = {
                 topic.topic_id: dict.fromkeys(sorted(numbers), epoch)
                 for name, numbers in assigned.items()

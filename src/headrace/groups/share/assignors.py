@@ -12,6 +12,8 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import TypeAlias, TypeVar
 
+from headrace.groups.records import by_key
+
 M = TypeVar("M", bound=Hashable)
 T = TypeVar("T", bound=Hashable)
 P = TypeVar("P", bound=Hashable)
@@ -30,19 +32,16 @@ def assign_simple(
     :returns: each member's partitions by topic, ascending, in the order of ``partitions``; an empty
         mapping for none
     """
-    if len({frozenset(topics) for topics in subscriptions.values()}) <= 1:
-        rounds = [
-            (
-                list(subscriptions),
-                [topic for topic in partitions if _is_subscribed(topic, subscriptions)],
-            )
-        ]
+    distinct = {frozenset(topics) for topics in subscriptions.values()}
+    if len(distinct) <= 1:
+        subscribed = frozenset[T]().union(*distinct)
+        rounds = [(list(subscriptions), [topic for topic in partitions if topic in subscribed])]
     else:  # different subscriptions: balance each topic separately
         rounds = [
             ([m for m, topics in subscriptions.items() if topic in topics], [topic])
             for topic in partitions
         ]
-    target: dict[M, dict[T, list[int]]] = {member: {} for member in subscriptions}
+    target: dict[M, list[tuple[T, int]]] = {member: [] for member in subscriptions}
     for members, topics in rounds:
         assignable = [(topic, number) for topic in topics for number in sorted(partitions[topic])]
         held = {
@@ -50,16 +49,8 @@ def assign_simple(
             for m in members
         }
         for member, share in share_out(members, assignable, held).items():
-            for topic, number in share:
-                target[member].setdefault(topic, []).append(number)
-    return {
-        member: {topic: tuple(numbers) for topic, numbers in topics.items()}
-        for member, topics in target.items()
-    }
-
-
-def _is_subscribed(topic: T, subscriptions: Mapping[M, AbstractSet[T]]) -> bool:
-    return any(topic in topics for topics in subscriptions.values())
+            target[member] += share
+    return {member: by_key(share) for member, share in target.items()}
 
 
 def share_out(
@@ -80,7 +71,7 @@ def share_out(
     owned = {
         member: dict.fromkeys(p for p in partitions if p in held[member]) for member in members
     }
-    counts = _desired_counts(owned, sharing * len(partitions))
+    counts = desired_counts(owned, sharing * len(partitions))
     holders = Counter(p for own in owned.values() for p in own)
     # Members over their count first give up partitions that too many members have, then others.
     for least in (sharing, 0):
@@ -96,7 +87,7 @@ def share_out(
 Own: TypeAlias = dict[P, None]  # an ordered set
 
 
-def _desired_counts(owned: Mapping[M, Own[P]], total: int) -> dict[M, int]:
+def desired_counts(owned: Mapping[M, Own[P]], total: int) -> dict[M, int]:
     """Return the number of partitions for each member. Members with the most partitions keep the
     remainder, so that the fewest move.
     """
@@ -129,8 +120,7 @@ def _fill_up(
     most.
     """
     missing = sorted(
-        (p for p in partitions for _ in range(sharing - holders[p])),
-        key=lambda p: holders[p] - sharing,
+        (p for p in partitions for _ in range(sharing - holders[p])), key=holders.__getitem__
     )
     unfilled = sorted(
         (m for m in owned if len(owned[m]) < counts[m]), key=lambda m: len(owned[m]) - counts[m]

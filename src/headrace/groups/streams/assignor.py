@@ -14,19 +14,15 @@ ids.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from itertools import starmap
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
-from headrace.groups.records import HeldTaskAssignment, TaskAssignment, Tasks, each
+from headrace.groups.records import HeldTaskAssignment, TaskAssignment, by_key, each
 
 T = TypeVar("T")
 
 
-class TaskId(NamedTuple):
-    """A task: one partition of a subtopology."""
-
-    subtopology_id: str
-    partition: int
+TaskId: TypeAlias = tuple[str, int]
+"""A task: one partition of a subtopology, which comes first."""
 
 
 class TaskMember(NamedTuple):
@@ -38,7 +34,7 @@ class TaskMember(NamedTuple):
 
     process_id: str
     previous: TaskAssignment | HeldTaskAssignment
-    offsets: Mapping[tuple[str, int], int] = {}
+    offsets: Mapping[TaskId, int] = {}
 
 
 class TaskCount(NamedTuple):
@@ -202,10 +198,10 @@ class _Assignor:
         has_state: dict[TaskId, list[tuple[bool, int, str]]] = {}
         for member_id, member in self._members.items():
             self._process(member_id).counts[member_id] = 0
-            for task in starmap(TaskId, each(member.previous.active)):
+            for task in each(member.previous.active):
                 self._was_active[task] = member_id
-            standby = set(starmap(TaskId, each(member.previous.standby)))
-            for task in {*standby, *(TaskId(*task) for task in member.offsets)}:
+            standby = set(each(member.previous.standby))
+            for task in standby.union(member.offsets):
                 progress = member.offsets.get(task, 0)
                 has_state.setdefault(task, []).append((task not in standby, -progress, member_id))
         # Standby tasks first, then those with the most progress.
@@ -224,8 +220,7 @@ class _Assignor:
 
     def assign_active(self) -> None:
         """Assign each task to one member."""
-        tasks = self._tasks(stateful_only=False)
-        tasks.sort(key=lambda task: (task.partition, task.subtopology_id))
+        tasks = sorted(self._tasks(stateful_only=False), key=_by_partition)
         tasks = [task for task in tasks if not self._keep(task, self._was_active.get(task))]
         tasks = [task for task in tasks if not self._keep(task, self._with_state_of(task))]
         tasks.sort()
@@ -237,7 +232,7 @@ class _Assignor:
 
     def _tasks(self, *, stateful_only: bool) -> list[TaskId]:
         return [
-            TaskId(subtopology_id, partition)
+            (subtopology_id, partition)
             for subtopology_id, count in self._subtopologies.items()
             if count.is_stateful or not stateful_only
             for partition in range(count.tasks)
@@ -273,10 +268,8 @@ class _Assignor:
 
     def assign_standby(self) -> None:
         """Assign the replicas of each stateful task to other processes than its active task."""
-        tasks = self._tasks(stateful_only=True)
-        tasks.sort(key=lambda task: (task.partition, task.subtopology_id), reverse=True)
         missing: list[tuple[TaskId, int]] = []
-        for task in tasks:
+        for task in sorted(self._tasks(stateful_only=True), key=_by_partition, reverse=True):
             for replica in range(self._standby_replicas):
                 if not self._replicate(task):
                     missing.append((task, self._standby_replicas - replica))
@@ -324,17 +317,13 @@ class _Assignor:
         """Return the tasks of each member."""
         return {
             member_id: TaskAssignment(
-                _by_subtopology(self._process(member_id).active.get(member_id, ())),
-                _by_subtopology(self._process(member_id).standby.get(member_id, ())),
+                by_key(sorted(self._process(member_id).active.get(member_id, ()))),
+                by_key(sorted(self._process(member_id).standby.get(member_id, ()))),
             )
             for member_id in self._members
         }
 
 
-def _by_subtopology(tasks: Iterable[TaskId]) -> Tasks:
-    by_subtopology: dict[str, list[int]] = {}
-    for subtopology_id, partition in sorted(tasks):
-        by_subtopology.setdefault(subtopology_id, []).append(partition)
-    return {
-        subtopology_id: tuple(partitions) for subtopology_id, partitions in by_subtopology.items()
-    }
+def _by_partition(task: TaskId) -> tuple[int, str]:
+    subtopology_id, partition = task
+    return partition, subtopology_id
