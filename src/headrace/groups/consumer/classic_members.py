@@ -10,7 +10,6 @@ to revoke partitions, or partitions that it waits for are free.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 from uuid import UUID
 
@@ -25,7 +24,6 @@ from headrace.groups.classic.member import (
 from headrace.groups.deadlines import REJOIN, RESYNC, SESSION, TimerChanges
 from headrace.groups.heartbeats.transition import Context
 from headrace.groups.records import (
-    ClassicMember,
     ConsumerAssignment,
     ConsumerMember,
     GroupOutcome,
@@ -45,7 +43,7 @@ from headrace.protocol.errors import ErrorCode
 from headrace.protocol.stored import ConsumerProtocolSubscription
 
 from .group import ConsumerGroup, ConsumerGroupService
-from .migration import downgraded, named, replaces_last
+from .migration import as_classic, downgraded, named, replaces_last
 from .state import ConsumerState
 from .transition import MemberTransition
 
@@ -107,7 +105,7 @@ class ClassicMembers:
         transition = MemberTransition(
             state,
             member_id,
-            _joined(state.members.get(member_id) or ConsumerMember(), request, subscription),
+            as_classic(state.members.get(member_id) or ConsumerMember(), request, subscription),
             _owned(subscription, context.catalog),
             context,
             assigns=assigns,
@@ -233,22 +231,6 @@ class ClassicMembers:
         if owner is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
         return owner if member_id in ("", owner) else ErrorCode.FENCED_INSTANCE_ID
-
-
-def _joined(
-    former: ConsumerMember, request: JoinRequest, subscription: ConsumerProtocolSubscription
-) -> ConsumerMember:
-    return replace(
-        former,
-        group_instance_id=request.group_instance_id,
-        rack_id=subscription.rack_id or former.rack_id,
-        client_id=request.client_id,
-        client_host=request.client_host,
-        subscribed_topic_names=tuple(sorted(set(subscription.topics))),
-        subscribed_topic_regex="",
-        rebalance_timeout_ms=request.rebalance_timeout_ms,
-        classic=ClassicMember(request.session_timeout_ms, request.protocols),
-    )
 
 
 def _owned(

@@ -10,10 +10,11 @@ those of the new kind.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
 from uuid import UUID
 
 from headrace.groups.classic.group import ClassicGroup
-from headrace.groups.classic.member import JoinReply, Member, SyncReply
+from headrace.groups.classic.member import JoinReply, JoinRequest, Member, SyncReply
 from headrace.groups.classic.membership import Membership
 from headrace.groups.heartbeats.transition import Context
 from headrace.groups.records import (
@@ -41,6 +42,7 @@ from headrace.protocol.consumer_protocol import (
     write_assignment,
 )
 from headrace.protocol.errors import ErrorCode, Refusal
+from headrace.protocol.stored import ConsumerProtocolSubscription
 
 from .state import ConsumerState
 
@@ -115,14 +117,23 @@ def upgraded(group: ClassicGroup, catalog: TopicCatalog) -> tuple[GroupRecord, .
 def _upgraded_member(member: Member, protocol: str | None) -> ConsumerMember:
     names = [name for name, _ in member.protocols]
     subscription = read_subscription(member.metadata(protocol if protocol in names else names[0]))
-    return ConsumerMember(
-        member.group_instance_id,
-        subscription.rack_id,
-        member.client_id,
-        member.client_host,
-        tuple(sorted(set(subscription.topics))),
-        rebalance_timeout_ms=member.rebalance_timeout_ms,
-        classic=ClassicMember(member.session_timeout_ms, member.protocols),
+    return as_classic(ConsumerMember(rack_id=subscription.rack_id), member, subscription)
+
+
+def as_classic(
+    former: ConsumerMember, joined: JoinRequest | Member, subscription: ConsumerProtocolSubscription
+) -> ConsumerMember:
+    """Return a member of a consumer group that joins with the classic protocol."""
+    return replace(
+        former,
+        group_instance_id=joined.group_instance_id,
+        rack_id=subscription.rack_id or former.rack_id,
+        client_id=joined.client_id,
+        client_host=joined.client_host,
+        subscribed_topic_names=tuple(sorted(set(subscription.topics))),
+        subscribed_topic_regex="",
+        rebalance_timeout_ms=joined.rebalance_timeout_ms,
+        classic=ClassicMember(joined.session_timeout_ms, joined.protocols),
     )
 
 

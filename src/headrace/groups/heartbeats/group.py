@@ -276,7 +276,7 @@ class HeartbeatGroup(Generic[StateT, RequestT, ReplyT, SettingsT, TransitionT]):
         """Let a static member leave temporarily; it keeps its assignment until its session ends."""
         paused = self._paused(self.state.current[member_id])
         record = self.state.records.current(self.group_id, member_id, paused)
-        return Outcome(None, (record,), apply=partial(self.timers.cancel, REVOKE, member_id))
+        return Outcome(None, (record,), apply=partial(self.timers.set, REVOKE, member_id, None))
 
     def remove(
         self, member_ids: Collection[str], context: Context[SettingsT]

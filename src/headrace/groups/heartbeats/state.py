@@ -143,10 +143,10 @@ class HeartbeatState(Generic[MemberT, EpochT, TargetT, CurrentT]):
 
     def removal(self, member_ids: Collection[str]) -> Iterator[GroupRecord]:
         """Yield the records that remove members."""
+        types = self.records
         for member_id in member_ids:
-            yield self.records.current(self.group_id, member_id, None)
-            yield self.records.target(self.group_id, member_id, None)
-            yield self.records.member(self.group_id, member_id, None)
+            for record_type in (types.current, types.target, types.member):
+                yield record_type(self.group_id, member_id, None)
 
     def orphans(self, member_ids: Collection[str]) -> Iterator[GroupRecord]:
         """Yield the tombstones of what no member needs when these have left."""
@@ -173,15 +173,15 @@ class HeartbeatState(Generic[MemberT, EpochT, TargetT, CurrentT]):
 
     def tombstones(self) -> Iterator[GroupRecord]:
         """Yield the records that delete the group, except its offsets and share state."""
+        types = self.records
+        for record_type in (types.current, types.target):
+            for member_id in self.members:
+                yield record_type(self.group_id, member_id, None)
+        yield types.target_epoch(self.group_id, None)
         for member_id in self.members:
-            yield self.records.current(self.group_id, member_id, None)
-        for member_id in self.members:
-            yield self.records.target(self.group_id, member_id, None)
-        yield self.records.target_epoch(self.group_id, None)
-        for member_id in self.members:
-            yield self.records.member(self.group_id, member_id, None)
+            yield types.member(self.group_id, member_id, None)
         yield from self.other_tombstones()
-        yield self.records.group(self.group_id, None)
+        yield types.group(self.group_id, None)
 
     def other_tombstones(self) -> Iterator[GroupRecord]:
         """Yield the tombstones of the records that only this kind of groups has."""

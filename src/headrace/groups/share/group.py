@@ -39,7 +39,7 @@ from headrace.protocol.errors import ErrorCode, Refusal
 
 from .assignors import assign_simple
 from .member import ShareHeartbeat, ShareHeartbeatReply
-from .partitions import Partitions, intersection, partitions_of, union, without
+from .partitions import Partitions, partitions_of, selected, union
 
 
 class ShareState(HeartbeatState[ShareMember, GroupEpoch, Assignment, CurrentAssignment]):
@@ -234,11 +234,12 @@ class ShareGroup(
     def initialized(self, partitions: Partitions) -> GroupOutcome[None]:
         """Record that the share state of these partitions is initialised; they are assignable."""
         before = self.state.partitions
-        done = intersection(partitions, before.initializing)  # a topic may have been deleted
+        # A topic may have been deleted.
+        done = selected(partitions, before.initializing, are_in_both=True)
         return self._become(
             replace(
                 before,
-                initializing=without(before.initializing, done),
+                initializing=selected(before.initializing, done, are_in_both=False),
                 initialized=union(before.initialized, done),
             )
         )

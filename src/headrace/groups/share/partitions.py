@@ -28,23 +28,12 @@ def union(some: Partitions, more: Partitions) -> dict[UUID, SharedTopic]:
     return result
 
 
-def without(some: Partitions, others: Partitions) -> dict[UUID, SharedTopic]:
-    """Return the partitions that are only in the first set."""
-    return _selected(some, others, are_in_both=False)
-
-
-def intersection(some: Partitions, others: Partitions) -> dict[UUID, SharedTopic]:
-    """Return the partitions that are in both sets."""
-    return _selected(some, others, are_in_both=True)
-
-
-def _selected(
-    some: Partitions, others: Partitions, *, are_in_both: bool
-) -> dict[UUID, SharedTopic]:
-    selected = {}
-    for topic_id, (name, partitions) in some.items():
+def selected(some: Partitions, others: Partitions, *, are_in_both: bool) -> dict[UUID, SharedTopic]:
+    """Return the partitions of the first set that are also in the other one, or are not."""
+    partitions = {}
+    for topic_id, (name, numbers) in some.items():
         in_others = partitions_of(others, topic_id)
-        numbers = tuple(n for n in partitions if (n in in_others) is are_in_both)
-        if numbers:
-            selected[topic_id] = SharedTopic(name, numbers)
-    return selected
+        of_topic = tuple(number for number in numbers if (number in in_others) is are_in_both)
+        if of_topic:
+            partitions[topic_id] = SharedTopic(name, of_topic)
+    return partitions

@@ -91,47 +91,37 @@ class StreamsHeartbeat(Heartbeat):
 
     def check(self, group_id: str, settings: StreamsSettings) -> Refusal | None:
         """Return the error of a request that is invalid for any group."""
-        message = self._unsupported() or self.naming_fault(group_id) or self._fault()
-        if message is not None:
-            return Refusal(ErrorCode.INVALID_REQUEST, message)
-        topology = self.topology
-        if self.joins and topology is not None:
-            for subtopology in topology.subtopologies:
-                for topic in subtopology.state_changelog_topics:
-                    if topic.partitions:
-                        return Refusal(
-                            ErrorCode.STREAMS_INVALID_TOPOLOGY,
-                            f"Changelog topic {topic.name} must have an undefined partition count, "
-                            f"but it is set to {topic.partitions}.",
-                        )
-        message = self._misplaced()
-        return None if message is None else Refusal(ErrorCode.INVALID_REQUEST, message)
-
-    def _unsupported(self) -> str | None:
         subtopologies = () if self.topology is None else self.topology.subtopologies
         if any(subtopology.source_topic_regex for subtopology in subtopologies):
-            return "Regular expressions for source topics are not supported yet."
+            message: str | None = "Regular expressions for source topics are not supported yet."
+        else:
+            message = self.naming_fault(group_id) or self._fault()
+        if message is not None:
+            return Refusal(ErrorCode.INVALID_REQUEST, message)
+        for subtopology in subtopologies:
+            for topic in subtopology.state_changelog_topics:
+                if topic.partitions:
+                    return Refusal(
+                        ErrorCode.STREAMS_INVALID_TOPOLOGY,
+                        f"Changelog topic {topic.name} must have an undefined partition count, "
+                        f"but it is set to {topic.partitions}.",
+                    )
         return None
 
     def _fault(self) -> str | None:
+        reported = {"Active": self.active, "Standby": self.standby, "Warmup": self.warmup}
         if self.joins:
             if self.rebalance_timeout_ms == NO_TIMEOUT:
                 return "RebalanceTimeoutMs must be provided in first request."
-            reported = (("Active", self.active), ("Standby", self.standby), ("Warmup", self.warmup))
-            for name, tasks in reported:
+            for name, tasks in reported.items():
                 if tasks is None or tasks:
                     return f"{name}Tasks must be empty when (re-)joining."
             return "Topology must be non-null when (re-)joining." if self.topology is None else None
         if self.member_epoch < STATIC_LEAVE_EPOCH:
             return f"MemberEpoch is {self.member_epoch}, but must be greater than or equal to -2."
-        return None
-
-    def _misplaced(self) -> str | None:
-        """Return the error of fields that are given with others, or at the wrong time."""
-        reported = (self.active, self.standby, self.warmup)
-        if None in reported and any(tasks is not None for tasks in reported):
+        if len({tasks is None for tasks in reported.values()}) > 1:
             return "If one task-type is non-null, all must be non-null."
-        if not self.joins and self.topology is not None:
+        if self.topology is not None:
             return "Topology can only be provided when (re-)joining."
         return None
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from operator import attrgetter
+from typing import NamedTuple
 
 from headrace.groups.records import CopartitionGroup, InternalTopic, Subtopology, Topology
 from headrace.groups.settings import Topics
 from headrace.protocol.errors import ErrorCode, Refusal
 
-from .assignor import TaskCount
 from .member import Status, StatusCode
 
 MAX_STREAMS_TASKS = 20_000
@@ -27,18 +27,18 @@ MAX_SUBTOPOLOGIES = 1_000
 _NAMES_TOLD = 3
 
 
-class ConfiguredSubtopology:
+class ConfiguredSubtopology(NamedTuple):
     """A subtopology whose topics all have numbers of partitions.
 
-    :ivar tasks: the number of tasks
-    :ivar changelogs: its changelog topics with numbers of partitions; likewise ``repartitions``,
+    :param tasks: the number of tasks
+    :param changelogs: its changelog topics with numbers of partitions; likewise ``repartitions``,
         the repartition topics that it reads
     """
 
-    def __init__(self, subtopology: Subtopology, tasks: int, counts: Mapping[str, int]) -> None:
-        self.subtopology, self.tasks = subtopology, tasks
-        self.changelogs = _counted(subtopology.state_changelog_topics, counts)
-        self.repartitions = _counted(subtopology.repartition_source_topics, counts)
+    subtopology: Subtopology
+    tasks: int
+    changelogs: tuple[InternalTopic, ...]
+    repartitions: tuple[InternalTopic, ...]
 
 
 def _counted(
@@ -80,30 +80,20 @@ def required_topics(topology: Topology) -> set[str]:
     }
 
 
-class ConfiguredTopology:
+class ConfiguredTopology(NamedTuple):
     """A topology with the numbers of partitions of its topics.
 
-    :ivar epoch: the topology epoch
-    :ivar subtopologies: by id, sorted; empty if source topics are missing or numbers contradict
+    :param epoch: the topology epoch
+    :param subtopologies: by id, sorted; empty if source topics are missing or numbers contradict
         each other
-    :ivar missing: internal topics that do not exist
-    :ivar task_counts: the number of tasks of each subtopology
-    :ivar problem: None if all topics exist with the right numbers of partitions
+    :param missing: internal topics that do not exist
+    :param problem: None if all topics exist with the right numbers of partitions
     """
 
-    def __init__(
-        self,
-        epoch: int,
-        subtopologies: Mapping[str, ConfiguredSubtopology],
-        missing: tuple[InternalTopic, ...] = (),
-        problem: Status | None = None,
-    ) -> None:
-        self.epoch, self.subtopologies = epoch, subtopologies
-        self.missing, self.problem = missing, problem
-        self.task_counts = {
-            subtopology_id: TaskCount(subtopology.tasks, bool(subtopology.changelogs))
-            for subtopology_id, subtopology in subtopologies.items()
-        }
+    epoch: int
+    subtopologies: Mapping[str, ConfiguredSubtopology]
+    missing: tuple[InternalTopic, ...] = ()
+    problem: Status | None = None
 
     @property
     def is_ready(self) -> bool:
@@ -201,7 +191,10 @@ class _Configuration:
             raise _Invalid(None, ErrorCode.UNKNOWN_SERVER_ERROR)
         configured = {
             subtopology.subtopology_id: ConfiguredSubtopology(
-                subtopology, self._tasks(subtopology), self.decided
+                subtopology,
+                self._tasks(subtopology),
+                _counted(subtopology.state_changelog_topics, self.decided),
+                _counted(subtopology.repartition_source_topics, self.decided),
             )
             for subtopology in in_order(self.subtopologies)
         }
@@ -216,15 +209,10 @@ class _Configuration:
             )
         return ConfiguredTopology(self.epoch, configured, missing, problem)
 
-    def _count(self, name: str) -> int | None:
+    def _count_of(self, name: str) -> int:
         """Return the number of partitions of a topic that exists or is decided."""
         topic = self.topics.get(name)
-        return self.decided.get(name) if topic is None else topic.partitions
-
-    def _count_of(self, name: str) -> int:
-        count = self._count(name)
-        assert count is not None, name
-        return count
+        return self.decided[name] if topic is None else topic.partitions
 
     def _check_sources(self) -> None:
         missing = {

@@ -21,7 +21,7 @@ from headrace.groups.records import (
 from headrace.groups.settings import StreamsSettings
 from headrace.protocol.errors import ErrorCode, Refusal
 
-from .assignor import TaskMember, assign_sticky
+from .assignor import TaskCount, TaskMember, assign_sticky
 from .member import Status, StatusCode, StreamsHeartbeat
 from .reconciliation import Goal, reconcile
 from .state import StreamsState
@@ -242,4 +242,8 @@ def compute_target(
         )
         for member_id, member in members.items()
     }
-    return assign_sticky(previous, configured.task_counts, standby_replicas)
+    counts = {
+        subtopology_id: TaskCount(subtopology.tasks, bool(subtopology.changelogs))
+        for subtopology_id, subtopology in configured.subtopologies.items()
+    }
+    return assign_sticky(previous, counts, standby_replicas)
