@@ -540,6 +540,48 @@ class StreamsGroupTopology(_GroupRecord[Topology]):
     """Type 23: the topology of a streams group."""
 
 
+class RecordTypes(NamedTuple):
+    """The types of a kind's records: the group's epoch, a member, the epoch of the target
+    assignment, a member's target and its current assignment, and those that only the kind has.
+    """
+
+    group: Any
+    member: Any
+    target_epoch: Any
+    target: Any
+    current: Any
+    others: tuple[Any, ...] = ()
+
+    def all(self) -> tuple[Any, ...]:
+        """Return all types."""
+        return (*self[:-1], *self.others)
+
+
+CONSUMER_RECORDS = RecordTypes(
+    ConsumerGroupMetadata,
+    ConsumerGroupMemberMetadata,
+    ConsumerGroupTargetAssignmentMetadata,
+    ConsumerGroupTargetAssignmentMember,
+    ConsumerGroupCurrentMemberAssignment,
+    (ConsumerGroupRegularExpression,),
+)
+SHARE_RECORDS = RecordTypes(
+    ShareGroupMetadata,
+    ShareGroupMemberMetadata,
+    ShareGroupTargetAssignmentMetadata,
+    ShareGroupTargetAssignmentMember,
+    ShareGroupCurrentMemberAssignment,
+    (ShareGroupStatePartitionMetadata,),
+)
+STREAMS_RECORDS = RecordTypes(
+    StreamsGroupMetadata,
+    StreamsGroupMemberMetadata,
+    StreamsGroupTargetAssignmentMetadata,
+    StreamsGroupTargetAssignmentMember,
+    StreamsGroupCurrentMemberAssignment,
+    (StreamsGroupTopology,),
+)
+
 GroupRecord: TypeAlias = (
     OffsetCommit
     | GroupMetadata

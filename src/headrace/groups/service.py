@@ -24,9 +24,11 @@ class GroupService(Generic[GroupT]):
 
     :param groups: all groups by id
     :cvar kind: the kind of groups
+    :cvar record_types: the types of their records; the tombstone of the first one deletes a group
     """
 
     kind: type[GroupT]
+    record_types: tuple[Any, ...]
 
     def __init__(
         self,
@@ -48,3 +50,20 @@ class GroupService(Generic[GroupT]):
         if group is not None:
             message = f"Group {group_id} is not a {self.kind.type_name} group."
         return Refusal(ErrorCode.GROUP_ID_NOT_FOUND, message)
+
+    def new_group(self, group_id: str) -> GroupT:
+        """Return a group without members, which is not registered."""
+        raise NotImplementedError
+
+    def replay(self, record: Any) -> None:
+        """Apply a durable record of a group of this kind."""
+        group_id, is_tombstone = record.group_id, record.value is None
+        group = self._groups.get(group_id)
+        if not isinstance(group, self.kind):
+            if is_tombstone:
+                return
+            self._groups[group_id] = group = self.new_group(group_id)
+        if is_tombstone and type(record) is self.record_types[0]:
+            del self._groups[group_id]
+        else:
+            group.replay(record)

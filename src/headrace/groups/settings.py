@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import NamedTuple, Protocol
 from uuid import UUID
 
@@ -88,10 +89,11 @@ class ShareGroupSettings(NamedTuple):
     @classmethod
     def of(cls, config: Configuration, group_id: str) -> ShareGroupSettings:
         """Return the settings of a group, as configured now."""
+        number = partial(config.group_int, group_id)
         return cls(
-            config.group_int(group_id, "share.session.timeout.ms"),
-            config.group_int(group_id, "share.heartbeat.interval.ms"),
-            config.group_int(group_id, "share.assignment.interval.ms"),
+            number("share.session.timeout.ms"),
+            number("share.heartbeat.interval.ms"),
+            number("share.assignment.interval.ms"),
             config.get_int("group.share.max.size"),
         )
 
@@ -140,11 +142,12 @@ class ConsumerSettings(NamedTuple):
     @classmethod
     def of(cls, config: Configuration, group_id: str) -> ConsumerSettings:
         """Return the settings of a group, as configured now."""
+        number = partial(config.group_int, group_id)
         policy = (config.get_str("group.consumer.migration.policy") or "").lower()
         return cls(
-            config.group_int(group_id, "consumer.session.timeout.ms"),
-            config.group_int(group_id, "consumer.heartbeat.interval.ms"),
-            config.group_int(group_id, "consumer.assignment.interval.ms"),
+            number("consumer.session.timeout.ms"),
+            number("consumer.heartbeat.interval.ms"),
+            number("consumer.assignment.interval.ms"),
             config.get_int("group.consumer.max.size"),
             config.get_int("group.max.size"),
             _assignors(config.get_list("group.consumer.assignors")),
@@ -180,23 +183,24 @@ class StreamsSettings(NamedTuple):
     @property
     def assignment_configs(self) -> tuple[tuple[str, str], ...]:
         """The configs that begin a new group epoch when they change, names and values."""
-        standby = ("num.standby.replicas", str(self.standby_replicas))
-        if not self.rack_tags:
-            return (standby,)
-        return (standby, ("rack.aware.assignment.tags", ",".join(self.rack_tags)))
+        configs = {"num.standby.replicas": str(self.standby_replicas)}
+        if self.rack_tags:
+            configs["rack.aware.assignment.tags"] = ",".join(self.rack_tags)
+        return tuple(configs.items())
 
     @classmethod
     def of(cls, config: Configuration, group_id: str) -> StreamsSettings:
         """Return the settings of a group, as configured now."""
+        number = partial(config.group_int, group_id)
         return cls(
-            config.group_int(group_id, "streams.session.timeout.ms"),
-            config.group_int(group_id, "streams.heartbeat.interval.ms"),
-            config.group_int(group_id, "streams.assignment.interval.ms"),
-            config.group_int(group_id, "streams.initial.rebalance.delay.ms"),
-            config.group_int(group_id, "streams.num.standby.replicas"),
+            number("streams.session.timeout.ms"),
+            number("streams.heartbeat.interval.ms"),
+            number("streams.assignment.interval.ms"),
+            number("streams.initial.rebalance.delay.ms"),
+            number("streams.num.standby.replicas"),
             config.get_int("group.streams.max.size"),
-            config.group_int(group_id, "streams.task.offset.interval.ms"),
-            config.group_int(group_id, "streams.acceptable.recovery.lag"),
+            number("streams.task.offset.interval.ms"),
+            number("streams.acceptable.recovery.lag"),
             config.group_list(group_id, "streams.rack.aware.assignment.tags"),
         )
 

@@ -239,7 +239,9 @@ class ClassicGroup:
 
     # Replay ---------------------------------------------------------------------------------------
 
-    def replay(self, generation: Generation) -> None:
+    def replay(self, record: GroupMetadata) -> None:
         """Apply a recorded generation."""
+        generation = record.value
+        assert generation is not None, "a tombstone deletes the group"
         self.recorded = generation
         self.members.restore(generation)

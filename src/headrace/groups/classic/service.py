@@ -27,10 +27,11 @@ class ClassicGroupService(GroupService[ClassicGroup]):
         """Join the first member of a group that is new, or has been empty and of another kind."""
         former = self._groups.get(group_id)
         tombstones = () if former is None else former.tombstones()
-        group, generation = self.new_group(group_id), Generation("", 0, None, None, wall_ms)
-        group.replay(generation)
+        group = self.new_group(group_id)
+        first = GroupMetadata(group_id, Generation("", 0, None, None, wall_ms))
+        group.replay(first)
         outcome = group.join(request, ticket, now_ms, wall_ms)
-        records = (*tombstones, GroupMetadata(group_id, generation), *outcome.records)
+        records = (*tombstones, first, *outcome.records)
         register = partial(self._groups.__setitem__, group_id, group)
         return outcome._replace(records=records).then(register)
 
@@ -46,15 +47,9 @@ class ClassicGroupService(GroupService[ClassicGroup]):
 
     def replay(self, record: GroupMetadata) -> None:
         """Apply a durable generation of a group; its tombstone deletes the group."""
-        group_id, generation = record.group_id, record.value
-        group = self._groups.get(group_id)
-        if generation is None:
-            if isinstance(group, ClassicGroup):
-                del self._groups[group_id]
-            return
-        if not isinstance(group, ClassicGroup):
-            group = self._groups[group_id] = self.new_group(group_id)
-        before = -1 if group.recorded is None else group.recorded.generation
-        if generation.members and generation.generation > before:
+        group, generation = self._groups.get(record.group_id), record.value
+        recorded = group.recorded if isinstance(group, ClassicGroup) else None
+        before = -1 if recorded is None else recorded.generation
+        if generation is not None and generation.members and generation.generation > before:
             self._meters.completed_rebalances += 1
-        group.replay(generation)
+        super().replay(record)

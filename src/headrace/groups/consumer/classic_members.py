@@ -22,7 +22,7 @@ from headrace.groups.classic.member import (
     SyncRequest,
 )
 from headrace.groups.deadlines import REJOIN, RESYNC, SESSION, TimerChanges
-from headrace.groups.heartbeats.transition import Context
+from headrace.groups.heartbeats.group import Context
 from headrace.groups.records import (
     ConsumerAssignment,
     ConsumerMember,

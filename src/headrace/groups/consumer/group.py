@@ -23,10 +23,9 @@ from headrace.groups.deadlines import (
     GroupDeadlines,
     TimerChanges,
 )
-from headrace.groups.heartbeats.group import HeartbeatGroup
+from headrace.groups.heartbeats.group import Context, HeartbeatGroup
 from headrace.groups.heartbeats.member import STATIC_LEAVE_EPOCH
 from headrace.groups.heartbeats.service import HeartbeatService
-from headrace.groups.heartbeats.transition import Context
 from headrace.groups.records import (
     ConsumerAssignment,
     ConsumerMember,
@@ -84,17 +83,6 @@ class ConsumerGroup(
         if version is not None and regex in self.state.regexes:
             self.state.resolved_versions[regex] = version
 
-    def unresolved_regex(self, request: ConsumerHeartbeat, version: int) -> str | None:
-        """Return the member's regular expression, if the topics of this version of the catalog were
-        not matched with it.
-        """
-        members, regex = self.state.members, request.subscribed_topic_regex
-        if regex is None:
-            owner = self.owner(request.group_instance_id) or ""
-            member = members.get(request.member_id) or members.get(owner)
-            regex = member.subscribed_topic_regex if member is not None else ""
-        return regex if regex and self.state.resolved_versions.get(regex) != version else None
-
     def _is_released(self, owner: str) -> bool:
         return owner in self.state.classic_members or super()._is_released(owner)
 
@@ -127,6 +115,7 @@ class ConsumerGroupService(
     """Commands to consumer groups; :mod:`.classic_members` has those of classic members."""
 
     kind = ConsumerGroup
+    record_types = ConsumerState.records.all()
     settings_type = ConsumerSettings
 
     def unresolved_regex(self, group_id: str, request: ConsumerHeartbeat) -> str | None:
@@ -136,10 +125,16 @@ class ConsumerGroupService(
         """
         if request.leaves:
             return None
-        group = self._groups.get(group_id)
-        if isinstance(group, ConsumerGroup):
-            return group.unresolved_regex(request, self.catalog.version)
-        return request.subscribed_topic_regex or None
+        group, regex = self._groups.get(group_id), request.subscribed_topic_regex
+        if not isinstance(group, ConsumerGroup):
+            return regex or None
+        state = group.state
+        if regex is None:
+            owner = group.owner(request.group_instance_id) or ""
+            member = state.members.get(request.member_id) or state.members.get(owner)
+            regex = "" if member is None else member.subscribed_topic_regex
+        is_resolved = state.resolved_versions.get(regex) == self.catalog.version
+        return None if is_resolved else regex or None
 
     def _take_over(
         self, classic: ClassicGroup, request: ConsumerHeartbeat, context: Context[ConsumerSettings]

@@ -16,7 +16,7 @@ from uuid import UUID
 from headrace.groups.classic.group import ClassicGroup
 from headrace.groups.classic.member import JoinReply, JoinRequest, Member, SyncReply
 from headrace.groups.classic.membership import Membership
-from headrace.groups.heartbeats.transition import Context
+from headrace.groups.heartbeats.group import Context
 from headrace.groups.records import (
     Assignment,
     AssignmentEpoch,

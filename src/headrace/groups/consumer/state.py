@@ -9,19 +9,14 @@ from uuid import UUID
 from headrace.groups.heartbeats.state import (
     FIRST_EPOCH,
     HeartbeatState,
-    RecordTypes,
     put,
 )
 from headrace.groups.records import (
+    CONSUMER_RECORDS,
     NOTHING,
     Assignment,
     ConsumerAssignment,
-    ConsumerGroupCurrentMemberAssignment,
-    ConsumerGroupMemberMetadata,
-    ConsumerGroupMetadata,
     ConsumerGroupRegularExpression,
-    ConsumerGroupTargetAssignmentMember,
-    ConsumerGroupTargetAssignmentMetadata,
     ConsumerMember,
     GroupEpoch,
     ResolvedRegex,
@@ -39,14 +34,7 @@ class ConsumerState(HeartbeatState[ConsumerMember, GroupEpoch, Assignment, Consu
         expression, since the start
     """
 
-    records = RecordTypes(
-        ConsumerGroupMetadata,
-        ConsumerGroupMemberMetadata,
-        ConsumerGroupTargetAssignmentMetadata,
-        ConsumerGroupTargetAssignmentMember,
-        ConsumerGroupCurrentMemberAssignment,
-        (ConsumerGroupRegularExpression,),
-    )
+    records = CONSUMER_RECORDS
     no_epoch = GroupEpoch(FIRST_EPOCH, 0)
     no_target = NOTHING
     no_current = ConsumerAssignment()

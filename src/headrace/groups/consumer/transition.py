@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from uuid import UUID
 
-from headrace.groups.heartbeats.transition import Context, HeartbeatTransition
+from headrace.groups.heartbeats.group import Context, HeartbeatTransition
 from headrace.groups.records import (
     Assignment,
     ConsumerAssignment,

@@ -12,9 +12,8 @@ from headrace.groups.service import GroupService
 from headrace.outcome import Outcome
 from headrace.protocol.errors import ErrorCode, Refusal
 
-from .group import HeartbeatGroup, ReplyT, RequestT
+from .group import Context, HeartbeatGroup, ReplyT, RequestT, SettingsT
 from .member import STATIC_LEAVE_EPOCH, HeartbeatReply
-from .transition import Context, SettingsT
 
 GroupT = TypeVar("GroupT", bound=HeartbeatGroup[Any, Any, Any, Any, Any])
 R = TypeVar("R")
@@ -29,10 +28,9 @@ class HeartbeatService(GroupService[GroupT], Generic[GroupT, RequestT, ReplyT, S
     settings_type: Any
     reply_type: Any = HeartbeatReply
 
-    @property
-    def record_types(self) -> tuple[Any, ...]:
-        """The types of the records that :meth:`replay` applies."""
-        return self.kind.state_type.records.all()
+    def new_group(self, group_id: str) -> GroupT:
+        """Return a group without members, which is not registered."""
+        return self.kind(group_id, self._timers)
 
     def settings(self, group_id: str) -> SettingsT:
         """Return the settings of a group, as configured now."""
@@ -80,7 +78,7 @@ class HeartbeatService(GroupService[GroupT], Generic[GroupT, RequestT, ReplyT, S
         if group_id in self._groups:
             return self.group(group_id)
         if request.joins:
-            return self.kind(group_id, self._timers)
+            return self.new_group(group_id)
         name = self.kind.type_name.capitalize()
         return Refusal(ErrorCode.GROUP_ID_NOT_FOUND, f"{name} group {group_id} not found.")
 
@@ -113,12 +111,12 @@ class HeartbeatService(GroupService[GroupT], Generic[GroupT, RequestT, ReplyT, S
 
     def counted(self, outcome: GroupOutcome[R]) -> GroupOutcome[R]:
         """Count a new group epoch if the request begins one."""
-        epoch_type = self.kind.state_type.records.group
+        epoch_type = self.record_types[0]
         if any(type(record) is epoch_type for record in outcome.records):
             return outcome.then(partial(self._meters.began_epoch, self.kind.type_name))
         return outcome
 
-    # Time and replay ------------------------------------------------------------------------------
+    # Time -----------------------------------------------------------------------------------------
 
     def start_sessions(self, group: GroupT, now_ms: int) -> None:
         """Start the sessions of a group's members, after a restart."""
@@ -131,15 +129,3 @@ class HeartbeatService(GroupService[GroupT], Generic[GroupT, RequestT, ReplyT, S
         if member_id not in group.state.members or kind not in group.member_timers:
             return Outcome(None)
         return self.remove(group, (member_id,), self.context(group.group_id, now_ms, wall_ms))
-
-    def replay(self, record: Any) -> None:
-        """Apply a durable record of a group of this kind; the tombstone of its epoch deletes it."""
-        group_id, is_tombstone = record.group_id, record.value is None
-        group = self._groups.get(group_id)
-        if not isinstance(group, self.kind):
-            if is_tombstone:
-                return
-            self._groups[group_id] = group = self.kind(group_id, self._timers)
-        group.replay(record)
-        if is_tombstone and type(record) is self.kind.state_type.records.group:
-            del self._groups[group_id]

@@ -13,7 +13,7 @@ import hashlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
-from typing import Any, ClassVar, Generic, NamedTuple, Self, TypeVar
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
 from headrace.groups.records import (
     AssignmentEpoch,
@@ -23,6 +23,7 @@ from headrace.groups.records import (
     GroupEpoch,
     GroupRecord,
     MemberState,
+    RecordTypes,
     ShareMember,
     StreamsAssignment,
     StreamsEpoch,
@@ -41,23 +42,6 @@ FIRST_EPOCH = 1
 
 NO_TARGET = AssignmentEpoch(FIRST_EPOCH, 0)
 """The epoch of the target assignment before the first one."""
-
-
-class RecordTypes(NamedTuple):
-    """The types of a kind's records: the group's epoch, a member, the epoch of the target
-    assignment, a member's target and its current assignment, and those that only the kind has.
-    """
-
-    group: Any
-    member: Any
-    target_epoch: Any
-    target: Any
-    current: Any
-    others: tuple[Any, ...] = ()
-
-    def all(self) -> tuple[Any, ...]:
-        """Return all types."""
-        return (*self[:-1], *self.others)
 
 
 class HeartbeatState(Generic[MemberT, EpochT, TargetT, CurrentT]):

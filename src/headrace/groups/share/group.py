@@ -13,23 +13,18 @@ from typing import TypeVar
 from uuid import UUID
 
 from headrace.groups.deadlines import SESSION
-from headrace.groups.heartbeats.group import HeartbeatGroup
+from headrace.groups.heartbeats.group import Context, HeartbeatGroup, HeartbeatTransition
 from headrace.groups.heartbeats.service import HeartbeatService
-from headrace.groups.heartbeats.state import FIRST_EPOCH, HeartbeatState, RecordTypes
-from headrace.groups.heartbeats.transition import Context, HeartbeatTransition
+from headrace.groups.heartbeats.state import FIRST_EPOCH, HeartbeatState
 from headrace.groups.records import (
     NOTHING,
+    SHARE_RECORDS,
     Assignment,
     CurrentAssignment,
     GroupEpoch,
     GroupOutcome,
     SharedTopic,
-    ShareGroupCurrentMemberAssignment,
-    ShareGroupMemberMetadata,
-    ShareGroupMetadata,
     ShareGroupStatePartitionMetadata,
-    ShareGroupTargetAssignmentMember,
-    ShareGroupTargetAssignmentMetadata,
     ShareMember,
     StatePartitions,
 )
@@ -48,14 +43,7 @@ class ShareState(HeartbeatState[ShareMember, GroupEpoch, Assignment, CurrentAssi
     :ivar partitions: the partitions in which the group has share state
     """
 
-    records = RecordTypes(
-        ShareGroupMetadata,
-        ShareGroupMemberMetadata,
-        ShareGroupTargetAssignmentMetadata,
-        ShareGroupTargetAssignmentMember,
-        ShareGroupCurrentMemberAssignment,
-        (ShareGroupStatePartitionMetadata,),
-    )
+    records = SHARE_RECORDS
     no_epoch = GroupEpoch(FIRST_EPOCH, 0)
     no_target = NOTHING
     no_current = CurrentAssignment(0, 0, {})
@@ -297,6 +285,7 @@ class ShareGroupService(
     """Commands to share groups."""
 
     kind = ShareGroup
+    record_types = ShareState.records.all()
     settings_type = ShareGroupSettings
 
     def to_initialize(
@@ -322,7 +311,7 @@ class ShareGroupService(
         if not group_id:
             return Refusal(ErrorCode.INVALID_GROUP_ID, "The group id is invalid.")
         if create and group_id not in self._groups:
-            return ShareGroup(group_id, self._timers)
+            return self.new_group(group_id)
         group = self.group(group_id)
         if isinstance(group, ShareGroup) and not group.is_empty:
             return Refusal(ErrorCode.NON_EMPTY_GROUP, "The group is not empty.")

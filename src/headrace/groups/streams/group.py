@@ -7,28 +7,26 @@ run, and what the group lacks.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
 from headrace.deadlines import Deadlines
 from headrace.groups.classic.group import ClassicGroup
 from headrace.groups.deadlines import ASSIGN, TimerChanges, TimerKey
-from headrace.groups.heartbeats.group import HeartbeatGroup
+from headrace.groups.heartbeats.group import Context, HeartbeatGroup
 from headrace.groups.heartbeats.member import STATIC_LEAVE_EPOCH
 from headrace.groups.heartbeats.service import HeartbeatService
-from headrace.groups.heartbeats.transition import Context
 from headrace.groups.records import (
     NO_TASKS,
     AssignmentEpoch,
     GroupMetadata,
     GroupOutcome,
     GroupRecord,
-    HeldTaskAssignment,
+    HeldTasks,
     OffsetCommit,
     StreamsAssignment,
     StreamsGroupMemberMetadata,
-    StreamsMember,
 )
 from headrace.groups.settings import StreamsSettings, Topics
 from headrace.outcome import Apply, Outcome
@@ -36,7 +34,6 @@ from headrace.protocol.errors import Refusal
 
 from .member import (
     EndpointPartitions,
-    Status,
     StatusCode,
     StreamsHeartbeat,
     StreamsHeartbeatReply,
@@ -117,7 +114,13 @@ class StreamsGroup(
         assert configured is not None
         if configured.problem is not None:
             transition.statuses.append(configured.problem)
-        transition.statuses += [*_shutdown(shutdown_member_id), *transition.missing_tags]
+        if shutdown_member_id is not None:
+            transition.report(
+                StatusCode.SHUTDOWN_APPLICATION,
+                f"Streams group member {shutdown_member_id} encountered a fatal error and "
+                f"requested a shutdown for the entire application.",
+            )
+        transition.report_missing_tags()
         reply = StreamsHeartbeatReply(
             member_id,
             transition.now.member_epoch,
@@ -153,14 +156,23 @@ class StreamsGroup(
     def _endpoints(
         self, transition: StreamsTransition, configured: ConfiguredTopology
     ) -> tuple[EndpointPartitions, ...]:
-        state = self.state
+        """Return the partitions that members with an endpoint read."""
+        state, topics = self.state, transition.catalog.topics
         members = [
             (member, state.current[member_id].assigned)
             for member_id, member in state.members.items()
             if member_id != transition.member_id and member_id in state.current
         ]
         members.append((transition.member, transition.now.assigned))
-        return endpoint_partitions(members, configured, transition.catalog.topics)
+        return tuple(
+            EndpointPartitions(
+                member.user_endpoint,
+                _partitions(held.active, configured, topics),
+                _partitions(held.standby, configured, topics),
+            )
+            for member, held in members
+            if member.user_endpoint is not None
+        )
 
     def _told(
         self, offsets: Sequence[TaskOffset], request: StreamsHeartbeat
@@ -240,36 +252,8 @@ class StreamsGroup(
             self.shutdown_member_id = None
 
 
-def _shutdown(member_id: str | None) -> tuple[Status, ...]:
-    if member_id is None:
-        return ()
-    detail = (
-        f"Streams group member {member_id} encountered a fatal error and requested a shutdown for "
-        f"the entire application."
-    )
-    return (Status(StatusCode.SHUTDOWN_APPLICATION, detail),)
-
-
-def endpoint_partitions(
-    members: Iterable[tuple[StreamsMember, HeldTaskAssignment]],
-    configured: ConfiguredTopology,
-    topics: Topics,
-) -> tuple[EndpointPartitions, ...]:
-    """Return the partitions that members with an endpoint read.
-
-    :param members: members with the tasks that they may run
-    """
-    endpoints = []
-    for member, held in members:
-        if member.user_endpoint is not None:
-            active = _partitions(held.active, configured, topics)
-            standby = _partitions(held.standby, configured, topics)
-            endpoints.append(EndpointPartitions(member.user_endpoint, active, standby))
-    return tuple(endpoints)
-
-
 def _partitions(
-    tasks: Mapping[str, Collection[int]], configured: ConfiguredTopology, topics: Topics
+    tasks: HeldTasks, configured: ConfiguredTopology, topics: Topics
 ) -> list[tuple[str, tuple[int, ...]]]:
     by_topic = []
     for subtopology_id, partitions in tasks.items():
@@ -277,10 +261,7 @@ def _partitions(
         if subtopology is None:
             continue
         for name in sorted({*sources(subtopology.subtopology)} & topics.keys()):
-            count = topics[name].partitions
-            read = sorted(partitions)
-            if count < len(read):  # as in Kafka
-                read = read[:count]
+            read = sorted(partitions)[: topics[name].partitions]  # as in Kafka
             by_topic.append((name, tuple(read)))
     return by_topic
 
@@ -294,6 +275,7 @@ class StreamsGroupService(
     """Commands to streams groups."""
 
     kind = StreamsGroup
+    record_types = StreamsState.records.all()
     settings_type = StreamsSettings
     reply_type = StreamsHeartbeatReply
 
@@ -313,7 +295,7 @@ class StreamsGroupService(
         if not classic.is_empty:
             return None
         group_id = classic.group_id
-        outcome = StreamsGroup(group_id, self._timers).heartbeat(request, context)
+        outcome = self.new_group(group_id).heartbeat(request, context)
         if isinstance(outcome.reply, Refusal):
             return outcome
         return outcome._replace(records=(GroupMetadata(group_id, None), *outcome.records))

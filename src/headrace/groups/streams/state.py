@@ -7,16 +7,12 @@ from collections.abc import Collection, Hashable, Iterator
 from itertools import chain
 from typing import TypeVar
 
-from headrace.groups.heartbeats.state import FIRST_EPOCH, HeartbeatState, RecordTypes
+from headrace.groups.heartbeats.state import FIRST_EPOCH, HeartbeatState
 from headrace.groups.records import (
+    STREAMS_RECORDS,
     GroupRecord,
     StreamsAssignment,
     StreamsEpoch,
-    StreamsGroupCurrentMemberAssignment,
-    StreamsGroupMemberMetadata,
-    StreamsGroupMetadata,
-    StreamsGroupTargetAssignmentMember,
-    StreamsGroupTargetAssignmentMetadata,
     StreamsGroupTopology,
     StreamsMember,
     TaskAssignment,
@@ -41,14 +37,7 @@ class StreamsState(HeartbeatState[StreamsMember, StreamsEpoch, TaskAssignment, S
     :ivar source_subtopologies: the id of the subtopology that reads a topic, by topic name
     """
 
-    records = RecordTypes(
-        StreamsGroupMetadata,
-        StreamsGroupMemberMetadata,
-        StreamsGroupTargetAssignmentMetadata,
-        StreamsGroupTargetAssignmentMember,
-        StreamsGroupCurrentMemberAssignment,
-        (StreamsGroupTopology,),
-    )
+    records = STREAMS_RECORDS
     no_epoch = StreamsEpoch(FIRST_EPOCH, 0, 0)
     no_target = TaskAssignment()
     no_current = StreamsAssignment()

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TypeAlias
 
-from headrace.groups.heartbeats.transition import Context, HeartbeatTransition
+from headrace.groups.heartbeats.group import Context, HeartbeatTransition
 from headrace.groups.records import (
     StreamsAssignment,
     StreamsEpoch,
@@ -101,19 +101,17 @@ class StreamsTransition(HeartbeatTransition[StreamsState, StreamsSettings]):
             for name in ("topology_epoch", "rack_id", "client_tags", "process_id")
         )
 
-    @property
-    def missing_tags(self) -> tuple[Status, ...]:
-        """The status of a member without the client tags that standby tasks are spread by."""
+    def report_missing_tags(self) -> None:
+        """Report that the member lacks client tags that standby tasks are spread by."""
         has = dict(self.member.client_tags)
         missing = [tag for tag in self.settings.rack_tags if tag not in has]
-        if not missing:
-            return ()
-        detail = (
-            f"Missing required client tags for rack-aware standby assignment: "
-            f"[{', '.join(missing)}]. Configure them via 'client.tag.<tagKey>' in your Streams "
-            f"config."
-        )
-        return (Status(StatusCode.MISSING_CLIENT_TAGS, detail),)
+        if missing:
+            self.report(
+                StatusCode.MISSING_CLIENT_TAGS,
+                f"Missing required client tags for rack-aware standby assignment: "
+                f"[{', '.join(missing)}]. Configure them via 'client.tag.<tagKey>' in your Streams "
+                f"config.",
+            )
 
     @property
     def is_settled(self) -> bool:
@@ -140,13 +138,14 @@ class StreamsTransition(HeartbeatTransition[StreamsState, StreamsSettings]):
     def _report_stale_topology(self) -> None:
         ours, theirs = self.state.topology, self.member.topology_epoch
         if ours is not None and theirs < ours.epoch:
-            self._report(
+            self.report(
                 StatusCode.STALE_TOPOLOGY,
                 f"The member's topology epoch {theirs} is behind the group's topology epoch "
                 f"{ours.epoch}.",
             )
 
-    def _report(self, code: StatusCode, detail: str) -> None:
+    def report(self, code: StatusCode, detail: str) -> None:
+        """Add a condition to report."""
         self.statuses.append(Status(code, detail))
 
     def _check_tasks(self, configured: ConfiguredTopology) -> Refusal | None:
@@ -156,9 +155,19 @@ class StreamsTransition(HeartbeatTransition[StreamsState, StreamsSettings]):
             return None
         for tasks in (request.active, request.standby, request.warmup):
             for subtopology_id, partitions in (tasks or {}).items():
-                message = _task_fault(configured, subtopology_id, partitions)
-                if message is not None:
-                    return Refusal(ErrorCode.INVALID_REQUEST, message)
+                subtopology = configured.subtopologies.get(subtopology_id)
+                if subtopology is None:
+                    return Refusal(
+                        ErrorCode.INVALID_REQUEST,
+                        f"Subtopology {subtopology_id} does not exist in the topology.",
+                    )
+                for partition in partitions:
+                    if not 0 <= partition < subtopology.tasks:
+                        return Refusal(
+                            ErrorCode.INVALID_REQUEST,
+                            f"Task {partition} for subtopology {subtopology_id} is invalid. Number "
+                            f"of tasks for this subtopology: {subtopology.tasks}",
+                        )
         return None
 
     def _check_offsets(self) -> Refusal | None:
@@ -187,7 +196,7 @@ class StreamsTransition(HeartbeatTransition[StreamsState, StreamsSettings]):
             reason = "assignment interval"
         if reason is None:
             return super()._assigns()
-        self._report(
+        self.report(
             StatusCode.ASSIGNMENT_DELAYED, f"Assignment delayed due to the configured {reason}."
         )
         return False
@@ -201,21 +210,6 @@ class StreamsTransition(HeartbeatTransition[StreamsState, StreamsSettings]):
         is_free_on_process = partial(self.state.is_free_on, self.member.process_id)
         goal = Goal(self.target_epoch.epoch, self.target, self.state.is_free, is_free_on_process)
         return reconcile(self.was, goal, self.request.owned)
-
-
-def _task_fault(
-    configured: ConfiguredTopology, subtopology_id: str, partitions: tuple[int, ...]
-) -> str | None:
-    subtopology = configured.subtopologies.get(subtopology_id)
-    if subtopology is None:
-        return f"Subtopology {subtopology_id} does not exist in the topology."
-    for partition in partitions:
-        if not 0 <= partition < subtopology.tasks:
-            return (
-                f"Task {partition} for subtopology {subtopology_id} is invalid. Number of tasks "
-                f"for this subtopology: {subtopology.tasks}"
-            )
-    return None
 
 
 def _is_same(some: Topology, other: Topology) -> bool:
