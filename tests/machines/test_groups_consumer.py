@@ -9,8 +9,8 @@ from itertools import pairwise
 import pytest
 
 from headrace.groups.classic.member import JoinRequest, MemberIdentity, SyncRequest
+from headrace.groups.consumer.group import preferred_assignor
 from headrace.groups.consumer.state import ConsumerState
-from headrace.groups.consumer.transition import preferred_assignor
 from headrace.groups.heartbeats.state import topics_hash
 from headrace.groups.records import (
     ConsumerAssignment,

@@ -6,10 +6,10 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.groups.consumer.transition import MemberTransition
+from headrace.groups.consumer.group import MemberTransition
 from headrace.groups.share.group import ShareMemberTransition
+from headrace.groups.streams.group import StreamsTransition
 from headrace.groups.streams.member import StatusCode
-from headrace.groups.streams.transition import StreamsTransition
 from headrace.protocol.errors import ErrorCode
 from tests.machines.group_desk import Desk
 

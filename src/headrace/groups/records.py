@@ -542,7 +542,7 @@ class StreamsGroupTopology(_GroupRecord[Topology]):
 
 class RecordTypes(NamedTuple):
     """The types of a kind's records: the group's epoch, a member, the epoch of the target
-    assignment, a member's target and its current assignment, and those that only the kind has.
+    assignment, a member's target and its current assignment, and the one that only the kind has.
     """
 
     group: Any
@@ -550,11 +550,7 @@ class RecordTypes(NamedTuple):
     target_epoch: Any
     target: Any
     current: Any
-    others: tuple[Any, ...] = ()
-
-    def all(self) -> tuple[Any, ...]:
-        """Return all types."""
-        return (*self[:-1], *self.others)
+    other: Any
 
 
 CONSUMER_RECORDS = RecordTypes(
@@ -563,7 +559,7 @@ CONSUMER_RECORDS = RecordTypes(
     ConsumerGroupTargetAssignmentMetadata,
     ConsumerGroupTargetAssignmentMember,
     ConsumerGroupCurrentMemberAssignment,
-    (ConsumerGroupRegularExpression,),
+    ConsumerGroupRegularExpression,
 )
 SHARE_RECORDS = RecordTypes(
     ShareGroupMetadata,
@@ -571,7 +567,7 @@ SHARE_RECORDS = RecordTypes(
     ShareGroupTargetAssignmentMetadata,
     ShareGroupTargetAssignmentMember,
     ShareGroupCurrentMemberAssignment,
-    (ShareGroupStatePartitionMetadata,),
+    ShareGroupStatePartitionMetadata,
 )
 STREAMS_RECORDS = RecordTypes(
     StreamsGroupMetadata,
@@ -579,7 +575,7 @@ STREAMS_RECORDS = RecordTypes(
     StreamsGroupTargetAssignmentMetadata,
     StreamsGroupTargetAssignmentMember,
     StreamsGroupCurrentMemberAssignment,
-    (StreamsGroupTopology,),
+    StreamsGroupTopology,
 )
 
 GroupRecord: TypeAlias = (

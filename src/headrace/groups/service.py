@@ -13,7 +13,7 @@ from .heartbeats.group import HeartbeatGroup
 from .meters import GroupMeters
 from .settings import Configuration, TopicCatalog
 
-Group: TypeAlias = ClassicGroup | HeartbeatGroup[Any, Any, Any, Any, Any]
+Group: TypeAlias = ClassicGroup | HeartbeatGroup[Any, Any, Any]
 GroupT = TypeVar("GroupT", bound=Group)
 
 

@@ -13,8 +13,7 @@ from collections.abc import Collection, Iterator
 from itertools import chain
 from uuid import UUID
 
-from headrace.groups.consumer.group import ConsumerGroup
-from headrace.groups.consumer.transition import preferred_assignor
+from headrace.groups.consumer.group import ConsumerGroup, preferred_assignor
 from headrace.groups.records import ConsumerAssignment, ConsumerMember
 from headrace.net.api import CONSUMER, Api
 from headrace.net.call import Call

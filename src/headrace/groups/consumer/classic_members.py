@@ -42,10 +42,9 @@ from headrace.protocol.consumer_protocol import (
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.stored import ConsumerProtocolSubscription
 
-from .group import ConsumerGroup, ConsumerGroupService
+from .group import ConsumerGroup, ConsumerGroupService, MemberTransition
 from .migration import as_classic, downgraded, named, replaces_last
 from .state import ConsumerState
-from .transition import MemberTransition
 
 
 class ClassicMembers:
@@ -81,7 +80,7 @@ class ClassicMembers:
     ) -> GroupOutcome[JoinReply]:
         """Decide a JoinGroup as the consumer group that the group is.
 
-        :param assigns: see :class:`~headrace.groups.consumer.transition.MemberTransition`
+        :param assigns: see :class:`~headrace.groups.consumer.group.MemberTransition`
         """
         group, now_ms = self._group, context.now_ms
         code = self._check_join(request, context.settings)

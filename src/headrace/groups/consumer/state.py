@@ -9,6 +9,7 @@ from uuid import UUID
 from headrace.groups.heartbeats.state import (
     FIRST_EPOCH,
     HeartbeatState,
+    count,
     put,
 )
 from headrace.groups.records import (
@@ -108,11 +109,11 @@ class ConsumerState(HeartbeatState[ConsumerMember, GroupEpoch, Assignment, Consu
     def _count(self, member: ConsumerMember | None, change: int) -> None:
         if member is None:
             return
-        _count(self.name_users, member.subscribed_topic_names, change)
+        count(self.name_users, member.subscribed_topic_names, change)
         if member.subscribed_topic_regex:
-            _count(self.regex_users, (member.subscribed_topic_regex,), change)
+            count(self.regex_users, (member.subscribed_topic_regex,), change)
         if member.classic is not None:
-            _count(self.classic_protocols, dict(member.classic.protocols), change)
+            count(self.classic_protocols, dict(member.classic.protocols), change)
 
     def _replay_current(self, member_id: str, current: ConsumerAssignment | None) -> None:
         old = self.current.get(member_id)
@@ -124,10 +125,3 @@ class ConsumerState(HeartbeatState[ConsumerMember, GroupEpoch, Assignment, Consu
         if current is not None:
             for partition in (*each(current.assigned), *each(current.pending_revocation)):
                 self._holders[partition] = member_id
-
-
-def _count(users: Counter[str], names: Collection[str], change: int) -> None:
-    for name in names:
-        users[name] += change
-        if not users[name]:
-            del users[name]

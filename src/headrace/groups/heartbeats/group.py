@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
-from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, TypeAlias, TypeVar
 
 from headrace.deadlines import Deadlines
 from headrace.groups.deadlines import REVOKE, SESSION, GroupDeadlines, TimerChanges, TimerKey
@@ -34,7 +34,8 @@ from .member import STATIC_LEAVE_EPOCH, Heartbeat, HeartbeatReply
 from .state import HeartbeatState
 
 StateT = TypeVar("StateT", bound=HeartbeatState[Any, Any, Any, Any])
-SettingsT = TypeVar("SettingsT", bound=ConsumerSettings | ShareGroupSettings | StreamsSettings)
+AnySettings: TypeAlias = ConsumerSettings | ShareGroupSettings | StreamsSettings
+SettingsT = TypeVar("SettingsT", bound=AnySettings)
 
 
 class Context(NamedTuple, Generic[SettingsT]):
@@ -146,10 +147,9 @@ class HeartbeatTransition(Generic[StateT, SettingsT]):
 
 RequestT = TypeVar("RequestT", bound=Heartbeat)
 ReplyT = TypeVar("ReplyT", bound=HeartbeatReply[Any])
-TransitionT = TypeVar("TransitionT", bound=HeartbeatTransition[Any, Any])
 
 
-class HeartbeatGroup(Generic[StateT, RequestT, ReplyT, SettingsT, TransitionT]):
+class HeartbeatGroup(Generic[StateT, RequestT, ReplyT]):
     """One group. Commands decide and change nothing; :meth:`replay` applies their records.
 
     A kind of groups says which heartbeats it accepts, how their transition is made, and what the
@@ -196,16 +196,14 @@ class HeartbeatGroup(Generic[StateT, RequestT, ReplyT, SettingsT, TransitionT]):
 
     # Joining and staying --------------------------------------------------------------------------
 
-    def heartbeat(
-        self, request: RequestT, context: Context[SettingsT]
-    ) -> GroupOutcome[ReplyT | Refusal]:
+    def heartbeat(self, request: RequestT, context: Context[Any]) -> GroupOutcome[ReplyT | Refusal]:
         """Join or keep a member, and return its assignment."""
         refusal = self.check(request, context.settings.max_size)
         if refusal is not None:
             return Outcome(refusal)
         owner = self.owner(request.group_instance_id) if request.joins else None
         state, replacement = self.replaced(owner, request.member_id)
-        transition = self._transition(state, request, context)
+        transition: HeartbeatTransition[StateT, Any] = self._transition(state, request, context)
         refusal = transition.run()
         if refusal is not None:
             return Outcome(refusal)
@@ -250,9 +248,7 @@ class HeartbeatGroup(Generic[StateT, RequestT, ReplyT, SettingsT, TransitionT]):
         replacement = self.state.replacement(owner, member_id)
         return self.state.after(replacement), replacement
 
-    def timer_changes(
-        self, transition: TransitionT, session_timeout_ms: int, now_ms: int
-    ) -> TimerChanges:
+    def timer_changes(self, transition: Any, session_timeout_ms: int, now_ms: int) -> TimerChanges:
         """Restart a member's session; start or cancel its rebalance timeout."""
         timers, member_id = TimerChanges(self.timers), transition.member_id
         member, now = transition.member, transition.now
@@ -354,14 +350,12 @@ class HeartbeatGroup(Generic[StateT, RequestT, ReplyT, SettingsT, TransitionT]):
         """Return whether a member may repeat its last heartbeat with the previous epoch."""
         return True
 
-    def _transition(
-        self, state: StateT, request: RequestT, context: Context[SettingsT]
-    ) -> TransitionT:
+    def _transition(self, state: StateT, request: RequestT, context: Context[Any]) -> Any:
         """Return the undecided transition of a heartbeat."""
         raise NotImplementedError
 
     def _answer(
-        self, request: RequestT, transition: TransitionT, timers: TimerChanges
+        self, request: RequestT, transition: Any, timers: TimerChanges
     ) -> tuple[Any, Apply]:
         """Return the answer to a heartbeat, and its volatile changes."""
         was, now = transition.was, transition.now
@@ -371,7 +365,7 @@ class HeartbeatGroup(Generic[StateT, RequestT, ReplyT, SettingsT, TransitionT]):
         reply = HeartbeatReply(request.member_id, now.member_epoch, interval_ms, assigned)
         return reply, partial(self.apply, transition, timers)
 
-    def apply(self, transition: TransitionT, timers: TimerChanges) -> None:
+    def apply(self, transition: Any, timers: TimerChanges) -> None:
         """Apply the volatile changes of a member's transition."""
         timers.apply()
 
@@ -395,9 +389,7 @@ class HeartbeatGroup(Generic[StateT, RequestT, ReplyT, SettingsT, TransitionT]):
         record = self.state.records.current(self.group_id, member_id, paused)
         return Outcome(None, (record,), apply=partial(self.timers.set, REVOKE, member_id, None))
 
-    def remove(
-        self, member_ids: Collection[str], context: Context[SettingsT]
-    ) -> GroupOutcome[None]:
+    def remove(self, member_ids: Collection[str], context: Context[Any]) -> GroupOutcome[None]:
         """Remove members. Others get what they had with later heartbeats."""
         state, timers = self.state, TimerChanges(self.timers)
         epoch = state.epoch_without(member_ids, context.catalog)
@@ -418,7 +410,7 @@ class HeartbeatGroup(Generic[StateT, RequestT, ReplyT, SettingsT, TransitionT]):
         for kind in self.member_timers:
             timers.cancel(kind, member_id)
 
-    def start_sessions(self, settings: SettingsT, now_ms: int) -> None:
+    def start_sessions(self, settings: AnySettings, now_ms: int) -> None:
         """Start the sessions and rebalance timeouts of all members after a restart."""
         self.state.complete_members()
         for member_id, member in self.state.members.items():

@@ -15,7 +15,7 @@ from headrace.protocol.errors import ErrorCode, Refusal
 from .group import Context, HeartbeatGroup, ReplyT, RequestT, SettingsT
 from .member import STATIC_LEAVE_EPOCH, HeartbeatReply
 
-GroupT = TypeVar("GroupT", bound=HeartbeatGroup[Any, Any, Any, Any, Any])
+GroupT = TypeVar("GroupT", bound=HeartbeatGroup[Any, Any, Any])
 R = TypeVar("R")
 
 

@@ -10,7 +10,8 @@ Three epochs track the progress of a change::
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from typing import Any, ClassVar, Generic, Self, TypeVar
@@ -31,6 +32,7 @@ from headrace.groups.records import (
 )
 from headrace.groups.settings import Topic, TopicCatalog
 
+K = TypeVar("K")
 V = TypeVar("V")
 MemberT = TypeVar("MemberT", bound=ConsumerMember | ShareMember | StreamsMember)
 EpochT = TypeVar("EpochT", bound=GroupEpoch | StreamsEpoch)
@@ -238,6 +240,14 @@ def put(mapping: dict[str, V], key: str, value: V | None) -> None:
         mapping.pop(key, None)
     else:
         mapping[key] = value
+
+
+def count(users: Counter[K], keys: Iterable[K], change: int) -> None:
+    """Count users of each key; forget keys that have none."""
+    for key in keys:
+        users[key] += change
+        if not users[key]:
+            del users[key]
 
 
 def topics_hash(topics: Sequence[Topic]) -> int:

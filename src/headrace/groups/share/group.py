@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import TypeVar
+from typing import Any, TypeVar
 from uuid import UUID
 
 from headrace.groups.deadlines import SESSION
@@ -168,11 +168,7 @@ class ShareMemberTransition(HeartbeatTransition[ShareState, ShareGroupSettings])
 V = TypeVar("V")
 
 
-class ShareGroup(
-    HeartbeatGroup[
-        ShareState, ShareHeartbeat, ShareHeartbeatReply, ShareGroupSettings, ShareMemberTransition
-    ]
-):
+class ShareGroup(HeartbeatGroup[ShareState, ShareHeartbeat, ShareHeartbeatReply]):
     """One share group. Commands decide and change nothing; :meth:`replay` applies their records."""
 
     type_name = "share"
@@ -212,11 +208,8 @@ class ShareGroup(
         """Record that the share state of these partitions is about to be initialised."""
         before = self.state.partitions
         return self._become(
-            replace(
-                before,
-                initializing=union(before.initializing, partitions),
-                deleting=_without(before.deleting, partitions),
-            )
+            initializing=union(before.initializing, partitions),
+            deleting=_without(before.deleting, partitions),
         )
 
     def initialized(self, partitions: Partitions) -> GroupOutcome[None]:
@@ -225,11 +218,8 @@ class ShareGroup(
         # A topic may have been deleted.
         done = selected(partitions, before.initializing, are_in_both=True)
         return self._become(
-            replace(
-                before,
-                initializing=selected(before.initializing, done, are_in_both=False),
-                initialized=union(before.initialized, done),
-            )
+            initializing=selected(before.initializing, done, are_in_both=False),
+            initialized=union(before.initialized, done),
         )
 
     def deleting(self, topic_ids: Collection[UUID]) -> GroupOutcome[None]:
@@ -240,28 +230,27 @@ class ShareGroup(
             if topic_id in topic_ids
         }
         deleting = {**self.state.partitions.deleting, **names}
-        return self._become(replace(self._without(topic_ids), deleting=deleting))
+        return self._become(**self._without(topic_ids) | {"deleting": deleting})
 
     def deleted(self, topic_ids: Collection[UUID]) -> GroupOutcome[None]:
         """Record that the share state of these topics, or the topics themselves, are deleted."""
-        return self._become(self._without(topic_ids))
+        return self._become(**self._without(topic_ids))
 
     def settled(self, stateful: Partitions) -> GroupOutcome[None]:
         """Record after a restart that partitions with share state are ready and others are not.
 
         :param stateful: the partitions that the share coordinator knows
         """
-        return self._become(StatePartitions({}, stateful, {}))
+        return self._become(initializing={}, initialized=stateful, deleting={})
 
-    def _without(self, topic_ids: Collection[UUID]) -> StatePartitions:
-        before = self.state.partitions
-        return StatePartitions(
-            _without(before.initializing, topic_ids),
-            _without(before.initialized, topic_ids),
-            _without(before.deleting, topic_ids),
-        )
+    def _without(self, topic_ids: Collection[UUID]) -> dict[str, Any]:
+        return {
+            name: _without(getattr(self.state.partitions, name), topic_ids)
+            for name in ("initializing", "initialized", "deleting")
+        }
 
-    def _become(self, partitions: StatePartitions) -> GroupOutcome[None]:
+    def _become(self, **changes: Any) -> GroupOutcome[None]:
+        partitions = replace(self.state.partitions, **changes)
         if partitions == self.state.partitions:
             return Outcome(None)
         return Outcome(None, (ShareGroupStatePartitionMetadata(self.group_id, partitions),))
@@ -285,7 +274,7 @@ class ShareGroupService(
     """Commands to share groups."""
 
     kind = ShareGroup
-    record_types = ShareState.records.all()
+    record_types = ShareState.records
     settings_type = ShareGroupSettings
 
     def to_initialize(

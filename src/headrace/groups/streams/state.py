@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Hashable, Iterator
+from collections.abc import Collection, Iterator
 from itertools import chain
-from typing import TypeVar
 
-from headrace.groups.heartbeats.state import FIRST_EPOCH, HeartbeatState
+from headrace.groups.heartbeats.state import FIRST_EPOCH, HeartbeatState, count
 from headrace.groups.records import (
     STREAMS_RECORDS,
     GroupRecord,
@@ -22,8 +21,6 @@ from headrace.groups.records import (
 from headrace.groups.settings import TopicCatalog
 
 from .topics import required_topics, sources
-
-K = TypeVar("K", bound=Hashable)
 
 
 class StreamsState(HeartbeatState[StreamsMember, StreamsEpoch, TaskAssignment, StreamsAssignment]):
@@ -104,13 +101,6 @@ class StreamsState(HeartbeatState[StreamsMember, StreamsEpoch, TaskAssignment, S
         if member is None or current is None:
             return
         for held in (current.assigned, current.pending_revocation):
-            for task in each(held.active):
-                _count(self._active, task, change)
-            for task in chain.from_iterable(map(each, held)):
-                _count(self._on_process, (member.process_id, *task), change)
-
-
-def _count(holders: Counter[K], key: K, change: int) -> None:
-    holders[key] += change
-    if not holders[key]:
-        del holders[key]
+            count(self._active, each(held.active), change)
+            tasks = chain.from_iterable(map(each, held))
+            count(self._on_process, ((member.process_id, *task) for task in tasks), change)
