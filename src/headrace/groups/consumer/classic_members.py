@@ -111,7 +111,7 @@ class ClassicMembers:
         )
         refusal = transition.run()
         assert refusal is None, "a classic member has no regular expression"
-        timers = group.timer_changes(transition, request.session_timeout_ms, now_ms)
+        timers = group.timer_changes(transition, request.session_timeout_ms)
         timers.cancel(REJOIN, member_id)
         timers.set(RESYNC, member_id, now_ms + request.rebalance_timeout_ms)
         epoch = transition.now.member_epoch

@@ -208,7 +208,7 @@ class HeartbeatGroup(Generic[StateT, RequestT, ReplyT]):
         if refusal is not None:
             return Outcome(refusal)
         session_timeout_ms = context.settings.session_timeout_ms
-        timers = self.timer_changes(transition, session_timeout_ms, context.now_ms)
+        timers = self.timer_changes(transition, session_timeout_ms)
         if owner is not None and owner != request.member_id:
             self._cancel_timers(owner, timers)  # its id has gone with the replacement
         reply, apply = self._answer(request, transition, timers)
@@ -248,10 +248,10 @@ class HeartbeatGroup(Generic[StateT, RequestT, ReplyT]):
         replacement = self.state.replacement(owner, member_id)
         return self.state.after(replacement), replacement
 
-    def timer_changes(self, transition: Any, session_timeout_ms: int, now_ms: int) -> TimerChanges:
+    def timer_changes(self, transition: Any, session_timeout_ms: int) -> TimerChanges:
         """Restart a member's session; start or cancel its rebalance timeout."""
         timers, member_id = TimerChanges(self.timers), transition.member_id
-        member, now = transition.member, transition.now
+        member, now, now_ms = transition.member, transition.now, transition.context.now_ms
         timers.set(SESSION, member_id, now_ms + session_timeout_ms)
         if now.state is not MemberState.UNREVOKED:
             timers.cancel(REVOKE, member_id)

@@ -117,14 +117,11 @@ class ShareMemberTransition(HeartbeatTransition[ShareState, ShareGroupSettings])
         resubscribed = (
             former is None or former.subscribed_topic_names != self.member.subscribed_topic_names
         )
-        if resubscribed or new_hash != state.metadata_hash or self._has_partitions_to_assign():
-            return GroupEpoch(state.epoch + 1, new_hash)
-        return None
-
-    def _has_partitions_to_assign(self) -> bool:
-        """Return whether partitions have become ready, and may be assigned now."""
-        is_assigned = self.epoch.epoch <= self.target_epoch.epoch
-        return is_assigned and self._is_due() and not self._covers_all()
+        if not resubscribed and new_hash == state.metadata_hash:
+            is_assigned = self.epoch.epoch <= self.target_epoch.epoch
+            if not is_assigned or not self._is_due() or self._covers_all():
+                return None  # no partitions have become ready, or they may not be assigned yet
+        return GroupEpoch(state.epoch + 1, new_hash)
 
     def _assignable(self, topic: Topic) -> set[int]:
         """Return the partitions of a topic that have share state."""

@@ -70,27 +70,27 @@ class StreamsTransition(HeartbeatTransition[StreamsState, StreamsSettings]):
     """The heartbeat of an accepted member. Changes nothing; collects records. A new topology is
     recorded after the member.
 
-    :param configured: the topology as it was configured last; None if unknown
-    :param initial_delay: the group waits for its first members before it assigns tasks
-    :param offsets: the changelog offsets that members have told
+    :ivar initial_delay: the group waits for its first members before it assigns tasks
+    :ivar offsets: the changelog offsets that members have told
     :ivar statuses: conditions to report
-    :ivar configured: the topology as it is configured now
+    :ivar configured: the topology as it is configured now; None if unknown
     """
 
     def __init__(
         self,
+        group: StreamsGroup,
         state: StreamsState,
         request: StreamsHeartbeat,
-        configured: ConfiguredTopology | None,
         context: Context[StreamsSettings],
-        *,
-        initial_delay: bool,
-        offsets: MemberOffsets,
     ) -> None:
         self.former = state.members.get(request.member_id) or StreamsMember()
         super().__init__(state, request.member_id, request.member(self.former), context)
-        self.request, self.configured = request, configured
-        self.initial_delay, self.offsets = initial_delay, offsets
+        self.request, self.configured = request, group.configured
+        self.initial_delay = group.timers.has(ASSIGN) or group.begins_delay(context.settings)
+        self.offsets = group.task_offsets
+        if request.task_offsets is not None:
+            told = group.told(request.task_offsets, request)
+            self.offsets = {**self.offsets, request.member_id: told}
         self.statuses: list[Status] = []
         self._metadata_hash = state.metadata_hash
 
@@ -101,8 +101,13 @@ class StreamsTransition(HeartbeatTransition[StreamsState, StreamsSettings]):
         topology = self._topology()
         if isinstance(topology, Refusal):
             return topology
-        self._report_stale_topology()
-        state = self.state
+        state, theirs = self.state, self.member.topology_epoch
+        if state.topology is not None and theirs < state.topology.epoch:
+            self.report(
+                StatusCode.STALE_TOPOLOGY,
+                f"The member's topology epoch {theirs} is behind the group's topology epoch "
+                f"{state.topology.epoch}.",
+            )
         required = state.required if state.topology is not None else required_topics(topology)
         self._metadata_hash = state.topics_hash(self.catalog, required)
         is_unchanged = state.topology is not None and self._metadata_hash == state.metadata_hash
@@ -167,15 +172,6 @@ class StreamsTransition(HeartbeatTransition[StreamsState, StreamsSettings]):
         if ours.epoch <= theirs.epoch and not _is_same(ours, theirs):
             return Refusal(ErrorCode.INVALID_REQUEST, "Topology updates are not supported yet.")
         return ours
-
-    def _report_stale_topology(self) -> None:
-        ours, theirs = self.state.topology, self.member.topology_epoch
-        if ours is not None and theirs < ours.epoch:
-            self.report(
-                StatusCode.STALE_TOPOLOGY,
-                f"The member's topology epoch {theirs} is behind the group's topology epoch "
-                f"{ours.epoch}.",
-            )
 
     def report(self, code: StatusCode, detail: str) -> None:
         """Add a condition to report."""
@@ -312,15 +308,10 @@ class StreamsGroup(HeartbeatGroup[StreamsState, StreamsHeartbeat, StreamsHeartbe
     def _transition(
         self, state: StreamsState, request: StreamsHeartbeat, context: Context[StreamsSettings]
     ) -> StreamsTransition:
-        offsets = self.task_offsets
-        if request.task_offsets is not None:
-            offsets = {**offsets, request.member_id: self._told(request.task_offsets, request)}
-        is_delayed = self.timers.has(ASSIGN) or self._begins_delay(context.settings)
-        return StreamsTransition(
-            state, request, self.configured, context, initial_delay=is_delayed, offsets=offsets
-        )
+        return StreamsTransition(self, state, request, context)
 
-    def _begins_delay(self, settings: StreamsSettings) -> bool:
+    def begins_delay(self, settings: StreamsSettings) -> bool:
+        """Return whether a heartbeat begins the initial rebalance delay, or may do so."""
         return self.is_empty and settings.initial_rebalance_delay_ms > 0
 
     def _answer(
@@ -328,7 +319,7 @@ class StreamsGroup(HeartbeatGroup[StreamsState, StreamsHeartbeat, StreamsHeartbe
     ) -> tuple[StreamsHeartbeatReply, Apply]:
         context, settings = transition.context, transition.settings
         member_id, member = request.member_id, transition.member
-        if self._begins_delay(settings) and not self.timers.has(ASSIGN):
+        if self.begins_delay(settings) and not self.timers.has(ASSIGN):
             timers.set(ASSIGN, "", context.now_ms + settings.initial_rebalance_delay_ms)
         moves = transition.was.assigned != transition.now.assigned
         endpoint, endpoint_epoch = member.user_endpoint, self.endpoint_epoch
@@ -376,7 +367,7 @@ class StreamsGroup(HeartbeatGroup[StreamsState, StreamsHeartbeat, StreamsHeartbe
             if request.task_offsets is not None:
                 self.task_offsets[member_id] = transition.offsets[member_id]
             if request.task_end_offsets is not None:
-                self.task_end_offsets[member_id] = self._told(request.task_end_offsets, request)
+                self.task_end_offsets[member_id] = self.told(request.task_end_offsets, request)
 
         return reply, apply
 
@@ -401,7 +392,7 @@ class StreamsGroup(HeartbeatGroup[StreamsState, StreamsHeartbeat, StreamsHeartbe
             if member.user_endpoint is not None
         )
 
-    def _told(
+    def told(
         self, offsets: Sequence[TaskOffset], request: StreamsHeartbeat
     ) -> dict[tuple[str, int], int]:
         """Return the offsets that a member tells, by task.
