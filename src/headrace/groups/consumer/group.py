@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
+from operator import attrgetter
 from uuid import UUID
 
 from headrace.groups.classic.group import ClassicGroup
@@ -147,41 +148,34 @@ class MemberTransition(HeartbeatTransition[ConsumerState, ConsumerSettings]):
         names = Counter(self.state.name_users)
         names.subtract(self.former.subscribed_topic_names)
         names.update(self.member.subscribed_topic_names)
-        subscribed = {name for name, count in names.items() if count > 0}
-        for resolved in self.regexes.values():
-            subscribed.update(resolved.topics)
-        return self.state.topics_hash(self.catalog, frozenset(subscribed))
+        matched = (resolved.topics for resolved in self.regexes.values())
+        return self.state.topics_hash(self.catalog, frozenset(+names).union(*matched))
 
     def _assigns(self) -> bool:
         return self.assigns and super()._assigns()
 
     def _assign(self) -> Mapping[str, Assignment]:
         members = self.members
-        subscriptions: dict[tuple[tuple[str, ...], str], frozenset[UUID]] = {}
-        subscribers = {}
-        for member_id, member in members.items():
-            subscription = self._subscription(member)
-            if subscription not in subscriptions:
-                subscriptions[subscription] = frozenset(self._topic_ids(member))
-            subscribers[member_id] = Subscriber(
-                member.group_instance_id, subscriptions[subscription]
-            )
-        topic_ids: set[UUID] = set().union(*subscriptions.values())
-        topics = sorted(
-            (self.catalog.topics_by_id[topic_id] for topic_id in topic_ids),
-            key=lambda topic: topic.name,
-        )
+        distinct = {self._subscription(member): member for member in members.values()}
+        subscribed = {key: self._topic_ids(member) for key, member in distinct.items()}
+        subscribers = {
+            member_id: Subscriber(member.group_instance_id, subscribed[self._subscription(member)])
+            for member_id, member in members.items()
+        }
+        topic_ids = frozenset[UUID]().union(*subscribed.values())
+        topics = map(self.catalog.topics_by_id.__getitem__, topic_ids)
         assign = ASSIGNORS[preferred_assignor(members.values(), self.settings.assignors)]
-        partitions = {topic.topic_id: topic.partitions for topic in topics}
+        in_order = sorted(topics, key=attrgetter("name"))
+        partitions = {topic.topic_id: topic.partitions for topic in in_order}
         return assign(subscribers, partitions, self.state.target)
 
-    def _topic_ids(self, member: ConsumerMember) -> set[UUID]:
+    def _topic_ids(self, member: ConsumerMember) -> frozenset[UUID]:
         names: set[str] = set(member.subscribed_topic_names)
         resolved = self.regexes.get(member.subscribed_topic_regex)
         if resolved is not None:
             names.update(resolved.topics)
         topics = self.catalog.topics
-        return {topics[name].topic_id for name in names if name in topics}
+        return frozenset(topics[name].topic_id for name in names if name in topics)
 
     def _reconcile(self) -> ConsumerAssignment:
         was, target_epoch = self.was, self.target_epoch.epoch

@@ -30,6 +30,8 @@ from headrace.groups.records import (
     GroupEpoch,
     GroupMetadata,
     GroupRecord,
+    by_key,
+    each,
 )
 from headrace.groups.settings import ConsumerSettings, TopicCatalog
 from headrace.outcome import Completion
@@ -77,13 +79,17 @@ def upgraded(group: ClassicGroup, catalog: TopicCatalog) -> tuple[GroupRecord, .
     first.
     """
     group_id, epoch = group.group_id, group.members.generation_id
-    members, held = {}, {}
+    introduced: list[GroupRecord] = []
+    held = {}
     try:
         for member in group.members.all():
             assigned = read_assignment(member.assignment)
             if read_assignment_user_data(member.assignment):
                 return _no_upgrade(group, _CUSTOM_ASSIGNOR)
-            members[member.member_id] = _upgraded_member(member, group.members.protocol)
+            upgraded_member = _upgraded_member(member, group.members.protocol)
+            introduced.append(
+                ConsumerGroupMemberMetadata(group_id, member.member_id, upgraded_member)
+            )
             held[member.member_id] = {
                 topic.topic_id: dict.fromkeys(sorted(numbers), epoch)
                 for name, numbers in assigned.items()
@@ -91,15 +97,8 @@ def upgraded(group: ClassicGroup, catalog: TopicCatalog) -> tuple[GroupRecord, .
             }
     except ValueError:
         return _no_upgrade(group, "the embedded consumer protocol is malformed")
-    introduced = [
-        ConsumerGroupMemberMetadata(group_id, member_id, member)
-        for member_id, member in members.items()
-    ]
     state = ConsumerState(group_id).after(introduced)
-    targets = {
-        member_id: {topic_id: tuple(numbers) for topic_id, numbers in own.items()}
-        for member_id, own in held.items()
-    }
+    targets = {member_id: by_key(each(own)) for member_id, own in held.items()}
     group_epoch = GroupEpoch(epoch, state.topics_hash(catalog, state.subscribed))
     return (
         *introduced,

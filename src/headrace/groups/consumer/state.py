@@ -68,11 +68,8 @@ class ConsumerState(HeartbeatState[ConsumerMember, GroupEpoch, Assignment, Consu
         for member_id in member_ids:
             names.subtract(self.members[member_id].subscribed_topic_names)
             regexes.subtract((self.members[member_id].subscribed_topic_regex,))
-        subscribed = {name for name, count in names.items() if count > 0}
-        for regex, resolved in self.regexes.items():
-            if regexes[regex] > 0:
-                subscribed.update(resolved.topics)
-        return frozenset(subscribed)
+        matched = (self.regexes[regex].topics for regex in +regexes if regex in self.regexes)
+        return frozenset(+names).union(*matched)
 
     def orphans(self, member_ids: Collection[str]) -> Iterator[ConsumerGroupRegularExpression]:
         """Yield the tombstones of regular expressions that only these members have."""
