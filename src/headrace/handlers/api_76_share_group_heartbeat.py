@@ -9,13 +9,12 @@ from __future__ import annotations
 from headrace.coordinators import share_state_recovery
 from headrace.coordinators.coordinators import Coordinators
 from headrace.groups.records import GroupRecord
-from headrace.groups.share.group import ShareGroup
+from headrace.groups.share.group import Partitions, ShareGroup
 from headrace.groups.share.member import (
     MAX_SHARE_MEMBER_ID_LENGTH,
     ShareHeartbeat,
     ShareHeartbeatReply,
 )
-from headrace.groups.share.partitions import Partitions
 from headrace.net.api import Api
 from headrace.net.call import Call
 from headrace.net.rules import DESCRIBE, GROUP, READ, TOPIC, on

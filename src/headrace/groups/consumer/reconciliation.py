@@ -56,11 +56,13 @@ def reconcile(
     :param resubscribed: the subscription has changed; partitions of unsubscribed topics are revoked
         at once
     """
-    if was.state is MemberState.UNREVOKED and overlaps(owned, was.pending_revocation):
-        return _unsubscribed(was, goal, owned) if resubscribed else was
-    if was.state is MemberState.STABLE and was.member_epoch == goal.epoch:
-        return _unsubscribed(was, goal, owned) if resubscribed else was
-    return _advance(was, goal, owned)
+    if was.state is MemberState.UNREVOKED:
+        stays = overlaps(owned, was.pending_revocation)
+    else:
+        stays = was.state is MemberState.STABLE and was.member_epoch == goal.epoch
+    if not stays:
+        return _advance(was, goal, owned)
+    return _unsubscribed(was, goal, owned) if resubscribed else was
 
 
 def holds_only(owned: Owned | None, partitions: HeldPartitions) -> bool:

@@ -216,6 +216,9 @@ class _Assignor:
     def _count(self, member_id: str) -> int:
         return self._process(member_id).counts[member_id]
 
+    def _by_load(self) -> _Heap[_Process]:
+        return _Heap(lambda process: process.load, self._processes.values())
+
     # Active tasks ---------------------------------------------------------------------------------
 
     def assign_active(self) -> None:
@@ -224,7 +227,7 @@ class _Assignor:
         tasks = [task for task in tasks if not self._keep(task, self._was_active.get(task))]
         tasks = [task for task in tasks if not self._keep(task, self._with_state_of(task))]
         tasks.sort()
-        by_load = _Heap(lambda process: process.load, self._processes.values())
+        by_load = self._by_load()
         for task in tasks:
             process = by_load.pop()
             self._took_active(process.add_to_least_loaded(task, active=True))
@@ -275,7 +278,7 @@ class _Assignor:
                     missing.append((task, self._standby_replicas - replica))
                     break
         missing.sort(reverse=True)
-        by_load = _Heap(lambda process: process.load, self._processes.values())
+        by_load = self._by_load()
         for task, replicas in missing:
             for _ in range(replicas):
                 if not self._replicate_anywhere(task, by_load):
@@ -283,17 +286,13 @@ class _Assignor:
 
     def _replicate(self, task: TaskId) -> bool:
         """Assign a replica to a member that has the state of the task, if it may take it."""
-        member_id = self._was_active.get(task)
-        if member_id is None or not self._may_replicate(task, member_id):
-            member_id = self._with_state_of(task, another=True)
-            if member_id is None or self._count(member_id) >= self._quota.each:
-                return False
-        self._quota.taken(self._process(member_id).add(member_id, task, active=False))
-        return True
-
-    def _may_replicate(self, task: TaskId, member_id: str) -> bool:
-        process = self._process(member_id)
-        return task not in process.tasks and process.counts[member_id] < self._quota.each
+        for member_id in (self._was_active.get(task), self._with_state_of(task, another=True)):
+            if member_id is not None and self._count(member_id) < self._quota.each:
+                process = self._process(member_id)
+                if task not in process.tasks:
+                    self._quota.taken(process.add(member_id, task, active=False))
+                    return True
+        return False
 
     def _replicate_anywhere(self, task: TaskId, by_load: _Heap[_Process]) -> bool:
         """Assign a replica to the least loaded process without the task; return False if there is

@@ -169,7 +169,10 @@ class StreamsTransition(HeartbeatTransition[StreamsState, StreamsSettings]):
         if ours is None:
             self.records.append(StreamsGroupTopology(self.state.group_id, theirs))
             return theirs
-        if ours.epoch <= theirs.epoch and not _is_same(ours, theirs):
+        is_same = ours.epoch == theirs.epoch and in_order(ours.subtopologies) == in_order(
+            theirs.subtopologies
+        )
+        if ours.epoch <= theirs.epoch and not is_same:
             return Refusal(ErrorCode.INVALID_REQUEST, "Topology updates are not supported yet.")
         return ours
 
@@ -239,12 +242,6 @@ class StreamsTransition(HeartbeatTransition[StreamsState, StreamsSettings]):
         is_free_on_process = partial(self.state.is_free_on, self.member.process_id)
         goal = Goal(self.target_epoch.epoch, self.target, self.state.is_free, is_free_on_process)
         return reconcile(self.was, goal, self.request.owned)
-
-
-def _is_same(some: Topology, other: Topology) -> bool:
-    return some.epoch == other.epoch and in_order(some.subtopologies) == in_order(
-        other.subtopologies
-    )
 
 
 def compute_target(

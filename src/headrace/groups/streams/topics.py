@@ -276,7 +276,10 @@ class _Configuration:
             return
         before = {name: self._count_of(name) for name in internal}
         if external:
-            count = self._same({name: self._count_of(name) for name in external})
+            counts = {name: self._count_of(name) for name in external}
+            if len(set(counts.values())) > 1:
+                raise _Problem(StatusCode.INCORRECTLY_PARTITIONED_TOPICS, _unequal(counts))
+            count = next(iter(counts.values()))
         elif self._fixed:
             count = self._count_of(min(self._fixed))
             if any(self._count_of(name) != count for name in self._fixed):
@@ -291,11 +294,6 @@ class _Configuration:
                     f"Number of partitions [{had}] of repartition topic [{name}] doesn't match "
                     f"number of partitions [{count}] of the source topic.",
                 )
-
-    def _same(self, counts: Mapping[str, int]) -> int:
-        if len(set(counts.values())) > 1:
-            raise _Problem(StatusCode.INCORRECTLY_PARTITIONED_TOPICS, _unequal(counts))
-        return next(iter(counts.values()))
 
     # Changelog topics -----------------------------------------------------------------------------
 
