@@ -44,21 +44,6 @@ Topics = Mapping[str, Topic]
 """All topics by name."""
 
 
-class ClassicSettings(NamedTuple):
-    """Limits and times of classic groups."""
-
-    initial_rebalance_delay_ms: int
-    max_size: int
-
-    @classmethod
-    def of(cls, config: Configuration) -> ClassicSettings:
-        """Return the settings, as configured now."""
-        return cls(
-            config.get_int("group.initial.rebalance.delay.ms"),
-            config.get_int("group.max.size"),
-        )
-
-
 class OffsetSettings(NamedTuple):
     """The retention of committed offsets and the interval of its checks."""
 

@@ -21,7 +21,7 @@ from headrace.groups.records import (
     GroupOutcome,
     GroupRecord,
 )
-from headrace.groups.settings import ClassicSettings, Configuration
+from headrace.groups.settings import Configuration
 from headrace.outcome import Apply, Outcome
 from headrace.protocol.consumer_protocol import PROTOCOL_TYPE
 from headrace.protocol.errors import ErrorCode
@@ -88,8 +88,7 @@ class ClassicGroup:
         The reply is sent when all members have joined or the rebalance timeout has passed.
         """
         transition = self._transition(now_ms, wall_ms)
-        settings = ClassicSettings.of(self._config)
-        return self._outcome(transition, transition.join(request, ticket, settings))
+        return self._outcome(transition, transition.join(request, ticket))
 
     def sync(
         self, request: SyncRequest, ticket: int, now_ms: int, wall_ms: int
@@ -136,7 +135,7 @@ class ClassicGroup:
     def expire(self, kind: str, member_id: str, now_ms: int, wall_ms: int) -> GroupOutcome[None]:
         """Handle a timer of the group that has run out."""
         transition = self._transition(now_ms, wall_ms)
-        transition.expire(kind, member_id, ClassicSettings.of(self._config))
+        transition.expire(kind, member_id)
         return self._outcome(transition, None)
 
     def rebalance(self, now_ms: int, wall_ms: int) -> None:
@@ -149,7 +148,7 @@ class ClassicGroup:
 
     def _transition(self, now_ms: int, wall_ms: int) -> GroupTransition:
         changes = TimerChanges(self._timers)
-        return GroupTransition(self.group_id, self.members, changes, now_ms, wall_ms)
+        return GroupTransition(self.group_id, self.members, self._config, changes, now_ms, wall_ms)
 
     def _outcome(self, transition: GroupTransition, reply: R) -> GroupOutcome[R]:
         completions = tuple(transition.completions)

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from headrace.groups.deadlines import JOIN, PENDING, SESSION, SYNC, TimerChanges
 from headrace.groups.records import GroupMetadata
-from headrace.groups.settings import ClassicSettings
+from headrace.groups.settings import Configuration
 from headrace.outcome import Completion
 from headrace.protocol.errors import ErrorCode
 
@@ -34,26 +34,29 @@ class GroupTransition:
     """
 
     def __init__(
-        self, group_id: str, membership: Membership, timers: TimerChanges, now_ms: int, wall_ms: int
+        self,
+        group_id: str,
+        membership: Membership,
+        config: Configuration,
+        timers: TimerChanges,
+        now_ms: int,
+        wall_ms: int,
     ) -> None:
         self.draft = membership.copy()
         self.timers = timers
         self.records: tuple[GroupMetadata, ...] = ()
         self.completions: list[Completion] = []
-        self._group_id = group_id
+        self._group_id, self._config = group_id, config
         self._now_ms, self._wall_ms = now_ms, wall_ms
 
     # Joining --------------------------------------------------------------------------------------
 
-    def join(
-        self, request: JoinRequest, ticket: int, settings: ClassicSettings
-    ) -> JoinReply | None:
+    def join(self, request: JoinRequest, ticket: int) -> JoinReply | None:
         """Join a member to the next generation; return None if the answer has to wait."""
         member_id, instance_id, draft = request.member_id, request.group_instance_id, self.draft
         preparing = draft.state is State.PREPARING_REBALANCE
-        if not draft.is_empty and not draft.has_room(
-            member_id, settings.max_size, preparing=preparing
-        ):
+        max_size = self._config.get_int("group.max.size")
+        if not draft.is_empty and not draft.has_room(member_id, max_size, preparing=preparing):
             self._forget_pending(member_id)
             if member_id in draft.by_id:
                 self._remove(member_id)
@@ -66,11 +69,11 @@ class GroupTransition:
                 return self._replace_static(static_id, request, ticket)
             if instance_id is None and request.known_member_id_required:
                 return self._require_member_id(request)
-            self._add(request.new_member_id, request, ticket, settings)
+            self._add(request.new_member_id, request, ticket)
             return None
         if member_id in draft.pending and instance_id is None:
             self._forget_pending(member_id)
-            self._add(member_id, request, ticket, settings)
+            self._add(member_id, request, ticket)
             return None
         code = draft.check_member(member_id, instance_id)
         if code:
@@ -84,9 +87,7 @@ class GroupTransition:
         self.timers.set(PENDING, member_id, self._now_ms + request.session_timeout_ms)
         return JoinReply(ErrorCode.MEMBER_ID_REQUIRED, member_id)
 
-    def _add(
-        self, member_id: str, request: JoinRequest, ticket: int, settings: ClassicSettings
-    ) -> None:
+    def _add(self, member_id: str, request: JoinRequest, ticket: int) -> None:
         self.draft.add(member_id, request, ticket)
         self.draft.has_newcomer = True
         self.timers.set(SESSION, member_id, self._now_ms + NEW_MEMBER_JOIN_TIMEOUT_MS)
@@ -96,9 +97,9 @@ class GroupTransition:
         # The group was empty: wait for more members.
         self.draft.handle(Event.MEMBERS_CHANGED, self._wall_ms)
         self.draft.initial_delay_left_ms = max(
-            self.draft.rebalance_timeout_ms(), settings.initial_rebalance_delay_ms
+            self.draft.rebalance_timeout_ms(), self._initial_delay_ms
         )
-        self._delay_initial_rebalance(settings.initial_rebalance_delay_ms)
+        self._delay_initial_rebalance()
 
     def _join_again(self, member: Member, request: JoinRequest, ticket: int) -> JoinReply | None:
         lost_its_answer = self.draft.state is State.COMPLETING_REBALANCE
@@ -161,13 +162,17 @@ class GroupTransition:
 
     # Rebalancing ----------------------------------------------------------------------------------
 
-    def _delay_initial_rebalance(self, delay_ms: int) -> None:
+    @property
+    def _initial_delay_ms(self) -> int:
+        return self._config.get_int("group.initial.rebalance.delay.ms")
+
+    def _delay_initial_rebalance(self) -> None:
         """Delay the first rebalance as long as members keep joining, up to the rebalance timeout
         in all.
         """
         draft = self.draft
         left_ms = draft.initial_delay_left_ms or 0
-        wait_ms = min(delay_ms, left_ms)
+        wait_ms = min(self._initial_delay_ms, left_ms)
         if draft.has_newcomer and wait_ms > 0:
             draft.has_newcomer = False
             draft.initial_delay_left_ms = left_ms - wait_ms
@@ -267,7 +272,7 @@ class GroupTransition:
 
     # Time -----------------------------------------------------------------------------------------
 
-    def expire(self, kind: str, member_id: str, settings: ClassicSettings) -> None:
+    def expire(self, kind: str, member_id: str) -> None:
         """Handle a timer that has run out."""
         draft = self.draft
         preparing = draft.state is State.PREPARING_REBALANCE
@@ -283,7 +288,7 @@ class GroupTransition:
                 self.rebalance()
         elif kind == JOIN and preparing:
             if draft.initial_delay_left_ms is not None:
-                self._delay_initial_rebalance(settings.initial_rebalance_delay_ms)
+                self._delay_initial_rebalance()
             else:
                 self._complete_join()
         elif kind == SYNC:
