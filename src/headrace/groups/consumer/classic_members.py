@@ -138,13 +138,11 @@ class ClassicMembers:
     ) -> GroupOutcome[SyncReply | None]:
         """Return the partitions that a joined member may read (SyncGroup)."""
         group, member_id = self._group, request.member_id
-        member = self._member(member_id, request.group_instance_id)
+        member = self._member(member_id, request.group_instance_id, request.generation_id)
         if isinstance(member, ErrorCode):
             return Outcome(SyncReply(member))
         assert member.classic is not None
         current = group.state.current[member_id]
-        if request.generation_id != current.member_epoch:
-            return Outcome(SyncReply(ErrorCode.ILLEGAL_GENERATION))
         protocol, metadata = member.classic.protocols[0]
         agreed = (PROTOCOL_TYPE, protocol)
         if (request.protocol_type or PROTOCOL_TYPE, request.protocol or protocol) != agreed:
@@ -168,13 +166,11 @@ class ClassicMembers:
     ) -> GroupOutcome[ErrorCode]:
         """Extend a member's session (Heartbeat); return REBALANCE_IN_PROGRESS if it must rejoin."""
         group = self._group
-        member = self._member(member_id, instance_id)
+        member = self._member(member_id, instance_id, generation_id)
         if isinstance(member, ErrorCode):
             return Outcome(member)
         assert member.classic is not None
         current = group.state.current[member_id]
-        if generation_id != current.member_epoch:
-            return Outcome(ErrorCode.ILLEGAL_GENERATION)
         timers = TimerChanges(group.timers)
         timers.set(SESSION, member_id, now_ms + member.classic.session_timeout_ms)
         code = ErrorCode.NONE
@@ -192,13 +188,20 @@ class ClassicMembers:
         if not self._group.timers.has(REJOIN, member_id):
             timers.set(REJOIN, member_id, now_ms + member.rebalance_timeout_ms)
 
-    def _member(self, member_id: str, instance_id: str | None) -> ConsumerMember | ErrorCode:
+    def _member(
+        self, member_id: str, instance_id: str | None, generation_id: int
+    ) -> ConsumerMember | ErrorCode:
+        """Return a classic member, or the error if it is none, or not of this generation."""
+        state = self._group.state
         if instance_id is not None:
             refusal = self._group.check_instance(member_id, instance_id)
             if refusal is not None:
                 return refusal.code
-        member = self._group.state.members.get(member_id)
-        return ErrorCode.UNKNOWN_MEMBER_ID if member is None or member.classic is None else member
+        member = state.members.get(member_id)
+        if member is None or member.classic is None:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        is_current = generation_id == state.current[member_id].member_epoch
+        return member if is_current else ErrorCode.ILLEGAL_GENERATION
 
     # Leaving --------------------------------------------------------------------------------------
 
@@ -206,20 +209,16 @@ class ClassicMembers:
         self, leavers: Sequence[MemberIdentity], now_ms: int, wall_ms: int
     ) -> GroupOutcome[LeaveReply]:
         """Remove members of either protocol (LeaveGroup); the reply has a code for each."""
-        codes: list[ErrorCode] = []
-        member_ids: dict[str, None] = {}
-        for leaver in leavers:
-            member_id = self._leaving(*leaver)
-            if isinstance(member_id, ErrorCode):
-                codes.append(member_id)
-            else:
-                codes.append(ErrorCode.NONE)
-                member_ids[member_id] = None  # a member may be named twice
+        leaving = [self._leaving(*leaver) for leaver in leavers]
+        codes = tuple(
+            result if isinstance(result, ErrorCode) else ErrorCode.NONE for result in leaving
+        )
+        # A member may be named twice.
+        member_ids = tuple(dict.fromkeys(result for result in leaving if isinstance(result, str)))
         if not member_ids:
-            return Outcome(tuple(codes))
+            return Outcome(codes)
         context = self._service.context(self._group.group_id, now_ms, wall_ms)
-        removal = self._service.remove(self._group, tuple(member_ids), context)
-        return removal.with_reply(tuple(codes))
+        return self._service.remove(self._group, member_ids, context).with_reply(codes)
 
     def _leaving(self, member_id: str, instance_id: str | None) -> str | ErrorCode:
         """Return the id of a member that leaves, or its error."""
