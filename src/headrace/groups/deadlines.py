@@ -34,13 +34,13 @@ class GroupDeadlines:
     def __init__(self, deadlines: Deadlines[TimerKey], group_id: str) -> None:
         self._deadlines, self._group_id = deadlines, group_id
 
-    def set(self, kind: str, member_id: str, deadline_ms: int | None) -> None:
-        """Set or reset a timer; None cancels it."""
-        key = self._group_id, kind, member_id
-        if deadline_ms is None:
-            self._deadlines.cancel(key)
-        else:
-            self._deadlines.set(key, deadline_ms)
+    def set(self, kind: str, member_id: str, deadline_ms: int) -> None:
+        """Set or reset a timer."""
+        self._deadlines.set((self._group_id, kind, member_id), deadline_ms)
+
+    def cancel(self, kind: str, member_id: str = "") -> None:
+        """Cancel a timer, if it is set."""
+        self._deadlines.cancel((self._group_id, kind, member_id))
 
     def has(self, kind: str, member_id: str = "") -> bool:
         """Return whether a timer is set."""
@@ -67,4 +67,7 @@ class TimerChanges:
     def apply(self) -> None:
         """Set and cancel the timers."""
         for (kind, member_id), deadline_ms in self._changes.items():
-            self._timers.set(kind, member_id, deadline_ms)
+            if deadline_ms is None:
+                self._timers.cancel(kind, member_id)
+            else:
+                self._timers.set(kind, member_id, deadline_ms)

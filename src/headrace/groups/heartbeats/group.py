@@ -387,7 +387,7 @@ class HeartbeatGroup(Generic[StateT, RequestT, ReplyT]):
         """Let a static member leave temporarily; it keeps its assignment until its session ends."""
         paused = self._paused(self.state.current[member_id])
         record = self.state.records.current(self.group_id, member_id, paused)
-        return Outcome(None, (record,), apply=partial(self.timers.set, REVOKE, member_id, None))
+        return Outcome(None, (record,), apply=partial(self.timers.cancel, REVOKE, member_id))
 
     def remove(self, member_ids: Collection[str], context: Context[Any]) -> GroupOutcome[None]:
         """Remove members. Others get what they had with later heartbeats."""
@@ -454,6 +454,8 @@ class HeartbeatGroup(Generic[StateT, RequestT, ReplyT]):
             return code
         if not knows_epochs and member_id not in self.state.classic_members:
             return ErrorCode.UNSUPPORTED_VERSION
+        if not code:
+            return code
         current = self.state.current[member_id]
         if member_epoch < current.member_epoch and all(
             self._held_since(current, commit, member_epoch) for commit in commits
