@@ -132,7 +132,7 @@ class ClassicGroupMachine(RuleBasedStateMachine):
     @rule(data=st.data(), off=st.sampled_from([0, 0, 1, -1]))
     def heartbeat(self, data, off):
         member_id, instance = self.pick(data)
-        generation_id = self.group.generation_id if self.group else 1
+        generation_id = self.group.members.generation_id if self.group else 1
         code = self.desk.heartbeat(member_id, generation_id + off, instance=instance)
         if member_id not in self.known_ids():
             assert code == ErrorCode.UNKNOWN_MEMBER_ID
@@ -150,7 +150,9 @@ class ClassicGroupMachine(RuleBasedStateMachine):
     )
     def commit(self, data, offset, partition, off):
         member_id, instance = self.pick(data)
-        generation_id = -1 if off is None or self.group is None else self.group.generation_id + off
+        generation_id = (
+            -1 if off is None or self.group is None else self.group.members.generation_id + off
+        )
         state, known = self.group and self.group.state_name, member_id in self.known_ids()
         (code,) = self.commit_one(member_id, instance, generation_id, offset, partition)
         if state and known and off is not None:
@@ -171,7 +173,7 @@ class ClassicGroupMachine(RuleBasedStateMachine):
     def who_has_the_instance_id_of_another_is_fenced(self):
         for member in self.group.members.all() if self.group else ():
             if member.group_instance_id is not None:
-                instance, generation_id = member.group_instance_id, self.group.generation_id
+                instance, generation_id = member.group_instance_id, self.group.members.generation_id
                 fenced = ErrorCode.FENCED_INSTANCE_ID
                 assert self.desk.heartbeat("stranger", generation_id, instance=instance) == fenced
                 assert (
@@ -186,7 +188,7 @@ class ClassicGroupMachine(RuleBasedStateMachine):
     def who_is_alive_but_never_syncs_goes(self):
         if self.group is None or self.group.state_name != "CompletingRebalance":
             return
-        generation_id = self.group.generation_id
+        generation_id = self.group.members.generation_id
         late = {
             member.member_id for member in self.group.members.all() if member.sync_ticket is None
         }
@@ -210,7 +212,7 @@ class ClassicGroupMachine(RuleBasedStateMachine):
     )
     def nothing_happens_on_a_full_disk(self, data, what):
         member_id, instance = self.pick(data)
-        generation_id = self.group.generation_id if self.group else 1
+        generation_id = self.group.members.generation_id if self.group else 1
         with self.desk.full_disk():
             if what == "join":
                 self.waiting.add(self.desk.join(version=3, rebalance_timeout_ms=20_000))
@@ -294,7 +296,7 @@ class ClassicGroupMachine(RuleBasedStateMachine):
             assert {m.member_id for m in self.group.recorded.members} == set(members)
             assert not any(m.join_ticket or m.sync_ticket for m in members.values())
         if state in ("Stable", "CompletingRebalance"):
-            assert self.group.protocol is not None
+            assert self.group.members.protocol is not None
         instances = [m.group_instance_id for m in members.values() if m.group_instance_id]
         assert len(instances) == len(set(instances))
 
@@ -320,7 +322,7 @@ class ClassicGroupMachine(RuleBasedStateMachine):
 
     @invariant()
     def each_generation_has_a_number_of_its_own(self):
-        now = (self.group.state_name, self.group.generation_id) if self.group else ("", -1)
+        now = (self.group.state_name, self.group.members.generation_id) if self.group else ("", -1)
         (state, generation_id), self.before = self.before, now
         if now[0]:
             assert now[1] >= generation_id
