@@ -586,7 +586,7 @@ def the_start_is_not_written(patch: pytest.MonkeyPatch) -> None:
             )
         )
 
-    patch.setattr(machine.records, "encode", encode)
+    patch.setattr(TransactionCoordinator, "encode", staticmethod(encode))
 
 
 def nothing_times_out(patch: pytest.MonkeyPatch) -> None:

@@ -365,13 +365,8 @@ class TransactionCoordinator:
 
     # --- the coordinator's side of recovery, see headrace.outcome.Coordinator ---
 
-    def encode(self, record: TransactionRecord) -> tuple[bytes, bytes | None]:
-        """Return the key and value bytes of ``record``."""
-        return records.encode(record)
-
-    def decode(self, key: bytes, value: bytes | None) -> TransactionRecord | None:
-        """Return the record of these bytes; None for another record type."""
-        return records.decode(key, value)
+    encode = staticmethod(records.encode)
+    decode = staticmethod(records.decode)
 
     def replay(self, record: TransactionRecord, at: Position = NOWHERE) -> None:
         """Apply one durable record."""
