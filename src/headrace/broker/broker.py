@@ -21,7 +21,6 @@ from headrace.coordinators import startup
 from headrace.coordinators.clock import Clock, steady_clock, wall_clock_ms
 from headrace.coordinators.coordinators import Coordinators
 from headrace.coordinators.environment import Environment
-from headrace.coordinators.runtime import CoordinatorRuntime
 from headrace.log import directory_format, known_partitions
 from headrace.log.data_directory import DataDirectory
 from headrace.log.log_directory import LogDirectory
@@ -31,6 +30,7 @@ from headrace.net.client_quotas import Quotas
 from headrace.net.listener_security import ListenerSecurities
 from headrace.net.listeners import Listener
 from headrace.net.metrics import Metrics
+from headrace.net.services import Services
 from headrace.protocol.errors import StorageError
 from headrace.protocol.time_slices import TimeSlices, run_now
 from headrace.topics.batch_opener import BatchOpener
@@ -58,8 +58,6 @@ from .reconcile import (
 from .scrubber import Scrubber
 
 if TYPE_CHECKING:
-    from headrace.coordinators.share_partitions import SharePartitions
-    from headrace.coordinators.transactions import Transactions
     from headrace.groups.coordinator import GroupCoordinator
     from headrace.net.scram_users import NewUser
     from headrace.share.share_state import ShareCoordinator
@@ -72,7 +70,7 @@ log = get_logger("headrace.broker")
 limited = LimitedLog(log)
 
 
-class Broker:
+class Broker(Services):
     """One node: topics, logs, coordinators. Use it through :class:`headrace.Broker` or ``headrace
     serve``.
 
@@ -94,7 +92,7 @@ class Broker:
         steady_ms: Callable[[], int] | None = None,
         users: Sequence[NewUser] = (),
     ) -> None:
-        self.config = config
+        self.config: Config = config
         self.node_id = config.node_id
         self.clock = Clock(clock_ms or wall_clock_ms, steady_ms or clock_ms or steady_clock())
         self.ephemeral = data_dir is None
@@ -159,7 +157,7 @@ class Broker:
                 lambda: self.features.has_dead_letters,
             )
         )
-        self.listeners: Sequence[Listener] = ()
+        self.listeners = ()
         """The listeners that clients can connect to, with their ports."""
         self._is_closed = False
         self.slices = TimeSlices()
@@ -208,34 +206,14 @@ class Broker:
     # Coordinators ---------------------------------------------------------------------------------
 
     @cached_property
-    def group_runtime(self) -> CoordinatorRuntime[GroupCoordinator]:
-        """The runtime of the group coordinator, for groups and committed offsets."""
-        return self.coordinators.group_runtime
-
-    @cached_property
     def groups(self) -> GroupCoordinator:
         """The group coordinator."""
         return self.coordinators.groups
 
     @cached_property
-    def share_state_runtime(self) -> CoordinatorRuntime[ShareCoordinator]:
-        """The runtime of the share coordinator."""
-        return self.coordinators.share_state_runtime
-
-    @cached_property
     def share_state(self) -> ShareCoordinator:
         """The share coordinator."""
         return self.coordinators.share_state
-
-    @cached_property
-    def share(self) -> SharePartitions:
-        """The share-partitions."""
-        return self.coordinators.share
-
-    @cached_property
-    def transactions(self) -> Transactions:
-        """The transactions, with their coordinator."""
-        return self.coordinators.transactions
 
     @cached_property
     def regex_matcher(self) -> RegexMatcher:

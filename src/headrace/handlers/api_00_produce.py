@@ -150,8 +150,8 @@ def log_of(
 ) -> PartitionLog | ErrorCode:
     """Return a partition's log, or the error of a partition without one."""
     if call.version < _FIRST_WITH_TOPIC_IDS:
-        return call.topics.partition_by_name(topic.name, partition)
-    return call.topics.partition(topic.topic_id, partition)
+        return call.topic_logs.partition_by_name(topic.name, partition)
+    return call.topic_logs.partition(topic.topic_id, partition)
 
 
 async def handle(call: Call, request: ProduceRequest) -> ProduceResponse | None:
@@ -227,7 +227,7 @@ async def _append_in_turn(call: Call, request: ProduceRequest, batch: _Batch) ->
     log = batch.log(call)
     if refusal is None or isinstance(log, ErrorCode):
         return await _in_turn(call, request, batch, None)
-    call.topics.refused(log, refusal)
+    call.topic_logs.refused(log, refusal)
     return _refused_by(log, batch.partition, refusal)
 
 
@@ -265,7 +265,7 @@ async def _in_turn(
                 return _append(call, request, batch, batch.log(call), opening)
         finally:
             log.unstage()
-        call.topics.refused(log, refusal)
+        call.topic_logs.refused(log, refusal)
         return _refused_by(log, batch.partition, refusal)
 
 
@@ -390,7 +390,7 @@ def _append(
     appended = (
         refusal
         or check_coordinator_records(call.coordinators, log, records, opening)
-        or call.topics.append(log, records, header, opening)
+        or call.topic_logs.append(log, records, header, opening)
     )
     if isinstance(appended, Refusal):
         return _refused_by(log, index, appended)

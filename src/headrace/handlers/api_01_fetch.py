@@ -35,7 +35,7 @@ async def handle(call: Call, request: FetchRequest) -> FetchResponse:
     for topic in request.topics:  # the first use of a log reads its directory
         topic_id = id_of(call, topic_key(call, topic))
         for partition in topic.partitions:
-            call.topics.partition(topic_id, partition.partition)
+            call.topic_logs.partition(topic_id, partition.partition)
             await call.pause()
         await call.pause()
     fetch: FullFetch | SessionFetch = FullFetch(call, request)

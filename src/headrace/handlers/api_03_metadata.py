@@ -207,7 +207,7 @@ def _create(call: Call, names: Sequence[str]) -> dict[str, ErrorCode]:
             refusals[name] = refusal.code
         elif name in INTERNAL_TOPICS:
             try:
-                call.topics.internal_topic(name)
+                call.topic_logs.internal_topic(name)
             except StorageError as error:
                 log.error("clients", "cannot create the topic %s: %s", name, error)
                 refusals[name] = ErrorCode.KAFKA_STORAGE_ERROR

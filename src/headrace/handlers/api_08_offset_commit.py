@@ -108,7 +108,7 @@ def _commit(
         if not commits.records:
             return commits.refused(ErrorCode.NONE)
         return commits.decided(
-            call.groups.coordinator.offsets.commit(
+            call.group_runtime.coordinator.offsets.commit(
                 request.group_id,
                 MemberIdentity(request.member_id, request.group_instance_id),
                 request.generation_id_or_member_epoch,
@@ -118,4 +118,4 @@ def _commit(
             )
         )
 
-    return call.groups.write(request.group_id, decide, commutes=True)
+    return call.group_runtime.write(request.group_id, decide, commutes=True)

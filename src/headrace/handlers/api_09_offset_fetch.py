@@ -85,7 +85,7 @@ async def _group(call: Call, group: RequestGroup, *, is_stable: bool) -> Group:
 
     :param is_stable: refuse partitions that have an offset in an open transaction
     """
-    offsets, group_id = call.groups.coordinator.offsets, group.group_id
+    offsets, group_id = call.group_runtime.coordinator.offsets, group.group_id
     if not call.may(DESCRIBE, GROUP, group_id):
         return Group(group_id, error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
     refused = offsets.check_fetch(group_id, group.member_id, group.member_epoch)
@@ -142,7 +142,9 @@ def _topic(
         unknown = ErrorCode.UNKNOWN_TOPIC_ID
     if topic is None:
         return _refused(requested, unknown)
-    offsets = call.groups.coordinator.offsets.committed.of_group(group_id).get(topic.name, {})
+    offsets = call.group_runtime.coordinator.offsets.committed.of_group(group_id).get(
+        topic.name, {}
+    )
     unstable = _unstable(topic, pending)
     topic_ids = (None, topic.topic_id)
     partitions = []

@@ -98,7 +98,7 @@ def _prepare(call: Call, key_type: int, key: str) -> ErrorCode:
         if not _is_share_partition(key):
             return ErrorCode.INVALID_REQUEST
     try:
-        call.topics.internal_topic(topic)
+        call.topic_logs.internal_topic(topic)
     except StorageError as error:
         log.error("clients", "cannot create the topic %s: %s", topic, error)
         return ErrorCode.COORDINATOR_NOT_AVAILABLE

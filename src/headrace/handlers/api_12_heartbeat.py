@@ -20,12 +20,12 @@ API = Api(12, on(READ, GROUP, "group_id"), is_quick=True, storage_error=ErrorCod
 
 async def handle(call: Call, request: HeartbeatRequest) -> HeartbeatResponse:
     """Extend a member's session; return REBALANCE_IN_PROGRESS if it must rejoin."""
-    outcome = call.groups.coordinator.heartbeat(
+    outcome = call.group_runtime.coordinator.heartbeat(
         request.group_id,
         request.member_id,
         request.group_instance_id,
         request.generation_id,
         call.clock.now_ms(),
     )
-    code = call.groups.write_now(request.group_id, outcome)
+    code = call.group_runtime.write_now(request.group_id, outcome)
     return HeartbeatResponse(error_code=code)

@@ -45,8 +45,8 @@ async def handle(call: Call, request: SyncGroupRequest) -> SyncGroupResponse:
             for assignment in request.assignments
         ),
     )
-    decide = partial(call.groups.coordinator.sync, request.group_id, sync)
-    reply = await call.groups.write_parkable(request.group_id, decide)
+    decide = partial(call.group_runtime.coordinator.sync, request.group_id, sync)
+    reply = await call.group_runtime.write_parkable(request.group_id, decide)
     return SyncGroupResponse(
         error_code=reply.code,
         protocol_type=reply.protocol_type,

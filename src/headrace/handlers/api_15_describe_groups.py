@@ -44,7 +44,7 @@ async def handle(call: Call, request: DescribeGroupsRequest) -> DescribeGroupsRe
 
 
 def _describe(call: Call, group_id: str, operations: int) -> DescribedGroup:
-    group = call.groups.coordinator.classic.group(group_id)
+    group = call.group_runtime.coordinator.classic.group(group_id)
     if isinstance(group, Refusal):
         dead = DescribedGroup(group_id=group_id, group_state="Dead")
         if call.version >= _FIRST_WITH_ERROR:

@@ -77,7 +77,7 @@ async def _delete(
             result.error_code = log
         else:
             deletions.append((result, log, partition.offset))
-    start_offsets = await call.topics.delete_records(
+    start_offsets = await call.topic_logs.delete_records(
         [(log, offset) for _, log, offset in deletions]
     )
     for (result, _, _), start_offset in zip(deletions, start_offsets, strict=True):
@@ -90,7 +90,7 @@ async def _delete(
 
 def _log_of(call: Call, name: str, partition: int) -> PartitionLog | ErrorCode:
     """Return the log of a partition whose records may be deleted, or the error."""
-    log = call.topics.partition_by_name(name, partition)
+    log = call.topic_logs.partition_by_name(name, partition)
     if isinstance(log, ErrorCode):
         return log
     if log.config.internal:

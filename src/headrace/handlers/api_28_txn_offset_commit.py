@@ -66,7 +66,7 @@ async def handle(call: Call, request: TxnOffsetCommitRequest) -> TxnOffsetCommit
         outcome = commits.refused(not_joined)
     else:
         outcome = commits.decided(
-            call.groups.coordinator.offsets.commit(
+            call.group_runtime.coordinator.offsets.commit(
                 group_id,
                 MemberIdentity(request.member_id, request.group_instance_id),
                 request.generation_id_or_member_epoch,
@@ -77,7 +77,7 @@ async def handle(call: Call, request: TxnOffsetCommitRequest) -> TxnOffsetCommit
             )
         )
     if outcome.records:
-        call.groups.write_now(group_id, outcome, producer)
+        call.group_runtime.write_now(group_id, outcome, producer)
     await call.durable()
     refusals = await call.refused_items(Topic, refused)
     return TxnOffsetCommitResponse(topics=outcome.reply + refusals)
@@ -122,7 +122,7 @@ def _check_transaction(
     :param waited: see :meth:`~headrace.coordinators.transactions.Transactions.may_write`
     :raises NotYetDurable: when it may not be part of it durably
     """
-    offsets_log = call.topics.partition_by_name(
+    offsets_log = call.topic_logs.partition_by_name(
         *call.transactions.offsets_partition(request.group_id)
     )
     if isinstance(offsets_log, ErrorCode):

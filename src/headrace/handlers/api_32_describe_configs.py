@@ -51,7 +51,7 @@ def _describe(
     result = Result(resource_type=resource_type, resource_name=name)
     key, configs = _shared_key(call, resource), []
     if key not in shared:
-        facts = {"advertised.listeners": call.listeners, "log.dirs": call.log_dir}
+        facts = {"advertised.listeners": call.advertised_listeners, "log.dirs": call.log_dir}
         described = call.configs.describe(resource_type, name, facts)
         if isinstance(described, Refusal):
             result.error_code, result.error_message = described.code, described.message or ""

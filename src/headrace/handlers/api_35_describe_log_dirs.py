@@ -79,8 +79,8 @@ def _describe(call: Call, topic: Topic, index: int) -> PartitionDescription:
     is not known.
     """
     partition = PartitionDescription(index)
-    if call.topics.exists(topic.name, index):
-        log = call.topics.partition(topic.topic_id, index)
+    if call.topic_logs.exists(topic.name, index):
+        log = call.topic_logs.partition(topic.topic_id, index)
         if not isinstance(log, ErrorCode):
             partition.partition_size = log.size_bytes()
         elif log is ErrorCode.KAFKA_STORAGE_ERROR:

@@ -70,14 +70,14 @@ async def handle(
         client_host=call.client.address,
         may_see=call.sees_topic(),
     )
-    regex = call.groups.coordinator.consumer.unresolved_regex(group_id, heartbeat)
+    regex = call.group_runtime.coordinator.consumer.unresolved_regex(group_id, heartbeat)
     if regex is not None:
         # If that takes long, a later heartbeat brings the partitions.
         match = await call.regex_matcher.match_topics(regex, REGEX_WAIT_S)
         heartbeat = replace(heartbeat, regex_match=match)
 
-    decide = partial(call.groups.coordinator.consumer.heartbeat, group_id, heartbeat)
-    reply = await call.groups.write(group_id, decide)
+    decide = partial(call.group_runtime.coordinator.consumer.heartbeat, group_id, heartbeat)
+    reply = await call.group_runtime.write(group_id, decide)
     if isinstance(reply, Refusal):
         return ConsumerGroupHeartbeatResponse(error_code=reply.code, error_message=reply.message)
     response = ConsumerGroupHeartbeatResponse(

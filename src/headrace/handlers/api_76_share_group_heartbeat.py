@@ -41,7 +41,7 @@ async def handle(call: Call, request: ShareGroupHeartbeatRequest) -> ShareGroupH
     if len(request.member_id) > MAX_SHARE_MEMBER_ID_LENGTH:
         return ShareGroupHeartbeatResponse(error_code=ErrorCode.INVALID_REQUEST)
     group_id = request.group_id
-    groups = call.groups.coordinator.share
+    groups = call.group_runtime.coordinator.share
     heartbeat = ShareHeartbeat(
         member_id=request.member_id,
         member_epoch=request.member_epoch,
@@ -59,7 +59,7 @@ async def handle(call: Call, request: ShareGroupHeartbeatRequest) -> ShareGroupH
             return Outcome(None)
         return groups.heartbeat(group_id, heartbeat, now_ms, wall_ms)
 
-    while (reply := await call.groups.write(group_id, decide)) is None:
+    while (reply := await call.group_runtime.write(group_id, decide)) is None:
         # Groups and topics may have changed since it was decided.
         uninitialized = groups.to_initialize(group_id, heartbeat)
         if uninitialized is not None:

@@ -67,7 +67,7 @@ async def handle(call: Call, request: ShareGroupDescribeRequest) -> ShareGroupDe
             members=call.lazily(member, members),
         )
 
-    find = call.groups.coordinator.share.group
+    find = call.group_runtime.coordinator.share.group
     return ShareGroupDescribeResponse(
         groups=await describe_groups(call, request, DescribedGroup, find, describe, topics_of)
     )

@@ -39,7 +39,7 @@ async def handle(
     call: Call, request: InitializeShareGroupStateRequest
 ) -> InitializeShareGroupStateResponse:
     """Initialise each share-partition of a request."""
-    state = call.share_state
+    state = call.share_state_runtime
 
     def initialize(
         key: SharePartitionKey,

@@ -34,10 +34,10 @@ async def handle(call: Call, request: ReadShareGroupStateRequest) -> ReadShareGr
         partition: ReadShareGroupStateRequest.PartitionData,
         count: int | None,
     ) -> Partition | Refusal:
-        outcome = call.share_state.coordinator.read(
+        outcome = call.share_state_runtime.coordinator.read(
             key, partition.leader_epoch, call.clock.wall_ms(), count
         )
-        state = call.share_state.write_now(str(key), outcome)
+        state = call.share_state_runtime.write_now(str(key), outcome)
         if isinstance(state, Refusal):
             return state
         return Partition(

@@ -45,7 +45,7 @@ async def handle(call: Call, request: WriteShareGroupStateRequest) -> WriteShare
         )
         if isinstance(batches, Refusal):
             return batches
-        outcome = call.share_state.coordinator.write(
+        outcome = call.share_state_runtime.coordinator.write(
             key,
             partition.state_epoch,
             partition.leader_epoch,
@@ -55,7 +55,7 @@ async def handle(call: Call, request: WriteShareGroupStateRequest) -> WriteShare
             call.clock.wall_ms(),
             count,
         )
-        return call.share_state.write_now(str(key), outcome)
+        return call.share_state_runtime.write_now(str(key), outcome)
 
     topics = [(topic.topic_id, topic.partitions) for topic in request.topics]
     results = await serve_each(call, request.group_id, topics, write, Partition)

@@ -29,7 +29,7 @@ async def handle(
     call: Call, request: DeleteShareGroupStateRequest
 ) -> DeleteShareGroupStateResponse:
     """Delete the state of each share-partition of a request."""
-    state = call.share_state
+    state = call.share_state_runtime
 
     def delete(
         key: SharePartitionKey,

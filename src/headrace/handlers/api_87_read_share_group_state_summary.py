@@ -38,7 +38,7 @@ async def handle(
         partition: ReadShareGroupStateSummaryRequest.PartitionData,
         count: int | None,
     ) -> Partition | Refusal:
-        summary = call.share_state.coordinator.summary(key, count)
+        summary = call.share_state_runtime.coordinator.summary(key, count)
         if isinstance(summary, Refusal):
             return summary
         return Partition(

@@ -78,8 +78,8 @@ async def handle(
             return StreamsGroupHeartbeatResponse(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     heartbeat = _heartbeat(call, request)
 
-    decide = partial(call.groups.coordinator.streams.heartbeat, group_id, heartbeat)
-    reply = await call.groups.write(group_id, decide)
+    decide = partial(call.group_runtime.coordinator.streams.heartbeat, group_id, heartbeat)
+    reply = await call.group_runtime.write(group_id, decide)
     if isinstance(reply, Refusal):
         return StreamsGroupHeartbeatResponse().refused(reply)
     failures = _create_internal_topics(call, reply.missing_topics)

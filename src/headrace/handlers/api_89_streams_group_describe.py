@@ -74,7 +74,7 @@ async def handle(call: Call, request: StreamsGroupDescribeRequest) -> StreamsGro
             assignor_name=call.config.group_value(group.group_id, "streams.assignor.name"),
         )
 
-    find = call.groups.coordinator.streams.group
+    find = call.group_runtime.coordinator.streams.group
     return StreamsGroupDescribeResponse(
         groups=await describe_groups(
             call, request, DescribedGroup, find, describe, _topics, _HIDDEN

@@ -89,7 +89,7 @@ class _Describing:
         call, group_id = self._call, described.group_id
         if not call.may(DESCRIBE, GROUP, group_id):
             return ResponseGroup(group_id, error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
-        group = call.groups.coordinator.groups.get(group_id)
+        group = call.group_runtime.coordinator.groups.get(group_id)
         topics: Sequence[tuple[str, Collection[int]]] = ()
         if described.topics is not None:
             topics = [(topic.topic_name, topic.partitions) for topic in described.topics]
@@ -115,7 +115,7 @@ class _Describing:
         in_flight: list[InFlightSpan] | None = [] if self.has_spans else None
         if topic is not None:
             key = SharePartitionKey(group_id, topic.topic_id, index)
-            summary = call.share_state.coordinator.summary(key, topic.partitions)
+            summary = call.share_state_runtime.coordinator.summary(key, topic.partitions)
             if self.has_spans:
                 in_flight = self._spans(key)
                 loaded = call.share.loaded(*key)
@@ -173,7 +173,7 @@ def _refused(refusal: Refusal, index: int) -> Partition:
 def _lag(call: Call, topic: Topic | None, index: int, summary: StateSummary) -> int | Refusal:
     if topic is None or UNKNOWN in (summary.start_offset, summary.delivery_complete_count):
         return UNKNOWN
-    log = call.topics.partition(topic.topic_id, index)
+    log = call.topic_logs.partition(topic.topic_id, index)
     if log is ErrorCode.KAFKA_STORAGE_ERROR:
         return _NO_LOG
     if isinstance(log, ErrorCode):

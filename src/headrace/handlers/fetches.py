@@ -67,7 +67,7 @@ class _Reading:
         self, call: Call, request: FetchRequest, *, again: bool, known: bool = False
     ) -> None:
         self._call = call
-        self._logs = call.topics
+        self._logs = call.topic_logs
         self._allowed: dict[TopicKey, bool] | None = {} if call.access.is_limited else None
         self._committed = request.isolation_level == _READ_COMMITTED
         self._left_bytes = min(request.max_bytes, call.fetch_max_bytes)

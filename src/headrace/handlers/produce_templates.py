@@ -66,7 +66,7 @@ class ProduceTemplate:
         prefix_bytes: int,
     ) -> None:
         self.prefix_bytes = prefix_bytes
-        self._clock, self._topics = call.clock, call.topics
+        self._clock, self._topics = call.clock, call.topic_logs
         self._log = log
         self._config = log.config
         self._is_flexible = call.api.request.is_flexible(header.api_version)

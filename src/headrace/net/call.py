@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from asyncio import Lock
 from collections import Counter
 from collections.abc import Callable, Collection, Generator, Iterable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -16,7 +16,7 @@ from headrace.protocol.frames import BadFrame, RequestHeader
 from headrace.protocol.large_responses import LazyArray
 from headrace.protocol.primitives import NullArray
 from headrace.protocol.schema import Encoded
-from headrace.protocol.time_slices import SLICE_MS, TimeSlices
+from headrace.protocol.time_slices import SLICE_MS
 from headrace.security.access import UNLIMITED, Access, AnyAccess
 from headrace.security.acls import ResourceType
 from headrace.security.principal import ANONYMOUS, Principal
@@ -25,31 +25,10 @@ from . import wire
 from .api import REBALANCE_PROTOCOLS, Api
 from .refusals import has_error, refuse_all, refusing_item
 from .rules import DESCRIBE, ERROR_OF, Each, Owner, Whole
+from .services import Services
 
 if TYPE_CHECKING:
-    from headrace.coordinators.clock import Clock
-    from headrace.coordinators.coordinators import Coordinators
-    from headrace.coordinators.runtime import CoordinatorRuntime
-    from headrace.coordinators.share_partitions import SharePartitions
-    from headrace.coordinators.transactions import Transactions
-    from headrace.groups.coordinator import GroupCoordinator
-    from headrace.share.share_state import ShareCoordinator
-    from headrace.topics.batch_opener import BatchOpener
-    from headrace.topics.catalog import Catalog
-    from headrace.topics.features import Features
-    from headrace.topics.fetch_sessions import FetchSessions
-    from headrace.topics.long_polls import LongPolls
-    from headrace.topics.regex_matcher import RegexMatcher
-    from headrace.topics.settings import Settings
-    from headrace.topics.timestamp_searches import TimestampSearches
-    from headrace.topics.topic_deletions import TopicDeletions
-    from headrace.topics.topic_logs import TopicLogs
-
-    from .access_control import AccessControl
-    from .client_quotas import Quotas
-    from .metrics import Metrics
     from .request_charge import RequestCharge
-    from .services import Configs, Services
 
 SLICED_ABOVE = 100
 """A request about more resources than this is served in slices, see
@@ -110,8 +89,8 @@ class Client:
         return f"/{self.host}"
 
 
-class Call:
-    """A request that is being served.
+class Call(Services):
+    """A request that is being served. The services of its broker are its own, too.
 
     :ivar version: of the API that the client has sent
     :ivar client_id: of the header of the request
@@ -143,20 +122,13 @@ class Call:
         self.is_long = False
         self._slice_end_s = 0.0
 
-    # Services -------------------------------------------------------------------------------------
-
-    @property
-    def node_id(self) -> int:
-        """The id of this broker."""
-        return self.services.node_id
-
     @property
     def log_dir(self) -> str:
         """The path of the data directory."""
         return str(self.services.data_dir.absolute())
 
     @property
-    def listeners(self) -> str:
+    def advertised_listeners(self) -> str:
         """The advertised listeners of the broker; without any the one that the client has
         reached.
         """
@@ -164,122 +136,7 @@ class Call:
         reached = f"{client.listener_name}://{client.listener_host}:{client.listener_port}"
         return ",".join(listener.advertised for listener in self.services.listeners) or reached
 
-    @property
-    def clock(self) -> Clock:
-        """The steady and the wall time."""
-        return self.services.clock
-
-    @property
-    def config(self) -> Settings:
-        """The configuration of the broker, its topics and groups."""
-        return self.services.config
-
-    @property
-    def configs(self) -> Configs:
-        """What administrators ask of configs."""
-        return self.services.configs
-
-    @property
-    def metrics(self) -> Metrics:
-        """What the broker counts."""
-        return self.services.metrics
-
-    @property
-    def catalog(self) -> Catalog:
-        """The topics, and what is configured."""
-        return self.services.catalog
-
-    @property
-    def topics(self) -> TopicLogs:
-        """The logs of topics."""
-        return self.services.topic_logs
-
-    @property
-    def topic_deletions(self) -> TopicDeletions:
-        """Deletes topics from catalog, logs and coordinators."""
-        return self.services.topic_deletions
-
-    @property
-    def fetch_sessions(self) -> FetchSessions:
-        """The sessions of fetches."""
-        return self.services.fetch_sessions
-
-    @property
-    def fetch_max_bytes(self) -> int:
-        """The most bytes of records in a response, as configured."""
-        return self.services.fetch_max_bytes
-
-    @property
-    def long_polls(self) -> LongPolls:
-        """The requests that wait for changes."""
-        return self.services.long_polls
-
-    @property
-    def opener(self) -> BatchOpener:
-        """The thread that opens large batches."""
-        return self.services.opener
-
-    @property
-    def staging(self) -> Lock:
-        """Held while a large batch of a client is written, one at a time."""
-        return self.services.staging
-
-    @property
-    def timestamp_searches(self) -> TimestampSearches:
-        """Looks up offsets by time."""
-        return self.services.timestamp_searches
-
-    @property
-    def regex_matcher(self) -> RegexMatcher:
-        """Matches the regular expressions of clients."""
-        return self.services.regex_matcher
-
-    @property
-    def features(self) -> Features:
-        """The features of the cluster and their levels."""
-        return self.services.features
-
-    @property
-    def access_control(self) -> AccessControl | None:
-        """The ACLs; None without an authorizer."""
-        return self.services.access_control
-
-    @property
-    def quotas(self) -> Quotas:
-        """The client quotas."""
-        return self.services.quotas
-
-    @property
-    def groups(self) -> CoordinatorRuntime[GroupCoordinator]:
-        """The group coordinator, for groups and committed offsets."""
-        return self.services.group_runtime
-
-    @property
-    def share_state(self) -> CoordinatorRuntime[ShareCoordinator]:
-        """The share coordinator."""
-        return self.services.share_state_runtime
-
-    @property
-    def share(self) -> SharePartitions:
-        """The share-partitions."""
-        return self.services.share
-
-    @property
-    def transactions(self) -> Transactions:
-        """The transactions, with their coordinator."""
-        return self.services.transactions
-
-    @property
-    def coordinators(self) -> Coordinators:
-        """All coordinators, for changes that several of them take part in."""
-        return self.services.coordinators
-
     # Time -----------------------------------------------------------------------------------------
-
-    @property
-    def slices(self) -> TimeSlices:
-        """The slices of time of all long work, which take turns."""
-        return self.services.slices
 
     @property
     def is_over(self) -> bool:
@@ -484,6 +341,12 @@ class Call:
                 if code:
                     return code
         return ErrorCode.NONE
+
+
+# Looked up in the broker, so that they cost a request nothing that does not ask for them.
+for _name in (*Services.__annotations__, *vars(Services)):
+    if not _name.startswith("_"):
+        setattr(Call, _name, property(attrgetter(f"services.{_name}")))
 
 
 def _check(rule: Whole, access: Access, request: Any) -> ErrorCode:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -65,48 +65,77 @@ class Configs(Protocol):
         """
 
 
-class Services(Protocol):
-    """The parts of a broker.
+class Services:
+    """The parts of a broker that serve its clients.
 
-    :ivar slices: the slices of time of all long work, which take turns
+    :ivar data_dir: the data directory
+    :ivar clock: the steady and the wall time
+    :ivar config: the configuration of the broker, its topics and groups
+    :ivar listeners: those that clients can connect to
+    :ivar catalog: the topics, and what is configured
+    :ivar access_control: the ACLs; None without an authorizer
+    :ivar fetch_max_bytes: the most bytes of records in a response
+    :ivar long_polls: the requests that wait for changes
+    :ivar topic_deletions: deletes topics from catalog, logs and coordinators
+    :ivar opener: the thread that opens large batches
     :ivar staging: held while a large batch of a client is written, one at a time
+    :ivar timestamp_searches: looks up offsets by time
+    :ivar coordinators: all coordinators, for changes that several of them take part in
+    :ivar slices: the slices of time of all long work, which take turns
+    :ivar disconnected: forgets a closed connection by its number: ends its share sessions and
+        releases their records
     """
+
+    __slots__ = ()
 
     node_id: int
     data_dir: Path
     clock: Clock
+    config: Settings
+    listeners: Sequence[Listener]
     catalog: Catalog
     access_control: AccessControl | None
     quotas: Quotas
     features: Features
-    fetch_max_bytes: int
     metrics: Metrics
-    long_polls: LongPolls
+    fetch_max_bytes: int
     fetch_sessions: FetchSessions
+    long_polls: LongPolls
     topic_logs: TopicLogs
+    topic_deletions: TopicDeletions
     opener: BatchOpener
+    staging: Lock
     timestamp_searches: TimestampSearches
     coordinators: Coordinators
     slices: TimeSlices
-    staging: Lock
-    topic_deletions: TopicDeletions
+    disconnected: Callable[[int], None]
 
     @property
-    def config(self) -> Settings: ...
-    @property
-    def listeners(self) -> Sequence[Listener]: ...
-    @property
-    def configs(self) -> Configs: ...
-    @property
-    def group_runtime(self) -> CoordinatorRuntime[GroupCoordinator]: ...
-    @property
-    def share_state_runtime(self) -> CoordinatorRuntime[ShareCoordinator]: ...
-    @property
-    def share(self) -> SharePartitions: ...
-    @property
-    def transactions(self) -> Transactions: ...
-    @property
-    def regex_matcher(self) -> RegexMatcher: ...
+    def configs(self) -> Configs:
+        """What administrators ask of configs."""
+        raise NotImplementedError
 
-    def disconnected(self, connection_id: int) -> None:
-        """Forget a closed connection: end its share sessions and release their records."""
+    @property
+    def regex_matcher(self) -> RegexMatcher:
+        """The regular expressions of clients."""
+        raise NotImplementedError
+
+    @property
+    def group_runtime(self) -> CoordinatorRuntime[GroupCoordinator]:
+        """The runtime of the group coordinator, for groups and committed offsets."""
+        return self.coordinators.group_runtime
+
+    @property
+    def share_state_runtime(self) -> CoordinatorRuntime[ShareCoordinator]:
+        """The runtime of the share coordinator."""
+        return self.coordinators.share_state_runtime
+
+    @property
+    def share(self) -> SharePartitions:
+        """The share-partitions."""
+        return self.coordinators.share
+
+    @property
+    def transactions(self) -> Transactions:
+        """The transactions, with their coordinator."""
+        return self.coordinators.transactions
