@@ -13,11 +13,11 @@ from headrace.broker.broker import Broker
 from headrace.broker.config.broker_config import Config
 from headrace.handlers import APIS, api_08_offset_commit
 from headrace.net import call as calls
+from headrace.net.access_control import UNLIMITED
 from headrace.net.call import Call, Client, serve
 from headrace.protocol.authorized_operations import Operation
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.frames import request_header
-from headrace.security.access import UNLIMITED
 from headrace.security.acls import Acl, PatternType, Permission, ResourceType
 from headrace.security.principal import ANONYMOUS
 from tests.handler_client import message_of

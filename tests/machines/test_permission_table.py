@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from headrace.handlers import APIS
-from headrace.net.rules import Each, Inside, Need, Rule, Whole
+from headrace.net.api import CLUSTER, GROUP, TOPIC, Each, Inside, Need, Rule, Whole
 from tests.support import ROOT
 
 PAGE = ROOT / "docs/behaviour/security.md"
@@ -26,11 +26,12 @@ def table() -> str:
 def permission(rule: Rule) -> str:
     """Return the permission of a rule and its effect. A star: each item is refused on its own."""
     if isinstance(rule, Inside):
-        return f"{written((rule.need,))} ({rule.effect})"
+        return f"{written(((rule.operation, rule.kind),))} ({rule.effect})"
     if isinstance(rule, Whole):
         return written(rule.alternatives)
     instead = f" (or {rule.unless.name} CLUSTER)" if rule.unless else ""
-    return f"{written(rule.needs)}*{instead}"
+    kinds = (TOPIC, GROUP, CLUSTER) if rule.kind is None else (rule.kind,)
+    return f"{written((rule.operation, kind) for kind in kinds)}*{instead}"
 
 
 def written(needs: Iterable[Need]) -> str:

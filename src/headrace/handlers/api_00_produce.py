@@ -39,9 +39,14 @@ from headrace.log.validation import (
     single_batch,
     starts_with_batch,
 )
-from headrace.net.api import Api
+from headrace.net.api import (
+    TOPIC,
+    TRANSACTIONAL_ID,
+    WRITE,
+    Api,
+    Inside,
+)
 from headrace.net.call import RECEIVE_BUFFER_BYTES, Call, CloseConnection
-from headrace.net.rules import TOPIC, TRANSACTIONAL_ID, WRITE, inside
 from headrace.protocol.api import ProduceRequest, ProduceResponse
 from headrace.protocol.checksum import crc32c_steps
 from headrace.protocol.errors import ErrorCode, Refusal
@@ -79,8 +84,8 @@ def _template(frame: memoryview, header: RequestHeader, call: Call) -> RequestTe
 
 API = Api(
     0,
-    inside(WRITE, TRANSACTIONAL_ID, "with transactional records: refused as a whole"),
-    inside(WRITE, TOPIC, "TOPIC_AUTHORIZATION_FAILED for its partitions"),
+    Inside(WRITE, TRANSACTIONAL_ID, "with transactional records: refused as a whole"),
+    Inside(WRITE, TOPIC, "TOPIC_AUTHORIZATION_FAILED for its partitions"),
     is_quick=True,
     template=_template,
 )

@@ -17,9 +17,13 @@ from __future__ import annotations
 
 import asyncio
 
-from headrace.net.api import Api
+from headrace.net.api import (
+    READ,
+    TOPIC,
+    Api,
+    Inside,
+)
 from headrace.net.call import Call
-from headrace.net.rules import READ, TOPIC, inside
 from headrace.protocol.api import FetchRequest, FetchResponse
 from headrace.protocol.errors import Refusal
 from headrace.topics.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION_ID, FetchSession
@@ -27,7 +31,7 @@ from headrace.topics.long_polls import MAX_FETCH_WAIT_MS
 
 from .fetches import FIRST_WITH_TOPIC_IDS, FullFetch, SessionFetch, id_of, topic_key
 
-API = Api(1, inside(READ, TOPIC, "TOPIC_AUTHORIZATION_FAILED for its partitions"), is_quick=True)
+API = Api(1, Inside(READ, TOPIC, "TOPIC_AUTHORIZATION_FAILED for its partitions"), is_quick=True)
 
 
 async def handle(call: Call, request: FetchRequest) -> FetchResponse:

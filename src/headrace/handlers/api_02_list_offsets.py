@@ -24,16 +24,20 @@ from collections import Counter
 
 from headrace.log.partition_log import LEADER_EPOCH
 from headrace.log_lines import LimitedLog, get_logger
-from headrace.net.api import Api
+from headrace.net.api import (
+    DESCRIBE,
+    TOPIC,
+    Api,
+    Each,
+)
 from headrace.net.call import Call
-from headrace.net.rules import DESCRIBE, TOPIC, each
 from headrace.protocol.api import ListOffsetsRequest, ListOffsetsResponse
 from headrace.protocol.errors import ErrorCode
 
 Topic = ListOffsetsResponse.ListOffsetsTopicResponse
 Partition = ListOffsetsResponse.ListOffsetsPartitionResponse
 
-API = Api(2, each(DESCRIBE, TOPIC, "topics", "name"))
+API = Api(2, Each(DESCRIBE, TOPIC, "topics", "name"))
 
 limited = LimitedLog(get_logger("headrace.broker"))
 

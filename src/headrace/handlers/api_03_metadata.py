@@ -28,10 +28,16 @@ from functools import lru_cache
 
 from headrace.log.partition_log import LEADER_EPOCH
 from headrace.log_lines import LimitedLog, get_logger
-from headrace.net.api import Api
+from headrace.net.api import (
+    CLUSTER,
+    CREATE,
+    DESCRIBE,
+    TOPIC,
+    Api,
+    Inside,
+)
 from headrace.net.audit import Change, log_changes
 from headrace.net.call import Call
-from headrace.net.rules import CLUSTER, CREATE, DESCRIBE, TOPIC, inside
 from headrace.protocol.api import MetadataRequest, MetadataResponse
 from headrace.protocol.errors import ErrorCode, Refusal, StorageError
 from headrace.protocol.internal_topics import INTERNAL_TOPICS
@@ -50,10 +56,10 @@ Partition = MetadataResponse.MetadataResponsePartition
 
 API = Api(
     3,
-    inside(DESCRIBE, TOPIC, "refused if it is named, else left out of the answer"),
-    inside(CREATE, CLUSTER, "CREATE on the topic is needed to create it"),
-    inside(CREATE, TOPIC, "refused if it would be created"),
-    inside(DESCRIBE, CLUSTER, "authorized operations are 0"),
+    Inside(DESCRIBE, TOPIC, "refused if it is named, else left out of the answer"),
+    Inside(CREATE, CLUSTER, "CREATE on the topic is needed to create it"),
+    Inside(CREATE, TOPIC, "refused if it would be created"),
+    Inside(DESCRIBE, CLUSTER, "authorized operations are 0"),
 )
 
 log = LimitedLog(get_logger("headrace.metadata"))

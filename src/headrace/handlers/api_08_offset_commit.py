@@ -18,9 +18,15 @@ from collections.abc import Awaitable, Sequence
 
 from headrace.groups.classic.member import MemberIdentity
 from headrace.groups.records import GroupRecord
-from headrace.net.api import Api
+from headrace.net.api import (
+    GROUP,
+    READ,
+    TOPIC,
+    Api,
+    Each,
+    on,
+)
 from headrace.net.call import Call
-from headrace.net.rules import GROUP, READ, TOPIC, each, on
 from headrace.outcome import Outcome
 from headrace.protocol.api import OffsetCommitRequest, OffsetCommitResponse
 from headrace.protocol.errors import ErrorCode
@@ -40,7 +46,7 @@ _FIRST_WITH_TOPIC_IDS = 10
 API = Api(
     8,
     on(READ, GROUP, "group_id"),
-    each(READ, TOPIC, "topics", "name", ids_from=_FIRST_WITH_TOPIC_IDS),
+    Each(READ, TOPIC, "topics", "name", ids_from=_FIRST_WITH_TOPIC_IDS),
     is_quick=True,
     storage_error=ErrorCode.NOT_COORDINATOR,
 )

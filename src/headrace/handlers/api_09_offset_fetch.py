@@ -23,17 +23,22 @@ from typing import cast
 
 from headrace.groups.offsets.committed import TopicOffsets
 from headrace.groups.records import CommittedOffset
-from headrace.net.api import Api
+from headrace.net.api import (
+    DESCRIBE,
+    GROUP,
+    TOPIC,
+    Api,
+    Inside,
+)
 from headrace.net.call import SLICED_ABOVE, Call
-from headrace.net.rules import DESCRIBE, GROUP, TOPIC, inside
 from headrace.protocol.api import OffsetFetchRequest, OffsetFetchResponse
 from headrace.protocol.errors import ErrorCode
 from headrace.topics.catalog import Topic
 
 API = Api(
     9,
-    inside(DESCRIBE, GROUP, "refused for the group"),
-    inside(
+    Inside(DESCRIBE, GROUP, "refused for the group"),
+    Inside(
         DESCRIBE,
         TOPIC,
         "TOPIC_AUTHORIZATION_FAILED for its partitions; left out of the answer if it is not named",

@@ -20,17 +20,17 @@ import re
 from functools import partial
 
 from headrace.log_lines import LimitedLog, get_logger
-from headrace.net.api import Api
-from headrace.net.call import Call
-from headrace.net.rules import (
+from headrace.net.api import (
     CLUSTER,
     CLUSTER_ACTION,
     DESCRIBE,
     GROUP,
     MESSAGES,
     TRANSACTIONAL_ID,
-    inside,
+    Api,
+    Inside,
 )
+from headrace.net.call import Call
 from headrace.protocol.api import FindCoordinatorRequest, FindCoordinatorResponse
 from headrace.protocol.errors import ErrorCode, StorageError
 from headrace.protocol.internal_topics import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
@@ -39,9 +39,9 @@ Coordinator = FindCoordinatorResponse.Coordinator
 
 API = Api(
     10,
-    inside(DESCRIBE, GROUP, "refused for the key of a group"),
-    inside(DESCRIBE, TRANSACTIONAL_ID, "refused for the key"),
-    inside(CLUSTER_ACTION, CLUSTER, "refused for the key of a share-partition"),
+    Inside(DESCRIBE, GROUP, "refused for the key of a group"),
+    Inside(DESCRIBE, TRANSACTIONAL_ID, "refused for the key"),
+    Inside(CLUSTER_ACTION, CLUSTER, "refused for the key of a share-partition"),
 )
 
 log = LimitedLog(get_logger("headrace.coordinators"))

@@ -19,14 +19,18 @@ import uuid
 from functools import partial
 
 from headrace.groups.classic.member import JoinReply, JoinRequest
-from headrace.net.api import Api
+from headrace.net.api import (
+    GROUP,
+    READ,
+    Api,
+    Inside,
+)
 from headrace.net.call import Call
-from headrace.net.rules import GROUP, READ, inside
 from headrace.protocol.api import JoinGroupRequest, JoinGroupResponse
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.primitives import MAX_STRING_BYTES
 
-API = Api(11, inside(READ, GROUP, "refused as a whole"), storage_error=ErrorCode.NOT_COORDINATOR)
+API = Api(11, Inside(READ, GROUP, "refused as a whole"), storage_error=ErrorCode.NOT_COORDINATOR)
 
 _FIRST_WITH_REBALANCE_TIMEOUT = 1
 _FIRST_WITH_KNOWN_MEMBER_ID = 4

@@ -9,9 +9,13 @@ Version notes:
 
 from __future__ import annotations
 
-from headrace.net.api import Api
+from headrace.net.api import (
+    GROUP,
+    READ,
+    Api,
+    on,
+)
 from headrace.net.call import Call
-from headrace.net.rules import GROUP, READ, on
 from headrace.protocol.api import HeartbeatRequest, HeartbeatResponse
 from headrace.protocol.errors import ErrorCode
 

@@ -13,9 +13,13 @@ from __future__ import annotations
 from functools import partial
 
 from headrace.groups.classic.member import MemberIdentity
-from headrace.net.api import Api
+from headrace.net.api import (
+    GROUP,
+    READ,
+    Api,
+    on,
+)
 from headrace.net.call import Call
-from headrace.net.rules import GROUP, READ, on
 from headrace.protocol.api import LeaveGroupRequest, LeaveGroupResponse
 from headrace.protocol.errors import ErrorCode
 

@@ -14,13 +14,17 @@ from __future__ import annotations
 from functools import partial
 
 from headrace.groups.classic.member import SyncRequest
-from headrace.net.api import Api
+from headrace.net.api import (
+    GROUP,
+    READ,
+    Api,
+    Inside,
+)
 from headrace.net.call import Call
-from headrace.net.rules import GROUP, READ, inside
 from headrace.protocol.api import SyncGroupRequest, SyncGroupResponse
 from headrace.protocol.errors import ErrorCode
 
-API = Api(14, inside(READ, GROUP, "refused as a whole"), storage_error=ErrorCode.NOT_COORDINATOR)
+API = Api(14, Inside(READ, GROUP, "refused as a whole"), storage_error=ErrorCode.NOT_COORDINATOR)
 
 _FIRST_WITH_PROTOCOL = 5
 

@@ -15,9 +15,13 @@ from __future__ import annotations
 
 from headrace.groups.classic.member import Member
 from headrace.groups.classic.states import State
-from headrace.net.api import Api
+from headrace.net.api import (
+    DESCRIBE,
+    GROUP,
+    Api,
+    Each,
+)
 from headrace.net.call import Call
-from headrace.net.rules import DESCRIBE, GROUP, each
 from headrace.protocol.api import DescribeGroupsRequest, DescribeGroupsResponse
 from headrace.protocol.authorized_operations import NOT_ASKED
 from headrace.protocol.errors import Refusal
@@ -25,7 +29,7 @@ from headrace.protocol.errors import Refusal
 DescribedGroup = DescribeGroupsResponse.DescribedGroup
 DescribedMember = DescribeGroupsResponse.DescribedGroupMember
 
-API = Api(15, each(DESCRIBE, GROUP, "groups"))
+API = Api(15, Each(DESCRIBE, GROUP, "groups"))
 
 _FIRST_WITH_ERROR = 6
 

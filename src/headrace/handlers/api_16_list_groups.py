@@ -9,15 +9,20 @@ Version notes:
 
 from __future__ import annotations
 
-from headrace.net.api import Api
+from headrace.net.api import (
+    CLUSTER,
+    DESCRIBE,
+    GROUP,
+    Api,
+    Inside,
+)
 from headrace.net.call import Call
-from headrace.net.rules import CLUSTER, DESCRIBE, GROUP, inside
 from headrace.protocol.api import ListGroupsRequest, ListGroupsResponse
 
 API = Api(
     16,
-    inside(DESCRIBE, CLUSTER, "DESCRIBE on each group is needed"),
-    inside(DESCRIBE, GROUP, "left out of the answer"),
+    Inside(DESCRIBE, CLUSTER, "DESCRIBE on each group is needed"),
+    Inside(DESCRIBE, GROUP, "left out of the answer"),
 )
 
 

@@ -18,10 +18,16 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from uuid import UUID
 
-from headrace.net.api import Api
+from headrace.net.api import (
+    CREATE,
+    DESCRIBE_CONFIGS,
+    TOPIC,
+    Api,
+    Each,
+    Inside,
+)
 from headrace.net.audit import Change
 from headrace.net.call import Call
-from headrace.net.rules import CREATE, DESCRIBE_CONFIGS, TOPIC, each, inside
 from headrace.protocol.api import CreateTopicsRequest, CreateTopicsResponse
 from headrace.protocol.errors import ErrorCode, Refusal
 from headrace.protocol.internal_topics import INTERNAL_TOPICS
@@ -52,8 +58,8 @@ def changes(request: CreateTopicsRequest, response: CreateTopicsResponse) -> Ite
 
 API = Api(
     19,
-    each(CREATE, TOPIC, "topics", "name", unless=CREATE, once=True),
-    inside(DESCRIBE_CONFIGS, TOPIC, "partitions and configs are left out"),
+    Each(CREATE, TOPIC, "topics", "name", unless=CREATE, once=True),
+    Inside(DESCRIBE_CONFIGS, TOPIC, "partitions and configs are left out"),
     changes=changes,
 )
 

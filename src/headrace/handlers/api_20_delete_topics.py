@@ -17,10 +17,17 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from typing import NamedTuple
 from uuid import UUID
 
-from headrace.net.api import Api
+from headrace.net.api import (
+    CLUSTER,
+    DELETE,
+    DESCRIBE,
+    TOPIC,
+    TOPIC_DENIED,
+    Api,
+    Inside,
+)
 from headrace.net.audit import Change
 from headrace.net.call import Call
-from headrace.net.rules import CLUSTER, DELETE, DESCRIBE, TOPIC, TOPIC_DENIED, inside
 from headrace.protocol.api import DeleteTopicsRequest, DeleteTopicsResponse
 from headrace.protocol.errors import ErrorCode, Refusal
 from headrace.protocol.time_slices import chunks
@@ -54,9 +61,9 @@ def refuse(
 
 API = Api(
     20,
-    inside(DELETE, CLUSTER, "DELETE on each topic is needed"),
-    inside(DELETE, TOPIC, "refused"),
-    inside(DESCRIBE, TOPIC, "the name of a topic that was named by its id is hidden"),
+    Inside(DELETE, CLUSTER, "DELETE on each topic is needed"),
+    Inside(DELETE, TOPIC, "refused"),
+    Inside(DESCRIBE, TOPIC, "the name of a topic that was named by its id is hidden"),
     refuse=refuse,
     changes=changes,
 )

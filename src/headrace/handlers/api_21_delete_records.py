@@ -13,10 +13,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from headrace.log.partition_log import PartitionLog
-from headrace.net.api import Api
+from headrace.net.api import (
+    DELETE,
+    TOPIC,
+    Api,
+    Each,
+)
 from headrace.net.audit import Change
 from headrace.net.call import Call
-from headrace.net.rules import DELETE, TOPIC, each
 from headrace.protocol.api import DeleteRecordsRequest, DeleteRecordsResponse
 from headrace.protocol.errors import ErrorCode, Refusal
 from headrace.protocol.time_slices import chunks
@@ -40,7 +44,7 @@ def changes(request: DeleteRecordsRequest, response: DeleteRecordsResponse) -> I
                 yield Change(DELETE, "TOPIC", topic.name, detail)
 
 
-API = Api(21, each(DELETE, TOPIC, "topics", "name"), changes=changes)
+API = Api(21, Each(DELETE, TOPIC, "topics", "name"), changes=changes)
 
 _UNKNOWN_OFFSET = -1
 

@@ -15,9 +15,17 @@ Version notes:
 
 from __future__ import annotations
 
-from headrace.net.api import Api
+from headrace.net.api import (
+    CLUSTER,
+    IDEMPOTENT_WRITE,
+    TOPIC,
+    TRANSACTIONAL_ID,
+    WRITE,
+    Api,
+    Inside,
+    on,
+)
 from headrace.net.call import Call
-from headrace.net.rules import CLUSTER, IDEMPOTENT_WRITE, TOPIC, TRANSACTIONAL_ID, WRITE, inside, on
 from headrace.protocol.api import InitProducerIdRequest, InitProducerIdResponse
 from headrace.protocol.errors import ErrorCode, Refusal
 from headrace.protocol.record_batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
@@ -26,7 +34,7 @@ from headrace.transactions.producer import Producer, error_code
 API = Api(
     22,
     on(WRITE, TRANSACTIONAL_ID, "transactional_id"),
-    inside(
+    Inside(
         IDEMPOTENT_WRITE,
         CLUSTER,
         "without a transactional id: refused, unless WRITE on any topic is allowed",

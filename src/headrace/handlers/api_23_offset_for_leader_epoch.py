@@ -14,16 +14,21 @@ from __future__ import annotations
 from functools import partial
 
 from headrace.log.partition_log import LEADER_EPOCH
-from headrace.net.api import Api
+from headrace.net.api import (
+    CLUSTER_ACTION,
+    DESCRIBE,
+    TOPIC,
+    Api,
+    Each,
+)
 from headrace.net.call import Call
-from headrace.net.rules import CLUSTER_ACTION, DESCRIBE, TOPIC, each
 from headrace.protocol.api import OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse
 from headrace.protocol.errors import ErrorCode
 
 Topic = OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult
 Partition = OffsetForLeaderEpochResponse.EpochEndOffset
 
-API = Api(23, each(DESCRIBE, TOPIC, "topics", "topic", unless=CLUSTER_ACTION))
+API = Api(23, Each(DESCRIBE, TOPIC, "topics", "topic", unless=CLUSTER_ACTION))
 
 
 async def handle(call: Call, request: OffsetForLeaderEpochRequest) -> OffsetForLeaderEpochResponse:

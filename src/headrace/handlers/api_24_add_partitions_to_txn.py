@@ -14,9 +14,16 @@ Version notes:
 
 from __future__ import annotations
 
-from headrace.net.api import Api
+from headrace.net.api import (
+    CLUSTER,
+    CLUSTER_ACTION,
+    TOPIC,
+    TRANSACTIONAL_ID,
+    WRITE,
+    Api,
+    Inside,
+)
 from headrace.net.call import Call
-from headrace.net.rules import CLUSTER, CLUSTER_ACTION, TOPIC, TRANSACTIONAL_ID, WRITE, inside
 from headrace.protocol.api import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
 from headrace.protocol.errors import ErrorCode, Refusal
 from headrace.protocol.internal_topics import INTERNAL_TOPICS
@@ -31,9 +38,9 @@ PartitionResult = AddPartitionsToTxnResponse.AddPartitionsToTxnPartitionResult
 
 API = Api(
     24,
-    inside(CLUSTER_ACTION, CLUSTER, "from version 4 on: refused as a whole"),
-    inside(WRITE, TRANSACTIONAL_ID, "before version 4: refused as a whole"),
-    inside(
+    Inside(CLUSTER_ACTION, CLUSTER, "from version 4 on: refused as a whole"),
+    Inside(WRITE, TRANSACTIONAL_ID, "before version 4: refused as a whole"),
+    Inside(
         WRITE,
         TOPIC,
         "before version 4: TOPIC_AUTHORIZATION_FAILED for its partitions; others are not added",

@@ -9,9 +9,15 @@ Version notes:
 
 from __future__ import annotations
 
-from headrace.net.api import Api
+from headrace.net.api import (
+    GROUP,
+    READ,
+    TRANSACTIONAL_ID,
+    WRITE,
+    Api,
+    on,
+)
 from headrace.net.call import Call
-from headrace.net.rules import GROUP, READ, TRANSACTIONAL_ID, WRITE, on
 from headrace.protocol.api import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from headrace.protocol.errors import ErrorCode, Refusal
 from headrace.transactions.producer import Producer, error_code

@@ -11,9 +11,13 @@ Version notes:
 
 from __future__ import annotations
 
-from headrace.net.api import Api
+from headrace.net.api import (
+    TRANSACTIONAL_ID,
+    WRITE,
+    Api,
+    on,
+)
 from headrace.net.call import Call
-from headrace.net.rules import TRANSACTIONAL_ID, WRITE, on
 from headrace.protocol.api import EndTxnRequest, EndTxnResponse
 from headrace.protocol.errors import ErrorCode, Refusal
 from headrace.transactions.producer import EPOCH_PER_TRANSACTION, Producer, error_code

@@ -13,9 +13,13 @@ from __future__ import annotations
 from collections import defaultdict
 
 from headrace.log_lines import LimitedLog, get_logger
-from headrace.net.api import Api
+from headrace.net.api import (
+    ALTER,
+    CLUSTER_ACTION,
+    Api,
+    on_cluster,
+)
 from headrace.net.call import Call
-from headrace.net.rules import ALTER, CLUSTER_ACTION, on_cluster
 from headrace.protocol.api import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 from headrace.protocol.errors import ErrorCode, StorageError
 from headrace.protocol.record_batch import NO_PRODUCER_ID, Marker

@@ -18,9 +18,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from headrace.groups.classic.member import MemberIdentity
-from headrace.net.api import Api
+from headrace.net.api import (
+    GROUP,
+    READ,
+    TOPIC,
+    TRANSACTIONAL_ID,
+    WRITE,
+    Api,
+    Each,
+    on,
+)
 from headrace.net.call import Call
-from headrace.net.rules import GROUP, READ, TOPIC, TRANSACTIONAL_ID, WRITE, each, on
 from headrace.protocol.api import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 from headrace.protocol.errors import ErrorCode
 from headrace.transactions.producer import NotYetDurable, Producer
@@ -38,7 +46,7 @@ API = Api(
     28,
     on(WRITE, TRANSACTIONAL_ID, "transactional_id"),
     on(READ, GROUP, "group_id"),
-    each(READ, TOPIC, "topics", "name", ids_from=_FIRST_WITH_TOPIC_IDS),
+    Each(READ, TOPIC, "topics", "name", ids_from=_FIRST_WITH_TOPIC_IDS),
     storage_error=ErrorCode.NOT_COORDINATOR,
 )
 

@@ -12,9 +12,12 @@ from __future__ import annotations
 from typing import TypeVar
 
 from headrace.net.access_control import NO_AUTHORIZER
-from headrace.net.api import Api
+from headrace.net.api import (
+    DESCRIBE,
+    Api,
+    on_cluster,
+)
 from headrace.net.call import Call, CloseConnection
-from headrace.net.rules import DESCRIBE, on_cluster
 from headrace.protocol.api import DescribeAclsRequest, DescribeAclsResponse
 from headrace.security.acls import Acl, AclFilter, is_known
 

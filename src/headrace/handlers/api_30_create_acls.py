@@ -12,10 +12,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from headrace.net.access_control import NO_AUTHORIZER
-from headrace.net.api import Api
+from headrace.net.api import (
+    ALTER,
+    Api,
+    on_cluster,
+)
 from headrace.net.audit import Change, acl_change
 from headrace.net.call import Call
-from headrace.net.rules import ALTER, on_cluster
 from headrace.protocol.api import CreateAclsRequest, CreateAclsResponse
 from headrace.protocol.errors import ErrorCode, Refusal, StorageError
 from headrace.security.acls import Acl, check_new

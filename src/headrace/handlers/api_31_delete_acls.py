@@ -14,10 +14,13 @@ from collections.abc import Iterator
 from itertools import chain
 
 from headrace.net.access_control import NO_AUTHORIZER
-from headrace.net.api import Api
+from headrace.net.api import (
+    ALTER,
+    Api,
+    on_cluster,
+)
 from headrace.net.audit import Change, acl_change
 from headrace.net.call import Call
-from headrace.net.rules import ALTER, on_cluster
 from headrace.protocol.api import DeleteAclsRequest, DeleteAclsResponse
 from headrace.protocol.errors import ErrorCode, Refusal, StorageError
 from headrace.security.acls import Acl, AclFilter

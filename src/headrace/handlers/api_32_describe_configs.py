@@ -10,9 +10,13 @@ Version notes:
 
 from __future__ import annotations
 
-from headrace.net.api import Api
+from headrace.net.api import (
+    DESCRIBE_CONFIGS,
+    MESSAGES,
+    Api,
+    each_config,
+)
 from headrace.net.call import Call
-from headrace.net.rules import DESCRIBE_CONFIGS, MESSAGES, each_config
 from headrace.protocol.api import DescribeConfigsRequest, DescribeConfigsResponse
 from headrace.protocol.configs import ConfigType
 from headrace.protocol.errors import Refusal

@@ -9,9 +9,13 @@ Version notes:
 
 from __future__ import annotations
 
-from headrace.net.api import Api
+from headrace.net.api import (
+    ALTER_CONFIGS,
+    Api,
+    Owner,
+    each_config,
+)
 from headrace.net.call import Call
-from headrace.net.rules import ALTER_CONFIGS, Owner, each_config
 from headrace.protocol.api import (
     AlterConfigsRequest,
     AlterConfigsResponse,

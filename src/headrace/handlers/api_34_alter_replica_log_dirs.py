@@ -12,9 +12,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
-from headrace.net.api import Api
+from headrace.net.api import (
+    ALTER,
+    Api,
+    on_cluster,
+)
 from headrace.net.call import Call
-from headrace.net.rules import ALTER, on_cluster
 from headrace.protocol.api import AlterReplicaLogDirsRequest, AlterReplicaLogDirsResponse
 from headrace.protocol.errors import ErrorCode
 

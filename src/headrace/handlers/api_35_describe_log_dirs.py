@@ -16,9 +16,12 @@ import os
 from collections.abc import Sequence
 from functools import partial
 
-from headrace.net.api import Api
+from headrace.net.api import (
+    DESCRIBE,
+    Api,
+    on_cluster,
+)
 from headrace.net.call import Call
-from headrace.net.rules import DESCRIBE, on_cluster
 from headrace.protocol.api import DescribeLogDirsRequest, DescribeLogDirsResponse
 from headrace.protocol.errors import ErrorCode
 from headrace.topics.catalog import Topic

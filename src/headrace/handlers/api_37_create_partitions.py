@@ -13,10 +13,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from headrace.net.api import Api
+from headrace.net.api import (
+    ALTER,
+    TOPIC,
+    Api,
+    Each,
+)
 from headrace.net.audit import Change
 from headrace.net.call import Call
-from headrace.net.rules import ALTER, TOPIC, each
 from headrace.protocol.api import CreatePartitionsRequest, CreatePartitionsResponse
 from headrace.protocol.errors import ErrorCode, Refusal, StorageError
 from headrace.protocol.time_slices import chunks
@@ -41,7 +45,7 @@ def changes(
                 yield Change(ALTER, "TOPIC", result.name, f"{counts[result.name]} partitions")
 
 
-API = Api(37, each(ALTER, TOPIC, "topics", "name", once=True), changes=changes)
+API = Api(37, Each(ALTER, TOPIC, "topics", "name", once=True), changes=changes)
 
 _FIRST_WITH_QUOTA = 3
 """Earlier versions are throttled, but not refused."""

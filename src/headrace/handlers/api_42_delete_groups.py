@@ -14,10 +14,14 @@ from collections.abc import Iterator
 from headrace.coordinators import share_state_recovery
 from headrace.groups.share.group import ShareGroup
 from headrace.log_lines import LimitedLog, get_logger
-from headrace.net.api import Api
+from headrace.net.api import (
+    DELETE,
+    GROUP,
+    Api,
+    Each,
+)
 from headrace.net.audit import Change
 from headrace.net.call import Call
-from headrace.net.rules import DELETE, GROUP, each
 from headrace.protocol.api import DeleteGroupsRequest, DeleteGroupsResponse
 from headrace.protocol.errors import ErrorCode, StorageError
 
@@ -35,7 +39,7 @@ def changes(request: DeleteGroupsRequest, response: DeleteGroupsResponse) -> Ite
 
 API = Api(
     42,
-    each(DELETE, GROUP, "groups_names"),
+    Each(DELETE, GROUP, "groups_names"),
     storage_error=ErrorCode.NOT_COORDINATOR,
     changes=changes,
 )

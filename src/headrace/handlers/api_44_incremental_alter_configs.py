@@ -10,10 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from headrace.net.api import Api
+from headrace.net.api import (
+    ALTER_CONFIGS,
+    MESSAGES,
+    Api,
+    Owner,
+    each_config,
+    owner_of_configs,
+)
 from headrace.net.audit import Change
 from headrace.net.call import Call
-from headrace.net.rules import ALTER_CONFIGS, MESSAGES, Owner, each_config, owner_of_configs
 from headrace.protocol.api import (
     AlterConfigsRequest,
     AlterConfigsResponse,

@@ -13,9 +13,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from headrace.net.api import Api
+from headrace.net.api import (
+    ALTER,
+    Api,
+    on_cluster,
+)
 from headrace.net.call import Call
-from headrace.net.rules import ALTER, on_cluster
 from headrace.protocol.api import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,

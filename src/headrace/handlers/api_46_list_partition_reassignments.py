@@ -5,9 +5,12 @@ There is one node, so no replica ever moves: the list is empty.
 
 from __future__ import annotations
 
-from headrace.net.api import Api
+from headrace.net.api import (
+    DESCRIBE,
+    Api,
+    on_cluster,
+)
 from headrace.net.call import Call
-from headrace.net.rules import DESCRIBE, on_cluster
 from headrace.protocol.api import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,

@@ -10,10 +10,17 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
-from headrace.net.api import Api
+from headrace.net.api import (
+    DELETE,
+    GROUP,
+    READ,
+    TOPIC,
+    Api,
+    Each,
+    on,
+)
 from headrace.net.audit import Change
 from headrace.net.call import Call
-from headrace.net.rules import DELETE, GROUP, READ, TOPIC, each, on
 from headrace.protocol.api import OffsetDeleteRequest, OffsetDeleteResponse
 from headrace.protocol.errors import ErrorCode
 
@@ -34,7 +41,7 @@ def changes(request: OffsetDeleteRequest, response: OffsetDeleteResponse) -> Ite
 API = Api(
     47,
     on(DELETE, GROUP, "group_id"),
-    each(READ, TOPIC, "topics", "name"),
+    Each(READ, TOPIC, "topics", "name"),
     storage_error=ErrorCode.NOT_COORDINATOR,
     has_one_error=True,
     changes=changes,

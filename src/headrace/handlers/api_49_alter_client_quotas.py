@@ -13,11 +13,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from headrace.net.api import Api
+from headrace.net.api import (
+    ALTER_CONFIGS,
+    MESSAGES,
+    Api,
+    on_cluster,
+)
 from headrace.net.audit import Change
 from headrace.net.call import Call
 from headrace.net.client_quotas import addresses_of
-from headrace.net.rules import ALTER_CONFIGS, MESSAGES, on_cluster
 from headrace.protocol.api import AlterClientQuotasRequest, AlterClientQuotasResponse
 from headrace.protocol.errors import ErrorCode, Refusal, StorageError
 from headrace.security.quota_entities import Entity, entity_of, host_of, plan, text_of

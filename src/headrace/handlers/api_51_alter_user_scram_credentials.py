@@ -9,9 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from headrace.net import audit
-from headrace.net.api import Api
+from headrace.net.api import (
+    ALTER,
+    Api,
+    on_cluster,
+)
 from headrace.net.call import Call
-from headrace.net.rules import ALTER, on_cluster
 from headrace.net.scram_users import find_credential, store
 from headrace.protocol.api import (
     AlterUserScramCredentialsRequest,

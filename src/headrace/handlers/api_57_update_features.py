@@ -11,9 +11,12 @@ Version notes:
 
 from __future__ import annotations
 
-from headrace.net.api import Api
+from headrace.net.api import (
+    ALTER,
+    Api,
+    on_cluster,
+)
 from headrace.net.call import Call
-from headrace.net.rules import ALTER, on_cluster
 from headrace.protocol.api import UpdateFeaturesRequest, UpdateFeaturesResponse
 from headrace.protocol.errors import ErrorCode, StorageError
 from headrace.topics.features import FeatureUpdate

@@ -8,13 +8,17 @@ Version notes:
 
 from __future__ import annotations
 
-from headrace.net.api import Api
+from headrace.net.api import (
+    CLUSTER,
+    DESCRIBE,
+    Api,
+    Inside,
+)
 from headrace.net.call import Call
-from headrace.net.rules import CLUSTER, DESCRIBE, inside
 from headrace.protocol.api import DescribeClusterRequest, DescribeClusterResponse
 from headrace.protocol.errors import ErrorCode
 
-API = Api(60, inside(DESCRIBE, CLUSTER, "authorized operations are 0"))
+API = Api(60, Inside(DESCRIBE, CLUSTER, "authorized operations are 0"))
 
 _BROKERS, _CONTROLLERS = 1, 2
 

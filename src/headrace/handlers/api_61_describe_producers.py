@@ -5,9 +5,14 @@ from __future__ import annotations
 from functools import partial
 
 from headrace.log.partition_log import PartitionLog
-from headrace.net.api import Api
+from headrace.net.api import (
+    READ,
+    TOPIC,
+    TOPIC_DENIED,
+    Api,
+    Inside,
+)
 from headrace.net.call import Call
-from headrace.net.rules import READ, TOPIC, TOPIC_DENIED, inside
 from headrace.protocol.api import DescribeProducersRequest, DescribeProducersResponse
 from headrace.protocol.errors import ErrorCode, Refusal
 from headrace.protocol.record_batch import NO_SEQUENCE
@@ -17,7 +22,7 @@ Topic = DescribeProducersResponse.TopicResponse
 Partition = DescribeProducersResponse.PartitionResponse
 Producer = DescribeProducersResponse.ProducerState
 
-API = Api(61, inside(READ, TOPIC, "TOPIC_AUTHORIZATION_FAILED for its partitions"))
+API = Api(61, Inside(READ, TOPIC, "TOPIC_AUTHORIZATION_FAILED for its partitions"))
 
 _NOT_HOSTED = "This server does not host this topic-partition."
 

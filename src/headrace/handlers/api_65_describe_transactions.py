@@ -5,9 +5,15 @@ from __future__ import annotations
 from itertools import groupby
 from operator import itemgetter
 
-from headrace.net.api import Api
+from headrace.net.api import (
+    DESCRIBE,
+    TOPIC,
+    TRANSACTIONAL_ID,
+    Api,
+    Each,
+    Inside,
+)
 from headrace.net.call import Call
-from headrace.net.rules import DESCRIBE, TOPIC, TRANSACTIONAL_ID, each, inside
 from headrace.protocol.api import DescribeTransactionsRequest, DescribeTransactionsResponse
 from headrace.protocol.errors import ErrorCode
 
@@ -16,8 +22,8 @@ TopicData = DescribeTransactionsResponse.TopicData
 
 API = Api(
     65,
-    each(DESCRIBE, TRANSACTIONAL_ID, "transactional_ids"),
-    inside(DESCRIBE, TOPIC, "left out of the answer"),
+    Each(DESCRIBE, TRANSACTIONAL_ID, "transactional_ids"),
+    Inside(DESCRIBE, TOPIC, "left out of the answer"),
 )
 
 

@@ -14,16 +14,20 @@ Version notes:
 from __future__ import annotations
 
 from headrace.groups.consumer.regex import InvalidRegex
-from headrace.net.api import Api
+from headrace.net.api import (
+    DESCRIBE,
+    TRANSACTIONAL_ID,
+    Api,
+    Inside,
+)
 from headrace.net.call import Call
-from headrace.net.rules import DESCRIBE, TRANSACTIONAL_ID, inside
 from headrace.protocol.api import ListTransactionsRequest, ListTransactionsResponse
 from headrace.protocol.errors import ErrorCode
 from headrace.transactions.records import State, Transaction
 
 TransactionState = ListTransactionsResponse.TransactionState
 
-API = Api(66, inside(DESCRIBE, TRANSACTIONAL_ID, "left out of the answer"))
+API = Api(66, Inside(DESCRIBE, TRANSACTIONAL_ID, "left out of the answer"))
 
 _STATES = {state.label: state for state in State}
 

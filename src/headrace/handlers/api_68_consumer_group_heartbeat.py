@@ -16,9 +16,17 @@ from functools import partial
 
 from headrace.groups.consumer.member import ConsumerHeartbeat
 from headrace.groups.heartbeats.member import JOIN_EPOCH
-from headrace.net.api import CONSUMER, Api
+from headrace.net.api import (
+    CONSUMER,
+    DESCRIBE,
+    GROUP,
+    READ,
+    TOPIC,
+    Api,
+    Inside,
+    on,
+)
 from headrace.net.call import Call
-from headrace.net.rules import DESCRIBE, GROUP, READ, TOPIC, inside, on
 from headrace.protocol.api import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
 from headrace.protocol.errors import ErrorCode, Refusal
 from headrace.protocol.uuid_text import uuid_text
@@ -35,7 +43,7 @@ API = Api(
     68,
     on(READ, GROUP, "group_id"),
     on(DESCRIBE, TOPIC, "subscribed_topic_names"),
-    inside(DESCRIBE, TOPIC, "not matched by a regular expression"),
+    Inside(DESCRIBE, TOPIC, "not matched by a regular expression"),
     is_quick=True,
     protocol=CONSUMER,
     storage_error=ErrorCode.NOT_COORDINATOR,

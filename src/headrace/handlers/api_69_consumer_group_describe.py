@@ -15,9 +15,16 @@ from uuid import UUID
 
 from headrace.groups.consumer.group import ConsumerGroup, preferred_assignor
 from headrace.groups.records import ConsumerAssignment, ConsumerMember
-from headrace.net.api import CONSUMER, Api
+from headrace.net.api import (
+    CONSUMER,
+    DESCRIBE,
+    GROUP,
+    TOPIC,
+    Api,
+    Each,
+    Inside,
+)
 from headrace.net.call import Call
-from headrace.net.rules import DESCRIBE, GROUP, TOPIC, each, inside
 from headrace.protocol.api import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
 
 from .group_descriptions import describe_groups, existing, refuse_each
@@ -29,8 +36,8 @@ TopicPartitions = ConsumerGroupDescribeResponse.TopicPartitions
 
 API = Api(
     69,
-    each(DESCRIBE, GROUP, "group_ids"),
-    inside(DESCRIBE, TOPIC, "TOPIC_AUTHORIZATION_FAILED for a group whose members use the topic"),
+    Each(DESCRIBE, GROUP, "group_ids"),
+    Inside(DESCRIBE, TOPIC, "TOPIC_AUTHORIZATION_FAILED for a group whose members use the topic"),
     protocol=CONSUMER,
     refuse=lambda request, code: ConsumerGroupDescribeResponse(
         groups=refuse_each(DescribedGroup, request, code)

@@ -9,9 +9,12 @@ Version notes:
 
 from __future__ import annotations
 
-from headrace.net.api import Api
+from headrace.net.api import (
+    DESCRIBE_CONFIGS,
+    Api,
+    on_cluster,
+)
 from headrace.net.call import Call
-from headrace.net.rules import DESCRIBE_CONFIGS, on_cluster
 from headrace.protocol.api import ListConfigResourcesRequest, ListConfigResourcesResponse
 from headrace.protocol.configs import ConfigType
 from headrace.protocol.errors import ErrorCode

@@ -10,9 +10,13 @@ from bisect import bisect_left
 from collections.abc import Sequence
 
 from headrace.log.partition_log import LEADER_EPOCH
-from headrace.net.api import Api
+from headrace.net.api import (
+    DESCRIBE,
+    TOPIC,
+    Api,
+    Inside,
+)
 from headrace.net.call import Call
-from headrace.net.rules import DESCRIBE, TOPIC, inside
 from headrace.protocol.api import DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse
 from headrace.protocol.authorized_operations import TOPIC_OPERATIONS
 from headrace.protocol.errors import ErrorCode
@@ -22,7 +26,7 @@ Topic = DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic
 Partition = DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponsePartition
 Cursor = DescribeTopicPartitionsResponse.Cursor
 
-API = Api(75, inside(DESCRIBE, TOPIC, "refused if it is named, else left out of the answer"))
+API = Api(75, Inside(DESCRIBE, TOPIC, "refused if it is named, else left out of the answer"))
 
 
 async def handle(

@@ -15,9 +15,15 @@ from headrace.groups.share.member import (
     ShareHeartbeat,
     ShareHeartbeatReply,
 )
-from headrace.net.api import Api
+from headrace.net.api import (
+    DESCRIBE,
+    GROUP,
+    READ,
+    TOPIC,
+    Api,
+    on,
+)
 from headrace.net.call import Call
-from headrace.net.rules import DESCRIBE, GROUP, READ, TOPIC, on
 from headrace.outcome import Outcome
 from headrace.protocol.api import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
 from headrace.protocol.errors import ErrorCode, Refusal

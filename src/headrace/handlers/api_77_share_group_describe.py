@@ -6,9 +6,15 @@ from collections.abc import Iterator
 
 from headrace.groups.records import CurrentAssignment, ShareMember
 from headrace.groups.share.group import ShareGroup
-from headrace.net.api import Api
+from headrace.net.api import (
+    DESCRIBE,
+    GROUP,
+    TOPIC,
+    Api,
+    Each,
+    Inside,
+)
 from headrace.net.call import Call
-from headrace.net.rules import DESCRIBE, GROUP, TOPIC, each, inside
 from headrace.protocol.api import ShareGroupDescribeRequest, ShareGroupDescribeResponse
 
 from .group_descriptions import describe_groups, existing, refuse_each
@@ -20,8 +26,8 @@ TopicPartitions = ShareGroupDescribeResponse.TopicPartitions
 
 API = Api(
     77,
-    each(DESCRIBE, GROUP, "group_ids"),
-    inside(DESCRIBE, TOPIC, "TOPIC_AUTHORIZATION_FAILED for a group whose members use the topic"),
+    Each(DESCRIBE, GROUP, "group_ids"),
+    Inside(DESCRIBE, TOPIC, "TOPIC_AUTHORIZATION_FAILED for a group whose members use the topic"),
     refuse=lambda request, code: ShareGroupDescribeResponse(
         groups=refuse_each(DescribedGroup, request, code)
     ),

@@ -13,9 +13,15 @@ from __future__ import annotations
 
 from headrace.log.partition_log import LEADER_EPOCH
 from headrace.log_lines import printable
-from headrace.net.api import Api
+from headrace.net.api import (
+    GROUP,
+    READ,
+    TOPIC,
+    Api,
+    Inside,
+    on,
+)
 from headrace.net.call import Call
-from headrace.net.rules import GROUP, READ, TOPIC, inside, on
 from headrace.protocol.api import ShareAcknowledgeRequest, ShareAcknowledgeResponse
 from headrace.protocol.errors import ErrorCode, Refusal
 from headrace.share.acknowledgement import AcknowledgeTerms
@@ -36,7 +42,7 @@ Partition = ShareAcknowledgeResponse.PartitionData
 API = Api(
     79,
     on(READ, GROUP, "group_id"),
-    inside(READ, TOPIC, "TOPIC_AUTHORIZATION_FAILED for its partitions"),
+    Inside(READ, TOPIC, "TOPIC_AUTHORIZATION_FAILED for its partitions"),
     is_quick=True,
     has_one_error=True,
 )

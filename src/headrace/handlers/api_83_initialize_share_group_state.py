@@ -11,9 +11,12 @@ from collections.abc import Callable, Iterable
 from typing import Protocol, TypeVar
 from uuid import UUID
 
-from headrace.net.api import Api
+from headrace.net.api import (
+    CLUSTER_ACTION,
+    Api,
+    on_cluster,
+)
 from headrace.net.call import Call
-from headrace.net.rules import CLUSTER_ACTION, on_cluster
 from headrace.protocol.api import (
     InitializeShareGroupStateRequest,
     InitializeShareGroupStateResponse,

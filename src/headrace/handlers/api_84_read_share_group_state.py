@@ -5,9 +5,12 @@ A higher leader epoch is stored and fences earlier leaders.
 
 from __future__ import annotations
 
-from headrace.net.api import Api
+from headrace.net.api import (
+    CLUSTER_ACTION,
+    Api,
+    on_cluster,
+)
 from headrace.net.call import Call
-from headrace.net.rules import CLUSTER_ACTION, on_cluster
 from headrace.protocol.api import ReadShareGroupStateRequest, ReadShareGroupStateResponse
 from headrace.protocol.errors import ErrorCode, Refusal
 from headrace.share.records import SharePartitionKey

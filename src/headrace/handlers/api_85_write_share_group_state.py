@@ -10,9 +10,12 @@ Version notes:
 
 from __future__ import annotations
 
-from headrace.net.api import Api
+from headrace.net.api import (
+    CLUSTER_ACTION,
+    Api,
+    on_cluster,
+)
 from headrace.net.call import Call
-from headrace.net.rules import CLUSTER_ACTION, on_cluster
 from headrace.protocol.api import WriteShareGroupStateRequest, WriteShareGroupStateResponse
 from headrace.protocol.errors import ErrorCode, Refusal
 from headrace.share.merged_state import combined

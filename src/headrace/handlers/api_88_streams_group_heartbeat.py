@@ -27,9 +27,19 @@ from headrace.groups.streams.member import (
     StreamsHeartbeatReply,
     TaskOffset,
 )
-from headrace.net.api import STREAMS, Api
+from headrace.net.api import (
+    CLUSTER,
+    CREATE,
+    DESCRIBE,
+    GROUP,
+    READ,
+    STREAMS,
+    TOPIC,
+    Api,
+    Inside,
+    on,
+)
 from headrace.net.call import Call
-from headrace.net.rules import CLUSTER, CREATE, DESCRIBE, GROUP, READ, TOPIC, inside, on
 from headrace.protocol.api import StreamsGroupHeartbeatRequest, StreamsGroupHeartbeatResponse
 from headrace.protocol.errors import ErrorCode, Refusal
 from headrace.protocol.internal_topics import INTERNAL_TOPICS
@@ -50,9 +60,9 @@ EndpointToPartitions = StreamsGroupHeartbeatResponse.EndpointToPartitions
 API = Api(
     88,
     on(READ, GROUP, "group_id"),
-    inside(DESCRIBE, TOPIC, "TOPIC_AUTHORIZATION_FAILED for the request"),
-    inside(CREATE, CLUSTER, "CREATE on each internal topic is needed"),
-    inside(CREATE, TOPIC, "internal topics are not created, and the status says so"),
+    Inside(DESCRIBE, TOPIC, "TOPIC_AUTHORIZATION_FAILED for the request"),
+    Inside(CREATE, CLUSTER, "CREATE on each internal topic is needed"),
+    Inside(CREATE, TOPIC, "internal topics are not created, and the status says so"),
     protocol=STREAMS,
     storage_error=ErrorCode.NOT_COORDINATOR,
     has_one_error=True,

@@ -21,9 +21,16 @@ from headrace.groups.records import (
 from headrace.groups.records import Subtopology as RecordedSubtopology
 from headrace.groups.streams.group import StreamsGroup
 from headrace.groups.streams.topics import in_order
-from headrace.net.api import STREAMS, Api
+from headrace.net.api import (
+    DESCRIBE,
+    GROUP,
+    STREAMS,
+    TOPIC,
+    Api,
+    Each,
+    Inside,
+)
 from headrace.net.call import Call
-from headrace.net.rules import DESCRIBE, GROUP, TOPIC, each, inside
 from headrace.protocol.api import StreamsGroupDescribeRequest, StreamsGroupDescribeResponse
 
 from .group_descriptions import describe_groups, refuse_each
@@ -41,8 +48,8 @@ TaskOffset = StreamsGroupDescribeResponse.TaskOffset
 
 API = Api(
     89,
-    each(DESCRIBE, GROUP, "group_ids"),
-    inside(DESCRIBE, TOPIC, "TOPIC_AUTHORIZATION_FAILED for a group whose topology uses the topic"),
+    Each(DESCRIBE, GROUP, "group_ids"),
+    Inside(DESCRIBE, TOPIC, "TOPIC_AUTHORIZATION_FAILED for a group whose topology uses the topic"),
     protocol=STREAMS,
     refuse=lambda request, code: StreamsGroupDescribeResponse(
         groups=refuse_each(DescribedGroup, request, code)

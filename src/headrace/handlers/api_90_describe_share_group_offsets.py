@@ -17,9 +17,15 @@ from collections.abc import Collection, Sequence
 from functools import partial
 
 from headrace.groups.share.group import ShareGroup
-from headrace.net.api import Api
+from headrace.net.api import (
+    DESCRIBE,
+    GROUP,
+    TOPIC,
+    TOPIC_DENIED,
+    Api,
+    Inside,
+)
 from headrace.net.call import SLICED_ABOVE, Call
-from headrace.net.rules import DESCRIBE, GROUP, TOPIC, TOPIC_DENIED, inside
 from headrace.protocol.api import (
     DescribeShareGroupOffsetsRequest,
     DescribeShareGroupOffsetsResponse,
@@ -44,8 +50,8 @@ InFlightSpan = DescribeShareGroupOffsetsResponse.InFlightSpan
 
 API = Api(
     90,
-    inside(DESCRIBE, GROUP, "refused for the group"),
-    inside(
+    Inside(DESCRIBE, GROUP, "refused for the group"),
+    Inside(
         DESCRIBE,
         TOPIC,
         "TOPIC_AUTHORIZATION_FAILED for its partitions; left out of the answer if it is not named",

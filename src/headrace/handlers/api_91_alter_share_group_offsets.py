@@ -16,10 +16,18 @@ from uuid import UUID
 
 from headrace.coordinators import share_state_recovery
 from headrace.coordinators.waiting import run_to_end
-from headrace.net.api import Api
+from headrace.net.api import (
+    ALTER,
+    GROUP,
+    READ,
+    TOPIC,
+    TOPIC_DENIED,
+    Api,
+    Each,
+    on,
+)
 from headrace.net.audit import Change
 from headrace.net.call import Call
-from headrace.net.rules import ALTER, GROUP, READ, TOPIC, TOPIC_DENIED, each, on
 from headrace.protocol.api import AlterShareGroupOffsetsRequest, AlterShareGroupOffsetsResponse
 from headrace.protocol.errors import ErrorCode, Refusal
 from headrace.share.records import SharePartitionKey
@@ -61,7 +69,7 @@ def changes(
 API = Api(
     91,
     on(READ, GROUP, "group_id"),
-    each(READ, TOPIC, "topics", "topic_name"),
+    Each(READ, TOPIC, "topics", "topic_name"),
     storage_error=ErrorCode.NOT_COORDINATOR,
     has_one_error=True,
     has_message=True,

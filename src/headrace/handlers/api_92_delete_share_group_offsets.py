@@ -6,10 +6,18 @@ from collections.abc import Iterator
 from uuid import UUID
 
 from headrace.coordinators import share_state_recovery
-from headrace.net.api import Api
+from headrace.net.api import (
+    DELETE,
+    GROUP,
+    READ,
+    TOPIC,
+    TOPIC_DENIED,
+    Api,
+    Each,
+    on,
+)
 from headrace.net.audit import Change
 from headrace.net.call import Call
-from headrace.net.rules import DELETE, GROUP, READ, TOPIC, TOPIC_DENIED, each, on
 from headrace.protocol.api import DeleteShareGroupOffsetsRequest, DeleteShareGroupOffsetsResponse
 from headrace.protocol.errors import ErrorCode, Refusal
 from headrace.share.share_state import NOT_HOSTED
@@ -29,7 +37,7 @@ def changes(
 API = Api(
     92,
     on(DELETE, GROUP, "group_id"),
-    each(READ, TOPIC, "topics", "topic_name"),
+    Each(READ, TOPIC, "topics", "topic_name"),
     storage_error=ErrorCode.NOT_COORDINATOR,
     has_one_error=True,
     has_message=True,

@@ -7,8 +7,13 @@ no plugins here, so that the request is refused as by a Kafka without one.
 
 from __future__ import annotations
 
-from headrace.net.api import STREAMS, stub
-from headrace.net.rules import GROUP, READ, on
+from headrace.net.api import (
+    GROUP,
+    READ,
+    STREAMS,
+    on,
+    stub,
+)
 from headrace.protocol.errors import ErrorCode, Refusal
 
 API, handle = stub(

@@ -1,23 +1,174 @@
-"""The declaration at the head of a handler: what the road to it must know."""
+"""The declaration at the head of a handler: what the road to it must know.
+
+Its rules are the permissions that the API requires, in the order in which they are checked, and
+what a missing one does; ``docs/behaviour/security.md`` prints them as a table.
+
+* :class:`Whole`: without the permission the whole request is refused, before its handler is called.
+* :class:`Each`: items of an array without the permission are refused, each on its own, where the
+  handler asks :meth:`headrace.net.call.Call.allowed`.
+* :class:`Inside`: the handler asks for the permission, because it decides about parts of what it
+  does: what it lists, names or creates.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Mapping
 from functools import cached_property
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
+from headrace.protocol.authorized_operations import Operation
+from headrace.protocol.configs import ConfigType
 from headrace.protocol.errors import ErrorCode, Refusal
 from headrace.protocol.request_templates import MakeTemplate
 from headrace.protocol.schema import Versions, schema_of, snake_case, versions_of
 from headrace.protocol.time_slices import run_now
+from headrace.security.acls import CLUSTER_NAME, ResourceType
 
 from .audit import Change, audited
 from .refusals import refusing_all
-from .rules import MESSAGES, Each, Rules, Whole
 
 if TYPE_CHECKING:
     from headrace.topics.settings import Settings
+
+# Rules --------------------------------------------------------------------------------------------
+
+Need = tuple[Operation, ResourceType]
+"""A permission: an operation on a resource."""
+Owner = tuple[ResourceType, str] | None
+"""The resource of an item of a request; None if the handler refuses the item."""
+
+ERROR_OF = {
+    ResourceType.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    ResourceType.GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
+    ResourceType.CLUSTER: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+    ResourceType.TRANSACTIONAL_ID: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+}
+"""The error for a missing permission on a resource of a type."""
+MESSAGES = {
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "Topic authorization failed.",
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: "Group authorization failed.",
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "Cluster authorization failed.",
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "Transactional Id authorization failed.",
+    ErrorCode.UNSUPPORTED_VERSION: "The version of API is not supported.",
+}
+"""Kafka's messages for requests that are refused. Only some responses have them."""
+TOPIC_DENIED = Refusal(
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED, MESSAGES[ErrorCode.TOPIC_AUTHORIZATION_FAILED]
+)
+"""The error of a topic that the client may not use, where the response has a message."""
+
+
+class Whole(NamedTuple):
+    """A permission without which a request is refused.
+
+    :ivar alternatives: one of them is enough
+    :ivar names: returns the names of the resources in a request: all must be allowed
+    """
+
+    alternatives: tuple[Need, ...]
+    names: Callable[[Any], Iterable[str | None]]
+
+
+class Each(NamedTuple):
+    """A permission for the items of an array of the request.
+
+    :ivar operation: the operation on the resource of an item
+    :ivar kind: the type of the resource; None if it depends on the item
+    :ivar array: the name of the array
+    :ivar field: the field of an item that names its resource; empty if the item is the name.
+        ``resource_type`` is understood
+    :ivar unless: a permission on the cluster that is enough for all items
+    :ivar once: leave items that are named twice to the handler, which refuses them
+    :ivar owner: returns the resource of an item, where its type depends on the item
+    :ivar ids_from: the first version whose items have topic ids instead of names; None for none
+    """
+
+    operation: Operation
+    kind: ResourceType | None
+    array: str
+    field: str = ""
+    unless: Operation | None = None
+    once: bool = False
+    owner: Callable[[Any], Owner] | None = None
+    ids_from: int | None = None
+
+    def name_of(self, item: Any) -> str:
+        """Return the name of the resource of an item."""
+        name: str = getattr(item, self.field) if self.field else item
+        return name
+
+    def identity(self, item: Any) -> Any:
+        """Return what is equal for items that name the same resource."""
+        if self.field == "resource_type":
+            return item.resource_type, item.resource_name
+        return self.name_of(item)
+
+
+class Inside(NamedTuple):
+    """A permission that the handler asks for.
+
+    :ivar effect: the effect of a missing permission, for the documentation
+    """
+
+    operation: Operation
+    kind: ResourceType
+    effect: str
+
+
+Rule = Whole | Each | Inside
+
+READ, WRITE, CREATE, DELETE = Operation.READ, Operation.WRITE, Operation.CREATE, Operation.DELETE
+ALTER, DESCRIBE, CLUSTER_ACTION = Operation.ALTER, Operation.DESCRIBE, Operation.CLUSTER_ACTION
+DESCRIBE_CONFIGS, ALTER_CONFIGS = Operation.DESCRIBE_CONFIGS, Operation.ALTER_CONFIGS
+IDEMPOTENT_WRITE = Operation.IDEMPOTENT_WRITE
+TOPIC, GROUP, CLUSTER = ResourceType.TOPIC, ResourceType.GROUP, ResourceType.CLUSTER
+TRANSACTIONAL_ID = ResourceType.TRANSACTIONAL_ID
+
+
+def on_cluster(*operations: Operation) -> Whole:
+    """Require one of these operations on the cluster."""
+    needs = tuple((operation, CLUSTER) for operation in operations)
+    return Whole(needs, lambda request: (CLUSTER_NAME,))
+
+
+def on(operation: Operation, resource_type: ResourceType, field: str) -> Whole:
+    """Require an operation on the resources that a field of the request names."""
+
+    def names(request: Any) -> Iterable[str | None]:
+        value = getattr(request, field)
+        return (value,) if isinstance(value, str) else value or ()
+
+    return Whole(((operation, resource_type),), names)
+
+
+_CONFIG_OWNERS: Mapping[int, ResourceType] = {
+    ConfigType.TOPIC: TOPIC,
+    ConfigType.GROUP: GROUP,
+    ConfigType.BROKER: CLUSTER,
+    ConfigType.BROKER_LOGGER: CLUSTER,
+    ConfigType.CLIENT_METRICS: CLUSTER,
+}
+
+
+def owner_of_configs(resource: Any) -> Owner:
+    """Return the owner of the configs of a resource of a request; None for an unknown type."""
+    kind = _CONFIG_OWNERS.get(resource.resource_type)
+    if kind is None:
+        return None
+    return kind, CLUSTER_NAME if kind == CLUSTER else resource.resource_name
+
+
+def each_config(
+    operation: Operation, owner: Callable[[Any], Owner] = owner_of_configs, *, once: bool = False
+) -> Each:
+    """Require an operation on the owner of the configs of each resource of a request: a topic, a
+    group, or the cluster.
+    """
+    return Each(operation, None, "resources", "resource_type", once=once, owner=owner)
+
+
+# APIs ---------------------------------------------------------------------------------------------
 
 Handle: TypeAlias = Callable[[Any, Any], Awaitable[Any]]
 """``handle(call, request)``: returns the response to a :class:`~headrace.net.call.Call`."""
@@ -60,7 +211,7 @@ class Api:
     def __init__(
         self,
         key: int,
-        *rules: Any,
+        *rules: Rule,
         is_quick: bool = False,
         protocol: str | None = None,
         storage_error: ErrorCode = ErrorCode.KAFKA_STORAGE_ERROR,
@@ -72,7 +223,7 @@ class Api:
         template: MakeTemplate | None = None,
     ) -> None:
         self.key = key
-        self.rules: Rules = rules
+        self.rules = rules
         self.is_quick = is_quick
         self.protocol, self.storage_error = protocol, storage_error
         self.changes = changes
@@ -145,7 +296,7 @@ class Apis(Mapping[int, Api]):
         return api
 
 
-def stub(key: int, *rules: Any, error: Refusal, protocol: str | None = None) -> tuple[Api, Handle]:
+def stub(key: int, *rules: Rule, error: Refusal, protocol: str | None = None) -> tuple[Api, Handle]:
     """Return an API that refuses every request, and its handler."""
     api = Api(key, *rules, protocol=protocol)
 
@@ -165,11 +316,10 @@ def served_versions(api_key: int, config: Settings) -> Versions:
     :raises KeyError: Kafka has no such API
     """
     versions = versions_of("request", api_key)
-    if api_key in _UNSTABLE and not config.get_bool("unstable.api.versions.enable"):
+    # Its highest version is unstable.
+    if api_key == _INIT_PRODUCER_ID and not config.get_bool("unstable.api.versions.enable"):
         return versions._replace(last=versions.last - 1)
     return versions
 
 
 _INIT_PRODUCER_ID = 22
-_UNSTABLE = frozenset((_INIT_PRODUCER_ID,))
-"""APIs whose highest version is served only with ``unstable.api.versions.enable``."""

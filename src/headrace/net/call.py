@@ -17,14 +17,13 @@ from headrace.protocol.large_responses import LazyArray
 from headrace.protocol.primitives import NullArray
 from headrace.protocol.schema import Encoded
 from headrace.protocol.time_slices import SLICE_MS
-from headrace.security.access import UNLIMITED, Access, AnyAccess
 from headrace.security.acls import ResourceType
 from headrace.security.principal import ANONYMOUS, Principal
 
 from . import wire
-from .api import REBALANCE_PROTOCOLS, Api
+from .access_control import UNLIMITED, Access
+from .api import DESCRIBE, ERROR_OF, REBALANCE_PROTOCOLS, Api, Each, Owner, Whole
 from .refusals import has_error, refuse_all, refusing_item
-from .rules import DESCRIBE, ERROR_OF, Each, Owner, Whole
 from .services import Services
 
 if TYPE_CHECKING:
@@ -79,7 +78,7 @@ class Client:
     listener_host: str
     listener_port: int
     principal: Principal = ANONYMOUS
-    access: AnyAccess = UNLIMITED
+    access: Access = UNLIMITED
     charge: RequestCharge | None = None
     is_logging_in: bool = False
 
@@ -243,7 +242,7 @@ class Call(Services):
     # Permissions ----------------------------------------------------------------------------------
 
     @property
-    def access(self) -> AnyAccess:
+    def access(self) -> Access:
         """The permissions of the client."""
         return self.client.access
 
@@ -295,7 +294,7 @@ class Call(Services):
         for item in items:
             owner = self._owner(rule, item)
             is_left = owner is None or (rule.once and times[rule.identity(item)] > 1)
-            if owner is None or is_left or access.allows(rule.needs[0][0], *owner):
+            if owner is None or is_left or access.allows(rule.operation, *owner):
                 passed.append(item)
             else:
                 refused.append((item, ERROR_OF[owner[0]]))
@@ -318,11 +317,11 @@ class Call(Services):
     def _owner(self, rule: Each, item: Any) -> Owner:
         if rule.owner is not None:
             return rule.owner(item)
-        kind = rule.needs[0][1]
+        assert rule.kind is not None
         if rule.ids_from is not None and self.version >= rule.ids_from:
             topic = self.services.catalog.topics_by_id.get(item.topic_id)
-            return None if topic is None else (kind, topic.name)
-        return kind, rule.name_of(item)
+            return None if topic is None else (rule.kind, topic.name)
+        return rule.kind, rule.name_of(item)
 
     def refusal(self, request: Any) -> ErrorCode:
         """Return the error of a request that is refused as a whole, else NONE: a finalized feature
@@ -334,7 +333,7 @@ class Call(Services):
             and api.protocol not in services.config.get_list(REBALANCE_PROTOCOLS)
         ):
             return ErrorCode.UNSUPPORTED_VERSION
-        if isinstance(access, Access):  # else it may do all
+        if access.is_limited:
             access.request = api.name
             for rule in api.wholes:
                 code = _check(rule, access, request)

@@ -26,10 +26,10 @@ from headrace.protocol.frames import (
     whole_frames,
 )
 from headrace.protocol.request_templates import MakeTemplate, RequestTemplates
-from headrace.security.access import UNLIMITED, AnyAccess
-from headrace.security.principal import ANONYMOUS, Principal
+from headrace.security.principal import ANONYMOUS
 
 from . import wire
+from .access_control import UNLIMITED
 from .api import Api, Apis, served_versions
 from .call import (
     RECEIVE_BUFFER_BYTES,
@@ -144,13 +144,6 @@ class Sessions:
         from .login_requests import LoginRequests
 
         return LoginRequests(self.services, self.apis)
-
-    def access_of(self, principal: Principal, host: str) -> AnyAccess:
-        """Return the access of a client."""
-        access_control = self.services.access_control
-        if access_control is None:
-            return UNLIMITED
-        return access_control.access_of(principal, host)
 
 
 class Session:
@@ -413,7 +406,7 @@ class Session:
         return Call(self.shared.services, api, client, header.api_version, header.client_id)
 
     def _new_client(self) -> Client:
-        listener = self.listener
+        listener, control = self.listener, self.shared.services.access_control
         return Client(
             self.host,
             self.port,
@@ -422,7 +415,7 @@ class Session:
             listener.advertised_host or listener.host,
             listener.advertised_port or listener.port,
             self.principal,
-            self.shared.access_of(self.principal, self.host),
+            UNLIMITED if control is None else control.access_of(self.principal, self.host),
             self._charge,
             is_logging_in=self._login is not None and self._login.principal is None,
         )
