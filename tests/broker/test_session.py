@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -28,14 +27,9 @@ class Line:
 
     def __init__(self) -> None:
         self.advanced = 0
-        self.later: list[tuple[float, Callable[[], None]]] = []
 
     def advance(self) -> None:
         self.advanced += 1
-
-    def call_later(self, delay_s: float, action: Callable[[], None]) -> Any:
-        self.later.append((delay_s, action))
-        return asyncio.get_running_loop().call_later(3600, action)
 
 
 @pytest.fixture(scope="module")

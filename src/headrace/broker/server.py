@@ -20,7 +20,7 @@ from headrace.net.acceptor import (
     listening_sockets,
 )
 from headrace.net.connection import Connection, Connections
-from headrace.net.connection_rates import ConnectionRates, ListenerRates
+from headrace.net.connection_rates import ConnectionRates
 from headrace.net.listeners import Listener
 from headrace.net.open_ports import warn_if_open
 from headrace.net.session import LOGIN_TIMEOUT_S
@@ -82,9 +82,9 @@ class Server:
                 begin = None
                 if security is not None and security.tls is not None:
                     begin = self._tls_beginning(security.tls, connected)
-                rates = ListenerRates(self._rates, listener.name)
                 self._acceptors += [
-                    Acceptor(one, self._slots, connected, begin, rates) for one in sockets
+                    Acceptor(one, self._slots, connected, begin, self._rates, listener.name)
+                    for one in sockets
                 ]
         except OSError:
             await self.close()
@@ -147,7 +147,7 @@ class Server:
         """Close the connections that were idle for ``connections.max.idle.ms``."""
         oldest = perf_counter() - self.max_idle_ms / 1000
         for connection in list(self.connections):
-            if connection.last_active < oldest and not connection.is_waiting:
+            if connection.last_active < oldest and not connection.session.is_waiting:
                 connection.abandon()
         self._reaper = asyncio.get_running_loop().call_later(self.max_idle_ms / 2000, self._reap)
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from headrace.log_lines import LimitedLog, get_logger
 
 if TYPE_CHECKING:
-    from .connection_rates import ListenerRates
+    from .connection_rates import ConnectionRates
     from .metrics import Metrics
 
 ACCEPTS_PER_TURN = 100
@@ -100,6 +100,7 @@ class Acceptor:
     :param connected: makes the protocol of a connection
     :param begin: begins a connection; by default asyncio does
     :param rates: the rates of new connections; None for no limit
+    :param listener: the name of the listener, for its rate
     """
 
     def __init__(
@@ -108,9 +109,11 @@ class Acceptor:
         slots: ConnectionSlots | None,
         connected: Connected,
         begin: Begin | None = None,
-        rates: ListenerRates | None = None,
+        rates: ConnectionRates | None = None,
+        listener: str = "",
     ) -> None:
         self._rates = rates
+        self._listener = listener
         self._held: dict[socket.socket, asyncio.TimerHandle] = {}
         """Connections that exceed the quota of their address, and will be closed."""
         self.listening = listening
@@ -157,7 +160,7 @@ class Acceptor:
             if throttle_ms:
                 self._hold(sock, throttle_ms)
                 continue
-            pause_ms = 0 if self._rates is None else self._rates.listener_ms()
+            pause_ms = 0 if self._rates is None else self._rates.listener_ms(self._listener)
             self._open(sock)
             if pause_ms:
                 self._pause(pause_ms / 1000)

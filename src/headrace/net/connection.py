@@ -10,7 +10,6 @@ no further request is served. What all connections take together is bounded in `
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from itertools import count
 from time import perf_counter
 from typing import Any
@@ -135,15 +134,6 @@ class Connection(asyncio.BufferedProtocol):
         """The incomplete frame."""
         return self.session.frame
 
-    @property
-    def is_waiting(self) -> bool:
-        """True while a request waits for its answer."""
-        return self.session.is_waiting
-
-    def call_later(self, delay_s: float, action: Callable[[], None]) -> asyncio.TimerHandle:
-        """Do something later."""
-        return asyncio.get_running_loop().call_later(delay_s, action)
-
     # Receiving ------------------------------------------------------------------------------------
 
     def connection_made(self, transport: Any) -> None:
@@ -159,14 +149,11 @@ class Connection(asyncio.BufferedProtocol):
         shared.connections.add(self)
         shared.metrics.connections_accepted += 1
         limit = shared.services.config.get_int("max.connections")
-        host_limit = shared.counts.opened(session.host)
-        listener_limit = shared.counts.opened_on(session.listener.name)
+        exceeded = shared.counts.opened(session.host, session.listener.name)
         if len(shared.connections) > limit:
             session.close("max.connections=%d is reached", limit)
-        elif listener_limit is not None:
-            session.close("its listener has the maximum of %d connections", listener_limit)
-        elif host_limit is not None:
-            session.close("it has the maximum of %d connections", host_limit)
+        elif exceeded is not None:
+            session.close(*exceeded)
         elif self._security is not None:
             session.secure(self._security, transport.get_extra_info("peer_certificate"))
         if session.state is not State.OPEN:

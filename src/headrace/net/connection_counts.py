@@ -30,28 +30,23 @@ class ConnectionCounts:
         """The limits by address, as sockets write it."""
         self._look_ups: set[asyncio.Task[None]] = set()
 
-    def opened(self, address: str) -> int | None:
+    def opened(self, address: str, listener: str) -> tuple[str, int] | None:
         """Count a new connection.
 
-        :returns: the limit if the address now has more connections than that, else None
+        :returns: the reason to close it, with the limit that is exceeded; None to serve it
         """
         self._open[address] += 1
+        self._of_listeners[listener] += 1
         text = self._config.get_str(OVERRIDES) or ""
         if text != self._overrides_text:
             self._apply(text)
-        limit = self._overrides.get(address)
-        if limit is None:
-            limit = self._config.get_int(PER_IP)
-        return limit if self._open[address] > limit else None
-
-    def opened_on(self, listener: str) -> int | None:
-        """Count a new connection of a listener.
-
-        :returns: the limit if the listener now has more connections than that, else None
-        """
-        self._of_listeners[listener] += 1
         limit = self._config.listener_int(listener, MAX_CONNECTIONS)
-        return limit if self._of_listeners[listener] > limit else None
+        if self._of_listeners[listener] > limit:
+            return "its listener has the maximum of %d connections", limit
+        limit = self._overrides.get(address, self._config.get_int(PER_IP))
+        if self._open[address] > limit:
+            return "it has the maximum of %d connections", limit
+        return None
 
     def closed(self, address: str, listener: str) -> None:
         """Count the end of a connection."""

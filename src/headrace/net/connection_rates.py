@@ -61,22 +61,3 @@ class ConnectionRates:
         if rate is None:
             rate = self._rates[name] = Rate(windows)
         return min(rate.charge(1, limit, self._quotas.now_ms()), windows.size_ms)
-
-
-class ListenerRates:
-    """The rates of new connections of one listener.
-
-    :param listener: its name
-    """
-
-    def __init__(self, rates: ConnectionRates, listener: str) -> None:
-        self._rates = rates
-        self._listener = listener
-
-    def address_ms(self, address: str) -> int:
-        """Count a new connection, see :meth:`ConnectionRates.address_ms`."""
-        return self._rates.address_ms(address)
-
-    def listener_ms(self) -> int:
-        """Count a connection that is opened, see :meth:`ConnectionRates.listener_ms`."""
-        return self._rates.listener_ms(self._listener)

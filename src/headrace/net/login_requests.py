@@ -12,10 +12,7 @@ from headrace.net.api import Api, Apis
 from headrace.net.call import Call, Client
 from headrace.net.services import Services
 from headrace.protocol.api import (
-    ApiVersionsRequest,
-    SaslAuthenticateRequest,
     SaslAuthenticateResponse,
-    SaslHandshakeRequest,
     SaslHandshakeResponse,
 )
 from headrace.protocol.file_range import Piece
@@ -67,77 +64,61 @@ class LoginRequests:
         if header.api_key not in self._apis:
             raise BadFrame(f"api key {header.api_key} during a login")
         api = self._apis[header.api_key]
+        is_served = api.lowest <= header.api_version <= api.highest
         if login.state is State.COMPLETE:
             if header.api_key != HANDSHAKE or not login.may_begin_again(clock.now_ms()):
                 raise BadFrame("its session has ended, and it has not authenticated again")
-        elif login.state is State.AUTHENTICATE and header.api_key != AUTHENTICATE:
-            return self._refuse_request(login, frame, header)
-        elif login.state is not State.AUTHENTICATE and header.api_key not in (
-            HANDSHAKE,
-            API_VERSIONS,
-        ):
+        elif login.state is State.AUTHENTICATE:
+            if header.api_key != AUTHENTICATE:  # refused in the form of its own response
+                answer = login.refuse(api.name)
+                if not is_served:
+                    raise BadFrame(answer.message or "")
+                response = api.refused(_read(api, frame, header), answer.code)
+                return LoginAnswer(wire.write_response(api, header, response), answer.message)
+        elif header.api_key not in (HANDSHAKE, API_VERSIONS):
             raise BadFrame(login.refuse(api.name).message or "")
         call = Call(self._services, api, client, header.api_version, header.client_id)
-        if not api.lowest <= header.api_version <= api.highest:
+        if not is_served:
             if api.unserved is None:
                 raise BadFrame(f"version {header.api_version} of {api.name}")
             response = api.unserved(call)
             return LoginAnswer(wire.write_response(api, header._replace(api_version=0), response))
         request = _read(api, frame, header)
         if header.api_key == API_VERSIONS:
-            return self._serve_versions(login, header, call, request)
-        if header.api_key == HANDSHAKE:
-            return self._serve_handshake(login, header, request)
-        return self._serve_authenticate(login, header, request)
+            response, message = self._answer_versions(login, call, request), None
+        elif header.api_key == HANDSHAKE:
+            answer = login.shake_hands(request.mechanism, header.api_version, clock.now_ms())
+            response, message = (
+                SaslHandshakeResponse(answer.code, login.mechanism_names),
+                answer.message,
+            )
+        else:
+            answer = login.authenticate(
+                bytes(request.auth_bytes),
+                clock.wall_ms(),
+                clock.now_ms(),
+                can_reauthenticate=header.api_version > 0,
+            )
+            message = answer.message
+            response = SaslAuthenticateResponse(
+                error_code=answer.code,
+                error_message=message or "",
+                auth_bytes=answer.token,
+                session_lifetime_ms=answer.session_lifetime_ms,
+            )
+        return LoginAnswer(wire.write_response(api, header, response), message)
 
-    def _serve_versions(
-        self, login: Login, header: RequestHeader, call: Call, request: ApiVersionsRequest
-    ) -> LoginAnswer:
+    def _answer_versions(self, login: Login, call: Call, request: Any) -> Any:
         if login.state is not State.BEGIN:
             raise BadFrame("ApiVersions comes twice before the login")
-        response = _answer(call.api.handle(call, request))
-        if not response.error_code:
-            login.versions_answered()
-        return LoginAnswer(wire.write_response(call.api, header, response))
-
-    def _serve_handshake(
-        self, login: Login, header: RequestHeader, request: SaslHandshakeRequest
-    ) -> LoginAnswer:
-        now_ms = self._services.clock.now_ms()
-        answer = login.shake_hands(request.mechanism, header.api_version, now_ms)
-        response = SaslHandshakeResponse(answer.code, login.mechanism_names)
-        pieces = wire.write_response(self._apis[HANDSHAKE], header, response)
-        return LoginAnswer(pieces, answer.message)
-
-    def _serve_authenticate(
-        self, login: Login, header: RequestHeader, request: SaslAuthenticateRequest
-    ) -> LoginAnswer:
-        clock = self._services.clock
-        answer = login.authenticate(
-            bytes(request.auth_bytes),
-            clock.wall_ms(),
-            clock.now_ms(),
-            can_reauthenticate=header.api_version > 0,
-        )
-        response = SaslAuthenticateResponse(
-            error_code=answer.code,
-            error_message=answer.message or "",
-            auth_bytes=answer.token,
-            session_lifetime_ms=answer.session_lifetime_ms,
-        )
-        pieces = wire.write_response(self._apis[AUTHENTICATE], header, response)
-        return LoginAnswer(pieces, answer.message)
-
-    def _refuse_request(
-        self, login: Login, frame: memoryview, header: RequestHeader
-    ) -> LoginAnswer:
-        """Refuse a request other than SaslAuthenticate, in the form of its own response."""
-        api = self._apis[header.api_key]
-        answer = login.refuse(api.name)
-        if not api.lowest <= header.api_version <= api.highest:
-            raise BadFrame(answer.message or "")
-        response = api.refused(_read(api, frame, header), answer.code)
-        return LoginAnswer(wire.write_response(api, header, response), answer.message)
+        steps: Any = call.api.handle(call, request)
+        try:
+            steps.send(None)
+        except StopIteration as end:
+            if not end.value.error_code:
+                login.versions_answered()
+            return end.value
+        raise AssertionError("a login waits for nothing else")
 
 
 def _read(api: Api, frame: memoryview, header: RequestHeader) -> Any:
@@ -145,12 +126,3 @@ def _read(api: Api, frame: memoryview, header: RequestHeader) -> Any:
         return wire.read_request(api, frame, header)
     except NullArray as error:
         raise BadFrame(f"{api.request.name} v{header.api_version}: {error}") from error
-
-
-def _answer(steps: Any) -> Any:
-    """Return the response of a handler that awaits nothing."""
-    try:
-        steps.send(None)
-    except StopIteration as end:
-        return end.value
-    raise AssertionError("a login waits for nothing else")

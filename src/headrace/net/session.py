@@ -7,8 +7,8 @@ order.
 
 from __future__ import annotations
 
-from asyncio import TimerHandle
-from collections.abc import Callable, Sequence
+from asyncio import TimerHandle, get_running_loop
+from collections.abc import Sequence
 from enum import Enum
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Protocol
@@ -51,6 +51,7 @@ from .services import Services
 if TYPE_CHECKING:
     from headrace.security.login import Login
 
+    from .authentication import SaslListener
     from .login_requests import LoginRequests
 
 LOGIN_TIMEOUT_S = 30.0
@@ -85,9 +86,6 @@ class Line(Protocol):
 
     def advance(self) -> None:
         """Send answers, and have further requests served: what the session waited for is there."""
-
-    def call_later(self, delay_s: float, action: Callable[[], None]) -> TimerHandle:
-        """Do something later."""
 
 
 class State(Enum):
@@ -163,7 +161,7 @@ class Session:
         "_line",
         "_login",
         "_login_timer",
-        "_security",
+        "_sasl",
         "_templates",
         "answers",
         "connection_id",
@@ -196,7 +194,7 @@ class Session:
         self.host, self.port = host, port
         self.state = State.OPEN
         self.principal = ANONYMOUS
-        self._security: ListenerSecurity | None = None
+        self._sasl: SaslListener | None = None
         self._login: Login | None = None
         """The login of a client, None on a listener without SASL."""
         self._login_timer: TimerHandle | None = None
@@ -252,8 +250,6 @@ class Session:
         ):
             return False
         self._request(data[SIZE.size : nbytes])
-        if nbytes > COUNTED_REQUEST_BYTES and self.is_waiting:
-            self.task_bytes = nbytes
         return True
 
     def receive(self, nbytes: int) -> None:
@@ -322,10 +318,7 @@ class Session:
             if is_late and not queue.is_next_in(self.shared.apis.quick):
                 return Progress.LATE
             before = len(answers)
-            frame = queue.next()
-            self._request(frame)
-            if len(frame) > COUNTED_REQUEST_BYTES and self.is_waiting:
-                self.task_bytes = len(frame)
+            self._request(queue.next())
             if queue.count and turns.now_ms() > end_ms:
                 return Progress.LATE
             collected += sum(map(len, answers[before:]))
@@ -339,7 +332,6 @@ class Session:
             return
         if self._charge is not None:
             self._charge.begin(len(frame))
-        started = self.started
         if (
             self._templates is not None
             and self._charge is None
@@ -350,7 +342,7 @@ class Session:
             except Exception as error:
                 answer = error
             if answer is not None:
-                self._answer_templated(frame, started, answer)
+                self._answer_templated(frame, answer)
                 return
         try:
             header = request_header(frame)
@@ -371,11 +363,11 @@ class Session:
         except BadFrame as error:
             self.close("%s", error)
             return
-        self._call(api, frame, header, started)
+        self._call(api, frame, header)
 
-    def _call(self, api: Api, frame: memoryview, header: RequestHeader, started: float) -> None:
+    def _call(self, api: Api, frame: memoryview, header: RequestHeader) -> None:
         """Serve a request, and answer it or wait for its response."""
-        call = self._new_call(api, header)
+        call, started = self._new_call(api, header), self.started
         if self._charge is not None:
             self._charge.resume()
             self._charge.user, self._charge.client_id = self.principal.name, header.client_id or ""
@@ -396,6 +388,8 @@ class Session:
         else:
             if self._charge is not None:
                 self._charge.pause()
+            if len(frame) > COUNTED_REQUEST_BYTES:
+                self.task_bytes = len(frame)
             done = partial(self._resume, header, started)
             self.task = Waiting(steps, awaited, done, self._charge)
 
@@ -457,10 +451,10 @@ class Session:
 
     def secure(self, security: ListenerSecurity, certificate: Any) -> None:
         """Wait for a login, or take the principal from the certificate of the client."""
-        self._security = security
-        if security.sasl is not None:
-            self._login = security.sasl.new_login()
-            self._login_timer = self._line.call_later(LOGIN_TIMEOUT_S, self._end_slow_login)
+        self._sasl = security.sasl
+        if self._sasl is not None:
+            self._login = self._sasl.new_login()
+            self._login_timer = get_running_loop().call_later(LOGIN_TIMEOUT_S, self._end_slow_login)
         elif security.tls is not None:
             try:
                 self.principal = security.tls.principal(certificate)
@@ -476,9 +470,8 @@ class Session:
         return (
             self._login is not None
             and self._login.principal is None
-            and self._security is not None
-            and self._security.sasl is not None
-            and size_bytes > self._security.sasl.max_receive_bytes
+            and self._sasl is not None
+            and size_bytes > self._sasl.max_receive_bytes
         )
 
     def _log_in(self, login: Login, frame: memoryview) -> None:
@@ -508,16 +501,15 @@ class Session:
         """Close the line of a failed login, with its answer, after
         ``connection.failed.authentication.delay.ms``. Nothing is read meanwhile.
         """
-        assert self._security is not None
-        assert self._security.sasl is not None
+        assert self._sasl is not None
         message = "closing the connection from %s: its login has failed: %s"
         log.warning(self.address, message, self.address, reason)
         self.shared.metrics.failed_logins += 1
         self.queue.clear()
         self.state = State.HELD
         self._stop_login_timer()
-        self._login_timer = self._line.call_later(
-            self._security.sasl.failure_delay_ms / 1000, partial(self._end_failed_login, pieces)
+        self._login_timer = get_running_loop().call_later(
+            self._sasl.failure_delay_ms / 1000, self._end_failed_login, pieces
         )
 
     def _end_failed_login(self, pieces: Sequence[Piece]) -> None:
@@ -550,9 +542,7 @@ class Session:
             self._templates = RequestTemplates(make, MAX_PRODUCE_TEMPLATES)
         self._templates.remember(frame, header, call)
 
-    def _answer_templated(
-        self, frame: memoryview, started: float, answer: bytes | Exception
-    ) -> None:
+    def _answer_templated(self, frame: memoryview, answer: bytes | Exception) -> None:
         """Answer a Produce request that was served by a template."""
         if isinstance(answer, Exception):
             header = request_header(frame)
@@ -562,7 +552,7 @@ class Session:
             response = api.refused(request, failure(call, request, answer))
             answer = joined(wire.write_response(api, header, response))
         self.answers.append(answer)
-        self.shared.metrics.requests[_PRODUCE].took(started)
+        self.shared.metrics.requests[_PRODUCE].took(self.started)
 
     # Client quotas --------------------------------------------------------------------------------
 
