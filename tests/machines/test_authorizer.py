@@ -348,7 +348,7 @@ class AuthorizerMachine(RuleBasedStateMachine):
         if not self.acls:
             assert not self.strict._patterns
             assert not self.strict._patterns_of
-            assert not any(map(len, self.strict._prefixes.values()))
+            assert not any(self.strict._prefix_lengths.values())
 
 
 TestAuthorizerMachine = AuthorizerMachine.TestCase

@@ -7,10 +7,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Protocol
 
 from headrace.protocol.errors import ConfigError
-from headrace.topics.settings import Value
+from headrace.topics.settings import Settings
 
 
 class SecurityProtocol(Enum):
@@ -61,12 +60,6 @@ class Listener:
         return f"{self.name}://{bracketed}:{self.advertised_port or self.port}"
 
 
-class Values(Protocol):
-    """The values of broker configs."""
-
-    def value(self, name: str) -> Value | None: ...
-
-
 PER_IP, OVERRIDES = "max.connections.per.ip", "max.connections.per.ip.overrides"
 
 ANY_HOSTS = ("", "0.0.0.0", "::")
@@ -90,7 +83,7 @@ def split_address(text: str) -> tuple[str, str, int]:
     return name.upper(), bare, int(port)
 
 
-def protocol_map(config: Values) -> Mapping[str, SecurityProtocol]:
+def protocol_map(config: Settings) -> Mapping[str, SecurityProtocol]:
     """Return the protocol of each listener name of ``listener.security.protocol.map``.
 
     :raises ConfigError: when it is malformed
@@ -110,7 +103,7 @@ def protocol_map(config: Values) -> Mapping[str, SecurityProtocol]:
     return protocols
 
 
-def protocol_of(name: str, config: Values) -> SecurityProtocol:
+def protocol_of(name: str, config: Settings) -> SecurityProtocol:
     """Return the protocol of a listener.
 
     :raises ConfigError: when the name is not mapped to one
@@ -124,7 +117,7 @@ def protocol_of(name: str, config: Values) -> SecurityProtocol:
     return protocol
 
 
-def configured_listeners(config: Values, local_host: str) -> Sequence[Listener]:
+def configured_listeners(config: Settings, local_host: str) -> Sequence[Listener]:
     """Return the listeners of ``listeners``, without those of controllers.
 
     :param local_host: advertised for a listener on all addresses
@@ -169,7 +162,7 @@ def configured_listeners(config: Values, local_host: str) -> Sequence[Listener]:
 
 
 def make_listener(
-    name: str, host: str, port: int, advertised: tuple[str, int] | None, config: Values
+    name: str, host: str, port: int, advertised: tuple[str, int] | None, config: Settings
 ) -> Listener:
     """Return a listener.
 
@@ -187,7 +180,7 @@ def make_listener(
     )
 
 
-def advertised_addresses(config: Values) -> Mapping[str, tuple[str, int]]:
+def advertised_addresses(config: Settings) -> Mapping[str, tuple[str, int]]:
     """Return the host and port of each listener of ``advertised.listeners``.
 
     :raises ConfigError: when one has no address that clients can connect to
@@ -204,7 +197,7 @@ def advertised_addresses(config: Values) -> Mapping[str, tuple[str, int]]:
     return addresses
 
 
-def _entries(config: Values, name: str) -> tuple[str, ...]:
+def _entries(config: Settings, name: str) -> tuple[str, ...]:
     value = config.value(name)
     return tuple(filter(None, value)) if isinstance(value, tuple) else ()
 

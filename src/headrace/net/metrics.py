@@ -132,6 +132,7 @@ class ScrubberMetrics:
     )
 
 
+@dataclass(slots=True)
 class MemoryUse:
     """The memory of requests or of responses, of all connections together.
 
@@ -140,11 +141,9 @@ class MemoryUse:
     :ivar closed_connections: the connections that were closed because the memory was spent
     """
 
-    __slots__ = ("closed_connections", "limit_bytes", "used_bytes")
-
-    def __init__(self) -> None:
-        self.used_bytes = self.closed_connections = 0
-        self.limit_bytes = -1
+    used_bytes: int = 0
+    limit_bytes: int = -1
+    closed_connections: int = 0
 
 
 @dataclass(slots=True)

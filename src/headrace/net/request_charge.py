@@ -8,9 +8,8 @@ handlers work alike (docs/behaviour/security.md).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Callable
 from time import perf_counter
-from typing import Any
 
 from headrace.security.quota_entities import FETCH, MUTATION, PRODUCE, REQUEST
 from headrace.security.quotas import Limit
@@ -74,10 +73,6 @@ class RequestCharge:
         if self._started_s is None:
             self._started_s = perf_counter()
 
-    async def timed(self, work: Awaitable[Any]) -> Any:
-        """Await something, and have its time charged, but not that in which it waits."""
-        return await _Timed(self, work)
-
     # Charges --------------------------------------------------------------------------------------
 
     def most_fetch_bytes(self) -> int | None:
@@ -91,14 +86,12 @@ class RequestCharge:
         """
         if not self._is_open:
             return 0
-        machine, now_ms = self._quotas.machine, self._quotas.now_ms()
         self._charge_request()
         limit = self._limit(FETCH)
         if limit is not None:
-            throttle_ms = machine.charge(FETCH, limit, response_bytes, now_ms)
-            self.throttle_ms = max(self.throttle_ms, throttle_ms)
+            self._charge(FETCH, limit, response_bytes)
             if self.throttle_ms:
-                machine.take_back(FETCH, limit, response_bytes, now_ms)
+                self._quotas.machine.take_back(FETCH, limit, response_bytes, self._quotas.now_ms())
         return self.throttle_ms
 
     def admit_mutations(self, count: int, *, strict: bool) -> bool:
@@ -109,15 +102,12 @@ class RequestCharge:
         limit = self._limit(MUTATION)
         if limit is None:
             return True
-        machine, now_ms = self._quotas.machine, self._quotas.now_ms()
-        wait_ms = machine.wait_ms(limit, now_ms) if strict else 0
-        if not wait_ms:
-            throttle_ms = machine.charge(MUTATION, limit, count, now_ms)
-            if not strict:
-                self.throttle_ms = max(self.throttle_ms, throttle_ms)
+        if not strict:
+            self._charge(MUTATION, limit, count)
             return True
+        wait_ms = self._admit(limit, count)
         self.throttle_ms = max(self.throttle_ms, wait_ms)
-        return False
+        return not wait_ms
 
     def admit_auto_creation(self, count: int) -> bool:
         """Charge the partitions of a topic that a request creates on the way, such as Metadata;
@@ -125,13 +115,17 @@ class RequestCharge:
         Apache Kafka the controller meters a CreateTopics request of the broker.
         """
         limit = self._limit(MUTATION)
-        if limit is None:
-            return True
+        return limit is None or not self._admit(limit, count)
+
+    def _admit(self, limit: Limit, count: int) -> int:
+        """Charge mutations unless earlier ones exceed the quota; return the time until they do not,
+        0 for now.
+        """
         machine, now_ms = self._quotas.machine, self._quotas.now_ms()
-        if machine.wait_ms(limit, now_ms):
-            return False
-        machine.charge(MUTATION, limit, count, now_ms)
-        return True
+        wait_ms = machine.wait_ms(limit, now_ms)
+        if not wait_ms:
+            machine.charge(MUTATION, limit, count, now_ms)
+        return wait_ms
 
     def settle(self, api_key: int, response_bytes: int) -> int:
         """End a request and return its throttle time.
@@ -141,15 +135,13 @@ class RequestCharge:
         if not self._is_open:
             return 0
         self._is_open = False
-        machine, now_ms = self._quotas.machine, self._quotas.now_ms()
         key, size_bytes = PRODUCE, self._request_bytes
         if api_key == _SHARE_FETCH:
             key, size_bytes = FETCH, response_bytes
         if api_key in (_PRODUCE, _SHARE_FETCH):
             limit = self._limit(key)
             if limit is not None:
-                throttle_ms = machine.charge(key, limit, size_bytes, now_ms)
-                self.throttle_ms = max(self.throttle_ms, throttle_ms)
+                self._charge(key, limit, size_bytes)
         if api_key != _WRITE_MARKERS and (response_bytes or api_key != _PRODUCE):
             self._charge_request()
         return min(self.throttle_ms, MAX_THROTTLE_MS)
@@ -165,40 +157,15 @@ class RequestCharge:
         used_s = self._used_s
         if self._started_s is not None:
             used_s += perf_counter() - self._started_s
-        machine = self._quotas.machine
-        throttle_ms = machine.charge(REQUEST, limit, used_s * _PERCENT, self._quotas.now_ms())
-        most_ms = machine.windows.size_ms
-        self.throttle_ms = max(self.throttle_ms, min(throttle_ms, most_ms))
+        self._charge(REQUEST, limit, used_s * _PERCENT, self._quotas.machine.windows.size_ms)
 
     def _limit(self, key: str) -> Limit | None:
         return self._quotas.machine.limit_of(key, self.user, self.client_id)
 
-
-class _Timed:
-    """Work whose steps are charged to a request."""
-
-    __slots__ = ("_charge", "_work")
-
-    def __init__(self, charge: RequestCharge, work: Awaitable[Any]) -> None:
-        self._charge = charge
-        self._work = work
-
-    def __await__(self) -> Generator[Any, Any, Any]:
-        steps = self._work.__await__()
-        raised: BaseException | None = None
-        while True:
-            self._charge.resume()
-            try:
-                waited_for = steps.send(None) if raised is None else steps.throw(raised)
-            except StopIteration as done:
-                return done.value
-            finally:
-                self._charge.pause()
-            raised = None
-            try:
-                yield waited_for
-            except BaseException as error:
-                raised = error
+    def _charge(self, key: str, limit: Limit, value: float, most_ms: int = MAX_THROTTLE_MS) -> None:
+        """Charge a quota. The longest throttle time of all of a request counts."""
+        throttle_ms = self._quotas.machine.charge(key, limit, value, self._quotas.now_ms())
+        self.throttle_ms = max(self.throttle_ms, min(throttle_ms, most_ms))
 
 
 class Mute:

@@ -18,7 +18,7 @@ decision takes one look-up for each length of a prefix, however many ACLs there 
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Generator, Iterable, Iterator, Mapping
 from types import MappingProxyType
 
@@ -89,34 +89,6 @@ _Question = tuple[str, str, int, int, str | None]
 """Principal, host, operation, type and name of a resource; None for any resource of the type."""
 
 
-class _Prefixes:
-    """The ACLs of the prefixed patterns of one type of resource."""
-
-    __slots__ = ("_by_prefix", "_lengths")
-
-    def __init__(self) -> None:
-        self._by_prefix: dict[str, dict[_Client, _Masks]] = {}
-        self._lengths: Counter[int] = Counter()
-
-    def __len__(self) -> int:
-        return len(self._by_prefix)
-
-    def add(self, prefix: str, clients: dict[_Client, _Masks]) -> None:
-        self._by_prefix[prefix] = clients
-        self._lengths[len(prefix)] += 1
-
-    def remove(self, prefix: str) -> None:
-        del self._by_prefix[prefix]
-        self._lengths[len(prefix)] -= 1
-        if not self._lengths[len(prefix)]:
-            del self._lengths[len(prefix)]
-
-    def of(self, name: str) -> list[dict[_Client, _Masks]]:
-        """Return the ACLs of each prefix that a name has."""
-        prefixes = [name[:length] for length in self._lengths if length <= len(name)]
-        return [self._by_prefix[prefix] for prefix in prefixes if prefix in self._by_prefix]
-
-
 class Authorizer:
     """The ACLs of a cluster, and the decisions by them.
 
@@ -133,7 +105,8 @@ class Authorizer:
         self.version = 0
         self._acls: dict[Acl, None] = {}
         self._patterns: dict[_Pattern, dict[_Client, _Masks]] = {}
-        self._prefixes: dict[int, _Prefixes] = {}
+        self._prefix_lengths: dict[int, Counter[int]] = defaultdict(Counter)
+        """The number of prefixed patterns of a type of resource, by the length of the prefix."""
         self._patterns_of: dict[tuple[int, _Client], dict[_Pattern, None]] = {}
         self._decisions: dict[_Question, bool] = {}
 
@@ -193,7 +166,7 @@ class Authorizer:
         if clients is None:
             clients = self._patterns[pattern] = {}
             if acl.pattern_type == PatternType.PREFIXED:
-                self._prefixes.setdefault(acl.resource_type, _Prefixes()).add(acl.name, clients)
+                self._prefix_lengths[acl.resource_type][len(acl.name)] += 1
         masks = clients.get(client)
         if masks is None:
             masks = clients[client] = [0, 0]
@@ -217,7 +190,10 @@ class Authorizer:
             return
         del self._patterns[pattern]
         if acl.pattern_type == PatternType.PREFIXED:
-            self._prefixes[acl.resource_type].remove(acl.name)
+            lengths = self._prefix_lengths[acl.resource_type]
+            lengths[len(acl.name)] -= 1
+            if not lengths[len(acl.name)]:
+                del lengths[len(acl.name)]
 
     def _changed(self) -> None:
         self.version += 1
@@ -292,17 +268,16 @@ class Authorizer:
 
     def _matching(self, resource_type: int, name: str) -> Iterator[dict[_Client, _Masks]]:
         """Yield the ACLs of each pattern that a name matches."""
-        patterns = self._patterns
-        literal = patterns.get((resource_type, PatternType.LITERAL, name))
-        if literal is not None:
-            yield literal
-        if name != ANY_NAME:
-            wildcard = patterns.get((resource_type, PatternType.LITERAL, ANY_NAME))
-            if wildcard is not None:
-                yield wildcard
-        prefixes = self._prefixes.get(resource_type)
-        if prefixes is not None:
-            yield from prefixes.of(name)
+        patterns: list[_Pattern] = [
+            (resource_type, PatternType.PREFIXED, name[:length])
+            for length in self._prefix_lengths.get(resource_type, ())
+            if length <= len(name)
+        ]
+        for literal in dict.fromkeys((name, ANY_NAME)):
+            patterns.append((resource_type, PatternType.LITERAL, literal))
+        for pattern in patterns:
+            if pattern in self._patterns:
+                yield self._patterns[pattern]
 
     def _allows_any(self, principal: str, host: str, operation: int, resource_type: int) -> bool:
         mask = _ALL | 1 << operation

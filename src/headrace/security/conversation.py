@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+NAME = r"(?:[\x01-\x2B\x2D-\x3C\x3E-\x7F]|=2C|=3D)+"
+"""The pattern of a name in a message (RFC 5801), to be read with :func:`unescaped`."""
+
 
 @dataclass(frozen=True, slots=True)
 class Challenge:
@@ -51,3 +54,14 @@ class Conversation(Protocol):
 
         :param now_ms: the wall time in epoch milliseconds
         """
+
+
+def unescaped(name: str | None) -> str:
+    """Return a name as it was before a client wrote it into a message; empty for None."""
+    return (name or "").replace("=2C", ",").replace("=3D", "=")
+
+
+OTHER_AUTHORIZATION = Failure(
+    "Authentication failed: Client requested an authorization id that is different from username"
+)
+"""The end of a login that asks for the name of somebody else."""

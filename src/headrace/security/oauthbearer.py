@@ -11,7 +11,7 @@ from typing import Any
 
 import jwt
 
-from .conversation import Challenge, Failure, Step, Success
+from .conversation import NAME, Challenge, Failure, Step, Success, unescaped
 
 MAX_TOKEN_CHARS = 64 * 1024
 """The longest token that is looked at."""
@@ -19,9 +19,8 @@ MAX_TOKEN_CHARS = 64 * 1024
 MIN_RSA_BITS = 2048
 """The shortest RSA key that is used, as in Kafka."""
 
-_NAME = r"(?:[\x01-\x2B\x2D-\x3C\x3E-\x7F]|=2C|=3D)+"
 _CLIENT_FIRST = re.compile(
-    rf"n,(?:a=(?P<authorization>{_NAME}))?,\x01"
+    rf"n,(?:a=(?P<authorization>{NAME}))?,\x01"
     r"(?P<pairs>(?:[A-Za-z]+=[\x21-\x7E \t\r\n]+\x01)*)\x01"
 )
 _BEARER = re.compile(r"(?P<scheme>\w+) +(?P<token>[-_~+/.a-zA-Z0-9]+=*)", re.ASCII)
@@ -89,7 +88,7 @@ class OAuthBearerServer:
             self._refused(str(error))
             self._error = '{"status":"invalid_token"}'
             return Challenge(self._error.encode())
-        authorization = (match["authorization"] or "").replace("=2C", ",").replace("=3D", "=")
+        authorization = unescaped(match["authorization"])
         if authorization and authorization != valid.name:
             return Failure(
                 f"Authentication failed: Client requested an authorization id ({authorization}) "

@@ -7,7 +7,7 @@ from __future__ import annotations
 import hmac
 from collections.abc import Mapping
 
-from .conversation import Failure, Step, Success
+from .conversation import OTHER_AUTHORIZATION, Failure, Step, Success
 
 _INVALID = "Authentication failed: Invalid username or password"
 
@@ -37,8 +37,5 @@ class PlainServer:
         if expected is None or not is_right:
             return Failure(_INVALID)
         if authorization and authorization != name:
-            return Failure(
-                "Authentication failed: Client requested an authorization id that is different "
-                "from username"
-            )
+            return OTHER_AUTHORIZATION
         return Success(name)

@@ -82,11 +82,6 @@ def host_of(entity: Entity) -> str | None:
     return dict(entity).get(IP)
 
 
-def unknown_host(host: str) -> Refusal:
-    """Return the error for a host that is no address and has none."""
-    return _invalid(f"{host} is not a valid IP or resolvable host.")
-
-
 def check_value(entity: Entity, key: str, value: float) -> Refusal | None:
     """Return the error for a value of a valid entity, None if it can be set."""
     keys = _IP_KEYS if IP in dict(entity) else _CLIENT_KEYS
@@ -125,7 +120,7 @@ def plan(
         return refusal
     host = host_of(entity)
     if host is not None and not is_host(host):
-        return unknown_host(host)
+        return _invalid(f"{host} is not a valid IP or resolvable host.")
     for key, value in changes:
         if value is not None and (refusal := check_value(entity, key, value)) is not None:
             return refusal

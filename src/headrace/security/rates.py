@@ -59,7 +59,7 @@ class Rate:
         it.
         """
         self.record(value, now_ms)
-        total, window_ms = self._measure(now_ms)
+        total, window_ms = self.measure(now_ms)
         rate = total / (window_ms / 1000)
         if rate <= limit:
             return 0
@@ -83,17 +83,12 @@ class Rate:
         sample.value += value
         sample.last_ms = now_ms
 
-    def per_second(self, now_ms: int) -> float:
-        """Return the rate."""
-        total, window_ms = self._measure(now_ms)
-        return total / (window_ms / 1000)
-
     def is_idle(self, now_ms: int) -> bool:
         """Return whether a new rate would measure the same."""
         span_ms = self._windows.span_ms
         return all(now_ms - sample.last_ms >= span_ms for sample in self._samples)
 
-    def _measure(self, now_ms: int) -> tuple[float, int]:
+    def measure(self, now_ms: int) -> tuple[float, int]:
         """Return the sum of the values, and the time in milliseconds that they are from."""
         total, oldest_ms = 0.0, now_ms
         samples, size_ms = self._windows

@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from headrace.protocol.errors import ErrorCode, Refusal
 
-from .conversation import Challenge, Failure, Step, Success
+from .conversation import NAME, OTHER_AUTHORIZATION, Challenge, Failure, Step, Success, unescaped
 
 MIN_ITERATIONS = 4096
 """Kafka's own, for both mechanisms."""
@@ -151,14 +151,13 @@ class UnknownUsers:
 
 # A login ------------------------------------------------------------------------------------------
 
-_NAME = r"(?:[\x01-\x2B\x2D-\x3C\x3E-\x7F]|=2C|=3D)+"
 _PRINTABLE = r"[\x21-\x2B\x2D-\x7E]+"
 _VALUE = r"[\x01-\x2B\x2D-\x7F]+"
 _EXTENSIONS = rf"(?:,[A-Za-z]+={_VALUE})*"
 _BASE64 = r"[A-Za-z0-9+/]+={0,2}"
 _CLIENT_FIRST = re.compile(
-    rf"(?P<header>n,(?:a=(?P<authorization>{_NAME}))?,)"
-    rf"(?P<bare>(?:m={_VALUE},)?n=(?P<name>{_NAME}),r=(?P<nonce>{_PRINTABLE})"
+    rf"(?P<header>n,(?:a=(?P<authorization>{NAME}))?,)"
+    rf"(?P<bare>(?:m={_VALUE},)?n=(?P<name>{NAME}),r=(?P<nonce>{_PRINTABLE})"
     rf"(?P<extensions>{_EXTENSIONS}))"
 )
 _CLIENT_FINAL = re.compile(
@@ -203,13 +202,10 @@ class ScramServer:
         match = _CLIENT_FIRST.fullmatch(text)
         if match is None:
             return Failure()
-        self._name = _unescaped(match["name"])
-        authorization = _unescaped(match["authorization"] or "")
+        self._name = unescaped(match["name"])
+        authorization = unescaped(match["authorization"])
         if authorization and authorization != self._name:
-            return Failure(
-                "Authentication failed: Client requested an authorization id that is different "
-                "from username"
-            )
+            return OTHER_AUTHORIZATION
         credential = self._find(self._name)
         # Delegation tokens are not served: nobody is known by one.
         is_token = _DELEGATION_TOKEN in match["extensions"].split(",")
@@ -248,10 +244,6 @@ class ScramServer:
         if not (is_right and self._is_known):
             return Failure()
         return Success(name, f"v={verifier}".encode())
-
-
-def _unescaped(name: str) -> str:
-    return name.replace("=2C", ",").replace("=3D", "=")
 
 
 def _base64(data: bytes) -> str:
