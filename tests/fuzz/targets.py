@@ -12,7 +12,7 @@ import struct
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
-from functools import cache
+from functools import cache, partial
 from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
@@ -281,7 +281,7 @@ def transaction_records(data: bytes) -> None:
 def _mechanisms() -> Mapping[str, Any]:
     """Return mechanisms of all kinds, whose users nobody can guess."""
     from headrace.security.login import EnabledMechanism
-    from headrace.security.oauthbearer import OAuthBearerServer, TokenRules, UnsecuredTokens
+    from headrace.security.oauthbearer import OAuthBearerServer, TokenRules, validate_unsecured
     from headrace.security.plain import PlainServer
     from headrace.security.scram import (
         MECHANISMS,
@@ -295,7 +295,7 @@ def _mechanisms() -> Mapping[str, Any]:
     password = rng.randbytes(32).hex()
     mechanism = MECHANISMS["SCRAM-SHA-256"]
     user = make_credential(mechanism, salt_password(mechanism, password, b"s", 4096), b"s", 4096)
-    tokens = UnsecuredTokens(TokenRules(issuer=password))
+    tokens = partial(validate_unsecured, TokenRules(issuer=password))
     return {
         "PLAIN": EnabledMechanism(lambda: PlainServer({"user": password})),
         "SCRAM-SHA-256": EnabledMechanism(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hmac
 import json
+from functools import partial
 from typing import Any
 
 import jwt
@@ -22,10 +23,10 @@ from headrace.security.oauthbearer import (
     InvalidToken,
     KeySet,
     OAuthBearerServer,
-    SignedTokens,
     Token,
     TokenRules,
-    UnsecuredTokens,
+    validate_signed,
+    validate_unsecured,
 )
 from headrace.security.plain import PlainServer
 from headrace.security.scram import MECHANISMS, ScramServer, UnknownUsers
@@ -191,7 +192,7 @@ KEYS = key_set()
 
 
 def validate(token: str, rules: TokenRules = RULES, keys: KeySet | None = KEYS) -> Token:
-    return SignedTokens(rules, lambda: keys, lambda: None)(token, NOW_MS)
+    return validate_signed(rules, lambda: keys, lambda: None, token, NOW_MS)
 
 
 @pytest.mark.parametrize(
@@ -311,7 +312,7 @@ def test_tokens_that_are_not_signed_by_a_key(token: str) -> None:
 def test_keys_that_are_missing_are_asked_for() -> None:
     asked = []
     for token, keys in ((signed("unknown"), KEYS), (signed(), None)):
-        tokens = SignedTokens(RULES, lambda keys=keys: keys, lambda: asked.append(1))  # type: ignore[misc]
+        tokens = partial(validate_signed, RULES, lambda keys=keys: keys, lambda: asked.append(1))  # type: ignore[misc]
         with pytest.raises(InvalidToken):
             tokens(token, NOW_MS)
     assert asked == [1, 1]
@@ -327,7 +328,7 @@ def test_documents_without_keys(document: bytes) -> None:
 
 
 def test_unsecured_tokens() -> None:
-    tokens = UnsecuredTokens(TokenRules())
+    tokens = partial(validate_unsecured, TokenRules())
     assert tokens(unsecured(), NOW_MS).name == "ann"
     for token in (
         signed(),
@@ -345,7 +346,9 @@ def bearer(token: str, authorization: str = "") -> bytes:
 
 
 def oauth(reasons: list[str]) -> OAuthBearerServer:
-    return OAuthBearerServer(SignedTokens(RULES, lambda: KEYS, lambda: None), reasons.append)
+    return OAuthBearerServer(
+        partial(validate_signed, RULES, lambda: KEYS, lambda: None), reasons.append
+    )
 
 
 def test_oauthbearer() -> None:

@@ -24,7 +24,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from headrace import ConfigError
 from headrace.broker.config.broker_config import Config
 from headrace.net import authentication, jwks, session
-from headrace.net.scram_users import SCRAM, NewUser, add_users, credential_of_login
+from headrace.net.scram_users import SCRAM, NewUser, add_users, find_credential
 from headrace.security.conversation import Challenge, Failure
 from headrace.security.plain import PlainServer
 from headrace.security.scram import (
@@ -640,7 +640,7 @@ def test_scram_does_as_much_for_an_unknown_user(
     work = _Work(monkeypatch)
     done = []
     for name in NAMES:
-        find = partial(credential_of_login, catalog, mechanism)
+        find = partial(find_credential, catalog, mechanism)
         login = ScramServer(mechanism, find, "server", UnknownUsers(mechanism, bytes(16), {}))
         login.respond(f"n,,n={name},r=client".encode(), 0)
         first = work.take()

@@ -16,7 +16,7 @@ from headrace.security.login import EnabledMechanism, Login
 from headrace.topics.catalog import Catalog
 from headrace.topics.settings import Settings, Value
 
-from .scram_users import credential_of_login, users_by_iterations
+from .scram_users import find_credential, users_by_iterations
 
 if TYPE_CHECKING:
     from headrace.security import oauthbearer
@@ -210,7 +210,7 @@ class SaslListener:
 
     def _scram_server(self, mechanism: scram.Mechanism) -> scram.ScramServer:
         nonce = secrets.token_urlsafe(_NONCE_BYTES)
-        find = partial(credential_of_login, self._catalog, mechanism)
+        find = partial(find_credential, self._catalog, mechanism)
         return scram.ScramServer(mechanism, find, nonce, self._unknown_users(mechanism))
 
     def _unknown_users(self, mechanism: scram.Mechanism) -> scram.UnknownUsers:
@@ -236,7 +236,7 @@ class SaslListener:
                 "as anybody",
                 self._name,
             )
-            return oauthbearer.UnsecuredTokens(_unsecured_rules(module))
+            return partial(oauthbearer.validate_unsecured, _unsecured_rules(module))
         if handler and handler not in _SIGNED:
             raise _Unserved("sasl.server.callback.handler.class of OAUTHBEARER is not served")
         if mechanism.text("sasl.oauthbearer.jwt.validator.class") not in _VALIDATORS:
@@ -288,7 +288,7 @@ class SaslListener:
             )
         except ValueError as error:
             raise _Unserved(f"sasl.oauthbearer.jwks.endpoint.url: {error}") from error
-        return oauthbearer.SignedTokens(rules, self._keys.present, self._keys.refresh)
+        return partial(oauthbearer.validate_signed, rules, self._keys.present, self._keys.refresh)
 
 
 def _unsecured_rules(module: jaas.LoginModule | None) -> oauthbearer.TokenRules:

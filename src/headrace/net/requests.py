@@ -81,29 +81,25 @@ class IncompleteFrame:
     :param start: what has arrived, at least the size field
     :param size_bytes: the size of the whole frame, including the size field
     :ivar received_bytes: how much has arrived
+    :ivar capacity: the size of the buffer
     :ivar checked_bytes: how much had arrived at the last check of its speed; -1 before the first
     """
 
-    __slots__ = ("_buffer", "_capacity", "checked_bytes", "received_bytes", "size_bytes")
+    __slots__ = ("_buffer", "capacity", "checked_bytes", "received_bytes", "size_bytes")
 
     def __init__(self, start: memoryview | bytearray, size_bytes: int) -> None:
         self.size_bytes = size_bytes
         self.received_bytes = len(start)
         self.checked_bytes = -1
-        self._capacity = 0
-        self._capacity = self.next_capacity
-        self._buffer = bytearray(self._capacity)
+        self.capacity = 0
+        self.capacity = self.next_capacity
+        self._buffer = bytearray(self.capacity)
         self._buffer[: len(start)] = start
-
-    @property
-    def capacity(self) -> int:
-        """The size of the buffer."""
-        return self._capacity
 
     @property
     def is_full(self) -> bool:
         """True if the buffer has to grow before more can be received."""
-        return self.received_bytes == self._capacity
+        return self.received_bytes == self.capacity
 
     @property
     def next_capacity(self) -> int:
@@ -114,11 +110,11 @@ class IncompleteFrame:
 
     def grow(self) -> None:
         """Let the buffer grow when it is used next."""
-        self._capacity = self.next_capacity
+        self.capacity = self.next_capacity
 
     def room(self) -> memoryview:
         """Return the next part of the buffer, to receive into."""
-        missing = self._capacity - len(self._buffer)
+        missing = self.capacity - len(self._buffer)
         if missing:
             self._buffer.extend(bytes(missing))
         start = self.received_bytes

@@ -102,13 +102,7 @@ def add_users(catalog: Catalog, users: Iterable[NewUser]) -> list[str]:
 
 
 def find_credential(catalog: Catalog, mechanism: Mechanism, name: str) -> Credential | None:
-    """Return the credential of a user, None if there is none."""
-    text = catalog.configs(SCRAM, name).get(mechanism.name)
-    return None if text is None else Credential.parse(text)
-
-
-def credential_of_login(catalog: Catalog, mechanism: Mechanism, name: str) -> Credential | None:
-    """Return the credential of a user who logs in; None for an unknown one, which takes as long."""
+    """Return the credential of a user; None for an unknown one, which takes as long."""
     text = catalog.configs(SCRAM, name).get(mechanism.name)
     credential = Credential.parse(text or _MADE_UP[mechanism])
     return None if text is None else credential

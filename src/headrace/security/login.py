@@ -182,7 +182,12 @@ class Login:
         if isinstance(step, Challenge):
             return Answer(token=step.token)
         if isinstance(step, Failure):
-            return self._fail_authentication(step.message or self._invalid_credentials())
+            what = "authentication" if self.principal is None else "re-authentication"
+            return self._fail_authentication(
+                step.message
+                or f"Authentication failed during {what} due to invalid credentials with SASL "
+                f"mechanism {self.mechanism}"
+            )
         principal = Principal(USER, step.name)
         if self.principal is not None and principal != self.principal:
             present = self.principal
@@ -217,13 +222,6 @@ class Login:
         self.takes_tokens = False
         self.state = State.COMPLETE
         return Answer(token=success.token, session_lifetime_ms=min(limits, default=0))
-
-    def _invalid_credentials(self) -> str:
-        what = "authentication" if self.principal is None else "re-authentication"
-        return (
-            f"Authentication failed during {what} due to invalid credentials with SASL mechanism "
-            f"{self.mechanism}"
-        )
 
     def _fail_authentication(self, message: str) -> Answer:
         return self._fail(ErrorCode.SASL_AUTHENTICATION_FAILED, message)

@@ -166,71 +166,54 @@ def _algorithms(key: jwt.PyJWK) -> Sequence[str]:
     return [entry["alg"]] if entry.get("alg") in allowed else [] if "alg" in entry else allowed
 
 
-class SignedTokens:
-    """Validation of signed tokens.
+def validate_signed(
+    rules: TokenRules,
+    keys: Callable[[], KeySet | None],
+    missing: Callable[[], object],
+    token: str,
+    now_ms: int,
+) -> Token:
+    """Validate a signed token.
 
     :param keys: returns the present keys, None while there are none
     :param missing: called when the key of a token is not among them
+    :raises InvalidToken: when it is not valid now
     """
-
-    def __init__(
-        self,
-        rules: TokenRules,
-        keys: Callable[[], KeySet | None],
-        missing: Callable[[], object],
-    ) -> None:
-        self._rules = rules
-        self._keys = keys
-        self._missing = missing
-
-    def __call__(self, token: str, now_ms: int) -> Token:
-        """Validate a token.
-
-        :raises InvalidToken: when it is not valid now
-        """
-        if len(token) > MAX_TOKEN_CHARS:
-            raise InvalidToken("the token is too long")
-        header = _header(token)
-        keys = self._keys()
-        if keys is None:
-            self._missing()
-            raise InvalidToken("there are no keys to verify it with")
-        algorithm, key_id = header.get("alg"), header.get("kid")
-        if not isinstance(algorithm, str) or not isinstance(key_id, str | None):
-            raise InvalidToken("its header is malformed")
-        key = keys.find(key_id, algorithm)
-        if key is None:
-            self._missing()
-            raise InvalidToken(f"no key for it: kid {key_id}, alg {algorithm}")
-        unchecked = {
-            f"verify_{claim}": False for claim in ("aud", "exp", "iat", "iss", "jti", "nbf", "sub")
-        }
-        try:
-            claims = jwt.decode(token, key.key, algorithms=[algorithm], options=unchecked)  # type: ignore[arg-type]
-        except (jwt.PyJWTError, ValueError, RecursionError) as error:
-            raise InvalidToken(f"its signature or form is not valid: {error}") from error
-        return check_claims(claims, self._rules, now_ms)
+    _check_length(token)
+    header = _header(token)
+    key_set = keys()
+    if key_set is None:
+        missing()
+        raise InvalidToken("there are no keys to verify it with")
+    algorithm, key_id = header.get("alg"), header.get("kid")
+    if not isinstance(algorithm, str) or not isinstance(key_id, str | None):
+        raise InvalidToken("its header is malformed")
+    key = key_set.find(key_id, algorithm)
+    if key is None:
+        missing()
+        raise InvalidToken(f"no key for it: kid {key_id}, alg {algorithm}")
+    unchecked = {
+        f"verify_{claim}": False for claim in ("aud", "exp", "iat", "iss", "jti", "nbf", "sub")
+    }
+    try:
+        claims = jwt.decode(token, key.key, algorithms=[algorithm], options=unchecked)  # type: ignore[arg-type]
+    except (jwt.PyJWTError, ValueError, RecursionError) as error:
+        raise InvalidToken(f"its signature or form is not valid: {error}") from error
+    return check_claims(claims, rules, now_ms)
 
 
-class UnsecuredTokens:
-    """Validation of tokens without a signature, for development only: everybody can write one."""
+def validate_unsecured(rules: TokenRules, token: str, now_ms: int) -> Token:
+    """Validate a token without a signature, for development only: everybody can write one.
 
-    def __init__(self, rules: TokenRules) -> None:
-        self._rules = rules
-
-    def __call__(self, token: str, now_ms: int) -> Token:
-        """Validate a token.
-
-        :raises InvalidToken: when it is not valid now
-        """
-        if len(token) > MAX_TOKEN_CHARS:
-            raise InvalidToken("the token is too long")
-        parts = token.split(".")
-        if len(parts) != 3 or parts[2]:
-            raise InvalidToken("it has a signature, or is no token")
-        if _header(token).get("alg") != "none":
-            raise InvalidToken("its algorithm is not none")
-        return check_claims(_json(parts[1]), self._rules, now_ms, requires_issued_at=False)
+    :raises InvalidToken: when it is not valid now
+    """
+    _check_length(token)
+    parts = token.split(".")
+    if len(parts) != 3 or parts[2]:
+        raise InvalidToken("it has a signature, or is no token")
+    if _header(token).get("alg") != "none":
+        raise InvalidToken("its algorithm is not none")
+    return check_claims(_json(parts[1]), rules, now_ms, requires_issued_at=False)
 
 
 def check_claims(
@@ -266,6 +249,11 @@ def check_claims(
     if not isinstance(name, str) or not name.strip():
         raise InvalidToken(f"it has no name in claim {rules.name_claim}")
     return Token(name.strip(), expires_ms)
+
+
+def _check_length(token: str) -> None:
+    if len(token) > MAX_TOKEN_CHARS:
+        raise InvalidToken("the token is too long")
 
 
 def _header(token: str) -> Mapping[str, Any]:

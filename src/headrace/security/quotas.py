@@ -14,7 +14,7 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from .quota_entities import CLIENT_ID, CONNECTION, IP, MUTATION, USER, Entity, Name
+from .quota_entities import CLIENT_ID, CONNECTION, IP, MUTATION, USER, Entity
 from .rates import Rate, TokenBucket, Windows
 
 MAX_QUOTA_SENSORS = 100_000
@@ -101,13 +101,13 @@ class ClientQuotas:
         quotas = self._by_key.get(key)
         if quotas is None:
             return None
-        for users, client_ids in _PRECEDENCE:
-            entity = _entity(users, client_ids, user, client_id)
-            if entity is None:
-                continue
-            value = quotas.get(entity)
-            if value is not None:
-                return Limit(value, _sensor_name(users, user), _sensor_name(client_ids, client_id))
+        # Without a client id only the quotas of users hold.
+        client_ids = _parts(CLIENT_ID, client_id) if client_id else (_NO_PART,)
+        for user_part, user_sensor in _parts(USER, user):
+            for client_id_part, client_id_sensor in client_ids:
+                value = quotas.get(client_id_part + user_part)
+                if value is not None:
+                    return Limit(value, user_sensor, client_id_sensor)
         return None
 
     def limit_of_address(self, address: str) -> Limit | None:
@@ -175,34 +175,12 @@ class ClientQuotas:
         return limit is None or sensor.is_full(limit.value, now_ms)
 
 
-_NAMED, _DEFAULT = "named", "default"
-_PRECEDENCE = (
-    (_NAMED, _NAMED),
-    (_NAMED, _DEFAULT),
-    (_NAMED, None),
-    (_DEFAULT, _NAMED),
-    (_DEFAULT, _DEFAULT),
-    (_DEFAULT, None),
-    (None, _NAMED),
-    (None, _DEFAULT),
-)
-"""The entities whose quota a client has, the first that there is: by its user and client id."""
+_NO_PART: tuple[Entity, str] = (), ""
 
 
-def _entity(users: str | None, client_ids: str | None, user: str, client_id: str) -> Entity | None:
-    """Return an entity of :data:`_PRECEDENCE` for a client, None if it is of no effect."""
-    entity: list[tuple[str, Name]] = []
-    if client_ids:
-        if not client_id:
-            return None
-        entity.append((CLIENT_ID, client_id if client_ids == _NAMED else None))
-    if users:
-        entity.append((USER, user if users == _NAMED else None))
-    return tuple(entity)
-
-
-def _sensor_name(kind: str | None, name: str) -> str:
-    """Return the name of a user or client id in its sensor: "" where all have one."""
-    if kind is None:
-        return ""
-    return name if kind == _NAMED else name[:MAX_SENSOR_NAME_LENGTH]
+def _parts(kind: str, name: str) -> tuple[tuple[Entity, str], ...]:
+    """Return the parts of the entities whose quota a client has, the first that there is, with the
+    name of their sensor: "" where all clients have one.
+    """
+    named, default = ((kind, name),), ((kind, None),)
+    return (named, name), (default, name[:MAX_SENSOR_NAME_LENGTH]), _NO_PART

@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 import ssl
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.file_readers import others_can_read
 from headrace.log_lines import LimitedLog, get_logger
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.serialization import pkcs12
 
 log = LimitedLog(get_logger("headrace.tls"))
 
@@ -70,7 +73,13 @@ def key_store(setting: Setting) -> KeyStore:
                 "be specified"
             )
         return KeyStore(data, password)
-    return _pkcs12_key(data, location, setting("ssl.keystore.password"))
+    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+
+    store = _pkcs12(data, location, setting, "ssl.keystore.password")
+    if store.key is None or store.cert is None:
+        raise InvalidMaterial(f"{location} has no private key with a certificate")
+    pem = store.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    return KeyStore(pem + _pem((store.cert, *store.additional_certs)), None)
 
 
 def trusted_certificates(setting: Setting) -> str | None:
@@ -93,7 +102,11 @@ def trusted_certificates(setting: Setting) -> str | None:
     data = _read("ssl.truststore.location", location)
     if kind == "PEM":
         return data.decode("ascii", "replace")
-    return _pkcs12_certificates(data, location, setting("ssl.truststore.password"))
+    store = _pkcs12(data, location, setting, "ssl.truststore.password")
+    certificates = [entry for entry in (store.cert, *store.additional_certs) if entry is not None]
+    if not certificates:
+        raise InvalidMaterial(f"{location} has no certificates")
+    return _pem(certificates).decode()
 
 
 def files(setting: Setting) -> list[str]:
@@ -146,54 +159,35 @@ def _lines(text: str) -> bytes:
     return "\n".join(lines).encode()
 
 
-def _refuse_jks(data: bytes, path: str) -> None:
+def _pkcs12(
+    data: bytes, path: str, setting: Setting, password_name: str
+) -> pkcs12.PKCS12KeyAndCertificates:
+    """Read a file in PKCS12.
+
+    :param password_name: the config with its password
+    """
     if data.startswith(_JKS_MAGIC):
         raise InvalidMaterial(
             f"{path} is a JKS file, which is not served. Convert it: keytool -importkeystore "
             f"-srckeystore {path} -destkeystore {Path(path).with_suffix('.p12')} -deststoretype "
             "PKCS12"
         )
-
-
-def _pkcs12_key(data: bytes, path: str, password: str | None) -> KeyStore:
-    _refuse_jks(data, path)
     # Imported here, as it takes 50 ms, and only these files need it.
-    from cryptography.hazmat.primitives.serialization import (
-        Encoding,
-        NoEncryption,
-        PrivateFormat,
-        pkcs12,
-    )
+    from cryptography.hazmat.primitives.serialization import pkcs12
 
+    password = setting(password_name)
     try:
-        key, certificate, others = pkcs12.load_key_and_certificates(
-            data, None if password is None else password.encode()
-        )
+        return pkcs12.load_pkcs12(data, None if password is None else password.encode())
     except ValueError:
         raise InvalidMaterial(
-            f"{path} cannot be read as PKCS12: is ssl.keystore.password right?"
+            f"{path} cannot be read as PKCS12: is {password_name} right?"
         ) from None
-    if key is None or certificate is None:
-        raise InvalidMaterial(f"{path} has no private key with a certificate")
-    pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-    chain = [signed.public_bytes(Encoding.PEM) for signed in (certificate, *others)]
-    return KeyStore(pem + b"".join(chain), None)
 
 
-def _pkcs12_certificates(data: bytes, path: str, password: str | None) -> str:
-    _refuse_jks(data, path)
-    from cryptography.hazmat.primitives.serialization import Encoding, pkcs12
+def _pem(certificates: Iterable[pkcs12.PKCS12Certificate]) -> bytes:
+    from cryptography.hazmat.primitives.serialization import Encoding
 
-    try:
-        store = pkcs12.load_pkcs12(data, None if password is None else password.encode())
-    except ValueError:
-        raise InvalidMaterial(
-            f"{path} cannot be read as PKCS12: is ssl.truststore.password right?"
-        ) from None
-    entries = [entry for entry in (store.cert, *store.additional_certs) if entry is not None]
-    if not entries:
-        raise InvalidMaterial(f"{path} has no certificates")
-    return "".join(entry.certificate.public_bytes(Encoding.PEM).decode() for entry in entries)
+    return b"".join(entry.certificate.public_bytes(Encoding.PEM) for entry in certificates)
 
 
 @contextmanager

@@ -185,7 +185,6 @@ class TlsTransport(asyncio.Transport):
         """The encrypted bytes that wait for the socket."""
         self._unsent_bytes = 0
         self._is_reading = False
-        self._is_writing = False
         self._is_paused = False
         self._is_read_scheduled = False
         self._is_stalled = False
@@ -509,7 +508,7 @@ class TlsTransport(asyncio.Transport):
             for piece in pieces:
                 if sent < len(piece):
                     unsent[0] = memoryview(piece)[sent:]
-                    self._watch_writing(True)
+                    self._watch_writing()
                     self._check_full()
                     return False
                 sent -= len(piece)
@@ -535,7 +534,7 @@ class TlsTransport(asyncio.Transport):
     def _writable(self) -> None:
         if not self._flush():
             return
-        self._watch_writing(False)
+        self._loop.remove_writer(self._fd)
         if self._protocol is None:
             self._handshakes.take_step(self)
             return
@@ -611,7 +610,7 @@ class TlsTransport(asyncio.Transport):
         self._is_closed = self._is_broken = True
         self._end_handshake()
         self._watch_reading(False)
-        self._watch_writing(False)
+        self._loop.remove_writer(self._fd)
         self._unsent.clear()
         self._unsent_bytes = 0
         self._arrived = _NOTHING
@@ -625,13 +624,9 @@ class TlsTransport(asyncio.Transport):
             self._is_reading = False
             self._loop.remove_reader(self._fd)
 
-    def _watch_writing(self, is_watched: bool) -> None:
-        if is_watched and not self._is_writing and not self._is_closed:
-            self._is_writing = True
+    def _watch_writing(self) -> None:
+        if not self._is_closed:
             self._loop.add_writer(self._fd, self._writable)
-        elif not is_watched and self._is_writing:
-            self._is_writing = False
-            self._loop.remove_writer(self._fd)
 
 
 def _record_bytes(data: memoryview) -> int:
