@@ -62,7 +62,7 @@ def test_the_most_specific_quota_holds() -> None:
         assert limit.value == number
         quotas.alter(one, {PRODUCE: None})
     assert quotas.limit_of(PRODUCE, "ann", "app") is None
-    assert not quotas.limits(PRODUCE)
+    assert quotas.limit_of(PRODUCE, "ann", "") is None
     assert quotas.entities == {}
 
 

@@ -20,7 +20,7 @@ from headrace.net.acceptor import (
     listening_sockets,
 )
 from headrace.net.connection import Connection, Connections
-from headrace.net.connection_rates import ConnectionRates
+from headrace.net.connection_limits import ConnectionRates
 from headrace.net.listeners import Listener
 from headrace.net.open_ports import warn_if_open
 from headrace.net.session import LOGIN_TIMEOUT_S

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from headrace.log_lines import LimitedLog, get_logger
 
 if TYPE_CHECKING:
-    from .connection_rates import ConnectionRates
+    from .connection_limits import ConnectionRates
     from .metrics import Metrics
 
 ACCEPTS_PER_TURN = 100

@@ -41,10 +41,8 @@ class Change(NamedTuple):
 class Administrator(Protocol):
     """The client who has sent a request."""
 
-    @property
-    def principal(self) -> Principal: ...
-    @property
-    def host(self) -> str: ...
+    principal: Principal
+    host: str
 
 
 def audited(

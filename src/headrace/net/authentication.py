@@ -108,11 +108,8 @@ class SaslListener:
         self._config = config
         self._catalog = catalog
         self._keys: KeySource | None = None
-        self._mechanisms: Mapping[str, EnabledMechanism] = {}
         self._unknown: dict[scram.Mechanism, tuple[int, scram.UnknownUsers]] = {}
         """With the versions of the catalog that they were made of."""
-        self.max_receive_bytes = 0
-        self.failure_delay_ms = 0
         self._take(config)
 
     def start(self) -> None:
@@ -152,7 +149,7 @@ class SaslListener:
 
     def _take(self, config: Settings) -> None:
         try:
-            self._mechanisms = {
+            self._mechanisms: Mapping[str, EnabledMechanism] = {
                 mechanism: self._enabled(_Mechanism(config, self._name, mechanism))
                 for mechanism in self._names(config)
             }

@@ -16,14 +16,14 @@ from headrace.protocol.frames import BadFrame, RequestHeader
 from headrace.protocol.large_responses import LazyArray
 from headrace.protocol.primitives import NullArray
 from headrace.protocol.schema import Encoded
-from headrace.protocol.time_slices import SLICE_MS
+from headrace.protocol.time_slices import SLICE_MS, run_now
 from headrace.security.acls import ResourceType
 from headrace.security.principal import ANONYMOUS, Principal
 
 from . import wire
 from .access_control import UNLIMITED, Access
 from .api import DESCRIBE, ERROR_OF, REBALANCE_PROTOCOLS, Api, Each, Owner, Whole
-from .refusals import has_error, refuse_all, refusing_item
+from .refusals import has_error, refusing_all, refusing_item
 from .services import Services
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ class Call(Services):
     @property
     def log_dir(self) -> str:
         """The path of the data directory."""
-        return str(self.services.data_dir.absolute())
+        return str(self.data_dir.absolute())
 
     @property
     def advertised_listeners(self) -> str:
@@ -133,7 +133,7 @@ class Call(Services):
         """
         client = self.client
         reached = f"{client.listener_name}://{client.listener_host}:{client.listener_port}"
-        return ",".join(listener.advertised for listener in self.services.listeners) or reached
+        return ",".join(listener.advertised for listener in self.listeners) or reached
 
     # Time -----------------------------------------------------------------------------------------
 
@@ -218,8 +218,8 @@ class Call(Services):
 
         :raises StorageError: a flush has failed
         """
-        if not self.services.topic_logs.is_durable:
-            await self.services.topic_logs.durable()
+        if not self.topic_logs.is_durable:
+            await self.topic_logs.durable()
 
     # Quotas ---------------------------------------------------------------------------------------
 
@@ -259,7 +259,7 @@ class Call(Services):
         if not access.is_limited:
             return True
         if name is None:
-            topic = self.services.catalog.topics_by_id.get(topic_id)
+            topic = self.catalog.topics_by_id.get(topic_id)
             if topic is None:
                 return True
             name = topic.name
@@ -319,7 +319,7 @@ class Call(Services):
             return rule.owner(item)
         assert rule.kind is not None
         if rule.ids_from is not None and self.version >= rule.ids_from:
-            topic = self.services.catalog.topics_by_id.get(item.topic_id)
+            topic = self.catalog.topics_by_id.get(item.topic_id)
             return None if topic is None else (rule.kind, topic.name)
         return rule.kind, rule.name_of(item)
 
@@ -327,10 +327,10 @@ class Call(Services):
         """Return the error of a request that is refused as a whole, else NONE: a finalized feature
         or a config disables its API for everybody, or its client lacks a permission.
         """
-        api, services, access = self.api, self.services, self.client.access
-        if api.key in services.features.refused_apis or (
+        api, access = self.api, self.client.access
+        if api.key in self.features.refused_apis or (
             api.protocol is not None
-            and api.protocol not in services.config.get_list(REBALANCE_PROTOCOLS)
+            and api.protocol not in self.config.get_list(REBALANCE_PROTOCOLS)
         ):
             return ErrorCode.UNSUPPORTED_VERSION
         if access.is_limited:
@@ -434,7 +434,7 @@ def _null_refused(
     message = f"{api.request.name} v{header.api_version}: {error}"
     response = None
     if getattr(request, "acks", None) != 0:  # else Produce without an answer
-        response = refuse_all(request, api.response, ErrorCode.INVALID_REQUEST)
+        response = run_now(refusing_all(request, api.response, ErrorCode.INVALID_REQUEST))
     if response is None or not has_error(response, api.response, header.api_version):
         raise BadFrame(message)
     log.warning(host, "refusing a request from %s: %s", host, message)

@@ -14,7 +14,7 @@ from ipaddress import ip_address
 
 from headrace.coordinators.clock import Clock
 from headrace.log_lines import get_logger
-from headrace.security.quota_entities import CONNECTION, Entity, entity_of, host_of
+from headrace.security.quota_entities import Entity, entity_of, host_of
 from headrace.security.quotas import ClientQuotas
 from headrace.security.rates import Windows
 from headrace.topics.catalog import Catalog
@@ -53,11 +53,6 @@ class Quotas:
     def limits_requests(self) -> bool:
         """True if there are quotas of users or client ids."""
         return any(host_of(entity) is None for entity in self.machine.entities)
-
-    @property
-    def limits_connections(self) -> bool:
-        """True if there are quotas of addresses."""
-        return self.machine.limits(CONNECTION)
 
     def now_ms(self) -> int:
         """Return the steady time that quotas are measured by."""

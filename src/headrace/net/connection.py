@@ -18,7 +18,7 @@ from headrace.log_lines import LimitedLog, get_logger
 
 from .api import Apis
 from .call import RECEIVE_BUFFER_BYTES
-from .connection_counts import ConnectionCounts
+from .connection_limits import ConnectionCounts
 from .flow import MAX_UNSENT_BYTES, AnswerMemory, RequestMemory
 from .listener_security import ListenerSecurity
 from .listeners import Listener

@@ -103,20 +103,6 @@ def protocol_map(config: Settings) -> Mapping[str, SecurityProtocol]:
     return protocols
 
 
-def protocol_of(name: str, config: Settings) -> SecurityProtocol:
-    """Return the protocol of a listener.
-
-    :raises ConfigError: when the name is not mapped to one
-    """
-    protocol = protocol_map(config).get(name)
-    if protocol is None:
-        raise ConfigError(
-            f"No security protocol defined for listener {name}: name it in "
-            "listener.security.protocol.map"
-        )
-    return protocol
-
-
 def configured_listeners(config: Settings, local_host: str) -> Sequence[Listener]:
     """Return the listeners of ``listeners``, without those of controllers.
 
@@ -170,14 +156,14 @@ def make_listener(
         stands for the port of the listening socket
     :raises ConfigError: when the name has no protocol
     """
-    return Listener(
-        host,
-        port,
-        None if advertised is None else advertised[0],
-        None if advertised is None else advertised[1] or None,
-        name,
-        protocol_of(name, config),
-    )
+    protocol = protocol_map(config).get(name)
+    if protocol is None:
+        raise ConfigError(
+            f"No security protocol defined for listener {name}: name it in "
+            "listener.security.protocol.map"
+        )
+    advertised_host, advertised_port = advertised or (None, None)
+    return Listener(host, port, advertised_host, advertised_port or None, name, protocol)
 
 
 def advertised_addresses(config: Settings) -> Mapping[str, tuple[str, int]]:

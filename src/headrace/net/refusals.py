@@ -12,7 +12,6 @@ from typing import Any
 
 from headrace.protocol.errors import ErrorCode, Refusal
 from headrace.protocol.schema import Message, Schema, Structure
-from headrace.protocol.time_slices import run_now
 
 _UNKNOWN = frozenset(
     (
@@ -35,11 +34,6 @@ _ARRAYS = {"results_by_topic_v3_and_below": "v3_and_below_topics"}
 
 Steps = Generator[None, None, Any]
 """Makes a response or a part of it; yields between the items of its arrays."""
-
-
-def refuse_all(request: Any, response: Schema, code: ErrorCode) -> Any:
-    """Return a response with ``code`` in every error field."""
-    return run_now(refusing_all(request, response, code))
 
 
 def refusing_all(

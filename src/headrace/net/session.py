@@ -327,7 +327,9 @@ class Session:
         return Progress.DONE
 
     def _request(self, frame: memoryview) -> None:
-        if self._login is not None and self._belongs_to_login(frame):
+        if self._login is not None and self._login.intercepts(
+            frame[0] << 8 | frame[1], self.shared.turns.now_ms()
+        ):
             self._log_in(self._login, frame)
             return
         if self._charge is not None:
@@ -460,10 +462,6 @@ class Session:
                 self.principal = security.tls.principal(certificate)
             except ValueError as error:
                 self.close("%s", error)
-
-    def _belongs_to_login(self, frame: memoryview) -> bool:
-        assert self._login is not None
-        return self._login.intercepts(frame[0] << 8 | frame[1], self.shared.turns.now_ms())
 
     def _is_too_large(self, size_bytes: int) -> bool:
         """Return whether a request is larger than allowed before the login."""

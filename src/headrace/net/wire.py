@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator
+from functools import cache
 from typing import Any
 
 from headrace.protocol.file_range import FileRange, Piece, joined
@@ -42,15 +43,7 @@ class _Version:
         self.head = b"\0" if is_flexible else b""
 
 
-_VERSIONS: dict[tuple[Api, int], _Version] = {}
-
-
-def _version(api: Api, header: RequestHeader) -> _Version:
-    key = api, header.api_version
-    version = _VERSIONS.get(key)
-    if version is None:
-        version = _VERSIONS[key] = _Version(*key)
-    return version
+_version = cache(_Version)
 
 
 def read_request(
@@ -62,7 +55,7 @@ def read_request(
     :raises NullArray: an array is null that must not be
     :raises BadFrame: the bytes are not a valid request
     """
-    version = _version(api, header)
+    version = _version(api, header.api_version)
     read = version.read
     if allow_nulls:
         read = api.request.reader(header.api_version, allow_nulls=True)
@@ -87,7 +80,7 @@ def read_request_sliced(
     read = api.request.sliced_reader(header.api_version)
     try:
         offset = header.body_offset
-        if _version(api, header).has_tags:
+        if _version(api, header.api_version).has_tags:
             offset = skip_tagged_fields(frame, offset)
         request, _ = yield from read(frame, offset, len(frame))
     except NullArray:
@@ -99,7 +92,7 @@ def read_request_sliced(
 
 def write_response(api: Api, header: RequestHeader, response: Any) -> list[Piece]:
     """Return the frame of a response, as pieces to send."""
-    version = _version(api, header)
+    version = _version(api, header.api_version)
     parts: list[Any] = [SIZE.pack(header.correlation_id) + version.head]
     version.write(parts.append, response)
     return _frame(parts)
@@ -111,7 +104,7 @@ def write_response_sliced(
     """Return a generator that writes a response as :func:`write_response` does, and yields between
     the items of its arrays.
     """
-    parts: list[Any] = [SIZE.pack(header.correlation_id) + _version(api, header).head]
+    parts: list[Any] = [SIZE.pack(header.correlation_id) + _version(api, header.api_version).head]
     chunks: list[Any] = []
     for _ in api.response.sliced_writer(header.api_version)(parts.append, response):
         if len(parts) >= _PARTS_TO_JOIN:
@@ -131,7 +124,7 @@ def throttled(
             return pieces
         first, *rest = pieces
         assert isinstance(first, bytes)
-        at = 2 * SIZE.size + len(_version(api, header).head)
+        at = 2 * SIZE.size + len(_version(api, header.api_version).head)
         return [first[:at] + SIZE.pack(throttle_ms) + first[at + SIZE.size :], *rest]
     response.throttle_time_ms = throttle_ms
     return write_response(api, header, response)

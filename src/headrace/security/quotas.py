@@ -88,10 +88,6 @@ class ClientQuotas:
         if not values:
             del self.entities[entity]
 
-    def limits(self, key: str) -> bool:
-        """Return whether anybody has a quota of this key."""
-        return key in self._by_key
-
     def limit_of(self, key: str, user: str, client_id: str) -> Limit | None:
         """Return the limit of a client, None without one.
 

@@ -120,13 +120,13 @@ class TokenBucket:
 
     def charge(self, count: float, limit: float, now_ms: int) -> int:
         """Take tokens and return the time until there are none missing, 0 if none are."""
-        self._tokens = min(self._span_s * limit, self.tokens(limit, now_ms) - count)
-        return self._wait_ms(limit)
+        self._tokens = self.tokens(limit, now_ms) - count
+        return self.wait_ms(limit, now_ms)
 
     def wait_ms(self, limit: float, now_ms: int) -> int:
         """Return the time until no tokens are missing, 0 if none are."""
-        self.tokens(limit, now_ms)
-        return self._wait_ms(limit)
+        tokens = self.tokens(limit, now_ms)
+        return round_ms(-tokens / limit * 1000) if tokens < 0 else 0
 
     def tokens(self, limit: float, now_ms: int) -> float:
         """Return the number of tokens, negative if some are missing."""
@@ -142,9 +142,6 @@ class TokenBucket:
     def is_full(self, limit: float, now_ms: int) -> bool:
         """Return whether a new bucket would have the same tokens."""
         return self.tokens(limit, now_ms) >= self._span_s * limit
-
-    def _wait_ms(self, limit: float) -> int:
-        return round_ms(-self._tokens / limit * 1000) if self._tokens < 0 else 0
 
 
 def round_ms(value: float) -> int:

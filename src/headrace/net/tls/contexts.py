@@ -37,8 +37,9 @@ def make_context(setting: Setting, store: KeyStore) -> ssl.SSLContext:
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
-    _set_versions(context, setting)
-    _set_cipher_suites(context, setting)
+    suites = _names(setting("ssl.cipher.suites"))
+    _set_versions(context, _names(setting("ssl.enabled.protocols")), suites)
+    _set_cipher_suites(context, suites)
     load(context, store)
     trusted = trusted_certificates(setting)
     context.verify_mode = _CLIENT_AUTH[setting("ssl.client.auth") or "none"]
@@ -52,8 +53,7 @@ def make_context(setting: Setting, store: KeyStore) -> ssl.SSLContext:
     return context
 
 
-def _set_versions(context: ssl.SSLContext, setting: Setting) -> None:
-    names = _names(setting("ssl.enabled.protocols"))
+def _set_versions(context: ssl.SSLContext, names: Sequence[str], suites: Sequence[str]) -> None:
     unknown = [name for name in names if name.upper() not in PROTOCOLS]
     if unknown or not names:
         raise InvalidMaterial(
@@ -61,32 +61,29 @@ def _set_versions(context: ssl.SSLContext, setting: Setting) -> None:
             "served"
         )
     versions = [PROTOCOLS[name.upper()] for name in names]
-    if not _allows_tls13(setting):
+    if not _allows_tls13(suites):
         versions = [version for version in versions if version is not ssl.TLSVersion.TLSv1_3]
     if not versions:
         raise InvalidMaterial("ssl.cipher.suites has no suite of the enabled protocols")
     context.minimum_version, context.maximum_version = min(versions), max(versions)
 
 
-def _allows_tls13(setting: Setting) -> bool:
+def _allows_tls13(suites: Sequence[str]) -> bool:
     """Return whether ``ssl.cipher.suites`` leaves TLS 1.3 enabled.
 
     :raises InvalidMaterial: when it names some of its suites: OpenSSL enables all of them
     """
-    named = set(_names(setting("ssl.cipher.suites")))
-    if not named:
-        return True
-    enabled = named & TLS13_SUITES
+    enabled = TLS13_SUITES & set(suites)
     if enabled and enabled != TLS13_SUITES:
         raise InvalidMaterial(
             "ssl.cipher.suites names some suites of TLS 1.3, but Python enables all or none: name "
             f"{', '.join(sorted(TLS13_SUITES))}, or none of them"
         )
-    return bool(enabled)
+    return bool(enabled) or not suites
 
 
-def _set_cipher_suites(context: ssl.SSLContext, setting: Setting) -> None:
-    named = [suite for suite in _names(setting("ssl.cipher.suites")) if suite not in TLS13_SUITES]
+def _set_cipher_suites(context: ssl.SSLContext, suites: Sequence[str]) -> None:
+    named = [suite for suite in suites if suite not in TLS13_SUITES]
     if not named:
         return
     for name in named:
