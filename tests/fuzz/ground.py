@@ -16,7 +16,7 @@ import struct
 import tempfile
 import traceback
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -203,9 +203,10 @@ class Wire:
         if self.is_open:
             self.received += data
 
-    def writelines(self, pieces: list[bytes | memoryview]) -> None:
-        for piece in pieces:
-            self.write(piece)
+    def send_views(self, views: Sequence[bytes | memoryview]) -> int:
+        for view in views:
+            self.write(view)
+        return sum(map(len, views))
 
     def close(self) -> None:
         if self.is_open:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -82,6 +82,8 @@ class Wire:
         self._network = network
         self._queue: deque[_Sent] = deque()
         self._serving: _Sent | None = None
+        self._answer = b""
+        """What has arrived of an answer."""
         self._connection = Connection(
             network.machine.server.shared, network.machine.server.listeners[0]
         )
@@ -134,14 +136,19 @@ class Wire:
             pass
 
     def write(self, data: bytes | memoryview) -> None:
-        self.writelines([data])
+        self.send_views([data])
 
-    def writelines(self, pieces: list[bytes | memoryview]) -> None:
-        if self._network.power.is_off or not self.is_open:
-            return
+    def send_views(self, views: Sequence[bytes | memoryview]) -> int:
+        if not self._network.power.is_off and self.is_open:
+            self._answer += b"".join(views)
+            if len(self._answer) == SIZE.size + SIZE.unpack_from(self._answer)[0]:
+                self._end_answer()
+        return sum(map(len, views))
+
+    def _end_answer(self) -> None:
+        frame, self._answer = self._answer, b""
         sent, self._serving = self._serving, None
         assert sent is not None, "an answer that nobody asked for"
-        frame = b"".join(pieces)
         answer = decode(sent.request.__api_key__, sent.request.__version__, frame[SIZE.size :])
         self._network.observer.answered(
             self._connection.session.connection_id, sent.request, sent.foreseen, answer, frame

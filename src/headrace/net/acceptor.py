@@ -167,17 +167,14 @@ class Acceptor:
                 return
 
     def _open(self, sock: socket.socket) -> None:
-        if self._begin_with is not None:
-            self._begin_by(self._begin_with, sock)
+        if self._begin_with is None:
+            task = self._loop.create_task(self._begin(sock))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
             return
-        task = self._loop.create_task(self._begin(sock))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    def _begin_by(self, begin: Begin, sock: socket.socket) -> None:
         try:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            begin(sock, self._begun)
+            self._begin_with(sock, self._begun)
         except (OSError, ValueError):  # it is gone already
             sock.close()
             self._begun()

@@ -148,20 +148,19 @@ class SaslListener:
             self._keys = None
 
     def _take(self, config: Settings) -> None:
+        of_all = _Mechanism(config, self._name, None)
         try:
             self._mechanisms: Mapping[str, EnabledMechanism] = {
                 mechanism: self._enabled(_Mechanism(config, self._name, mechanism))
-                for mechanism in self._names(config)
+                for mechanism in self._names(of_all)
             }
         except _Unserved as error:
             raise ConfigError(f"listener {self._name}: {error}") from error
-        of_all = _Mechanism(config, self._name, None)
         self.max_receive_bytes = of_all.integer("sasl.server.max.receive.size")
         self.failure_delay_ms = config.get_int("connection.failed.authentication.delay.ms")
 
-    def _names(self, config: Settings) -> list[str]:
+    def _names(self, of_all: _Mechanism) -> list[str]:
         """Return the names of the enabled mechanisms."""
-        of_all = _Mechanism(config, self._name, None)
         names = [name.upper() for name in of_all.names("sasl.enabled.mechanisms")]
         if "GSSAPI" in names or not names:
             raise _Unserved(
@@ -174,7 +173,7 @@ class SaslListener:
                 f"{', '.join(unknown)} is not served; sasl.enabled.mechanisms can have "
                 f"{', '.join(SERVED)}"
             )
-        if config.listener_text(self._name, "sasl.jaas.config") is not None:
+        if of_all.value("sasl.jaas.config") is not None:
             raise _Unserved(
                 "sasl.jaas.config needs the mechanism in its name: "
                 f"listener.name.{self._name.lower()}.plain.sasl.jaas.config"

@@ -316,8 +316,8 @@ class Connection(asyncio.BufferedProtocol):
         unsent, now_ms = self._unsent, self.shared.turns.now_ms
         try:
             while unsent and not self._is_full:
-                if self._fd < 0:
-                    self._push_without_socket()
+                if self._fd < 0:  # a transport with TLS
+                    unsent.send_to(self.transport.send_views, self.shared.send_buffer)
                 elif not unsent.write_to(self._fd, self.shared.send_buffer):
                     unsent.forget_data()
                     self.transport.write(unsent.take(AWAIT_SOCKET_BYTES))
@@ -335,20 +335,12 @@ class Connection(asyncio.BufferedProtocol):
             self.abandon()
             return
         held_bytes = unsent.held_bytes
-        if self._is_full and self.transport is not None:
-            held_bytes += self.transport.get_write_buffer_size()
+        if self._is_full:
+            unsent.forget_data()
+            if self.transport is not None:
+                held_bytes += self.transport.get_write_buffer_size()
         self._is_blocked = self._is_full or bool(unsent)
         self.shared.answer_memory.hold(self, held_bytes)
-
-    def _push_without_socket(self) -> None:
-        """Hand unsent answers to a transport with TLS, or to one that is no socket."""
-        send_views = getattr(self.transport, "send_views", None)
-        if send_views is None:
-            self.transport.writelines(self._unsent.take_all())
-        else:
-            self._unsent.send_to(send_views, self.shared.send_buffer)
-            if self._is_full:
-                self._unsent.forget_data()
 
     def pause_writing(self) -> None:
         self._is_full = self._is_blocked = True

@@ -116,7 +116,6 @@ class Sessions:
 
     :ivar request_bytes: valid sizes of a request
     :ivar token_bytes: valid sizes of a frame with a message of a login and nothing else
-    :ivar whole_frame_bytes: valid sizes of a request, including the size field
     :ivar received: the memory that all lines receive into, one after the other; read only
     :ivar turns: the lines with more requests than fit into a slice of time
     :ivar quotas: the client quotas, while users or client ids have any
@@ -130,9 +129,6 @@ class Sessions:
         self.max_request_bytes = services.config.get_int("socket.request.max.bytes")
         self.request_bytes = range(MIN_REQUEST_BYTES, self.max_request_bytes + 1)
         self.token_bytes = range(MIN_TOKEN_BYTES, self.max_request_bytes + 1)
-        self.whole_frame_bytes = range(
-            SIZE.size + MIN_REQUEST_BYTES, SIZE.size + self.max_request_bytes + 1
-        )
         self.turns = Turns(services.clock.now_ms)
         self.quotas: Quotas | None = None
 
@@ -244,7 +240,7 @@ class Session:
         if (
             self.task is not None
             or self.queue.count
-            or not SIZE.unpack_from(data)[0] + SIZE.size == nbytes in shared.whole_frame_bytes
+            or not SIZE.unpack_from(data)[0] == nbytes - SIZE.size in shared.request_bytes
             or self.state is not State.OPEN
             or (shared.turns.is_spent and data[_API_KEY_IN_FRAME] not in shared.apis.quick)
         ):

@@ -82,20 +82,6 @@ class Unsent:
         self._advance(len(taken))
         return taken
 
-    def take_all(self) -> list[bytes | memoryview]:
-        """Remove everything and return it as bytes.
-
-        :raises FileReadError: when a file cannot be read
-        """
-        try:
-            taken = [
-                bytes(piece) if isinstance(piece, FileRange) else piece for piece in self._pieces
-            ]
-        except OSError as error:
-            raise FileReadError(str(error)) from error
-        self.clear()
-        return taken
-
     def forget_data(self) -> None:
         """Read the data of file ranges again when the socket takes it, instead of holding it."""
         for piece in self._pieces:

@@ -447,6 +447,9 @@ class TlsTransport(asyncio.Transport):
         if self._protocol is not None:
             self._schedule_read()
 
+    def is_reading(self) -> bool:
+        return self._is_reading
+
     # Sending --------------------------------------------------------------------------------------
 
     def send_views(self, views: Sequence[bytes | memoryview]) -> int:
