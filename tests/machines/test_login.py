@@ -23,7 +23,6 @@ from headrace.security.oauthbearer import (
     InvalidToken,
     KeySet,
     OAuthBearerServer,
-    Token,
     TokenRules,
     validate_signed,
     validate_unsecured,
@@ -191,7 +190,7 @@ RULES = TokenRules(audiences=("kafka",), issuer="https://issuer")
 KEYS = key_set()
 
 
-def validate(token: str, rules: TokenRules = RULES, keys: KeySet | None = KEYS) -> Token:
+def validate(token: str, rules: TokenRules = RULES, keys: KeySet | None = KEYS) -> Success:
     return validate_signed(rules, lambda: keys, lambda: None, token, NOW_MS)
 
 
@@ -201,7 +200,7 @@ def validate(token: str, rules: TokenRules = RULES, keys: KeySet | None = KEYS) 
     ids=["RS256", "ES256", "PS512", "one audience"],
 )
 def test_signed_tokens(token: str) -> None:
-    assert validate(token) == Token("ann", (NOW_S + 60) * 1000)
+    assert validate(token) == Success("ann", expires_ms=(NOW_S + 60) * 1000)
 
 
 @pytest.mark.parametrize(

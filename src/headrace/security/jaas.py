@@ -53,18 +53,17 @@ def parse(text: str) -> LoginModule:
     if tokens[1][0].upper() not in _FLAGS:
         raise InvalidJaas("Invalid login module control flag in JAAS config")
     options: dict[str, str] = {}
-    position = 2
-    while position < len(tokens) and tokens[position] != (";", True):
-        key, is_sign = tokens[position]
-        if is_sign or tokens[position + 1 : position + 2] != [("=", True)]:
+    rest = iter(tokens[2:])
+    for key, is_sign in rest:
+        if (key, is_sign) == (";", True):
+            break
+        equals, value = next(rest, None), next(rest, None)
+        if is_sign or equals != ("=", True) or value is None or value[1]:
             raise InvalidJaas(f"Value not specified for key '{key}' in JAAS config")
-        if position + 2 >= len(tokens) or tokens[position + 2][1]:
-            raise InvalidJaas(f"Value not specified for key '{key}' in JAAS config")
-        options[key] = tokens[position + 2][0]
-        position += 3
-    if position == len(tokens):
+        options[key] = value[0]
+    else:
         raise InvalidJaas("JAAS config entry not terminated by semi-colon")
-    if position + 1 < len(tokens):
+    if next(rest, None) is not None:
         raise InvalidJaas("JAAS config property contains several login modules, should be 1 module")
     return LoginModule(name, options)
 

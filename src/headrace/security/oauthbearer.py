@@ -34,23 +34,12 @@ verify as a password.
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Token:
-    """A valid token.
-
-    :ivar expires_ms: epoch milliseconds
-    """
-
-    name: str
-    expires_ms: int
-
-
 class InvalidToken(ValueError):
     """A token that is not accepted. The message says why, and does not have the token."""
 
 
-Validate = Callable[[str, int], Token]
-"""``validate(token, now_ms)``: raises :class:`InvalidToken`."""
+Validate = Callable[[str, int], Success]
+"""``validate(token, now_ms)``: returns the end of the login; raises :class:`InvalidToken`."""
 
 
 class OAuthBearerServer:
@@ -94,7 +83,7 @@ class OAuthBearerServer:
                 f"Authentication failed: Client requested an authorization id ({authorization}) "
                 f"that is different from the token's principal name ({valid.name})"
             )
-        return Success(valid.name, b"", valid.expires_ms)
+        return valid
 
 
 # Tokens -------------------------------------------------------------------------------------------
@@ -172,7 +161,7 @@ def validate_signed(
     missing: Callable[[], object],
     token: str,
     now_ms: int,
-) -> Token:
+) -> Success:
     """Validate a signed token.
 
     :param keys: returns the present keys, None while there are none
@@ -202,7 +191,7 @@ def validate_signed(
     return check_claims(claims, rules, now_ms)
 
 
-def validate_unsecured(rules: TokenRules, token: str, now_ms: int) -> Token:
+def validate_unsecured(rules: TokenRules, token: str, now_ms: int) -> Success:
     """Validate a token without a signature, for development only: everybody can write one.
 
     :raises InvalidToken: when it is not valid now
@@ -218,7 +207,7 @@ def validate_unsecured(rules: TokenRules, token: str, now_ms: int) -> Token:
 
 def check_claims(
     claims: Mapping[str, Any], rules: TokenRules, now_ms: int, *, requires_issued_at: bool = True
-) -> Token:
+) -> Success:
     """Check the claims of a token.
 
     :param now_ms: epoch milliseconds
@@ -248,7 +237,7 @@ def check_claims(
     name = claims.get(rules.name_claim)
     if not isinstance(name, str) or not name.strip():
         raise InvalidToken(f"it has no name in claim {rules.name_claim}")
-    return Token(name.strip(), expires_ms)
+    return Success(name.strip(), expires_ms=expires_ms)
 
 
 def _check_length(token: str) -> None:
