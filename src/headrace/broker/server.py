@@ -94,7 +94,9 @@ class Server:
             await self._control.start()
         self.broker.security.start()
         if any(one is not None and one.sasl is not None for one in self._securities):
-            self.shared.sessions.logins.load()
+            from headrace.net.login_requests import load_logins
+
+            load_logins(APIS)
         self._warn_if_open()
         self.broker.loop_watch.start()
         self.broker.advertise(self.listeners)

@@ -34,91 +34,86 @@ class LoginAnswer(NamedTuple):
     failure: str | None = None
 
 
-class LoginRequests:
-    """The service of the requests of logins."""
+def load_logins(apis: Apis) -> None:
+    """Import the modules of logins now, so that the first login delays no other request."""
+    for api_key in (HANDSHAKE, API_VERSIONS, AUTHENTICATE):
+        api = apis[api_key]
+        for version in range(api.lowest, api.highest + 1):
+            api.request.reader(version)
+            api.response.writer(version)
 
-    def __init__(self, services: Services, apis: Apis) -> None:
-        self._services = services
-        self._apis = apis
 
-    def load(self) -> None:
-        """Import the modules of logins now, so that the first login delays no other request."""
-        for api_key in (HANDSHAKE, API_VERSIONS, AUTHENTICATE):
-            api = self._apis[api_key]
-            for version in range(api.lowest, api.highest + 1):
-                api.request.reader(version)
-                api.response.writer(version)
+def serve_login(
+    services: Services, apis: Apis, login: Login, frame: memoryview, client: Client
+) -> LoginAnswer:
+    """Serve a request that belongs to a login.
 
-    def serve(self, login: Login, frame: memoryview, client: Client) -> LoginAnswer:
-        """Serve a request that belongs to a login.
+    :raises BadFrame: when it is no request that may come now, and has no response
+    """
+    clock = services.clock
+    if login.takes_tokens:
+        answer = login.authenticate(bytes(frame), clock.wall_ms(), clock.now_ms())
+        if answer.code:
+            return LoginAnswer((), answer.message)  # such a client knows no errors
+        return LoginAnswer((SIZE.pack(len(answer.token)) + answer.token,))
+    header = request_header(frame)
+    if header.api_key not in apis:
+        raise BadFrame(f"api key {header.api_key} during a login")
+    api = apis[header.api_key]
+    is_served = api.lowest <= header.api_version <= api.highest
+    if login.state is State.COMPLETE:
+        if header.api_key != HANDSHAKE or not login.may_begin_again(clock.now_ms()):
+            raise BadFrame("its session has ended, and it has not authenticated again")
+    elif login.state is State.AUTHENTICATE:
+        if header.api_key != AUTHENTICATE:  # refused in the form of its own response
+            answer = login.refuse(api.name)
+            if not is_served:
+                raise BadFrame(answer.message or "")
+            response = api.refused(_read(api, frame, header), answer.code)
+            return LoginAnswer(wire.write_response(api, header, response), answer.message)
+    elif header.api_key not in (HANDSHAKE, API_VERSIONS):
+        raise BadFrame(login.refuse(api.name).message or "")
+    call = Call(services, api, client, header.api_version, header.client_id)
+    if not is_served:
+        if api.unserved is None:
+            raise BadFrame(f"version {header.api_version} of {api.name}")
+        response = api.unserved(call)
+        return LoginAnswer(wire.write_response(api, header._replace(api_version=0), response))
+    request = _read(api, frame, header)
+    if header.api_key == API_VERSIONS:
+        response, message = _answer_versions(login, call, request), None
+    elif header.api_key == HANDSHAKE:
+        answer = login.shake_hands(request.mechanism, header.api_version, clock.now_ms())
+        message = answer.message
+        response = SaslHandshakeResponse(answer.code, login.mechanism_names)
+    else:
+        answer = login.authenticate(
+            bytes(request.auth_bytes),
+            clock.wall_ms(),
+            clock.now_ms(),
+            can_reauthenticate=header.api_version > 0,
+        )
+        message = answer.message
+        response = SaslAuthenticateResponse(
+            error_code=answer.code,
+            error_message=message or "",
+            auth_bytes=answer.token,
+            session_lifetime_ms=answer.session_lifetime_ms,
+        )
+    return LoginAnswer(wire.write_response(api, header, response), message)
 
-        :raises BadFrame: when it is no request that may come now, and has no response
-        """
-        clock = self._services.clock
-        if login.takes_tokens:
-            answer = login.authenticate(bytes(frame), clock.wall_ms(), clock.now_ms())
-            if answer.code:
-                return LoginAnswer((), answer.message)  # such a client knows no errors
-            return LoginAnswer((SIZE.pack(len(answer.token)) + answer.token,))
-        header = request_header(frame)
-        if header.api_key not in self._apis:
-            raise BadFrame(f"api key {header.api_key} during a login")
-        api = self._apis[header.api_key]
-        is_served = api.lowest <= header.api_version <= api.highest
-        if login.state is State.COMPLETE:
-            if header.api_key != HANDSHAKE or not login.may_begin_again(clock.now_ms()):
-                raise BadFrame("its session has ended, and it has not authenticated again")
-        elif login.state is State.AUTHENTICATE:
-            if header.api_key != AUTHENTICATE:  # refused in the form of its own response
-                answer = login.refuse(api.name)
-                if not is_served:
-                    raise BadFrame(answer.message or "")
-                response = api.refused(_read(api, frame, header), answer.code)
-                return LoginAnswer(wire.write_response(api, header, response), answer.message)
-        elif header.api_key not in (HANDSHAKE, API_VERSIONS):
-            raise BadFrame(login.refuse(api.name).message or "")
-        call = Call(self._services, api, client, header.api_version, header.client_id)
-        if not is_served:
-            if api.unserved is None:
-                raise BadFrame(f"version {header.api_version} of {api.name}")
-            response = api.unserved(call)
-            return LoginAnswer(wire.write_response(api, header._replace(api_version=0), response))
-        request = _read(api, frame, header)
-        if header.api_key == API_VERSIONS:
-            response, message = self._answer_versions(login, call, request), None
-        elif header.api_key == HANDSHAKE:
-            answer = login.shake_hands(request.mechanism, header.api_version, clock.now_ms())
-            response, message = (
-                SaslHandshakeResponse(answer.code, login.mechanism_names),
-                answer.message,
-            )
-        else:
-            answer = login.authenticate(
-                bytes(request.auth_bytes),
-                clock.wall_ms(),
-                clock.now_ms(),
-                can_reauthenticate=header.api_version > 0,
-            )
-            message = answer.message
-            response = SaslAuthenticateResponse(
-                error_code=answer.code,
-                error_message=message or "",
-                auth_bytes=answer.token,
-                session_lifetime_ms=answer.session_lifetime_ms,
-            )
-        return LoginAnswer(wire.write_response(api, header, response), message)
 
-    def _answer_versions(self, login: Login, call: Call, request: Any) -> Any:
-        if login.state is not State.BEGIN:
-            raise BadFrame("ApiVersions comes twice before the login")
-        steps: Any = call.api.handle(call, request)
-        try:
-            steps.send(None)
-        except StopIteration as end:
-            if not end.value.error_code:
-                login.versions_answered()
-            return end.value
-        raise AssertionError("a login waits for nothing else")
+def _answer_versions(login: Login, call: Call, request: Any) -> Any:
+    if login.state is not State.BEGIN:
+        raise BadFrame("ApiVersions comes twice before the login")
+    steps: Any = call.api.handle(call, request)
+    try:
+        steps.send(None)
+    except StopIteration as end:
+        if not end.value.error_code:
+            login.versions_answered()
+        return end.value
+    raise AssertionError("a login waits for nothing else")
 
 
 def _read(api: Api, frame: memoryview, header: RequestHeader) -> Any:

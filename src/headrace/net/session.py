@@ -10,7 +10,7 @@ from __future__ import annotations
 from asyncio import TimerHandle, get_running_loop
 from collections.abc import Sequence
 from enum import Enum
-from functools import cached_property, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from headrace.coordinators.waiting import Waiting
@@ -52,7 +52,6 @@ if TYPE_CHECKING:
     from headrace.security.login import Login
 
     from .authentication import SaslListener
-    from .login_requests import LoginRequests
 
 LOGIN_TIMEOUT_S = 30.0
 """The time for a TLS handshake, and the time for a SASL login. Then the connection is closed."""
@@ -131,13 +130,6 @@ class Sessions:
         self.token_bytes = range(MIN_TOKEN_BYTES, self.max_request_bytes + 1)
         self.turns = Turns(services.clock.now_ms)
         self.quotas: Quotas | None = None
-
-    @cached_property
-    def logins(self) -> LoginRequests:
-        """The service of the requests of logins."""
-        from .login_requests import LoginRequests
-
-        return LoginRequests(self.services, self.apis)
 
 
 class Session:
@@ -473,8 +465,12 @@ class Session:
         if self._is_too_large(len(frame)):
             self._refuse_frame(len(frame))
             return
+        # Imported here, as most brokers have no logins.
+        from .login_requests import serve_login
+
+        shared = self.shared
         try:
-            outcome = self.shared.logins.serve(login, frame, self._new_client())
+            outcome = serve_login(shared.services, shared.apis, login, frame, self._new_client())
         except BadFrame as error:
             self._fail_login((), str(error))
             return
