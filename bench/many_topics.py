@@ -36,12 +36,14 @@ async def fill(data_dir: Path, partitions: int, commits: int) -> None:
     broker.start()
     record = build([(None, b"a")], timestamp_ms=broker.clock.wall_ms())
     for n in range(TOPICS if partitions else 0):
-        topic = broker.create_topic(f"many-{n}", max(1, partitions // TOPICS))
+        topic = broker.catalog.create_topic(f"many-{n}", max(1, partitions // TOPICS))
         for partition in range(topic.partitions):
-            log = broker.log(topic, partition)
+            log = broker.topic_logs.log(topic, partition)
             assert log is not None
-            broker.append(log, record)
-    committed = broker.create_topic("committed", max(1, commits // GROUPS)) if commits else None
+            broker.topic_logs.append(log, record)
+    committed = (
+        broker.catalog.create_topic("committed", max(1, commits // GROUPS)) if commits else None
+    )
     for first in range(0, commits, COMMITS_IN_A_BATCH):
         assert committed is not None
         keyed: list[tuple[str, Sequence[OffsetCommit]]] = []
@@ -51,7 +53,7 @@ async def fill(data_dir: Path, partitions: int, commits: int) -> None:
                 n, commit_timestamp_ms=broker.clock.wall_ms(), topic_id=committed.topic_id
             )
             keyed.append((group_id, (OffsetCommit(group_id, "committed", partition, value),)))
-        broker.group_runtime.write_records_now(keyed)
+        broker.coordinators.group_runtime.write_records_now(keyed)
     broker.close()
 
 

@@ -28,8 +28,8 @@ PAUSE_EVERY = 50  # updates, as requests would let the timers have their turn
 async def write(directory: Path, updates: int, share_partitions: int) -> None:
     broker = Broker(Config({}), directory)
     broker.start()
-    topic, state = broker.create_topic("t", 1), broker.share_state
-    states = broker.share_state_runtime
+    topic, state = broker.catalog.create_topic("t", 1), broker.coordinators.share_state
+    states = broker.coordinators.share_state_runtime
     keys = [
         SharePartitionKey(f"group-{number}", topic.topic_id, 0)
         for number in range(share_partitions)
@@ -53,7 +53,8 @@ async def write(directory: Path, updates: int, share_partitions: int) -> None:
             longest = max(longest, time.perf_counter() - before)
     internal = broker.catalog.topics[state.topic]
     logs = [
-        broker.partition(internal.topic_id, partition) for partition in range(internal.partitions)
+        broker.topic_logs.partition(internal.topic_id, partition)
+        for partition in range(internal.partitions)
     ]
     written, kept = (
         sum(log.end_offset for log in logs),

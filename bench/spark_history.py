@@ -51,7 +51,7 @@ async def _commit(data_dir: Path, first: int, end: int) -> None:
     for n in range(first, end):
         value = CommittedOffset(n // PARTITIONS, commit_timestamp_ms=broker.clock.wall_ms())
         record = OffsetCommit(f"group-{n % GROUPS}", TOPIC, n % PARTITIONS, value)
-        broker.group_runtime.write_now(record.group_id, Outcome(None, (record,)))
+        broker.coordinators.group_runtime.write_now(record.group_id, Outcome(None, (record,)))
         if not n % _IN_A_ROW:
             await asyncio.sleep(0)
     broker.close()

@@ -43,7 +43,7 @@ async def commit(data_dir: Path, commits: int, keys: int, groups: int) -> None:
         key = n % keys
         value = CommittedOffset(n, commit_timestamp_ms=broker.clock.wall_ms())
         record = OffsetCommit(names[key % groups], "a-topic", key, value)
-        broker.group_runtime.write_now(record.group_id, Outcome(None, (record,)))
+        broker.coordinators.group_runtime.write_now(record.group_id, Outcome(None, (record,)))
         if not n % IN_A_ROW:
             waited = time.perf_counter()
             await asyncio.sleep(0)

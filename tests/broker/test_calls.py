@@ -156,7 +156,7 @@ def test_many_offsets_are_committed_in_portions(
     open_broker: Broker, turns: list[None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(api_08_offset_commit, "COMMITS_AT_ONCE", 100)
-    open_broker.create_topic("t", ITEMS - 1)
+    open_broker.catalog.create_topic("t", ITEMS - 1)
     topics = [
         {"name": "t", "partitions": PARTITIONS[:1]},
         {"name": "t", "partitions": PARTITIONS},
@@ -168,5 +168,5 @@ def test_many_offsets_are_committed_in_portions(
     assert [topic.name for topic in answers] == ["t", "t", "u"]
     codes = [partition.error_code for partition in answers[1].partitions]
     assert codes == [0] * (ITEMS - 1) + [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
-    committed = open_broker.group_runtime.coordinator.offsets.committed.of_group("g")
+    committed = open_broker.coordinators.group_runtime.coordinator.offsets.committed.of_group("g")
     assert len(committed["t"]) == ITEMS - 1

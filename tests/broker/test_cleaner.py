@@ -57,8 +57,10 @@ def on_broker(**config: str) -> Callable[..., Callable[..., None]]:
 
 
 def topic_log(broker: Broker, **configs: str) -> PartitionLog:
-    topic = broker.catalog.topics.get("t") or broker.create_topic("t", 1, {**TOPIC, **configs})
-    log = broker.log(topic, 0)
+    topic = broker.catalog.topics.get("t") or broker.catalog.create_topic(
+        "t", 1, {**TOPIC, **configs}
+    )
+    log = broker.topic_logs.log(topic, 0)
     assert log is not None
     return log
 
@@ -66,7 +68,7 @@ def topic_log(broker: Broker, **configs: str) -> PartitionLog:
 def fill(broker: Broker, log: PartitionLog, count: int = 200, *, key: bytes | None = None) -> None:
     for n in range(count):
         record = (key or b"%d" % (n % 5), b"%d" % n)
-        broker.append(log, build([record], timestamp_ms=broker.clock.wall_ms()))
+        broker.topic_logs.append(log, build([record], timestamp_ms=broker.clock.wall_ms()))
 
 
 def offsets(log: PartitionLog) -> list[int]:
@@ -130,8 +132,8 @@ async def test_the_cleaner_can_be_switched_off(config: dict[str, str]) -> None:
 
 @on_broker(log_cleaner_threads="3")
 async def test_several_threads(broker: Broker) -> None:
-    topic = broker.create_topic("many", 6, TOPIC)
-    logs = [log for n in range(6) if (log := broker.log(topic, n)) is not None]
+    topic = broker.catalog.create_topic("many", 6, TOPIC)
+    logs = [log for n in range(6) if (log := broker.topic_logs.log(topic, n)) is not None]
     for log in logs:
         fill(broker, log)
     await cleaned(broker, 6)
@@ -159,7 +161,10 @@ async def test_an_error_in_one_thread_begins_no_second_round_of_another(
 
     monkeypatch.setattr(Round, "__init__", fail)
     monkeypatch.setattr(Round, "_note_keys", wait)
-    logs = [broker.log(broker.create_topic(name, 1, TOPIC), 0) for name in ("good", "bad")]
+    logs = [
+        broker.topic_logs.log(broker.catalog.create_topic(name, 1, TOPIC), 0)
+        for name in ("good", "bad")
+    ]
     for log in logs:
         assert log is not None
         fill(broker, log)
@@ -248,8 +253,8 @@ async def test_damage_stops_the_compaction_of_that_log_only(
     fill(broker, broken)
     path = broken.segments[2].path(".log")
     os.truncate(path, broken.segments[2].size_bytes - 1)
-    topic = broker.create_topic("other", 1, TOPIC)
-    other = broker.log(topic, 0)
+    topic = broker.catalog.create_topic("other", 1, TOPIC)
+    other = broker.topic_logs.log(topic, 0)
     assert other is not None
     fill(broker, other)
     await cleaned(broker)
@@ -264,10 +269,10 @@ async def commit_often(broker: Broker, commits: int) -> PartitionLog:
     """Commit to three partitions of seven groups, while the cleaner runs many times."""
     for n in range(commits):
         record = OffsetCommit(f"g{n % 7}", "t", n % 3, CommittedOffset(n, commit_timestamp_ms=1))
-        broker.group_runtime.write_now(record.group_id, Outcome(None, (record,)))
+        broker.coordinators.group_runtime.write_now(record.group_id, Outcome(None, (record,)))
         if not n % 1000:
             await asyncio.sleep(0.03)
-    log = broker.log(broker.catalog.topics["__consumer_offsets"], 0)
+    log = broker.topic_logs.log(broker.catalog.topics["__consumer_offsets"], 0)
     assert log is not None
     return log
 
@@ -285,7 +290,7 @@ async def test_a_start_reads_few_outdated_commits(
     monkeypatch.setattr(cleaner, "INTERNAL_DIRTY_BYTES", 100_000)
 
     def state(broker: Broker) -> dict[str, Any]:
-        offsets = broker.groups.offsets.committed
+        offsets = broker.coordinators.groups.offsets.committed
         return {
             f"g{n}": {t: dict(p) for t, p in offsets.of_group(f"g{n}").items()} for n in range(7)
         }

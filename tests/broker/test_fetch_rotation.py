@@ -47,10 +47,12 @@ def test_each_partition_has_its_turn(steps: list[Step]) -> None:
 
 
 async def fetch_in_turns(broker: Broker, steps: list[Step]) -> None:
-    topic_id = broker.create_topic("t", PARTITIONS).topic_id
+    topic_id = broker.catalog.create_topic("t", PARTITIONS).topic_id
     for index, value_bytes in enumerate(VALUE_BYTES):
         for _ in steps:
-            broker.append(broker.partition(topic_id, index), batch([b"v" * value_bytes]))
+            broker.topic_logs.append(
+                broker.topic_logs.partition(topic_id, index), batch([b"v" * value_bytes])
+            )
     offsets = dict.fromkeys(range(PARTITIONS), 0)
     passed_over = dict.fromkeys(offsets, 0)
     session_id = epoch = 0

@@ -44,7 +44,9 @@ class SessionAndFull(RuleBasedStateMachine):
         )
         self.ids.start()
         self.broker = Broker(Config({}))
-        self.topics = [self.broker.create_topic(name, PARTITIONS).topic_id for name in ("a", "b")]
+        self.topics = [
+            self.broker.catalog.create_topic(name, PARTITIONS).topic_id for name in ("a", "b")
+        ]
         self.producers = 0
         self.session_id = self.epoch = self.isolation_level = 0
         self.offsets: dict[Key, int] = {}
@@ -161,11 +163,11 @@ class SessionAndFull(RuleBasedStateMachine):
     # What happens to topics -----------------------------------------------------------------------
 
     def log(self, where: tuple[int, int]) -> Any:
-        return self.broker.partition(self.topics[where[0]], where[1] % PARTITIONS)
+        return self.broker.topic_logs.partition(self.topics[where[0]], where[1] % PARTITIONS)
 
     @rule(where=keys, records=st.integers(1, 2))
     def produce(self, where: tuple[int, int], records: int) -> None:
-        self.broker.append(self.log(where), batch([b"v"] * records))
+        self.broker.topic_logs.append(self.log(where), batch([b"v"] * records))
 
     @rule(where=keys, commit=st.booleans())
     def transact(self, where: tuple[int, int], commit: bool) -> None:
@@ -178,10 +180,10 @@ class SessionAndFull(RuleBasedStateMachine):
             transactional=True,
         )
         log = self.log(where)
-        self.broker.append(log, records)
+        self.broker.topic_logs.append(log, records)
         if commit:
             log.append_marker(self.producers, 0, Marker(True, 0), self.broker.clock.wall_ms())
-            self.broker.appended(log)
+            self.broker.topic_logs.appended(log)
 
     @rule(where=keys)
     def delete_records(self, where: tuple[int, int]) -> None:
@@ -193,7 +195,7 @@ class SessionAndFull(RuleBasedStateMachine):
     def delete_and_make_again(self, which: int) -> None:
         topic = self.broker.catalog.topics_by_id[self.topics[which]]
         self.broker.delete_topic(topic)
-        self.topics[which] = self.broker.create_topic(topic.name, PARTITIONS).topic_id
+        self.topics[which] = self.broker.catalog.create_topic(topic.name, PARTITIONS).topic_id
 
     # What must be so ------------------------------------------------------------------------------
 

@@ -34,8 +34,8 @@ def test_a_pruned_log_begins_a_new_file_so_that_the_old_one_can_go(
     async def work() -> int:
         broker = Broker(Config(CONFIG), tmp_path)
         broker.start()
-        state, states = broker.share_state, broker.share_state_runtime
-        key = SharePartitionKey("g", broker.create_topic("t", 1).topic_id, 0)
+        state, states = broker.coordinators.share_state, broker.coordinators.share_state_runtime
+        key = SharePartitionKey("g", broker.catalog.create_topic("t", 1).topic_id, 0)
         states.write_now(str(key), state.initialize(key, 1, 0, broker.clock.wall_ms(), 1))
         written = 0
         while written == 0 or (directory / f"{0:020}.log").exists():
@@ -45,7 +45,7 @@ def test_a_pruned_log_begins_a_new_file_so_that_the_old_one_can_go(
                     str(key), state.write(key, 1, 0, written, 0, (), broker.clock.wall_ms(), 1)
                 )
             await asyncio.sleep(0.01)
-        log = broker.log(broker.catalog.topics[state.topic], 0)
+        log = broker.topic_logs.log(broker.catalog.topics[state.topic], 0)
         assert log is not None
         assert log.log_start_offset > 0
         broker.close()
@@ -55,7 +55,9 @@ def test_a_pruned_log_begins_a_new_file_so_that_the_old_one_can_go(
         broker = Broker(Config(CONFIG), tmp_path)
         broker.start()
         (topic,) = (topic for topic in broker.catalog.topics.values() if topic.name == "t")
-        summary = broker.share_state.summary(SharePartitionKey("g", topic.topic_id, 0), 1)
+        summary = broker.coordinators.share_state.summary(
+            SharePartitionKey("g", topic.topic_id, 0), 1
+        )
         broker.close()
         return summary.start_offset
 
@@ -68,10 +70,10 @@ def test_a_power_cut_leaves_the_state_for_which_the_log_was_pruned(tmp_path: Pat
     async def cut() -> SharePartitionKey:
         broker = Broker(Config(CONFIG), tmp_path / "before")
         broker.start()
-        state, states = broker.share_state, broker.share_state_runtime
-        key = SharePartitionKey("g", broker.create_topic("t", 1).topic_id, 0)
+        state, states = broker.coordinators.share_state, broker.coordinators.share_state_runtime
+        key = SharePartitionKey("g", broker.catalog.create_topic("t", 1).topic_id, 0)
         states.write_now(str(key), state.initialize(key, 1, 0, broker.clock.wall_ms(), 1))
-        log = broker.log(broker.catalog.topics[state.topic], 0)
+        log = broker.topic_logs.log(broker.catalog.topics[state.topic], 0)
         assert log is not None
         written = 0
         while not log.log_start_offset:
@@ -94,7 +96,7 @@ def test_a_power_cut_leaves_the_state_for_which_the_log_was_pruned(tmp_path: Pat
         (after / "lock").unlink()
         broker = Broker(Config(CONFIG), after)
         broker.start()
-        is_known = key in broker.share_state.known_keys()
+        is_known = key in broker.coordinators.share_state.known_keys()
         broker.close()
         return is_known
 
@@ -106,16 +108,20 @@ async def test_nothing_is_pruned_after_the_broker_has_closed(tmp_path: Path) -> 
     """Acquired records are released at the stop, which writes share state once more."""
     broker = Broker(Config(CONFIG), tmp_path)
     broker.start()
-    state, states, clock = broker.share_state, broker.share_state_runtime, broker.clock
-    topic = broker.create_topic("t", 1)
+    state, states, clock = (
+        broker.coordinators.share_state,
+        broker.coordinators.share_state_runtime,
+        broker.clock,
+    )
+    topic = broker.catalog.create_topic("t", 1)
     key = SharePartitionKey("g", topic.topic_id, 0)
     states.write_now(str(key), state.initialize(key, 1, 0, clock.wall_ms(), 1))
     for _ in range(25):
         outcome = state.write(key, 1, 0, 0, 0, (), clock.wall_ms(), 1)
         states.write_now(str(key), outcome)
-    loaded = broker.share.load(*key)
+    loaded = broker.coordinators.share.load(*key)
     assert isinstance(loaded, LoadedPartition)
-    settings = broker.share.settings("g")
+    settings = broker.coordinators.share.settings("g")
     assert loaded.partition.acquire("m", [(0, 0)], 1, 1, clock.now_ms(), settings)
     broker.close()
     await nothing_is_written(tmp_path)

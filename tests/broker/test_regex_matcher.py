@@ -54,7 +54,7 @@ async def broker_with_topics() -> AsyncIterator[Broker]:
     broker = Broker(Config({"group.consumer.assignment.interval.ms": "0"}))
     broker.start()
     for name in ("a", "b"):
-        broker.create_topic(name, 1)
+        broker.catalog.create_topic(name, 1)
     try:
         yield broker
     finally:
@@ -73,12 +73,12 @@ async def matching(broker: Broker, pattern: str, wait_s: float = HANG_S) -> tupl
 @on_broker()
 async def test_each_name_is_matched_once(broker, thread):
     assert await matching(broker, "a|c") == ("a",)
-    broker.create_topic("c", 1)
+    broker.catalog.create_topic("c", 1)
     assert await matching(broker, "a|c") == ("a", "c")
     broker.delete_topic(broker.catalog.topics["a"])
     assert await matching(broker, "a|c") == ("c",)
     assert thread.texts == ["a", "b", "c"]
-    broker.create_topic("a", 1)
+    broker.catalog.create_topic("a", 1)
     assert await matching(broker, "a|c") == ("a", "c")
 
 
@@ -111,7 +111,7 @@ async def test_topics_that_come_while_a_match_runs_are_matched_with_the_next_cal
     version = broker.catalog.version
     match = asyncio.create_task(broker.regex_matcher.match_topics(".", HANG_S))
     await asyncio.sleep(0)
-    broker.create_topic("c", 1)
+    broker.catalog.create_topic("c", 1)
     thread.may_match.set()
     assert (await match)[1:3] == (version, ("a", "b"))
     assert await matching(broker, ".") == ("a", "b", "c")
@@ -199,7 +199,7 @@ async def test_clients_and_groups_that_go_while_a_match_runs(broker, thread):
     assert (joined.error_code, left.error_code) == (ErrorCode.NONE, ErrorCode.NONE)
     thread.may_match.set()
     assert len((await joining).assignment.topic_partitions) == 2
-    assert list(broker.groups.groups["g"].state.members) == ["m"]
+    assert list(broker.coordinators.groups.groups["g"].state.members) == ["m"]
 
 
 @on_broker()

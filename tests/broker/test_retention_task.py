@@ -41,9 +41,9 @@ async def test_other_logs_keep_their_retention(
 
     broker = Broker(Config(CONFIG), tmp_path)
     for name in ("broken", "whole"):
-        log = broker.log(broker.create_topic(name, 1), 0)
+        log = broker.topic_logs.log(broker.catalog.create_topic(name, 1), 0)
         assert log is not None
-        broker.append(log, record_batch.build([(None, b"a")], timestamp_ms=0))
+        broker.topic_logs.append(log, record_batch.build([(None, b"a")], timestamp_ms=0))
     monkeypatch.setattr(PartitionLog, "retention_steps", retention_steps)
     monkeypatch.setattr(LogDirectory, "existing_partitions", existing_partitions)
     broker.start()

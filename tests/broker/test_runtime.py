@@ -37,7 +37,7 @@ async def running(data_dir: Path | None = None, **configs: str) -> AsyncIterator
     broker = Broker(Config({"offsets.topic.num.partitions": str(PARTITIONS), **given}), data_dir)
     broker.start()
     if "t" not in broker.catalog.topics:
-        broker.create_topic("t", 2)
+        broker.catalog.create_topic("t", 2)
     try:
         yield broker
     finally:
@@ -92,8 +92,8 @@ def codes(response: Any) -> list[ErrorCode]:
 
 def committed(broker: Broker) -> dict[str, int]:
     return {
-        group_id: broker.groups.offsets.committed.of_group(group_id)["t"][0].offset
-        for group_id in broker.groups.offsets.committed
+        group_id: broker.coordinators.groups.offsets.committed.of_group(group_id)["t"][0].offset
+        for group_id in broker.coordinators.groups.offsets.committed
     }
 
 
@@ -101,14 +101,14 @@ def written(broker: Broker) -> Iterator[list[tuple[str, int]]]:
     """Yield group ids and offsets of each batch of the internal topic."""
     topic = broker.catalog.topics["__consumer_offsets"]
     for partition in range(PARTITIONS):
-        log = broker.log(topic, partition)
+        log = broker.topic_logs.log(topic, partition)
         assert log is not None
         data = log.read(0, 1 << 20)
         assert isinstance(data, bytes)
         for position, _ in record_batch.headers(data):
             said = []
             for record in record_batch.records(data[position:]):
-                decoded = broker.groups.decode(record.key or b"", record.value)
+                decoded = broker.coordinators.groups.decode(record.key or b"", record.value)
                 assert isinstance(decoded, OffsetCommit)
                 assert decoded.value is not None
                 said.append((decoded.group_id, decoded.value.offset))
@@ -169,10 +169,12 @@ async def test_a_commit_that_fails_does_not_affect_others(broker: Broker) -> Non
     def tell(_: object) -> None:
         raise ConnectionError
 
-    broker.group_runtime.write("g", lambda now_ms, wall_ms: Outcome(None)).waiter = tell
+    broker.coordinators.group_runtime.write(
+        "g", lambda now_ms, wall_ms: Outcome(None)
+    ).waiter = tell
     told = [
         commit(broker, "g", 1),
-        asyncio.ensure_future(broker.group_runtime.write("g", undecided)),
+        asyncio.ensure_future(broker.coordinators.group_runtime.write("g", undecided)),
         commit(broker, "h", 2),
     ]
     first, failure, last = await asyncio.gather(*told, return_exceptions=True)

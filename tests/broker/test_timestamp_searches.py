@@ -49,7 +49,7 @@ def with_log(work: Callable[[Broker, PartitionLog], Awaitable[R]], **configs: st
         broker.start()
         try:
             named = {name.replace("_", "."): value for name, value in configs.items()}
-            log = broker.log(broker.create_topic("t", 1, named), 0)
+            log = broker.topic_logs.log(broker.catalog.create_topic("t", 1, named), 0)
             assert log is not None
             return await work(broker, log)
         finally:
@@ -76,7 +76,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, str]]:
 
 def test_small_batches_are_opened_on_the_loop_and_once(opened: list[tuple[int, str]]) -> None:
     async def work(broker: Broker, log: PartitionLog) -> None:
-        broker.append(log, large_batch(1000))
+        broker.topic_logs.append(log, large_batch(1000))
         searches = broker.timestamp_searches
         for number in (0, 1, 500, 999):
             found = await searches.offset_for_timestamp(log, NOW_MS + number)
@@ -94,7 +94,7 @@ def test_large_batches_are_opened_in_a_thread_and_once_for_many_at_a_time(
     opened: list[tuple[int, str]], codec: int
 ) -> None:
     async def work(broker: Broker, log: PartitionLog) -> None:
-        broker.append(log, large_batch(codec=codec))
+        broker.topic_logs.append(log, large_batch(codec=codec))
         searches = broker.timestamp_searches
         found = await asyncio.gather(
             *(searches.offset_for_timestamp(log, NOW_MS + number) for number in range(20))
@@ -109,7 +109,9 @@ def test_large_batches_are_opened_in_a_thread_and_once_for_many_at_a_time(
 def test_the_records_before_the_log_start_do_not_count(opened: list[tuple[int, str]]) -> None:
     async def work(broker: Broker, log: PartitionLog) -> None:
         latest_first = [NOW_MS + 50, NOW_MS + 10, NOW_MS + 20]
-        broker.append(log, build([(b"k", b"v")] * 3, timestamp_ms=0, timestamps_ms=latest_first))
+        broker.topic_logs.append(
+            log, build([(b"k", b"v")] * 3, timestamp_ms=0, timestamps_ms=latest_first)
+        )
         searches = broker.timestamp_searches
         assert await searches.offset_for_timestamp(log, NOW_MS + 5) == (0, NOW_MS + 50)
         log.delete_records(1)
@@ -123,15 +125,15 @@ def test_the_records_before_the_log_start_do_not_count(opened: list[tuple[int, s
 
 def test_a_topic_that_is_created_again_is_searched_again(opened: list[tuple[int, str]]) -> None:
     async def work(broker: Broker, log: PartitionLog) -> None:
-        broker.append(log, large_batch(10))
+        broker.topic_logs.append(log, large_batch(10))
         searches = broker.timestamp_searches
         assert await searches.offset_for_timestamp(log, NOW_MS + 3) == (3, NOW_MS + 3)
         broker.delete_topic(broker.catalog.topics["t"])
         assert await searches.offset_for_timestamp(log, NOW_MS + 3) is None
-        again = broker.log(broker.create_topic("t", 1), 0)
+        again = broker.topic_logs.log(broker.catalog.create_topic("t", 1), 0)
         assert again is not None
         assert await searches.offset_for_timestamp(again, NOW_MS + 3) is None
-        broker.append(again, large_batch(10))
+        broker.topic_logs.append(again, large_batch(10))
         assert await searches.offset_for_timestamp(again, NOW_MS + 3) == (3, NOW_MS + 3)
 
     with_log(work)
@@ -140,7 +142,7 @@ def test_a_topic_that_is_created_again_is_searched_again(opened: list[tuple[int,
 
 def test_a_log_that_is_deleted_while_its_batch_is_opened() -> None:
     async def work(broker: Broker, log: PartitionLog) -> None:
-        broker.append(log, large_batch())
+        broker.topic_logs.append(log, large_batch())
         search = asyncio.create_task(
             broker.timestamp_searches.offset_for_timestamp(log, NOW_MS + 3)
         )
@@ -155,9 +157,9 @@ def test_segments_that_are_deleted_while_a_batch_is_opened() -> None:
     """The search begins again in what is left."""
 
     async def work(broker: Broker, log: PartitionLog) -> None:
-        broker.append(log, large_batch())
+        broker.topic_logs.append(log, large_batch())
         log.roll(NOW_MS)
-        broker.append(log, large_batch(10, NOW_MS + 100))
+        broker.topic_logs.append(log, large_batch(10, NOW_MS + 100))
         search = asyncio.create_task(
             broker.timestamp_searches.offset_for_timestamp(log, NOW_MS + 103)
         )
@@ -173,7 +175,7 @@ def test_segments_that_are_deleted_while_a_batch_is_opened() -> None:
 def test_a_bomb_is_found_at_its_first_record(caplog: pytest.LogCaptureFixture) -> None:
     async def work(broker: Broker, log: PartitionLog) -> None:
         bomb = count_bomb(ZSTD, 2_000_000, base_timestamp=NOW_MS, max_timestamp=NOW_MS + 5)
-        broker.append(log, bomb)
+        broker.topic_logs.append(log, bomb)
         searches = broker.timestamp_searches
         for _ in range(3):
             assert await searches.offset_for_timestamp(log, NOW_MS + 3) == (0, NOW_MS + 5)
@@ -194,7 +196,7 @@ def test_other_requests_go_on_while_headers_lie() -> None:
 
     async def work(broker: Broker, log: PartitionLog) -> int:
         for _ in range(2000):
-            broker.append(log, lying)
+            broker.topic_logs.append(log, lying)
         search = asyncio.create_task(
             broker.timestamp_searches.offset_for_timestamp(log, NOW_MS + 5)
         )
@@ -267,7 +269,7 @@ async def test_one_batch_is_opened_at_a_time_even_if_its_request_ends() -> None:
 
 def test_a_broker_stops_while_it_opens_a_batch() -> None:
     async def work(broker: Broker, log: PartitionLog) -> float:
-        broker.append(log, large_batch(500_000))
+        broker.topic_logs.append(log, large_batch(500_000))
         search = asyncio.create_task(
             broker.timestamp_searches.offset_for_timestamp(log, NOW_MS + 3)
         )

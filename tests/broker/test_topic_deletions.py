@@ -48,16 +48,18 @@ def test_a_crash_after_the_decision(
     async def delete() -> None:
         broker = Broker(Config(), tmp_path)
         broker.start()
-        topic = broker.create_topic("t", 3)
+        topic = broker.catalog.create_topic("t", 3)
         for partition in range(3):
-            log = broker.log(topic, partition)
+            log = broker.topic_logs.log(topic, partition)
             assert log is not None
-            broker.append(log, build([(None, b"a")], timestamp_ms=broker.clock.wall_ms()))
+            broker.topic_logs.append(
+                log, build([(None, b"a")], timestamp_ms=broker.clock.wall_ms())
+            )
         monkeypatch.setattr(Removals, "add", lambda *_: None)
         broker.delete_topic(topic)
         monkeypatch.undo()
         if again:
-            broker.create_topic("t", 3)
+            broker.catalog.create_topic("t", 3)
         broker.close()
 
     async def start() -> None:
@@ -85,7 +87,9 @@ def started(data_dir: Path) -> Broker:
 
 def begin(broker: Broker, transactional_id: str, *topics: str) -> Producer:
     """Begin a transaction, with a record in partition 0 of each topic."""
-    producer = broker.transactions.init_producer_id(transactional_id, 60_000, NO_PRODUCER)
+    producer = broker.coordinators.transactions.init_producer_id(
+        transactional_id, 60_000, NO_PRODUCER
+    )
     assert isinstance(producer, Producer)
     for topic in topics:
         write(broker, transactional_id, producer, topic)
@@ -93,7 +97,9 @@ def begin(broker: Broker, transactional_id: str, *topics: str) -> Producer:
 
 
 def write(broker: Broker, transactional_id: str, producer: Producer, topic: str) -> None:
-    added = broker.transactions.add_partitions(transactional_id, producer, [(topic, 0)])
+    added = broker.coordinators.transactions.add_partitions(
+        transactional_id, producer, [(topic, 0)]
+    )
     assert added == producer
     record = build(
         [(None, b"a")],
@@ -103,24 +109,26 @@ def write(broker: Broker, transactional_id: str, producer: Producer, topic: str)
         producer_epoch=producer.producer_epoch,
         base_sequence=0,
     )
-    log = broker.partition_by_name(topic, 0)
+    log = broker.topic_logs.partition_by_name(topic, 0)
     assert isinstance(log, PartitionLog)
-    assert not isinstance(broker.append(log, record), Refusal)
+    assert not isinstance(broker.topic_logs.append(log, record), Refusal)
 
 
 def commit_offset(broker: Broker, transactional_id: str, producer: Producer, topic: Topic) -> None:
     """Commit offset 7 of partition 0 in a transaction, for the group ``g``."""
-    assert broker.transactions.add_group(transactional_id, producer, "g") == producer
+    assert broker.coordinators.transactions.add_group(transactional_id, producer, "g") == producer
     now_ms = broker.clock.wall_ms()
     commits = [commit_record("g", topic.name, topic.topic_id, 0, 7, wall_ms=now_ms)]
-    outcome = broker.groups.offsets.commit(
+    outcome = broker.coordinators.groups.offsets.commit(
         "g", MemberIdentity(""), -1, commits, now_ms, transactional=True
     )
-    assert broker.group_runtime.write_now("g", outcome, producer) == (ErrorCode.NONE,)
+    assert broker.coordinators.group_runtime.write_now("g", outcome, producer) == (ErrorCode.NONE,)
 
 
 def commit(broker: Broker, transactional_id: str, producer: Producer) -> None:
-    ended = broker.transactions.end(transactional_id, producer, commit=True, client_version=0)
+    ended = broker.coordinators.transactions.end(
+        transactional_id, producer, commit=True, client_version=0
+    )
     assert ended == producer
 
 
@@ -128,7 +136,7 @@ def is_ended(broker: Broker, topic: str) -> bool:
     """Return True if no transaction is open in partition 0, which would hide all later records from
     read_committed readers.
     """
-    log = broker.partition_by_name(topic, 0)
+    log = broker.topic_logs.partition_by_name(topic, 0)
     assert isinstance(log, PartitionLog)
     return log.last_stable_offset == log.end_offset > 0
 
@@ -136,7 +144,7 @@ def is_ended(broker: Broker, topic: str) -> bool:
 @story
 async def test_transactions_go_on_while_a_topic_is_deleted(tmp_path: Path) -> None:
     broker = started(tmp_path)
-    topic, _ = broker.create_topic("t", 1), broker.create_topic("u", 1)
+    topic, _ = broker.catalog.create_topic("t", 1), broker.catalog.create_topic("u", 1)
     producers = {name: begin(broker, name, "t") for name in ("a", "b", "c")}
     steps = broker.topic_deletions.delete([topic])
     next(steps)  # the catalog
@@ -147,7 +155,7 @@ async def test_transactions_go_on_while_a_topic_is_deleted(tmp_path: Path) -> No
         pass
     commit(broker, "b", producers["b"])
     assert is_ended(broker, "u")
-    ended = broker.transactions.coordinator.transactions["c"]
+    ended = broker.coordinators.transactions.coordinator.transactions["c"]
     assert ended.state is State.COMPLETE_COMMIT
     broker.close()
 
@@ -158,18 +166,18 @@ async def test_a_new_topic_of_the_same_name_is_written_to_while_the_old_one_is_d
 ) -> None:
     broker = started(tmp_path)
     begin(broker, "a")  # the coordinators are loaded
-    assert not broker.groups.groups
-    topic = broker.create_topic("t", 1)
+    assert not broker.coordinators.groups.groups
+    topic = broker.catalog.create_topic("t", 1)
     steps = broker.topic_deletions.delete([topic])
     next(steps)  # the catalog
-    new = broker.create_topic("t", 1)
+    new = broker.catalog.create_topic("t", 1)
     producer = begin(broker, "a", "t")
     commit_offset(broker, "a", producer, new)
     for _ in steps:
         pass
     commit(broker, "a", producer)
     assert is_ended(broker, "t")
-    assert broker.groups.offsets.committed.of_group("g")["t"][0].offset == 7
+    assert broker.coordinators.groups.offsets.committed.of_group("g")["t"][0].offset == 7
     broker.close()
 
 
@@ -178,25 +186,25 @@ async def test_the_state_of_a_deleted_topic_is_deleted_beside_logs_that_are_offl
     tmp_path: Path,
 ) -> None:
     broker = started(tmp_path)
-    topic = broker.create_topic("t", 1)
+    topic = broker.catalog.create_topic("t", 1)
     group_ids = [f"g{number}" for number in range(5)]
     for group_id in group_ids:
         offset = commit_record(group_id, "t", topic.topic_id, 0, 7, wall_ms=0)
-        broker.group_runtime.write_now(group_id, Outcome(None, (offset,)))
+        broker.coordinators.group_runtime.write_now(group_id, Outcome(None, (offset,)))
     begin(broker, "a", "t")
     transaction_log = TRANSACTION_STATE, internal_partition("a", 50)
-    for place in (broker.transactions.offsets_partition("g0"), transaction_log):
-        log = broker.partition_by_name(*place)
+    for place in (broker.coordinators.transactions.offsets_partition("g0"), transaction_log):
+        log = broker.topic_logs.partition_by_name(*place)
         assert isinstance(log, PartitionLog)
         log.take_offline(OSError(errno.EIO, "Input/output error"))
     with pytest.raises(StorageError, match=f"{TRANSACTION_STATE}-.* is offline"):
         await ask(broker, DELETE_TOPICS, topics=[{"name": "t"}])
-    assert list(broker.groups.offsets.committed) == ["g0"]
+    assert list(broker.coordinators.groups.offsets.committed) == ["g0"]
     broker.close()
     broker = started(tmp_path)
     await eventually(lambda: not broker.catalog.deleted_topics)
-    assert list(broker.groups.offsets.committed) == []
-    assert not broker.transactions.coordinator.transactions["a"].partitions
+    assert list(broker.coordinators.groups.offsets.committed) == []
+    assert not broker.coordinators.transactions.coordinator.transactions["a"].partitions
     broker.close()
 
 
@@ -204,31 +212,33 @@ async def test_the_state_of_a_deleted_topic_is_deleted_beside_logs_that_are_offl
 async def test_a_topic_is_created_again_while_metrics_are_written(tmp_path: Path) -> None:
     partitions = 200
     broker = started(tmp_path)
-    old = broker.create_topic("t", partitions)
+    old = broker.catalog.create_topic("t", partitions)
     now_ms = broker.clock.wall_ms()
     commits = [
         commit_record("g", "t", old.topic_id, partition, 0, wall_ms=now_ms)
         for partition in range(partitions)
     ]
-    outcome = broker.groups.offsets.commit("g", MemberIdentity(""), -1, commits, now_ms)
-    broker.group_runtime.write_now("g", outcome)
+    outcome = broker.coordinators.groups.offsets.commit(
+        "g", MemberIdentity(""), -1, commits, now_ms
+    )
+    broker.coordinators.group_runtime.write_now("g", outcome)
 
     class Page(MetricsPage):
         async def yield_to_loop(self) -> None:
             if broker.catalog.topics.get("t") is old:
                 broker.delete_topic(old)
-                broker.create_topic("t", partitions)
+                broker.catalog.create_topic("t", partitions)
                 for partition in range(partitions):
-                    log = broker.partition_by_name("t", partition)
+                    log = broker.topic_logs.partition_by_name("t", partition)
                     assert isinstance(log, PartitionLog)
-                    broker.append(log, build([(None, b"a")], timestamp_ms=now_ms))
+                    broker.topic_logs.append(log, build([(None, b"a")], timestamp_ms=now_ms))
 
     await MetricsScrape(broker, Page()).groups()
     assert broker.catalog.topics["t"] is not old
     broker.close()
     broker = started(tmp_path)
     for partition in range(partitions):
-        log = broker.partition_by_name("t", partition)
+        log = broker.topic_logs.partition_by_name("t", partition)
         assert isinstance(log, PartitionLog)
         assert log.end_offset == 1
     broker.close()
@@ -245,17 +255,19 @@ def short_slices(monkeypatch: pytest.MonkeyPatch) -> None:
 @story
 async def test_a_deletion_is_completed_although_its_client_is_gone(tmp_path: Path) -> None:
     broker = started(tmp_path)
-    topic = broker.create_topic("t", 1)
+    topic = broker.catalog.create_topic("t", 1)
     now_ms = broker.clock.wall_ms()
     for group_id in map(str, range(SLICED_ABOVE + 1)):
         commits = [commit_record(group_id, "t", topic.topic_id, 0, 7, wall_ms=now_ms)]
-        outcome = broker.groups.offsets.commit(group_id, MemberIdentity(""), -1, commits, now_ms)
-        broker.group_runtime.write_now(group_id, outcome)
+        outcome = broker.coordinators.groups.offsets.commit(
+            group_id, MemberIdentity(""), -1, commits, now_ms
+        )
+        broker.coordinators.group_runtime.write_now(group_id, outcome)
     request = asyncio.ensure_future(ask(broker, DELETE_TOPICS, topics=[{"name": "t"}]))
     while "t" in broker.catalog.topics:
         await asyncio.sleep(0)
     request.cancel()
-    committed = broker.groups.offsets.committed
+    committed = broker.coordinators.groups.offsets.committed
     assert committed.group_count
     await eventually(lambda: not committed.group_count)
     await eventually(lambda: not broker.catalog.deleted_topics)
@@ -267,7 +279,7 @@ async def test_a_deletion_is_completed_although_its_client_is_gone(tmp_path: Pat
 async def test_a_change_of_configs_is_applied_although_its_client_is_gone(tmp_path: Path) -> None:
     broker = started(tmp_path)
     names = [f"t{number}" for number in range(SLICED_ABOVE + 1)]
-    logs = [broker.log(broker.create_topic(name, 1), 0) for name in names]
+    logs = [broker.topic_logs.log(broker.catalog.create_topic(name, 1), 0) for name in names]
     change = {"name": "retention.bytes", "config_operation": 0, "value": "7"}
     resources = [{"resource_type": 2, "resource_name": name, "configs": [change]} for name in names]
     request = asyncio.ensure_future(

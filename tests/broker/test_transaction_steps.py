@@ -30,10 +30,10 @@ async def begun(path: Path, partitions: int = 1) -> tuple[Broker, Producer]:
     """
     broker = Broker(Config({"log.flush.interval.messages": "1"}), path)
     broker.start()
-    broker.create_topic("t", partitions)
-    producer = broker.transactions.init_producer_id("id", 60_000, NO_PRODUCER)
+    broker.catalog.create_topic("t", partitions)
+    producer = broker.coordinators.transactions.init_producer_id("id", 60_000, NO_PRODUCER)
     assert isinstance(producer, Producer)
-    await broker.durable()
+    await broker.topic_logs.durable()
     return broker, producer
 
 
@@ -42,16 +42,16 @@ async def test_a_marker_follows_the_durable_decision_and_the_completion_the_dura
     tmp_path: Path,
 ) -> None:
     broker, producer = await begun(tmp_path)
-    transactions = broker.transactions
-    log = broker.log(broker.catalog.topics["t"], 0)
+    transactions = broker.coordinators.transactions
+    log = broker.topic_logs.log(broker.catalog.topics["t"], 0)
     assert log is not None
     transactions.add_partitions("id", producer, [("t", 0)])
-    await broker.durable()
+    await broker.topic_logs.durable()
     ended = transactions.end("id", producer, commit=True, client_version=0)
     assert isinstance(ended, Producer)
     assert log.end_offset == 0, "a marker whose decision a power cut may forget"
     while not log.end_offset:
-        await broker.durable()
+        await broker.topic_logs.durable()
         await asyncio.sleep(0)
     assert log.unflushed_records
     assert "id" in transactions.coordinator.prepared, "a completion without a durable marker"
@@ -65,9 +65,9 @@ async def test_a_marker_follows_the_durable_decision_and_the_completion_the_dura
 async def test_no_marker_is_written_after_the_broker_has_closed(tmp_path: Path) -> None:
     """Another process may use the data directory then."""
     broker, producer = await begun(tmp_path)
-    broker.transactions.add_partitions("id", producer, [("t", 0)])
-    await broker.durable()
-    broker.transactions.end("id", producer, commit=True, client_version=0)
+    broker.coordinators.transactions.add_partitions("id", producer, [("t", 0)])
+    await broker.topic_logs.durable()
+    broker.coordinators.transactions.end("id", producer, commit=True, client_version=0)
     await asyncio.sleep(0)  # the decision is being forced to disk
     broker.close()
     await nothing_is_written(tmp_path)
@@ -83,10 +83,10 @@ async def test_records_follow_the_durable_place_of_their_partition_in_the_transa
     broker, producer = await begun(tmp_path, partitions=2)
     topic = broker.catalog.topics["t"]
     count = broker.catalog.topics[TRANSACTION_STATE].partitions
-    state = broker.partition_by_name(TRANSACTION_STATE, internal_partition("id", count))
+    state = broker.topic_logs.partition_by_name(TRANSACTION_STATE, internal_partition("id", count))
     assert isinstance(state, PartitionLog)
     flushed = state.end_offset
-    written = [broker.log(topic, partition) for partition in range(2)]
+    written = [broker.topic_logs.log(topic, partition) for partition in range(2)]
     served = asyncio.create_task(_produce(broker, topic.topic_id, producer))
     await asyncio.sleep(0)
     assert state.end_offset > flushed
@@ -96,7 +96,7 @@ async def test_records_follow_the_durable_place_of_their_partition_in_the_transa
     assert codes == [ErrorCode.NONE] * 2
     assert all(log is not None and log.end_offset == 1 for log in written)
     assert not state.unflushed_records
-    transaction = broker.transactions.coordinator.transactions["id"]
+    transaction = broker.coordinators.transactions.coordinator.transactions["id"]
     assert transaction.partitions == {("t", 0), ("t", 1)}
     broker.close()
 
@@ -120,12 +120,12 @@ async def test_offsets_follow_the_durable_place_of_their_group_in_the_transactio
     tmp_path: Path,
 ) -> None:
     broker, producer = await begun(tmp_path)
-    place = broker.transactions.offsets_partition("group")
-    offsets = broker.partition_by_name(*place)
+    place = broker.coordinators.transactions.offsets_partition("group")
+    offsets = broker.topic_logs.partition_by_name(*place)
     assert isinstance(offsets, PartitionLog)
     served = asyncio.create_task(_commit(broker, broker.catalog.topics["t"].topic_id, producer))
     await asyncio.sleep(0)
-    assert broker.transactions.coordinator.transactions["id"].partitions == {place}
+    assert broker.coordinators.transactions.coordinator.transactions["id"].partitions == {place}
     assert not offsets.end_offset, "an offset without a transaction"
     response = await served
     assert response.topics[0].partitions[0].error_code == ErrorCode.NONE
@@ -155,7 +155,7 @@ async def test_a_partition_whose_place_in_the_transaction_could_not_be_flushed_i
     broker, producer = await begun(tmp_path, partitions=2)
     topic = broker.catalog.topics["t"]
     count = broker.catalog.topics[TRANSACTION_STATE].partitions
-    state = broker.partition_by_name(TRANSACTION_STATE, internal_partition("id", count))
+    state = broker.topic_logs.partition_by_name(TRANSACTION_STATE, internal_partition("id", count))
     assert isinstance(state, PartitionLog)
     served = asyncio.create_task(_produce(broker, topic.topic_id, producer))
     await asyncio.sleep(0)
@@ -166,8 +166,8 @@ async def test_a_partition_whose_place_in_the_transaction_could_not_be_flushed_i
         with pytest.raises(StorageError):
             await _produce(broker, topic.topic_id, producer)
         with pytest.raises(StorageError):
-            broker.transactions.add_partitions("id", producer, [("t", 0)])
-    log = broker.log(topic, 0)
+            broker.coordinators.transactions.add_partitions("id", producer, [("t", 0)])
+    log = broker.topic_logs.log(topic, 0)
     assert log is None or not log.end_offset
     broker.close()
 
@@ -181,18 +181,18 @@ def test_many_markers_are_written_over_several_turns(
 
     def marked(broker: Broker) -> int:
         topic = broker.catalog.topics["t"]
-        logs = [broker.log(topic, partition) for partition in range(count)]
+        logs = [broker.topic_logs.log(topic, partition) for partition in range(count)]
         return sum(log.end_offset for log in logs if log is not None)
 
     async def completed(broker: Broker) -> None:
-        while broker.transactions.coordinator.prepared:
+        while broker.coordinators.transactions.coordinator.prepared:
             await asyncio.sleep(0.01)
 
     async def begin() -> None:
         broker = Broker(Config(), tmp_path)
         broker.start()
-        broker.create_topic("t", count)
-        transactions = broker.transactions
+        broker.catalog.create_topic("t", count)
+        transactions = broker.coordinators.transactions
         producer = transactions.init_producer_id("id", 60_000, NO_PRODUCER)
         assert isinstance(producer, Producer)
         transactions.add_partitions("id", producer, [("t", number) for number in range(count)])
@@ -212,7 +212,9 @@ def test_many_markers_are_written_over_several_turns(
         broker.start()
         await completed(broker)
         assert marked(broker) >= count
-        assert isinstance(broker.transactions.init_producer_id("id", 60_000, NO_PRODUCER), Producer)
+        assert isinstance(
+            broker.coordinators.transactions.init_producer_id("id", 60_000, NO_PRODUCER), Producer
+        )
         broker.close()
 
     asyncio.run(asyncio.wait_for(begin(), HANG_S))
@@ -225,7 +227,7 @@ async def test_an_unexpected_error_delays_the_markers_only(
 ) -> None:
     monkeypatch.setattr(transactions_module, "RETRY_MS", 1)
     broker, producer = await begun(tmp_path)
-    transactions = broker.transactions
+    transactions = broker.coordinators.transactions
     errors = [RuntimeError("unexpected")]
     append_marker = PartitionLog.append_marker
 
@@ -236,12 +238,12 @@ async def test_an_unexpected_error_delays_the_markers_only(
 
     monkeypatch.setattr(PartitionLog, "append_marker", fail_once)
     transactions.add_partitions("id", producer, [("t", 0)])
-    await broker.durable()
+    await broker.topic_logs.durable()
     transactions.end("id", producer, commit=True, client_version=0)
     while transactions.coordinator.prepared:
         assert transactions._completing or transactions.next_deadline_ms() is not None
         await asyncio.sleep(0)
-    log = broker.log(broker.catalog.topics["t"], 0)
+    log = broker.topic_logs.log(broker.catalog.topics["t"], 0)
     assert log is not None
     assert log.end_offset == 1
     broker.close()

@@ -263,7 +263,7 @@ class Ground:
             ("dlq.letters", 1, {"errors.deadletterqueue.group.enable": "true"}),
             (HONEST_TOPIC, 1, HONEST_CONFIGS),
         ):
-            self.broker.create_topic(name, partitions, configs_of_topic)
+            self.broker.catalog.create_topic(name, partitions, configs_of_topic)
 
     def _uuid(self) -> UUID:
         return UUID(int=self._ids.getrandbits(128), version=4)

@@ -293,7 +293,7 @@ def test_topics_are_deleted_by_name_and_by_id_with_their_records(broker: Broker)
     create(broker, new("a"), new("b"))
     a, b = broker.catalog.topics["a"], broker.catalog.topics["b"]
     for topic in (a, b):
-        log = broker.log(topic, 0)
+        log = broker.topic_logs.log(topic, 0)
         assert log is not None
         log.append(
             record_batch.build([(None, b"x")], timestamp_ms=broker.clock.wall_ms()),
@@ -305,9 +305,9 @@ def test_topics_are_deleted_by_name_and_by_id_with_their_records(broker: Broker)
         ("b", b.topic_id, ErrorCode.NONE),
     ]
     assert not broker.catalog.topics
-    assert broker.partition(a.topic_id, 0) == ErrorCode.UNKNOWN_TOPIC_ID
+    assert broker.topic_logs.partition(a.topic_id, 0) == ErrorCode.UNKNOWN_TOPIC_ID
     create(broker, new("a"))
-    again = broker.log(broker.catalog.topics["a"], 0)
+    again = broker.topic_logs.log(broker.catalog.topics["a"], 0)
     assert again is not None
     assert again.end_offset == 0
 
@@ -489,7 +489,7 @@ def test_topics_are_described_page_by_page(broker: Broker) -> None:
 
 def test_log_directories_tell_sizes_and_room(broker: Broker, tmp_path: Path) -> None:
     create(broker, new("t", 2), new("empty"))
-    log = broker.log(broker.catalog.topics["t"], 1)
+    log = broker.topic_logs.log(broker.catalog.topics["t"], 1)
     assert log is not None
     data = record_batch.build([(None, b"x")], timestamp_ms=broker.clock.wall_ms())
     log.append(data, broker.clock.wall_ms())

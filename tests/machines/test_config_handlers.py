@@ -23,7 +23,7 @@ LONG_NUMBER = "9" * 5000  # more digits than Python converts
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[Broker]:
     broker = Broker(Config({"log.retention.bytes": "77"}), tmp_path)
-    broker.create_topic("t", 1)
+    broker.catalog.create_topic("t", 1)
     broker.catalog.alter_configs("broker", "1", {"sasl.jaas.config": "secret"})
     broker.config.refresh()
     yield broker
@@ -328,7 +328,7 @@ def test_a_resource_named_twice_is_refused(broker: Broker) -> None:
 
 
 def test_changes_reach_logs_that_are_open(broker: Broker) -> None:
-    log = broker.log(broker.catalog.topics["t"], 0)
+    log = broker.topic_logs.log(broker.catalog.topics["t"], 0)
     assert log is not None
     assert log.config.retention_bytes == 77
     change(broker, TOPIC, "t", ("max.message.bytes", SET, "1000"))
@@ -339,7 +339,7 @@ def test_changes_reach_logs_that_are_open(broker: Broker) -> None:
 
 def test_configs_set_at_run_time_survive_a_restart(tmp_path: Path) -> None:
     broker = Broker(Config(), tmp_path)
-    broker.create_topic("t", 1)
+    broker.catalog.create_topic("t", 1)
     change(broker, BROKER, "1", ("log.retention.ms", SET, "1234"))
     change(broker, GROUP, "g", ("share.record.lock.duration.ms", SET, "20000"))
     change(broker, TOPIC, "t", ("retention.bytes", SET, "5"))

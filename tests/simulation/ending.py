@@ -75,7 +75,7 @@ def undone(world: World) -> list[str]:
 
 
 def _records(world: World, where: Partition) -> Iterator[record_batch.Record]:
-    log = world.machine.broker.partition(*where)
+    log = world.machine.broker.topic_logs.partition(*where)
     assert not isinstance(log, ErrorCode)
     offset = log.log_start_offset
     while offset < log.end_offset:
@@ -136,11 +136,11 @@ def _check_dead_letters(world: World) -> None:
 def _check_leftovers(world: World) -> None:
     """Check that nothing is left of deleted topics."""
     broker = world.machine.broker
-    kept = set(broker.share_state.topic_ids()) - set(broker.catalog.topics_by_id)
+    kept = set(broker.coordinators.share_state.topic_ids()) - set(broker.catalog.topics_by_id)
     if kept:
         raise Violation(f"share state is kept of {len(kept)} deleted topics")
     for group_id in world.groups:
-        group: Any = broker.groups.groups.get(group_id)
+        group: Any = broker.coordinators.groups.groups.get(group_id)
         if group is not None:
             kept = set(group.stateful()) - set(broker.catalog.topics_by_id)
             if kept:

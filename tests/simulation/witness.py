@@ -162,7 +162,7 @@ class Witness:
         changes: list[tuple[Record, int]] = []
         # What DeleteRecords took is over when a fetch has noticed it; until then only the broker
         # knows.
-        loaded = self.machine.broker.share.loaded(*shelf.key)
+        loaded = self.machine.broker.coordinators.share.loaded(*shelf.key)
         accepted = loaded is not None
         for offset, acknowledge_type in each(batches):
             record = shelf.records.get(offset)
@@ -224,7 +224,10 @@ class Witness:
                 code = ErrorCode(int(partition.error_code))
                 if code:
                     key = SharePartitionKey(request.group_id, *where)
-                    if self.exists(where) and key in self.machine.broker.share_state.known_keys():
+                    if (
+                        self.exists(where)
+                        and key in self.machine.broker.coordinators.share_state.known_keys()
+                    ):
                         raise Violation(f"a fetch of {where} is answered with {code.name}")
                     continue
                 if partition.acquired_records:
@@ -338,7 +341,7 @@ class Witness:
         return topic is not None and 0 <= where[1] < topic.partitions
 
     def end_offset(self, where: Partition) -> int:
-        log = self.machine.broker.partition(*where)
+        log = self.machine.broker.topic_logs.partition(*where)
         assert not isinstance(log, ErrorCode), where
         return log.end_offset
 
@@ -412,7 +415,7 @@ class Witness:
         self.expire()
         self._unsettled.clear()
         share_state, topics = (
-            self.machine.broker.share_state,
+            self.machine.broker.coordinators.share_state,
             self.machine.broker.catalog.topics_by_id,
         )
         for key, shelf in self.shelves.items():
@@ -464,7 +467,7 @@ class Witness:
         """Compare the state that a restart would find, or has found, with the allowed ones."""
         key, broker = shelf.key, self.machine.broker
         topic = broker.catalog.topics_by_id[key.topic_id]
-        state = broker.share_state.read(
+        state = broker.coordinators.share_state.read(
             key, LEADER_EPOCH, broker.clock.wall_ms(), topic.partitions
         ).reply
         resetting, shelf.resetting = shelf.resetting, None
@@ -476,7 +479,7 @@ class Witness:
             )
             if there == (resetting, ()):
                 shelf.reset(resetting)
-            groups = {group.group_id for group in broker.groups.share.all()}
+            groups = {group.group_id for group in broker.coordinators.groups.share.all()}
             shelf.is_orphan = key.group_id not in groups
         if not isinstance(state, ReadState):
             if shelf.records:

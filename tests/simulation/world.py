@@ -61,7 +61,7 @@ class World:
         self.machine.start()
         if self.has_dead_letters:
             enabled = {"errors.deadletterqueue.group.enable": "true"}
-            self.machine.broker.create_topic(DEAD_LETTERS, 2, enabled)
+            self.machine.broker.catalog.create_topic(DEAD_LETTERS, 2, enabled)
         for group_id in self.groups:
             configs = {
                 "errors.deadletterqueue.topic.name": DEAD_LETTERS if self.has_dead_letters else "",

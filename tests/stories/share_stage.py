@@ -79,7 +79,7 @@ async def stage(
     made = Stage(broker, clock)
     if "t" not in broker.catalog.topics:
         made.configure_group(**{"share_auto_offset_reset": "earliest", **group})
-        broker.create_topic("t", partitions)
+        broker.catalog.create_topic("t", partitions)
         made.initialize()
     try:
         yield made
@@ -133,10 +133,10 @@ class Stage:
         topic = self.broker.catalog.topics["t"]
         for partition in range(topic.partitions):
             key = SharePartitionKey(group_id, topic.topic_id, partition)
-            outcome = self.broker.share_state.initialize(
+            outcome = self.broker.coordinators.share_state.initialize(
                 key, state_epoch, start_offset, 0, topic.partitions
             )
-            assert self.broker.share_state_runtime.write_now(str(key), outcome) is None
+            assert self.broker.coordinators.share_state_runtime.write_now(str(key), outcome) is None
 
     async def alter(self, starts: dict[int, int], group_id: str = GROUP) -> None:
         """AlterShareGroupOffsets by partition."""
@@ -153,7 +153,7 @@ class Stage:
         return await handler_client.ask(self.broker, api_key, version, **fields)
 
     def log(self, partition: int = 0, topic: str = "t") -> PartitionLog:
-        log = self.broker.log(self.broker.catalog.topics[topic], partition)
+        log = self.broker.topic_logs.log(self.broker.catalog.topics[topic], partition)
         assert log is not None
         return log
 
@@ -164,7 +164,7 @@ class Stage:
         timestamp_ms = self.broker.clock.wall_ms() - age_ms
         for size in sizes:
             data = record_batch.build([(None, value)] * size, timestamp_ms=timestamp_ms)
-            self.broker.append(self.log(partition), data)
+            self.broker.topic_logs.append(self.log(partition), data)
 
     def member(self, name: str = "m", group_id: str = GROUP) -> Member:
         """A member on a connection of its own."""
@@ -178,7 +178,7 @@ class Stage:
         return member
 
     def summary(self, partition: int = 0) -> StateSummary:
-        summary = self.broker.share_state.summary(
+        summary = self.broker.coordinators.share_state.summary(
             SharePartitionKey(GROUP, self.topic_id, partition), 100
         )
         assert isinstance(summary, StateSummary)

@@ -126,12 +126,12 @@ async def test_transactions_time_out_when_they_should(s: Stage, jump_ms: int) ->
         return producer
 
     s.clock.stop()
-    transactions = s.broker.transactions
+    transactions = s.broker.coordinators.transactions
     producer = begin(transactions, "before")
     s.clock.wall_ahead_ms = jump_ms
     begin(transactions, "after")
     transactions.add_partitions("before", producer, [("u", 0)])
-    for _ in s.broker.transactions.topics_deleted({"t"}):  # which writes them again
+    for _ in s.broker.coordinators.transactions.topics_deleted({"t"}):  # which writes them again
         pass
     s.pass_ms(timeout_ms - 1)
     known = transactions.coordinator.transactions

@@ -59,7 +59,7 @@ async def test_a_share_fetch_returns_what_is_undamaged(s, field, value, error, r
     assert [run.first_offset for run in results[0].acquired_records] == [3]
     assert (results[0].error_code, results[1].error_code) == (0, error)
     assert not results[1].acquired_records
-    assert not s.broker.share.loaded(GROUP, s.topic_id, 1).partition.locks.spans
+    assert not s.broker.coordinators.share.loaded(GROUP, s.topic_id, 1).partition.locks.spans
 
 
 @pytest.mark.parametrize("delta", [-1, -5, 1, 1 << 30])
@@ -83,7 +83,7 @@ async def test_a_share_fetch_that_waits_for_bytes_does_not_wait_for_damaged_ones
 
 @on_stage(partitions=2)
 async def test_a_read_committed_fetch_returns_other_partitions(s):
-    transactions = s.broker.transactions
+    transactions = s.broker.coordinators.transactions
     producer = transactions.init_producer_id("a", 60_000, NO_PRODUCER)
     assert isinstance(producer, Producer)
     transactions.add_partitions("a", producer, [("t", 1)])
@@ -95,7 +95,7 @@ async def test_a_read_committed_fetch_returns_other_partitions(s):
         producer_epoch=producer.producer_epoch,
         base_sequence=0,
     )
-    s.broker.append(s.log(1), data)
+    s.broker.topic_logs.append(s.log(1), data)
     transactions.end("a", producer, commit=False, client_version=0)
     s.produce(3, partition=1)
     s.produce(3, partition=0)
@@ -126,7 +126,7 @@ async def test_a_read_committed_fetch_returns_other_partitions(s):
 )
 async def test_a_dead_letter_of_a_damaged_batch_has_no_copy(s, field, value):
     s.clock.stop()
-    s.broker.create_topic(QUEUE, 1, {"errors.deadletterqueue.group.enable": "true"})
+    s.broker.catalog.create_topic(QUEUE, 1, {"errors.deadletterqueue.group.enable": "true"})
     for partition in range(2):
         s.produce(1, partition=partition)
     await s.member().fetch(partitions=(0, 1))
@@ -134,6 +134,9 @@ async def test_a_dead_letter_of_a_damaged_batch_has_no_copy(s, field, value):
     await s.member("n").fetch(partitions=(0, 1))
     damage(s, 0, field, value)
     s.pass_ms(1000)
-    assert s.broker.log(s.broker.catalog.topics[QUEUE], 0).end_offset == 2
+    assert s.broker.topic_logs.log(s.broker.catalog.topics[QUEUE], 0).end_offset == 2
     for partition in range(2):
-        assert s.broker.share.loaded(GROUP, s.topic_id, partition).partition.start_offset == 1
+        assert (
+            s.broker.coordinators.share.loaded(GROUP, s.topic_id, partition).partition.start_offset
+            == 1
+        )

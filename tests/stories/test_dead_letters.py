@@ -36,7 +36,7 @@ NO_SPACE = Refusal(
 
 def open_queue(s: Stage, name: str = "dlq.t", partitions: int = 1, **configs: str) -> None:
     named = {key.replace("_", "."): value for key, value in configs.items()}
-    s.broker.create_topic(
+    s.broker.catalog.create_topic(
         name, partitions, {"errors.deadletterqueue.group.enable": "true", **named}
     )
 
@@ -80,7 +80,7 @@ def append_with_everything(s: Stage, codec: int = NONE) -> None:
         headers=[(("h", b"0"),), (), (("h", b"2"), ("h", None))],
         codec=codec,
     )
-    s.broker.append(log, data)
+    s.broker.topic_logs.append(log, data)
 
 
 def failing(monkeypatch: pytest.MonkeyPatch, topic: str, refusal: Refusal = NO_SPACE) -> None:
@@ -162,7 +162,7 @@ async def test_the_delivery_limit_by_a_lock_that_runs_out(s):
     m = await s.holder(2)
     assert await m.ack((0, 0, ACCEPT), (1, 1, RELEASE)) == OK
     assert await m.fetch() == [(1, 1, 2)]
-    s.broker.share.expire(s.broker.clock.now_ms() + 1000)
+    s.broker.coordinators.share.expire(s.broker.clock.now_ms() + 1000)
     assert letters(s) == [(1, 2, EXCEEDED)]
 
 
@@ -176,7 +176,7 @@ async def test_what_is_no_dead_letter(s):
     assert await m.fetch() == []
     assert s.summary().start_offset == 6
     assert not letters(s)
-    assert s.broker.share.dead_letters.counts == {}
+    assert s.broker.coordinators.share.dead_letters.counts == {}
 
 
 @on_stage(errors_deadletterqueue_copy_record_enable="true")
@@ -240,7 +240,7 @@ async def test_many_letters_go_in_batches_below_max_message_bytes(s):
     assert len(sizes) <= 12  # more than one letter in each
     assert [one.value for one in records(s)] == [b"x" * 500] * 20 + [None, b"z" * 10]
     assert [offset for offset, _, _ in letters(s)] == list(range(22))
-    counts = s.broker.share.dead_letters.counts[GROUP]
+    counts = s.broker.coordinators.share.dead_letters.counts[GROUP]
     assert counts == DeadLetterCounts(records=22, writes=len(sizes))
 
 
@@ -265,7 +265,7 @@ async def test_a_full_disk_refuses_the_acknowledgement_and_the_record_stays_acqu
         assert s.lag() == 2
     assert await m.ack((0, 1, REJECT)) == OK
     assert [offset for offset, _, _ in letters(s)] == [0, 1]
-    assert s.broker.share.dead_letters.counts[GROUP] == DeadLetterCounts(
+    assert s.broker.coordinators.share.dead_letters.counts[GROUP] == DeadLetterCounts(
         records=2, writes=2, failed_writes=1
     )
 
@@ -288,7 +288,7 @@ async def test_the_queue_of_one_group_does_not_keep_the_locks_of_another(
     with monkeypatch.context() as disk:
         failing(disk, "dlq.t")
         s.pass_ms(1000)
-        deadline_ms = s.broker.share.next_deadline_ms()
+        deadline_ms = s.broker.coordinators.share.next_deadline_ms()
         assert deadline_ms is not None
         assert deadline_ms > s.broker.clock.now_ms()  # not at once and for ever
         assert await s.member("o", "h").fetch() == [(0, 0, 2)]
@@ -559,13 +559,15 @@ async def test_a_queue_that_is_not_set_up_is_reported_and_the_record_archived(
         if topic == "t":
             s.broker.catalog.alter_configs("topic", "t", dict(configs or {}))
         elif configs is not None:
-            s.broker.create_topic(topic, 1, configs)
+            s.broker.catalog.create_topic(topic, 1, configs)
         m = await s.holder(2)
         assert await m.ack((0, 0, REJECT)) == OK
         assert await m.ack((1, 1, REJECT)) == OK
         assert s.lag() == 0
         assert sum(why in record.getMessage() for record in caplog.records) == 1
-        assert s.broker.share.dead_letters.counts[GROUP] == DeadLetterCounts(failed_writes=2)
+        assert s.broker.coordinators.share.dead_letters.counts[GROUP] == DeadLetterCounts(
+            failed_writes=2
+        )
         if configs is not None and topic != "t":
             assert not records(s, topic)
 
@@ -624,7 +626,7 @@ async def test_a_batch_that_is_too_large_to_be_opened_leaves_its_context(s: Stag
     """Each rejected record opened its batch whole on the event loop."""
     open_queue(s)
     log = s.log()
-    s.broker.append(log, memoryview(size_bomb(codec, 2 * COPY_OPENED_BYTES)))
+    s.broker.topic_logs.append(log, memoryview(size_bomb(codec, 2 * COPY_OPENED_BYTES)))
     s.produce(1, value=b"small")
     m = s.member()
     for offset in (0, 1):
@@ -655,7 +657,7 @@ async def test_many_batches_that_are_large_after_decompression(
         log = s.log()
         for _ in range(20):
             pairs = [(None, bytes(size // values))] * values
-            s.broker.append(log, record_batch.build(pairs, timestamp_ms=1, codec=ZSTD))
+            s.broker.topic_logs.append(log, record_batch.build(pairs, timestamp_ms=1, codec=ZSTD))
         m = s.member()
         acquired = await m.fetch()
         assert acquired[-1][1] == 20 * values - 1
@@ -680,7 +682,7 @@ async def test_the_last_records_of_a_large_batch_are_copied(s):
     open_queue(s)
     log = s.log()
     pairs = [(None, b"%d" % number) for number in range(5000)]
-    s.broker.append(log, record_batch.build(pairs, timestamp_ms=1, codec=ZSTD))
+    s.broker.topic_logs.append(log, record_batch.build(pairs, timestamp_ms=1, codec=ZSTD))
     m = s.member()
     first = 0
     while first < 5000:
@@ -710,7 +712,7 @@ async def test_a_large_batch_is_opened_in_a_thread(s: Stage, monkeypatch: pytest
     """All batches were opened on the event loop, up to 64 MiB at a time."""
     open_queue(s)
     pairs = [(None, b"%d" % number) for number in range(OPENED_ON_LOOP_RECORDS + 1)]
-    s.broker.append(s.log(), record_batch.build(pairs, timestamp_ms=1, codec=ZSTD))
+    s.broker.topic_logs.append(s.log(), record_batch.build(pairs, timestamp_ms=1, codec=ZSTD))
     s.produce(1, value=b"small")
     m = s.member()
     last = OPENED_ON_LOOP_RECORDS
@@ -767,10 +769,10 @@ async def test_a_group_that_is_deleted_while_its_letters_are_written_is_not_coun
     open_queue(s)
     m = await s.holder(1)
     rejecting = await begun(m.ack((0, 0, REJECT)))
-    s.broker.share.group_deleted(GROUP)
+    s.broker.coordinators.share.group_deleted(GROUP)
     await rejecting
     assert letters(s) == [(0, 1, REJECTED)]
-    assert s.broker.share.dead_letters.counts == {}
+    assert s.broker.coordinators.share.dead_letters.counts == {}
 
 
 @on_stage(**QUEUE)
@@ -783,7 +785,9 @@ async def test_letters_that_the_queue_refuses_are_tried_once(
     assert await m.ack((0, 0, REJECT)) == OK
     assert "Compacted topic cannot accept message without key" in caplog.text
     assert s.lag() == 0
-    assert s.broker.share.dead_letters.counts[GROUP] == DeadLetterCounts(writes=1, failed_writes=1)
+    assert s.broker.coordinators.share.dead_letters.counts[GROUP] == DeadLetterCounts(
+        writes=1, failed_writes=1
+    )
 
 
 @on_stage(share_delivery_count_limit="2", **QUEUE)
@@ -814,4 +818,4 @@ async def test_a_broker_that_closes_archives_nothing_whose_letter_may_be_lost(
         with pytest.raises(asyncio.CancelledError):
             await rejected
     key = SharePartitionKey(GROUP, s.topic_id, 0)
-    assert s.broker.share_state.state_batches(key) == (StateBatch(0, 1, AVAILABLE, 1),)
+    assert s.broker.coordinators.share_state.state_batches(key) == (StateBatch(0, 1, AVAILABLE, 1),)

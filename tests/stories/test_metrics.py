@@ -206,14 +206,14 @@ async def test_locks_that_run_out(s):
     m = await s.holder(5)
     assert await m.ack((0, 0, ACCEPT), (1, 1, RELEASE)) == OK
     await m.fetch()  # offset 1 again, for the last time
-    s.broker.share.expire(s.broker.clock.now_ms() + 1000)
+    s.broker.coordinators.share.expire(s.broker.clock.now_ms() + 1000)
     now = await look(s)
     assert now(f"{SHARE_PARTITION}acquisitionlocktimeout_total", **HERE) == 4
 
 
 @on_stage(errors_deadletterqueue_topic_name="dlq.t")
 async def test_dead_letters(s: Stage, monkeypatch: pytest.MonkeyPatch):
-    s.broker.create_topic("dlq.t", 1, {"errors.deadletterqueue.group.enable": "true"})
+    s.broker.catalog.create_topic("dlq.t", 1, {"errors.deadletterqueue.group.enable": "true"})
     m = await s.holder(5)
     assert await m.ack((0, 2, REJECT)) == OK
     append = PartitionLog.append
@@ -248,7 +248,7 @@ async def test_coordinators_and_groups(s):
     assert now(f"{prefix}share_group_count", state="Empty") == 0
     assert now(f"{prefix}share_group_rebalance_total") == sum(
         group.state.epoch - 1
-        for group in s.broker.groups.groups.values()
+        for group in s.broker.coordinators.groups.groups.values()
         if isinstance(group, ShareGroup)
     )
     assert now("kafka_server_share_coordinator_metrics_write_total") == written + 1
@@ -299,7 +299,7 @@ async def test_a_page_of_thousands_lets_others_work(monkeypatch: pytest.MonkeyPa
     # whatever else the machine has to do
     monkeypatch.setattr(metrics_walk, "SCRAPE_LOADING_MS", 60_000)
     async with stage(partitions=1) as s:
-        topic = s.broker.create_topic("wide", 3000)
+        topic = s.broker.catalog.create_topic("wide", 3000)
         await join(s, "w", "wide")
         turns = 0
         made = asyncio.create_task(metrics_page(s.broker))
@@ -318,8 +318,8 @@ async def test_a_page_of_thousands_lets_others_work(monkeypatch: pytest.MonkeyPa
 async def test_what_was_counted_of_a_topic_is_forgotten_with_it_without_a_scrape(s):
     await join(s)
     await s.holder(1)
-    s.broker.share.expire(s.broker.clock.now_ms() + 60_000)
-    assert isinstance(s.broker.append(s.log(), bytes(100)), Refusal)
+    s.broker.coordinators.share.expire(s.broker.clock.now_ms() + 60_000)
+    assert isinstance(s.broker.topic_logs.append(s.log(), bytes(100)), Refusal)
     refused = s.broker.metrics.refused_produces
     assert refused == {"t": 1}
     counted = s.broker.metrics.share
@@ -331,13 +331,13 @@ async def test_what_was_counted_of_a_topic_is_forgotten_with_it_without_a_scrape
 
 @on_stage(errors_deadletterqueue_topic_name="dlq.t")
 async def test_what_was_counted_of_a_group_is_forgotten_with_it_without_a_scrape(s):
-    s.broker.create_topic("dlq.t", 1, {"errors.deadletterqueue.group.enable": "true"})
+    s.broker.catalog.create_topic("dlq.t", 1, {"errors.deadletterqueue.group.enable": "true"})
     await join(s)
     m = await s.holder(4)
     assert await m.ack((0, 1, REJECT)) == OK
-    s.broker.share.expire(s.broker.clock.now_ms() + 60_000)
+    s.broker.coordinators.share.expire(s.broker.clock.now_ms() + 60_000)
     await m.share_fetch(epoch=-1)
-    counted, letters = s.broker.metrics.share, s.broker.share.dead_letters
+    counted, letters = s.broker.metrics.share, s.broker.coordinators.share.dead_letters
     assert counted.groups[GROUP].lock_timeouts == {(GROUP, s.topic_id, 0): 2}
     assert letters.counts[GROUP].records == 2
     await s.ask(76, group_id=GROUP, member_id="member", member_epoch=-1)
@@ -354,7 +354,7 @@ async def test_what_was_counted_of_a_group_is_forgotten_with_it_without_a_scrape
 
 @on_stage()
 async def test_what_happens_to_committed_offsets_is_counted(s):
-    groups, meters = s.broker.groups, "kafka_server_group_coordinator_metrics_"
+    groups, meters = s.broker.coordinators.groups, "kafka_server_group_coordinator_metrics_"
 
     def commit(group_id: str, *partitions: int, retention_ms: int = NO_RETENTION) -> None:
         times = {"wall_ms": s.broker.clock.wall_ms(), "retention_ms": retention_ms}
@@ -362,7 +362,7 @@ async def test_what_happens_to_committed_offsets_is_counted(s):
             commit_record(group_id, "t", None, partition, 1, **times) for partition in partitions
         ]
         outcome = groups.offsets.commit(group_id, NO_MEMBER, -1, commits, times["wall_ms"])
-        s.broker.group_runtime.write_now(group_id, outcome)
+        s.broker.coordinators.group_runtime.write_now(group_id, outcome)
 
     commit("kept", 0, 1)
     commit("deleted", 0)
@@ -371,10 +371,10 @@ async def test_what_happens_to_committed_offsets_is_counted(s):
     partitions = [{"partition_index": index} for index in (0, 9)]
     response = await s.ask(47, group_id="kept", topics=[{"name": "t", "partitions": partitions}])
     assert response.error_code == ErrorCode.NONE
-    s.broker.group_runtime.write_now("deleted", groups.delete("deleted"))
+    s.broker.coordinators.group_runtime.write_now("deleted", groups.delete("deleted"))
     later_ms = s.broker.clock.wall_ms() + 600_000
     for group_id, outcome in groups.expire(later_ms, later_ms):
-        s.broker.group_runtime.write_now(group_id, outcome)
+        s.broker.coordinators.group_runtime.write_now(group_id, outcome)
     now = await look(s)
     assert now(f"{meters}offset_commit_total") == 9
     assert now(f"{meters}offset_expiration_total") == 6

@@ -276,7 +276,7 @@ async def test_locks_run_out_and_wake_who_waits(s):
     s.pass_ms(500)
     assert await n.fetch() == [(8, 9, 2)]
     s.pass_ms(1000)
-    assert s.broker.share.next_deadline_ms() is None
+    assert s.broker.coordinators.share.next_deadline_ms() is None
 
 
 @on_stage(share_record_lock_duration_ms="1000")
@@ -285,7 +285,7 @@ async def test_an_early_acknowledgement_leaves_no_deadline_behind(s):
     m = await s.holder(10)
     await m.ack((0, 9, ACCEPT))
     s.pass_ms(1000)
-    assert s.broker.share.next_deadline_ms() is None
+    assert s.broker.coordinators.share.next_deadline_ms() is None
 
 
 @on_stage(share_record_lock_duration_ms="30000")
@@ -397,10 +397,10 @@ async def test_backoffs_that_end_without_sessions_unload_one_partition_each(s, m
 
     monkeypatch.setattr(SharePartition, "idle", property(counted))
     s.clock.stopped_ms += 1000
-    while s.broker.share.next_deadline_ms() <= s.clock.stopped_ms:
-        s.broker.share.expire(s.clock.stopped_ms)
+    while s.broker.coordinators.share.next_deadline_ms() <= s.clock.stopped_ms:
+        s.broker.coordinators.share.expire(s.clock.stopped_ms)
     assert len(looked) == 60
-    assert s.broker.share.loaded(GROUP, s.topic_id, 0) is None
+    assert s.broker.coordinators.share.loaded(GROUP, s.topic_id, 0) is None
 
 
 @on_stage(partitions=120)
@@ -411,7 +411,9 @@ async def test_many_partitions_are_loaded_in_slices(s, monkeypatch):
     fetch = await begun(m.share_fetch(partitions=tuple(range(120)), wait_ms=1000))
     for _ in range(60):
         await asyncio.sleep(0)
-    loaded = [s.broker.share.loaded(GROUP, s.topic_id, partition) for partition in range(120)]
+    loaded = [
+        s.broker.coordinators.share.loaded(GROUP, s.topic_id, partition) for partition in range(120)
+    ]
     assert loaded[0] is not None
     assert loaded[119] is None
     response = await fetch
@@ -432,7 +434,9 @@ async def test_nothing_is_acquired_when_the_session_ends_while_partitions_are_lo
     m.vanish()
     response = await fetch
     assert not any(one.acquired_records for one in response.responses[0].partitions)
-    loaded = [s.broker.share.loaded(GROUP, s.topic_id, partition) for partition in range(120)]
+    loaded = [
+        s.broker.coordinators.share.loaded(GROUP, s.topic_id, partition) for partition in range(120)
+    ]
     assert sum(one is not None for one in loaded) < 120
     assert await s.member("n").fetch() == [(0, 2, 1)]
 
@@ -458,7 +462,7 @@ async def test_a_state_that_can_not_be_written_is_the_error_of_its_partition(s):
         s.produce(5, partition=partition)
     # the new start offset has to be written
     s.log().delete_records(5)
-    runtime = s.broker.share_state_runtime
+    runtime = s.broker.coordinators.share_state_runtime
     write_now, runtime.write_now = runtime.write_now, refuse
     response = await m.share_fetch()
     codes = {p.partition_index: p.error_code for t in response.responses for p in t.partitions}
@@ -510,7 +514,7 @@ async def test_a_backoff_outlives_the_last_session_but_no_restart(s):
     m = await s.holder(3)
     m.vanish()
     assert await s.member("n").fetch() == []
-    s.broker.share.drop(GROUP, s.topic_id, 0)  # as a restart does
+    s.broker.coordinators.share.drop(GROUP, s.topic_id, 0)  # as a restart does
     assert await s.member("o").fetch() == [(0, 2, 2)]
     s.pass_ms(60_000)  # the locks of o run out, and a backoff begins again
     p = s.member("p")
@@ -609,7 +613,7 @@ async def test_an_idle_group_is_forgotten_and_loaded_again(s):
     m = await s.holder(5)
     await m.ack((0, 1, ACCEPT), (3, 3, REJECT))
     m.vanish()
-    assert s.broker.share._groups == {}
+    assert s.broker.coordinators.share._groups == {}
     assert await s.member("n").fetch() == [(2, 2, 2), (4, 4, 2)]
 
 
@@ -621,9 +625,11 @@ async def test_nothing_is_kept_of_groups_without_sessions(s):
         m = s.member(group_id=group_id)
         await m.share_fetch()
         await m.share_fetch(epoch=-1)
-    assert s.broker.share._settings.keys() <= s.broker.share._groups.keys()
+    assert (
+        s.broker.coordinators.share._settings.keys() <= s.broker.coordinators.share._groups.keys()
+    )
     await s.ask(20, topics=[{"name": "t"}])
-    assert (s.broker.share._groups, s.broker.share._settings) == ({}, {})
+    assert (s.broker.coordinators.share._groups, s.broker.coordinators.share._settings) == ({}, {})
 
 
 def test_a_restart_keeps_what_was_acknowledged(tmp_path):
@@ -667,7 +673,7 @@ async def test_locks_that_time_out_together_do_so_in_several_turns(s):
         s.produce(1, partition=partition)
     await s.member().share_fetch(partitions=tuple(range(120)))
     s.clock.stopped_ms += 1000
-    share, turns = s.broker.share, 0
+    share, turns = s.broker.coordinators.share, 0
     while share.next_deadline_ms() is not None:
         assert share.next_deadline_ms() <= s.clock.stopped_ms
         share.expire(s.clock.stopped_ms)
@@ -685,7 +691,7 @@ async def test_an_unexpected_error_keeps_no_other_locks_from_timing_out(s, monke
         s.produce(1, partition=partition)
     await s.member().fetch(partitions=(0, 1))
     expire = SharePartition.expire
-    bad = s.broker.share.loaded(GROUP, s.topic_id, 0).partition
+    bad = s.broker.coordinators.share.loaded(GROUP, s.topic_id, 0).partition
 
     def fail_once(partition, *args):
         if partition is bad:

@@ -73,7 +73,7 @@ class Rotation(RuleBasedStateMachine):
         self.stage.produce(*[2] * batches, partition=partition, value=value)
 
     def has_records(self, partition: int) -> bool:
-        share = self.stage.broker.share
+        share = self.stage.broker.coordinators.share
         loaded = share.loaded(GROUP, self.stage.topic_id, partition)
         if loaded is None:
             return True
@@ -104,7 +104,7 @@ class Rotation(RuleBasedStateMachine):
             for run in one.acquired_records
         ]
         served = {one.partition_index for one in fetched if one.acquired_records}
-        session = self.stage.broker.share.sessions.get(GROUP, member.name)
+        session = self.stage.broker.coordinators.share.sessions.get(GROUP, member.name)
         assert session is not None
         for partition in self.passed_over:
             if partition in served or not self.has_records(partition):

@@ -70,7 +70,7 @@ def begun(data_dir):
     broker = Broker(Config(CONFIG), data_dir)
     broker.start()
     if "t" not in broker.catalog.topics:
-        broker.create_topic("t", 4, {})
+        broker.catalog.create_topic("t", 4, {})
     return broker
 
 
@@ -79,7 +79,7 @@ def starts(broker):
     topic = broker.catalog.topics.get("t")
     if topic is None:
         return None
-    state = broker.share_state
+    state = broker.coordinators.share_state
     keys = {p: SharePartitionKey("g", topic.topic_id, p) for p in range(4)}
     known = set(state.known_keys())
     return {p: state.summary(key, 4).start_offset for p, key in keys.items() if key in known}
@@ -89,10 +89,10 @@ def check_settled(broker):
     """Check that group coordinator and share coordinator agree on each partition, and nothing is
     under way.
     """
-    group = broker.groups.groups.get("g")
+    group = broker.coordinators.groups.groups.get("g")
     topic = broker.catalog.topics.get("t")
     if topic is None:
-        assert broker.share_state.topic_ids() == []
+        assert broker.coordinators.share_state.topic_ids() == []
     if group is None:
         return
     assert not group.state.partitions.initializing
@@ -165,13 +165,19 @@ async def test_a_crash_between_any_two_appends(tmp_path, crash, before, change, 
         await again(after)
         check_settled(after)
         assert (starts(after) or None) == (whole[-1] or None)
-        durable = after.groups.groups.get("g") and after.groups.groups["g"].state.partitions
+        durable = (
+            after.coordinators.groups.groups.get("g")
+            and after.coordinators.groups.groups["g"].state.partitions
+        )
         after.close()
         crash(1)
         last = begun(found)  # and writes nothing, for there is nothing to settle
         crash(0)
         check_settled(last)
-        assert (last.groups.groups.get("g") and last.groups.groups["g"].state.partitions) == durable
+        assert (
+            last.coordinators.groups.groups.get("g")
+            and last.coordinators.groups.groups["g"].state.partitions
+        ) == durable
         last.close()
         return finished
 
@@ -212,16 +218,19 @@ def test_a_deletion_of_which_a_power_cut_has_kept_only_the_end_has_not_happened(
     async def starts(broker):
         topic_id = broker.catalog.topics["t"].topic_id
         keys = [SharePartitionKey("g", topic_id, partition) for partition in range(4)]
-        return {key.partition: broker.share_state.summary(key, 4).start_offset for key in keys}
+        return {
+            key.partition: broker.coordinators.share_state.summary(key, 4).start_offset
+            for key in keys
+        }
 
     async def run(*, deletes_half):
         broker = Broker(Config(CONFIG), tmp_path)
         broker.start()
         if deletes_half:
-            topic = broker.create_topic("t", 4)
+            topic = broker.catalog.create_topic("t", 4)
             await alter(broker)
-            group = broker.groups.share.group("g")
-            broker.group_runtime.write_now("g", group.deleted([topic.topic_id]))
+            group = broker.coordinators.groups.share.group("g")
+            broker.coordinators.group_runtime.write_now("g", group.deleted([topic.topic_id]))
         else:
             assert await starts(broker) == ALTERED
             assert not (await join(broker)).error_code

@@ -52,25 +52,25 @@ def begun(data_dir: Path, clock: Clock | None = None) -> Broker:
     broker.start()
     for name, partitions in (("t", 2), ("u", 1)):
         if name not in broker.catalog.topics:
-            broker.create_topic(name, partitions, {})
+            broker.catalog.create_topic(name, partitions, {})
     return broker
 
 
 def log_of(broker: Broker, topic: str, partition: int) -> PartitionLog:
-    found = broker.partition_by_name(topic, partition)
+    found = broker.topic_logs.partition_by_name(topic, partition)
     assert isinstance(found, PartitionLog)
     return found
 
 
 def come(broker: Broker) -> Producer:
-    told = broker.transactions.init_producer_id("id", TIMEOUT_MS, NO_PRODUCER)
+    told = broker.coordinators.transactions.init_producer_id("id", TIMEOUT_MS, NO_PRODUCER)
     assert isinstance(told, Producer), told
     return told
 
 
 def open_transaction(broker: Broker, producer: Producer, version: int = 0) -> None:
     """Begin a transaction with two records in each partition and an offset of a group."""
-    transactions = broker.transactions
+    transactions = broker.coordinators.transactions
     assert transactions.add_partitions("id", producer, PARTITIONS, version) == producer
     assert transactions.add_group("id", producer, "g") == producer
     for one in PARTITIONS:
@@ -82,13 +82,13 @@ def open_transaction(broker: Broker, producer: Producer, version: int = 0) -> No
             producer_epoch=producer.producer_epoch,
             base_sequence=0,
         )
-        assert not isinstance(broker.append(log_of(broker, *one), data), Refusal)
+        assert not isinstance(broker.topic_logs.append(log_of(broker, *one), data), Refusal)
     topic = broker.catalog.topics["t"]
     now_ms = broker.clock.wall_ms()
     commits = [commit_record("g", "t", topic.topic_id, 0, 7, wall_ms=now_ms)]
-    offsets = broker.groups.offsets
+    offsets = broker.coordinators.groups.offsets
     outcome = offsets.commit("g", MemberIdentity(""), -1, commits, now_ms, transactional=True)
-    assert broker.group_runtime.write_now("g", outcome, producer) == (ErrorCode.NONE,)
+    assert broker.coordinators.group_runtime.write_now("g", outcome, producer) == (ErrorCode.NONE,)
 
 
 def seen(broker: Broker) -> str:
@@ -105,9 +105,9 @@ def seen(broker: Broker) -> str:
             found.add("nothing" if log.aborted.overlapping(0, 2) else "everything")
     assert len(found) == 1, f"only a part of the transaction is seen: {found}"
     told = found.pop()
-    pending = ("g", "t", 0) in broker.groups.offsets.committed.pending
+    pending = ("g", "t", 0) in broker.coordinators.groups.offsets.committed.pending
     assert pending == (told == "open")
-    offset = broker.groups.offsets.committed.of_group("g").get("t", {}).get(0)
+    offset = broker.coordinators.groups.offsets.committed.of_group("g").get("t", {}).get(0)
     assert (offset is not None and offset.offset == 7) == (told == "everything")
     return told
 
@@ -136,26 +136,28 @@ def fail(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
 
 def commit(broker: Broker, producer: Producer, version: int) -> object:
-    return broker.transactions.end("id", producer, commit=True, client_version=version)
+    return broker.coordinators.transactions.end("id", producer, commit=True, client_version=version)
 
 
 def abort(broker: Broker, producer: Producer, version: int) -> object:
-    return broker.transactions.end("id", producer, commit=False, client_version=version)
+    return broker.coordinators.transactions.end(
+        "id", producer, commit=False, client_version=version
+    )
 
 
 def another_comes(broker: Broker, producer: Producer, version: int) -> object:
-    return broker.transactions.init_producer_id("id", TIMEOUT_MS, NO_PRODUCER)
+    return broker.coordinators.transactions.init_producer_id("id", TIMEOUT_MS, NO_PRODUCER)
 
 
 def time_runs_out(broker: Broker, producer: Producer, version: int) -> object:
     clock = broker.clock.now_ms
     assert isinstance(clock, Clock)
     clock.now_ms += TIMEOUT_MS + 1
-    for transactional_id, outcome in broker.transactions.coordinator.expire(
+    for transactional_id, outcome in broker.coordinators.transactions.coordinator.expire(
         clock.now_ms, clock.now_ms
     ):
-        broker.transactions.runtime.write_now(transactional_id, outcome)
-    broker.transactions.expire(clock.now_ms)
+        broker.coordinators.transactions.runtime.write_now(transactional_id, outcome)
+    broker.coordinators.transactions.expire(clock.now_ms)
     return None
 
 
@@ -191,7 +193,7 @@ async def test_a_crash_between_any_two_appends(
         decided = appends > 1
         assert told_after == (("everything" if end is commit else "nothing") if decided else "open")
         if end in (commit, abort) and (decided or version == 0):
-            again = after.transactions.end(
+            again = after.coordinators.transactions.end(
                 "id", producer, commit=end is commit, client_version=version
             )
             # the client asks again, and is told that all is well
@@ -201,7 +203,7 @@ async def test_a_crash_between_any_two_appends(
         assert seen(after) == (
             "everything" if end is commit and (decided or version == 0) else "nothing"
         )
-        assert not after.transactions.coordinator.prepared
+        assert not after.coordinators.transactions.coordinator.prepared
         after.close()
         return finished
 
@@ -262,7 +264,7 @@ async def test_a_crash_at_the_start_that_completes_it(
             data_dir = left_behind(copy) if appends % 2 else data_dir
             again = begun(left_behind(copy))
             assert seen(again) == ("everything" if end is commit else "nothing")
-            assert not again.transactions.coordinator.prepared
+            assert not again.coordinators.transactions.coordinator.prepared
             again.close()
         assert deaths > 2
 
@@ -286,17 +288,17 @@ async def test_a_disk_that_is_full_at_any_append(
         else:
             assert end(broker, producer, 0) == producer
             assert (
-                broker.transactions.add_partitions("id", producer, PARTITIONS)
+                broker.coordinators.transactions.add_partitions("id", producer, PARTITIONS)
                 == CONCURRENT_TRANSACTIONS
             )
             assert end(broker, producer, 0) == CONCURRENT_TRANSACTIONS
             clock.now_ms += 1001
-            broker.transactions.expire(clock.now_ms)  # still full
+            broker.coordinators.transactions.expire(clock.now_ms)  # still full
             fail(0)
-            assert broker.transactions.next_deadline_ms() == clock.now_ms + 1000
+            assert broker.coordinators.transactions.next_deadline_ms() == clock.now_ms + 1000
             clock.now_ms += 1001
-            broker.transactions.expire(clock.now_ms)
-            assert broker.transactions.next_deadline_ms() is None
+            broker.coordinators.transactions.expire(clock.now_ms)
+            assert broker.coordinators.transactions.next_deadline_ms() is None
         assert end(broker, producer, 0) == producer
         assert seen(broker) == ("everything" if end is commit else "nothing")
         broker.close()
@@ -314,17 +316,19 @@ async def test_each_partition_gets_one_marker_while_another_one_is_offline(tmp_p
     log_of(broker, "t", 1).take_offline(OSError(errno.EIO, "Input/output error"))
     assert commit(broker, producer, 0) == producer
     for number in range(3):  # neither other producers nor the time write more of them
-        other = broker.transactions.init_producer_id(f"id{number}", TIMEOUT_MS, NO_PRODUCER)
+        other = broker.coordinators.transactions.init_producer_id(
+            f"id{number}", TIMEOUT_MS, NO_PRODUCER
+        )
         assert isinstance(other, Producer)
         clock.now_ms += 1001
-        broker.transactions.expire(clock.now_ms)
+        broker.coordinators.transactions.expire(clock.now_ms)
     for one in (("t", 0), ("u", 0)):
         log = log_of(broker, *one)
         assert (log.last_stable_offset, log.end_offset) == (3, 3), one
     broker.close()
     again = begun(tmp_path, clock)  # which verifies the log
     assert seen(again) == "everything"
-    assert not again.transactions.coordinator.prepared
+    assert not again.coordinators.transactions.coordinator.prepared
     again.close()
 
 
@@ -350,7 +354,7 @@ async def test_a_start_that_cannot_write_share_state_completes_the_transaction(
     monkeypatch.setattr(share_state_recovery, "recover", refuse)
     after = begun(found)
     assert seen(after) == "everything"
-    assert not after.transactions.coordinator.prepared
+    assert not after.coordinators.transactions.coordinator.prepared
     after.close()
 
 
@@ -367,10 +371,10 @@ async def test_a_disk_that_is_still_full_at_the_start_does_not_keep_the_broker_f
     broker.close()
     fail(1, FULL)
     after = begun(tmp_path, clock)
-    assert list(after.transactions.coordinator.prepared) == ["id"]
+    assert list(after.coordinators.transactions.coordinator.prepared) == ["id"]
     fail(0)
     clock.now_ms += 1001
-    after.transactions.expire(clock.now_ms)
+    after.coordinators.transactions.expire(clock.now_ms)
     assert seen(after) == "everything"
     after.close()
 

@@ -58,9 +58,7 @@ from .reconcile import (
 from .scrubber import Scrubber
 
 if TYPE_CHECKING:
-    from headrace.groups.coordinator import GroupCoordinator
     from headrace.net.scram_users import NewUser
-    from headrace.share.share_state import ShareCoordinator
     from headrace.topics.regex_matcher import RegexMatcher
 
     from .config.administration import ConfigAdministration
@@ -167,15 +165,6 @@ class Broker(Services):
         self.topic_deletions = TopicDeletions(
             self.catalog, topic_logs, self.coordinators, self.slices
         )
-        # Methods of the catalog and the logs: Produce and Fetch call those for every partition.
-        self.create_topic = self.catalog.create_topic
-        self.create_topics = self.catalog.create_topics
-        self.partition = topic_logs.partition
-        self.partition_by_name = topic_logs.partition_by_name
-        self.log = topic_logs.log
-        self.append = topic_logs.append
-        self.appended = topic_logs.appended
-        self.durable = topic_logs.durable
 
     @property
     def failure(self) -> str | None:
@@ -203,17 +192,7 @@ class Broker(Services):
             undo.pop_all()
         return catalog
 
-    # Coordinators ---------------------------------------------------------------------------------
-
-    @cached_property
-    def groups(self) -> GroupCoordinator:
-        """The group coordinator."""
-        return self.coordinators.groups
-
-    @cached_property
-    def share_state(self) -> ShareCoordinator:
-        """The share coordinator."""
-        return self.coordinators.share_state
+    # Parts that few brokers need ------------------------------------------------------------------
 
     @cached_property
     def regex_matcher(self) -> RegexMatcher:

@@ -409,7 +409,7 @@ def _ask(machine: Machine, said: Said, rng: random.Random, keys: list[tuple[str,
             for number in range(partitions):
                 found = said.partitions[name, number] = Partition()
                 client.read(found, name, topic_id, number, rng.random())
-                log = machine.broker.partition(topic_id, number)
+                log = machine.broker.topic_logs.partition(topic_id, number)
                 if not isinstance(log, ErrorCode):
                     found.producers = [
                         (producer_id, entry.epoch, entry.batches[-1].last_sequence)

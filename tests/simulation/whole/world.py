@@ -219,7 +219,7 @@ class World:
         self._started()
         for name, (partitions, configs) in FIXED_TOPICS.items():
             configs = {**configs, "internal.segment.bytes": self.segment_bytes}
-            self.machine.broker.create_topic(name, partitions, configs)
+            self.machine.broker.catalog.create_topic(name, partitions, configs)
         group = {"share.auto.offset.reset": "earliest"}
         self.machine.broker.catalog.alter_configs("group", "queue", group)
         self.places()

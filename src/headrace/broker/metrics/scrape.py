@@ -126,7 +126,7 @@ class MetricsScrape:
         """Return the log of a partition, loaded; None if there is none, the time for loading is
         over, or the disk cannot be read.
         """
-        partition_log = None if topic is None else self._broker.log(topic, partition)
+        partition_log = None if topic is None else self._broker.topic_logs.log(topic, partition)
         if partition_log is None or partition_log.is_loaded:
             return partition_log
         if self._loading_ms >= SCRAPE_LOADING_MS:
