@@ -15,8 +15,8 @@ import pytest
 
 from headrace.broker import cleaner
 from headrace.broker.broker import Broker
+from headrace.broker.config.administration import ConfigChange
 from headrace.broker.config.broker_config import Config
-from headrace.broker.config.changes import ConfigChange
 from headrace.broker.metrics.page import metrics_page
 from headrace.groups.records import CommittedOffset, OffsetCommit
 from headrace.log import cleaner as log_cleaner

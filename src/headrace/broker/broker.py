@@ -205,11 +205,8 @@ class Broker(Services):
     def configs(self) -> ConfigAdministration:
         """What administrators ask of configs."""
         from .config.administration import ConfigAdministration
-        from .config.changes import ConfiguredBroker
 
-        return ConfigAdministration(
-            ConfiguredBroker(self.config, self.catalog, self.topic_logs, self.security)
-        )
+        return ConfigAdministration(self.config, self.catalog, self.topic_logs, self.security)
 
     def _add_users(self, users: Sequence[NewUser]) -> None:
         from headrace.net.scram_users import add_users

@@ -13,8 +13,6 @@ from collections.abc import Iterator, Mapping
 from headrace.log_lines import get_logger
 from headrace.protocol.errors import ErrorCode, Refusal
 
-from .keys import broker_id
-
 ROOT = "root"
 """Kafka's name for the parent of all loggers."""
 
@@ -33,16 +31,6 @@ _LEVELS = {
 def levels() -> list[tuple[str, str]]:
     """Return the name and the level in effect of each logger, sorted by name."""
     return sorted((name, _level_name(logger)) for name, logger in _loggers())
-
-
-def check_name(name: str, node_id: int) -> str | None:
-    """Return the error message for the name of a resource, None if it is this broker's id."""
-    number = broker_id(name)
-    if number is None:
-        return f"Node id must be an integer, but it is: {name}"
-    if number != node_id:
-        return f"Unexpected node id. Expected {node_id}, but received {name}"
-    return None
 
 
 def check(changes: Mapping[str, str | None]) -> Refusal | None:
