@@ -460,7 +460,7 @@ def test_internal_segment_bytes_makes_small_segments() -> None:
 def test_values_set_at_run_time_win_and_go_again() -> None:
     store = Store()
     config = Config({"log.retention.bytes": "1"})
-    config.attach(store)
+    config.attach(store.configs)
     assert config.log_config(SomeTopic()).retention_bytes == 1
     for name, value in (("", 2), ("1", 3)):
         store["broker", name] = {"log.retention.bytes": str(value)}
@@ -476,7 +476,7 @@ def test_groups_take_from_the_broker_what_they_do_not_say_themselves() -> None:
     store = Store({("group", "g"): {"share.record.lock.duration.ms": "20000"}})
     config = Config({"group.share.record.lock.duration.ms": "40000"})
     assert config.group_int("g", "share.record.lock.duration.ms") == 40000
-    config.attach(store)
+    config.attach(store.configs)
     assert config.group_int("g", "share.record.lock.duration.ms") == 20000
     assert config.group_int("other", "share.record.lock.duration.ms") == 40000
     assert config.group_value("g", "share.auto.offset.reset") == "latest"
@@ -532,7 +532,7 @@ def test_configs_of_a_broker_belong_to_its_id() -> None:
     store = Store({("broker", "0"): {"num.partitions": "5"}})
     zero, one = Config({"node.id": "0"}), Config()
     for config in (zero, one):
-        config.attach(store)
+        config.attach(store.configs)
     assert [config.get_int("num.partitions") for config in (zero, one)] == [5, 1]
 
 
@@ -564,7 +564,7 @@ def test_what_a_group_has_set_counts_within_the_bounds_that_the_broker_has_now()
             "group.share.max.delivery.count.limit": "6",
         }
     )
-    config.attach(Store({("group", "low"): low, ("group", "high"): high}))
+    config.attach(Store({("group", "low"): low, ("group", "high"): high}).configs)
     assert [config.group_int("low", name) for name in low] == [6000, 4]
     assert [config.group_int("high", name) for name in high] == [8000, 6]
     assert len(list(config.clamped_group_configs("low"))) == 2

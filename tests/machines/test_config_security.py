@@ -92,7 +92,9 @@ def test_stored_settings_are_named_and_start() -> None:
     """No broker could remove them if they refused the start."""
     config = Config()
     assert config.unserved() == []
-    config.attach(Stored({"principal.builder.class": "com.example.B", "log.retention.ms": "5"}))
+    config.attach(
+        Stored({"principal.builder.class": "com.example.B", "log.retention.ms": "5"}).configs
+    )
     (warning,) = config.unserved()
     assert warning.startswith("principal.builder.class")
 

@@ -21,7 +21,6 @@ from headrace.coordinators import startup
 from headrace.coordinators.clock import Clock, steady_clock, wall_clock_ms
 from headrace.coordinators.coordinators import Coordinators
 from headrace.coordinators.environment import Environment
-from headrace.log import directory_format, known_partitions
 from headrace.log.data_directory import DataDirectory
 from headrace.log.log_directory import LogDirectory
 from headrace.log_lines import LimitedLog, get_logger
@@ -34,7 +33,7 @@ from headrace.net.services import Services
 from headrace.protocol.errors import StorageError
 from headrace.protocol.time_slices import TimeSlices, run_now
 from headrace.topics.batch_opener import BatchOpener
-from headrace.topics.catalog import CATALOG_FILE, Catalog, Topic
+from headrace.topics.catalog import Catalog, Topic
 from headrace.topics.features import Features
 from headrace.topics.fetch_sessions import FetchSessions
 from headrace.topics.internal_logs import InternalTopicLogs
@@ -48,13 +47,7 @@ from .config.broker_config import Config
 from .descriptors import descriptor_budget
 from .directory_watch import DirectoryWatch
 from .loop_watch import LoopWatch
-from .reconcile import (
-    check_catalog_exists,
-    check_catalog_has_topics,
-    check_partitions_exist,
-    save_known_partitions,
-    set_aside_unknown,
-)
+from .reconcile import open_catalog
 from .scrubber import Scrubber
 
 if TYPE_CHECKING:
@@ -95,26 +88,21 @@ class Broker(Services):
         self.clock = Clock(clock_ms or wall_clock_ms, steady_ms or clock_ms or steady_clock())
         self.ephemeral = data_dir is None
         self.data_dir = Path(tempfile.mkdtemp(prefix="headrace-")) if data_dir is None else data_dir
-        try:
+        with ExitStack() as undo:
+            undo.callback(self._remove_if_ephemeral)
             directory = DataDirectory(
                 self.data_dir, descriptor_budget().files, sync=not self.ephemeral
             )
-            self.catalog = self._open_catalog(directory)
-        except BaseException:
-            self._remove_if_ephemeral()
-            raise
+            undo.callback(directory.abandon)
+            self.catalog = Catalog() if self.ephemeral else open_catalog(directory)
+            undo.callback(self.catalog.close)
+            config.attach(self.catalog.configs)
+            if users:
+                self._add_users(users)
+            undo.pop_all()
         self.logs = LogDirectory(directory)
         self.on_failure: Callable[[], object] = lambda: None
         """Called when the broker cannot go on, see :attr:`failure`."""
-        config.attach(self.catalog)
-        try:
-            if users:
-                self._add_users(users)
-        except BaseException:
-            self.catalog.close()
-            directory.abandon()
-            self._remove_if_ephemeral()
-            raise
         self.access_control = access_control(config, self.catalog)
         self.security = ListenerSecurities(config, self.catalog)
         self.quotas = Quotas(config, self.catalog, self.clock)
@@ -170,27 +158,6 @@ class Broker(Services):
     def failure(self) -> str | None:
         """The reason why the broker cannot go on; None if it can."""
         return self.directory_watch.loss
-
-    def _open_catalog(self, directory: DataDirectory) -> Catalog:
-        """Return the catalog of a data directory, and set aside the directories of partitions that
-        it does not have; release the directory if that fails.
-        """
-        if self.ephemeral:
-            return Catalog()
-        path = self.data_dir / CATALOG_FILE
-        with ExitStack() as undo:
-            undo.callback(directory.abandon)
-            check_catalog_exists(directory, path)
-            catalog = Catalog(path)
-            undo.callback(catalog.close)
-            check_catalog_has_topics(directory, catalog, path)
-            known = known_partitions.read(directory.path)
-            check_partitions_exist(directory, catalog, known)
-            directory_format.settle(directory.path, catalog.cluster_id, sync=True)
-            set_aside_unknown(directory, catalog)
-            save_known_partitions(directory, catalog, known)
-            undo.pop_all()
-        return catalog
 
     # Parts that few brokers need ------------------------------------------------------------------
 

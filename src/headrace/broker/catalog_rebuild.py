@@ -8,10 +8,11 @@ import os
 import sqlite3
 import uuid
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from headrace.log import directory_format, known_partitions, partition_metadata
 from headrace.log.data_directory import DataDirectory
@@ -23,17 +24,17 @@ from headrace.topics.catalog import (
     CATALOG_FILE,
     Catalog,
     CatalogError,
-    Entry,
     Topic,
     decoded,
     is_whole,
     resource_of,
     topic_of,
 )
+from headrace.topics.catalog_file import SIDES, remove
 from headrace.topics.topic_rules import check_topic_name
 
 from .config.broker_config import Config
-from .reconcile import missing_partitions
+from .reconcile import absence, missing_partitions
 
 PRODUCER_ID_HEADROOM = 1_000_000
 """The next producer id after the largest one in the logs: producers may have been given ids that
@@ -83,15 +84,6 @@ class Rebuild:
         return self.reason is not None or bool(self.missing)
 
 
-@dataclass(slots=True)
-class _Salvaged:
-    """The rows that can be read from a damaged catalog."""
-
-    cluster_id: str | None
-    next_producer_id: int
-    topics: dict[str, Topic]
-
-
 def plan(directory: DataDirectory, config: Config) -> Rebuild:
     """Return what a rebuild would do. Nothing is changed.
 
@@ -102,34 +94,29 @@ def plan(directory: DataDirectory, config: Config) -> Rebuild:
     names = [name for name in sorted(directory.partition_names()) if directory.holds_log(name)]
     has_records = any(directory.holds_records(name) for name in names)
     reason, topics = _opened(path, has_records=has_records)
-    known_topics = known_partitions.read(directory.path)
+    known = known_partitions.read(directory.path)
     if reason is None:
-        return Rebuild(None, None, (), 0, missing_partitions(directory, topics, known_topics))
-    salvaged = _salvage(path)
+        return Rebuild(None, None, (), 0, missing_partitions(directory, topics, known))
+    cluster, salvaged = _salvage(path)
     of_topic: dict[str, list[str]] = {}
     for name in names:
         topic_name = name.rpartition("-")[0]
         if not isinstance(check_topic_name(topic_name), Refusal):
             of_topic.setdefault(topic_name, []).append(name)
-    found_topics = [
-        _found(directory, topic_name, here, salvaged.topics.get(topic_name), config)
-        for topic_name, here in of_topic.items()
-    ]
-    found_topics += [
-        FoundTopic(topic, 0, True, True, ())
-        for topic in salvaged.topics.values()
-        if topic.name not in of_topic
-    ]
+    found_topics = {
+        name: _found(directory, name, directories, salvaged.get(name), config)
+        for name, directories in of_topic.items()
+    }
+    for name in salvaged.keys() - of_topic:
+        found_topics[name] = FoundTopic(salvaged[name], 0, True, True, ())
     largest = max((_largest_producer_id(f"{directory.path}/{name}") for name in names), default=-1)
     return Rebuild(
         reason,
-        directory_format.saved_cluster_id(directory.path) or salvaged.cluster_id,
-        sorted(found_topics, key=lambda found_topic: found_topic.topic.name),
-        max(salvaged.next_producer_id, largest + 1) + PRODUCER_ID_HEADROOM,
+        directory_format.saved_cluster_id(directory.path) or cluster.get("id"),
+        [found_topics[name] for name in sorted(found_topics)],
+        max(cluster.get("next_producer_id", 0), largest + 1) + PRODUCER_ID_HEADROOM,
         missing_partitions(
-            directory,
-            {found_topic.topic.name: found_topic.topic for found_topic in found_topics},
-            known_topics,
+            directory, {name: found.topic for name, found in found_topics.items()}, known
         ),
     )
 
@@ -148,30 +135,27 @@ def carry_out(directory: DataDirectory, rebuild: Rebuild) -> str | None:
 
 
 def _replace_catalog(directory: DataDirectory, rebuild: Rebuild) -> str | None:
-    path = Path(directory.path) / CATALOG_FILE
-    rebuilt = path.with_name(f"{CATALOG_FILE}.rebuilt")
-    for suffix in ("", "-wal", "-shm"):
-        rebuilt.with_name(rebuilt.name + suffix).unlink(missing_ok=True)
+    path = f"{directory.path}/{CATALOG_FILE}"
+    rebuilt = f"{path}.rebuilt"
+    remove(rebuilt, ("", *SIDES))
     topics = [described.topic for described in rebuild.topics]
-    with closing(Catalog(rebuilt)) as catalog:
+    with closing(Catalog(Path(rebuilt))) as catalog:
         catalog.fill(rebuild.cluster_id, topics, rebuild.next_producer_id)
     old_name = None
     mark = uuid.uuid4().hex
-    for suffix in ("-wal", "-shm", ""):
-        old = path.with_name(CATALOG_FILE + suffix)
-        if old.exists():
+    for suffix in (*SIDES, ""):
+        if os.path.exists(path + suffix):
             old_name = f"{CATALOG_FILE}.{mark}-damaged"
-            old.rename(old.with_name(old_name + suffix))
-    rebuilt.rename(path)
+            os.rename(path + suffix, f"{directory.path}/{old_name}{suffix}")
+    os.rename(rebuilt, path)
     return old_name
 
 
 def _opened(path: Path, *, has_records: bool) -> tuple[str | None, Mapping[str, Topic]]:
     """Return the reason why a catalog cannot be used, None if it can, and its topics by name."""
-    if not path.exists():
-        return f"{path.name} is missing", {}
-    if not path.stat().st_size:
-        return f"{path.name} is empty", {}
+    state = absence(path)
+    if state is not None:
+        return f"{path.name} {state}", {}
     try:
         catalog = Catalog(path)
     except CatalogError as error:
@@ -188,11 +172,11 @@ def _found(
     salvaged: Topic | None,
     config: Config,
 ) -> FoundTopic:
-    metadata = {}
-    for dir_name in directories:
-        held = partition_metadata.read(f"{directory.path}/{dir_name}")
-        if held is not None:
-            metadata[dir_name] = held
+    metadata = {
+        dir_name: held
+        for dir_name in directories
+        if (held := partition_metadata.read(f"{directory.path}/{dir_name}")) is not None
+    }
     votes = Counter(held.topic_id for held in metadata.values())
     if salvaged is not None and (not votes or salvaged.topic_id in votes):
         topic_id = salvaged.topic_id
@@ -233,35 +217,23 @@ def _largest_producer_id(path: str) -> int:
     return largest
 
 
-def _salvage(path: Path) -> _Salvaged:
-    """Return what can be read from a damaged catalog, and is valid."""
-    salvaged = _Salvaged(None, 0, {})
-    if not path.exists() or not path.stat().st_size:
-        return salvaged
-    configs = {}
-    for kind, key, value in _entries(path):  # what has a right checksum is as it was written
-        if kind == "cluster" and key == "id":
-            salvaged.cluster_id = value
-        elif kind == "cluster" and key == "next_producer_id":
-            salvaged.next_producer_id = value
-        elif kind == "configs":
-            configs[resource_of(key)] = value
-        elif kind == "topic":
-            salvaged.topics[key] = topic_of(key, value, configs.get(("topic", key), {}))
-    return salvaged
-
-
-def _entries(path: Path) -> Iterator[Entry]:
-    """Yield the entries of a catalog, by kind and key, except those with a wrong checksum."""
+def _salvage(path: Path) -> tuple[Mapping[str, Any], Mapping[str, Topic]]:
+    """Return what can be read from a damaged catalog: the facts of the cluster, and the topics, by
+    name.
+    """
+    cluster, configs, topics = {}, {}, {}
     try:
-        database = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
-    except sqlite3.Error:
-        return
-    try:
-        for row in database.execute("SELECT * FROM entries ORDER BY kind, key"):
-            if is_whole(row):
-                yield decoded(row)
+        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as database:
+            for row in database.execute("SELECT * FROM entries ORDER BY kind, key"):
+                if not is_whole(row):
+                    continue
+                kind, key, value = decoded(row)  # with a right checksum: as it was written
+                if kind == "cluster":
+                    cluster[key] = value
+                elif kind == "configs":
+                    configs[resource_of(key)] = value
+                elif kind == "topic":
+                    topics[key] = topic_of(key, value, configs.get(("topic", key), {}))
     except (sqlite3.Error, TypeError):
-        return  # the entries before the damage were found
-    finally:
-        database.close()
+        pass  # missing, empty, or damaged from here on
+    return cluster, topics

@@ -11,7 +11,7 @@ from headrace.log.data_directory import STRAY_SUFFIX, DataDirectory
 from headrace.log.known_partitions import Known, KnownTopic
 from headrace.log_lines import get_logger
 from headrace.protocol.uuid_text import uuid_text
-from headrace.topics.catalog import Catalog, CatalogError, Topic, rebuild_hint
+from headrace.topics.catalog import CATALOG_FILE, Catalog, CatalogError, Topic, rebuild_hint
 
 MISSING_PARTITIONS_LOGGED = 20
 """The partitions without their directories that a refused start names, each on a line."""
@@ -19,33 +19,44 @@ MISSING_PARTITIONS_LOGGED = 20
 log = get_logger("headrace.broker")
 
 
-def check_catalog_exists(directory: DataDirectory, path: Path) -> None:
-    """Check that the catalog is not missing or empty in a directory that a broker has used. Call
-    this before the catalog is created.
+def open_catalog(directory: DataDirectory) -> Catalog:
+    """Return the catalog of a data directory, and set aside the directories of partitions that it
+    does not have.
 
-    :raises CatalogError: when it is; nothing was changed
+    :raises CatalogError: when the catalog or a directory is lost, or the catalog cannot be used;
+        nothing was changed
+    :raises UnusableDirectory: when the catalog is of another data directory
+    :raises OSError: when the disk fails
     """
+    path = Path(directory.path) / CATALOG_FILE
+    state = absence(path)
+    if state is not None:  # opening it would create it
+        _refuse_if_records(directory, path, state)
+        if directory_format.saved_cluster_id(directory.path) is not None:
+            raise CatalogError(
+                f"{path} {state}, but {directory_format.FORMAT_FILE} beside it says that a broker "
+                f"has used the directory. {rebuild_hint(path)}"
+            )
+    catalog = Catalog(path)
+    try:
+        if not catalog.topics and not catalog.deleted_topics:
+            _refuse_if_records(directory, path, "has no topics")
+        saved = known_partitions.read(directory.path)
+        _check_partitions_exist(directory, catalog, saved)
+        directory_format.settle(directory.path, catalog.cluster_id, sync=True)
+        _set_aside_unknown(directory, catalog)
+        _save_known_partitions(directory, catalog, saved)
+    except BaseException:
+        catalog.close()
+        raise
+    return catalog
+
+
+def absence(path: Path) -> str | None:
+    """Return how a catalog is lost: ``is missing`` or ``is empty``; None if there is one."""
     if not path.exists():
-        state = "is missing"
-    elif not path.stat().st_size:
-        state = "is empty"
-    else:
-        return
-    _refuse_if_records(directory, path, state)
-    if directory_format.saved_cluster_id(directory.path) is not None:
-        raise CatalogError(
-            f"{path} {state}, but {directory_format.FORMAT_FILE} beside it says that a broker has "
-            f"used the directory. {rebuild_hint(path)}"
-        )
-
-
-def check_catalog_has_topics(directory: DataDirectory, catalog: Catalog, path: Path) -> None:
-    """Check that a catalog without topics is not beside directories with records.
-
-    :raises CatalogError: when it is; nothing was changed
-    """
-    if not catalog.topics and not catalog.deleted_topics:
-        _refuse_if_records(directory, path, "has no topics")
+        return "is missing"
+    return None if path.stat().st_size else "is empty"
 
 
 def missing_partitions(
@@ -64,24 +75,15 @@ def missing_partitions(
         if topic is not None and uuid_text(topic.topic_id) == known_topic.topic_id:
             gone = known_topic.partitions.difference(directory.partitions.get(name, ()))
             missing += [(name, partition) for partition in gone if partition < topic.partitions]
-    names = [f"{name}-{partition}" for name, partition in sorted(missing)]
-    if not names:
-        return names
+    if not missing:
+        return []
     strays = [name for name in os.listdir(directory.path) if name.endswith(STRAY_SUFFIX)]
-    return [
-        name
-        for name in names
-        if not any(known_topic.startswith(f"{name}.") for known_topic in strays)
-    ]
+    names = [f"{name}-{partition}" for name, partition in sorted(missing)]
+    return [name for name in names if not any(stray.startswith(f"{name}.") for stray in strays)]
 
 
-def check_partitions_exist(directory: DataDirectory, catalog: Catalog, known: Known) -> None:
-    """Check that no partition has lost its directory while no broker ran.
-
-    :param known: the partitions that had a directory
-    :raises CatalogError: when one has; nothing was changed
-    :raises OSError: when the disk fails
-    """
+def _check_partitions_exist(directory: DataDirectory, catalog: Catalog, known: Known) -> None:
+    """Check that no partition has lost its directory while no broker ran."""
     missing = missing_partitions(directory, catalog.topics, known)
     if not missing:
         return
@@ -97,11 +99,8 @@ def check_partitions_exist(directory: DataDirectory, catalog: Catalog, known: Kn
     )
 
 
-def save_known_partitions(directory: DataDirectory, catalog: Catalog, saved: Known) -> None:
-    """Save which partitions have a directory, if that has changed since it was saved.
-
-    :raises OSError: when the disk fails
-    """
+def _save_known_partitions(directory: DataDirectory, catalog: Catalog, saved: Known) -> None:
+    """Save which partitions have a directory, if that has changed since it was saved."""
     deleted = {topic.name for topic in catalog.deleted_topics.values()}
     topics = {}
     for name, partitions in directory.partitions.items():
@@ -118,12 +117,10 @@ def save_known_partitions(directory: DataDirectory, catalog: Catalog, saved: Kno
         known_partitions.replace(directory.path, topics)
 
 
-def set_aside_unknown(directory: DataDirectory, catalog: Catalog) -> None:
+def _set_aside_unknown(directory: DataDirectory, catalog: Catalog) -> None:
     """Set aside the directories of partitions that the catalog does not have, except those of
     deleted topics, which are removed. The topic id of a directory is checked when its log is first
     used or removed.
-
-    :raises OSError: when the disk fails
     """
     deleted = {topic.name for topic in catalog.deleted_topics.values()}
     for name in directory.partition_names():

@@ -18,7 +18,7 @@ from headrace.log.files import TEMPORARY_SUFFIX, fsync_path
 
 _REPLACEMENT = ".new"
 """The end of the name of a whole copy that is about to become the catalog."""
-_SIDES = ("-wal", "-shm")
+SIDES = ("-wal", "-shm")
 """The ends of the names of SQLite's files beside a database."""
 
 
@@ -39,7 +39,7 @@ def save(database: sqlite3.Connection, path: str) -> None:
     :raises OSError: when the disk fails
     """
     temporary = f"{path}{TEMPORARY_SUFFIX}"
-    _remove(temporary, ("", *_SIDES, "-journal"))
+    remove(temporary, ("", *SIDES, "-journal"))
     copy = sqlite3.connect(temporary)
     try:
         make_private(copy, temporary)
@@ -83,7 +83,7 @@ def complete_replacement(path: str | os.PathLike[str]) -> None:
     path = os.fspath(path)
     if not os.path.exists(f"{path}{_REPLACEMENT}"):
         return
-    _remove(path, _SIDES)
+    remove(path, SIDES)
     # SQLite would apply what a power cut leaves of the old log to the copy.
     fsync_path(os.path.dirname(path))
     os.replace(f"{path}{_REPLACEMENT}", path)
@@ -97,7 +97,8 @@ def _keep_owner(path: str, copy: str) -> None:
         os.chown(copy, owner.st_uid, owner.st_gid)
 
 
-def _remove(path: str, suffixes: tuple[str, ...]) -> None:
+def remove(path: str, suffixes: tuple[str, ...]) -> None:
+    """Remove the files of a database that exist."""
     for suffix in suffixes:
         with suppress(FileNotFoundError):
             os.unlink(path + suffix)

@@ -8,11 +8,11 @@ config that a topic does not have takes the value of its broker synonym (``reten
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from copy import copy
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from headrace.log.log_config import LogConfig
 from headrace.net.listeners import (
@@ -42,15 +42,8 @@ _MIN_SEGMENT_BYTES = 1_048_576
 V = TypeVar("V", int, float, bool, tuple[str, ...])
 
 
-class ConfigStore(Protocol):
-    """The store of configs set at run time: the catalog."""
-
-    def configs(self, kind: str, name: str) -> Mapping[str, str]: ...
-
-
-class _EmptyStore:
-    def configs(self, kind: str, name: str) -> Mapping[str, str]:
-        return {}
+StoredConfigs = Callable[[str, str], Mapping[str, str]]
+"""Returns the configs set at run time of a resource, by its kind and name."""
 
 
 def _checked(value: Value | None, kind: type[V], name: str) -> V:
@@ -95,7 +88,7 @@ class Config:
         )
         self.node_id = int(configs["node.id"])
         self._static = {**configs, "broker.id": str(self.node_id)}
-        self._store: ConfigStore = _EmptyStore()
+        self._stored: StoredConfigs = lambda _kind, _name: {}
         self._changes: Mapping[str, str | None] = {}
         self._values: dict[str, Value | None] = {}
         self._log_config: LogConfig | None = None
@@ -114,13 +107,13 @@ class Config:
         return [
             warning
             for name in (str(self.node_id), "")
-            for key, text in self._store.configs("broker", name).items()
+            for key, text in self._stored("broker", name).items()
             if (warning := unserved(key, text)) is not None
         ]
 
-    def attach(self, store: ConfigStore) -> None:
-        """Take the run-time configs of the broker and of groups from ``store``."""
-        self._store = store
+    def attach(self, stored: StoredConfigs) -> None:
+        """Take the run-time configs of the broker and of groups from ``stored``."""
+        self._stored = stored
         self.refresh()
 
     def refresh(self) -> None:
@@ -149,7 +142,7 @@ class Config:
 
     def _own_configs(self) -> Mapping[str, str]:
         """Return the configs set at run time for this broker, as text."""
-        stored = self._store.configs("broker", str(self.node_id))
+        stored = self._stored("broker", str(self.node_id))
         if not self._changes:
             return stored
         changed = {**stored, **self._changes}
@@ -161,7 +154,7 @@ class Config:
         ``min.insync.replicas`` is always among them: a new cluster of Apache Kafka gets it there
         (KIP-966).
         """
-        stored = self._store.configs("broker", "")
+        stored = self._stored("broker", "")
         name = rules.MIN_INSYNC_REPLICAS
         return stored if name in stored else {name: self._static.get(name, "1"), **stored}
 
@@ -357,7 +350,7 @@ class Config:
         return _checked(self._group_value(group_id, name), tuple, name)
 
     def _group_value(self, group_id: str, name: str) -> Value:
-        key, configs = config_keys("group")[name], self._store.configs("group", group_id)
+        key, configs = config_keys("group")[name], self._stored("group", group_id)
         value = self._effective(key, configs)
         assert value is not None, name
         is_own = name in configs
@@ -365,7 +358,7 @@ class Config:
 
     def clamped_group_configs(self, group_id: str) -> Iterator[str]:
         """Yield a warning for each config of a group that the broker's bounds clamp."""
-        for name, text in self._store.configs("group", group_id).items():
+        for name, text in self._stored("group", group_id).items():
             effective = self._group_value(group_id, name)
             if type(effective) is int and int(text) != effective:
                 yield (
