@@ -14,6 +14,7 @@ import gc
 import sys
 import threading
 from time import perf_counter
+from traceback import walk_stack
 from types import FrameType
 from typing import Any, NamedTuple
 
@@ -149,40 +150,25 @@ def holder_in(thread_id: int) -> Holder | None:
 
 def holder_of(frame: FrameType) -> Holder:
     """Return the request or timer that has called the code of a frame."""
-    name, client_id = None, None
-    inner: FrameType | None = frame
-    while inner is not None:
-        module = inner.f_globals.get("__name__", "")
+    api_name, client_id = None, None
+    outermost = UNKNOWN.name
+    for caller, _ in walk_stack(frame):
+        module = caller.f_globals.get("__name__", "")
         if module == _IMPORTER:
             return IMPORTS
-        if module.startswith(_HANDLERS) and name is None:
-            name = _api_name(module.removeprefix(_HANDLERS).partition("_")[2])
+        if module.startswith(_HANDLERS):
+            if api_name is None:
+                words = module.removeprefix(_HANDLERS).split("_")[1:]
+                api_name = "".join(map(str.capitalize, words))
         elif module.startswith(_OWN):
-            for value in list(inner.f_locals.values()):
+            for value in list(caller.f_locals.values()):
                 if isinstance(value, RequestHeader):
                     api = APIS.get(value.api_key)
-                    api_name = UNKNOWN.name if api is None else _api_name(api.name)
-                    return Holder(name or api_name, value.client_id or "")
-        if client_id is None:
-            call = inner.f_locals.get("call")  # of a handler, or of the road to it
-            client_id = getattr(call, "client_id", None)
-        inner = inner.f_back
-    if name is not None:
-        return Holder(name, client_id)
-    return Holder(_outermost(frame))
-
-
-def _outermost(frame: FrameType) -> str:
-    """Return the function of this program that the loop has called."""
-    name = UNKNOWN.name
-    inner: FrameType | None = frame
-    while inner is not None:
-        module = inner.f_globals.get("__name__", "")
+                    title = UNKNOWN.name if api is None else api.title
+                    return Holder(api_name or title, value.client_id or "")
         if module.startswith(_OWN) and not module.startswith(_STARTERS):
-            name = inner.f_code.co_qualname
-        inner = inner.f_back
-    return name
-
-
-def _api_name(text: str) -> str:
-    return "".join(part.capitalize() for part in text.split("_"))
+            outermost = caller.f_code.co_qualname
+        if client_id is None:
+            call = caller.f_locals.get("call")  # of a handler, or of the road to it
+            client_id = getattr(call, "client_id", None)
+    return Holder(outermost) if api_name is None else Holder(api_name, client_id)

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.log_lines import get_logger
+from headrace.metric_family import metric
 from headrace.protocol import dead_letters, record_batch
 from headrace.protocol.errors import ErrorCode, Refusal, StorageError
 from headrace.protocol.limits import OPENED_ON_LOOP_BYTES, OPENED_ON_LOOP_RECORDS
@@ -92,18 +93,27 @@ class Letter(NamedTuple):
 class DeadLetterCounts:
     """Counters of one group since the broker started.
 
-    :ivar records: records written to the dead-letter queue
     :ivar writes: batches, including those that failed
-    :ivar failed_writes: batches that could not be written
-    :ivar given_up: records that were rejected, or reached the delivery limit, while the group had
-        no queue
     :ivar complained_ms: when the last error or warning was logged; None if none was
     """
 
-    records: int = 0
-    writes: int = 0
-    failed_writes: int = 0
-    given_up: int = 0
+    records: int = metric(
+        "kafka_server_sharegroupmetrics_deadletterqueuerecordcount_total",
+        "Records written to the dead-letter queue.",
+    )
+    writes: int = metric(
+        "kafka_server_sharegroupmetrics_deadletterqueuetotalproducerequests_total",
+        "Batches for the dead-letter queue.",
+    )
+    failed_writes: int = metric(
+        "kafka_server_sharegroupmetrics_deadletterqueuefailedproducerequests_total",
+        "Writes to the dead-letter queue that failed.",
+    )
+    given_up: int = metric(
+        "headrace_share_group_given_up_records_total",
+        "Records that a group without a dead-letter queue has rejected, or given up at the "
+        "delivery limit.",
+    )
     complained_ms: int | None = field(default=None, compare=False)
 
 

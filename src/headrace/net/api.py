@@ -236,9 +236,14 @@ class Api:
         self._has_one_error, self._has_message = has_one_error, has_message
 
     @cached_property
+    def title(self) -> str:
+        """Its name as Kafka writes it: ``ShareFetch``."""
+        return self.request.name.removesuffix("Request")
+
+    @cached_property
     def name(self) -> str:
         """Its name in the log: ``share_fetch``."""
-        return snake_case(self.request.name.removesuffix("Request"))
+        return snake_case(self.title)
 
     @cached_property
     def each(self) -> Each:

@@ -34,11 +34,6 @@ from .text import MetricsPage
 _VERSION = version("headrace")
 _ACKNOWLEDGE_TYPES = {1: "Accept", 2: "Release", 3: "Reject", 4: "Renew"}
 
-_REQUESTS = {
-    key: "".join(part.capitalize() for part in api.name.split("_")) for key, api in APIS.items()
-}
-"""The values of the label ``request``: the APIs as Kafka writes them, by API key."""
-
 
 async def metrics_page(broker: Broker) -> bytes:
     """Return the present metrics of a broker, in the text format of Prometheus."""
@@ -68,7 +63,7 @@ async def metrics_page(broker: Broker) -> bytes:
 async def _write_requests(broker: Broker, page: MetricsPage) -> None:
     metrics = broker.metrics
     requests = [
-        (labels(request=_REQUESTS[key]), counters)
+        (labels(request=APIS[key].title), counters)
         for key, counters in sorted(metrics.requests.items())
     ]
     prefix = "kafka_network_requestmetrics_"
@@ -78,7 +73,7 @@ async def _write_requests(broker: Broker, page: MetricsPage) -> None:
     page.family(f"{prefix}errors_total", "Responses with a top-level error, by its code.")
     for key, counters in sorted(metrics.requests.items()):
         for code, count in sorted(counters.errors.items()):
-            page.sample(count, labels(request=_REQUESTS[key], error=ErrorCode(code).name))
+            page.sample(count, labels(request=APIS[key].title, error=ErrorCode(code).name))
     await page.rows(RequestMetrics, requests)
     await page.rows(Metrics, [("", metrics)])
     page.single(

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from headrace.broker.broker import Broker
+from headrace.coordinators.dead_letters import DeadLetterCounts
 from headrace.groups.classic.group import ClassicGroup
 from headrace.groups.service import Group
 from headrace.groups.share.group import ShareGroup
@@ -189,9 +190,6 @@ class MetricsScrape:
             )
             await self._page.end_slice_if_full()
         _write_group_counts(self._page, types, states)
-        await self._committed_offsets()
-
-    async def _committed_offsets(self) -> None:
         rows = [row async for row in self._offset_rows()]
         self._page.single(
             "kafka_coordinator_group_groupmetadatamanager_numoffsets",
@@ -277,36 +275,10 @@ class MetricsScrape:
         for label, counters in groups:
             page.sample(counters.late.total(), label)
             await page.end_slice_if_full()
-        prefix = "kafka_server_sharegroupmetrics_"
         share = self._broker.coordinators.loaded_share
-        dead_letters = [] if share is None else list(share.dead_letters.counts.items())
-        for attribute, name, meaning in (
-            (
-                "records",
-                f"{prefix}deadletterqueuerecordcount_total",
-                "Records written to the dead-letter queue.",
-            ),
-            (
-                "writes",
-                f"{prefix}deadletterqueuetotalproducerequests_total",
-                "Batches for the dead-letter queue.",
-            ),
-            (
-                "failed_writes",
-                f"{prefix}deadletterqueuefailedproducerequests_total",
-                "Writes to the dead-letter queue that failed.",
-            ),
-            (
-                "given_up",
-                "headrace_share_group_given_up_records_total",
-                "Records that a group without a dead-letter queue has rejected, or given up at the "
-                "delivery limit.",
-            ),
-        ):
-            page.family(name, meaning)
-            for group_id, counts in dead_letters:
-                page.sample(getattr(counts, attribute), labels(group=group_id))
-                await page.end_slice_if_full()
+        dead_letters = {} if share is None else share.dead_letters.counts
+        rows = [(labels(group=group_id), counts) for group_id, counts in dead_letters.items()]
+        await page.rows(DeadLetterCounts, rows)
 
 
 def _member_count(group: Group) -> int:
