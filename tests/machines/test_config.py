@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headrace.broker.config import rules
 from headrace.broker.config.broker_config import Config
 from headrace.broker.config.keys import ConfigKey, InvalidValue, config_keys, render
 from headrace.coordinators.iso_durations import duration_ms
@@ -230,7 +231,7 @@ def test_a_group_config_is_refused_in_kafkas_words(config: tuple[str, str], mess
 
 @pytest.mark.parametrize(("config", "message"), BROKER_MESSAGES.items())
 def test_a_broker_config_is_refused_in_kafkas_words(config: tuple[str, str], message: str) -> None:
-    refusal = Config().check("broker", dict([config]))
+    refusal = rules.check_broker_changes(dict([config]), Config().value)
     assert refusal is not None
     assert (refusal.code, refusal.message) == (ErrorCode.INVALID_REQUEST, message)
 

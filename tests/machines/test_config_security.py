@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import pytest
 
 from headrace import ConfigError
+from headrace.broker.config import rules
 from headrace.broker.config.broker_config import Config
 from headrace.broker.config.keys import config_keys
 from headrace.protocol.errors import ErrorCode
@@ -67,7 +68,7 @@ def test_every_default_is_accepted() -> None:
     ],
 )
 def test_such_a_setting_is_refused_at_run_time_too(setting: tuple[str, str]) -> None:
-    refusal = Config().check("broker", dict([setting]))
+    refusal = rules.check_broker_changes(dict([setting]), Config().value)
     assert refusal is not None
     assert refusal.code == ErrorCode.INVALID_REQUEST
     assert refusal.message is not None
@@ -75,7 +76,7 @@ def test_such_a_setting_is_refused_at_run_time_too(setting: tuple[str, str]) -> 
 
 
 def test_a_default_is_accepted_at_run_time() -> None:
-    assert Config().check("broker", {"ssl.client.auth": "none"}) is None
+    assert rules.check_broker_changes({"ssl.client.auth": "none"}, Config().value) is None
 
 
 class Stored:

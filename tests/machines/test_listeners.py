@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import pytest
 
 from headrace import ConfigError
+from headrace.broker.config import rules
 from headrace.broker.config.broker_config import Config
 from headrace.net.listeners import Listener
 from headrace.protocol.errors import ErrorCode
@@ -108,12 +109,12 @@ def test_a_config_of_one_listener_is_validated() -> None:
 def test_configs_of_listeners_at_run_time() -> None:
     config = Config()
     name = "listener.name.outside.ssl.client.auth"
-    assert config.check("broker", {name: "required"}) is None
-    refusal = config.check("broker", {name: "perhaps"})
+    assert rules.check_broker_changes({name: "required"}, config.value) is None
+    refusal = rules.check_broker_changes({name: "perhaps"}, config.value)
     assert refusal is not None
     assert refusal.code == ErrorCode.INVALID_REQUEST
     for name in ("listeners", "listener.security.protocol.map"):
-        refusal = config.check("broker", {name: "PLAINTEXT:PLAINTEXT"})
+        refusal = rules.check_broker_changes({name: "PLAINTEXT:PLAINTEXT"}, config.value)
         assert refusal is not None
         assert refusal.code == ErrorCode.INVALID_REQUEST
 

@@ -7,6 +7,7 @@ import contextlib
 import logging
 import threading
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Future
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
@@ -150,17 +151,16 @@ class EmbeddedBroker:
         """
         if self._thread is not None:
             raise RuntimeError("the broker is running already")
-        ready = threading.Event()
-        errors: list[BaseException] = []
+        started: Future[None] = Future()
         self._thread = threading.Thread(
-            target=self._run, args=(ready, errors), name="headrace-broker", daemon=True
+            target=self._run, args=(started,), name="headrace-broker", daemon=True
         )
         self._thread.start()
-        ready.wait()
-        if errors:
+        error = started.exception()
+        if error is not None:
             self._thread.join()
             self._thread = None
-            raise errors[0]
+            raise error
         return self
 
     def stop(self) -> None:
@@ -200,17 +200,16 @@ class EmbeddedBroker:
         if problems:
             raise RuntimeError(f"{len(problems)} records were not written: {problems[0]}")
 
-    def _run(self, ready: threading.Event, errors: list[BaseException]) -> None:
+    def _run(self, started: Future[None]) -> None:
         try:
             with asyncio.Runner(loop_factory=new_event_loop) as runner:
                 self._loop = runner.get_loop()
-                runner.run(self._serve(ready))
-        except BaseException as error:  # start() raises it
-            errors.append(error)
-        finally:
-            ready.set()
+                runner.run(self._serve(started))
+        except BaseException as error:
+            if not started.done():  # start() raises it
+                started.set_exception(error)
 
-    async def _serve(self, ready: threading.Event) -> None:
+    async def _serve(self, started: Future[None]) -> None:
         self._stopping = asyncio.Event()
         broker = Broker(self._config, self._data_dir, users=self._new_users())
         broker.on_failure = self._stopping.set
@@ -228,7 +227,7 @@ class EmbeddedBroker:
             self._addresses = {
                 one.name: one.advertised.partition("://")[2] for one in server.listeners
             }
-            ready.set()
+            started.set_result(None)
             await self._stopping.wait()
         finally:
             await stop(broker, server)

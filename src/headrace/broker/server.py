@@ -38,9 +38,6 @@ if TYPE_CHECKING:
 MAX_HANDSHAKES = 1000
 """TLS handshakes that are not complete. One more ends the oldest."""
 
-__all__ = ["Listener", "Server", "stop"]
-
-
 log = get_logger("headrace.server")
 
 

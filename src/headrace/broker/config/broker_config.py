@@ -28,7 +28,7 @@ from headrace.protocol.errors import ConfigError, Refusal
 from headrace.protocol.internal_topics import INTERNAL_TOPICS
 from headrace.topics.settings import ConfiguredTopic, Value
 
-from . import client_metrics, providers, retired, rules
+from . import providers, retired, rules
 from .keys import ConfigKey, InvalidValue, config_keys, render
 from .security import LISTENER_PREFIX, broker_key, listener_key, unserved
 
@@ -371,14 +371,9 @@ class Config:
     def check(self, kind: str, configs: Mapping[str, str]) -> Refusal | None:
         """Return the error for a resource that would have these configs, None if they are valid.
 
-        :param kind: ``broker``, ``topic``, ``group`` or ``client-metrics``
-        :param configs: all configs that the resource itself would have; for a broker only those to
-            set
+        :param kind: ``topic``, ``group`` or ``client-metrics``
+        :param configs: all configs that the resource itself would have
         """
-        if kind == "broker":
-            return rules.check_broker_changes(configs, self.value)
-        if kind == client_metrics.KIND:
-            return client_metrics.check_client_metrics(configs)
         return rules.check(kind, configs, self.value)
 
 

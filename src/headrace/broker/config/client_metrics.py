@@ -8,11 +8,10 @@ ask for them. Messages are Kafka's.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from headrace.protocol.errors import ErrorCode, Refusal
-
-from .keys import InvalidValue, config_keys
+from headrace.topics.settings import Value
 
 KIND = "client-metrics"
 """The kind of these resources in the catalog."""
@@ -34,44 +33,33 @@ _ATTRIBUTES = frozenset(
 _MIN_INTERVAL_MS, _MAX_INTERVAL_MS = 100, 3_600_000
 
 
-def check_client_metrics(configs: Mapping[str, str]) -> Refusal | None:
-    """Return the error for the configs of a subscription, None if they are valid."""
-    keys = config_keys(KIND)
-    for name in configs:
-        if name not in keys:
-            message = f"Unknown client metrics configuration: {name}"
-            return Refusal(ErrorCode.INVALID_REQUEST, message)
-    try:
-        values = {name: keys[name].parse(text) for name, text in configs.items()}
-        match = values.get(MATCH, ())
-        assert isinstance(match, tuple)
-        interval_ms = values.get(INTERVAL_MS, _MIN_INTERVAL_MS)
-        assert isinstance(interval_ms, int)
-        if not _MIN_INTERVAL_MS <= interval_ms <= _MAX_INTERVAL_MS:
-            message = (
-                f"Invalid value {interval_ms} for {INTERVAL_MS}, interval must be between "
-                f"{_MIN_INTERVAL_MS} and {_MAX_INTERVAL_MS} (1 hour)"
-            )
-            return Refusal(ErrorCode.INVALID_REQUEST, message)
-        _check_match(match)
-    except InvalidValue as error:
-        return Refusal(ErrorCode.INVALID_CONFIG, str(error))
+def conflict(values: Mapping[str, Value]) -> Refusal | None:
+    """Return the error for the values of a subscription, None if they are valid."""
+    interval_ms, match = values.get(INTERVAL_MS, _MIN_INTERVAL_MS), values.get(MATCH, ())
+    assert isinstance(interval_ms, int)
+    assert isinstance(match, tuple)
+    if not _MIN_INTERVAL_MS <= interval_ms <= _MAX_INTERVAL_MS:
+        message = (
+            f"Invalid value {interval_ms} for {INTERVAL_MS}, interval must be between "
+            f"{_MIN_INTERVAL_MS} and {_MAX_INTERVAL_MS} (1 hour)"
+        )
+        return Refusal(ErrorCode.INVALID_REQUEST, message)
+    for pattern in match:
+        if not _selects_clients(pattern):
+            message = f"Illegal client matching pattern: {pattern}"
+            return Refusal(ErrorCode.INVALID_CONFIG, message)
     return None
 
 
-def _check_match(match: Sequence[str]) -> None:
-    """Check the elements of ``match``: ``attribute=expression``.
-
-    :raises InvalidValue: when one is invalid
-    """
+def _selects_clients(pattern: str) -> bool:
+    """Return whether an element of ``match`` is valid: ``attribute=expression``."""
     from headrace.groups.consumer.regex import InvalidRegex, Regex  # a start needs no groups
 
-    for pattern in match:
-        name, separator, expression = pattern.rstrip("=").partition("=")
-        invalid = InvalidValue(f"Illegal client matching pattern: {pattern}")
-        if not separator or "=" in expression or name.strip() not in _ATTRIBUTES:
-            raise invalid
-        try:
-            Regex(expression.strip())
-        except InvalidRegex:
-            raise invalid from None
+    name, separator, expression = pattern.rstrip("=").partition("=")
+    if not separator or "=" in expression or name.strip() not in _ATTRIBUTES:
+        return False
+    try:
+        Regex(expression.strip())
+    except InvalidRegex:
+        return False
+    return True

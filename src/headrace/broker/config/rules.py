@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from headrace.net.listeners import OVERRIDES, PER_IP, parse_overrides
 from headrace.protocol.errors import ErrorCode, Refusal
 from headrace.security.principal import super_users
 from headrace.topics.settings import BrokerValue, Value
 
+from . import client_metrics
 from .keys import ConfigKey, InvalidValue, config_keys
 from .providers import has_variable
 from .security import broker_key, unserved
@@ -142,35 +143,22 @@ def check_broker_changes(
         if key is None:
             return Refusal(ErrorCode.INVALID_CONFIG, f"Unknown broker config name: {name}")
         keys[name] = key
-    for message, names in (
-        (
-            "Cannot update these configs dynamically",
-            [name for name in changes if not keys[name].dynamic],
+    refused: Mapping[str, Callable[[str], bool]] = {
+        "Cannot update these configs dynamically": lambda name: not keys[name].dynamic,
+        "These security configs can be dynamically updated only per-listener using the listener "
+        "prefix": lambda name: name.startswith(_PER_LISTENER_PREFIXES),
+        "Cannot update these configs at default cluster level, broker id must be specified": (
+            lambda name: default and (name in _PER_BROKER_ONLY or name != keys[name].name)
         ),
-        (
-            "These security configs can be dynamically updated only per-listener using the "
-            "listener prefix",
-            [name for name in changes if name.startswith(_PER_LISTENER_PREFIXES)],
+        "Listeners are taken from the configuration at the start of the broker": (
+            lambda name: name in _AT_START_ONLY
         ),
-        (
-            "Cannot update these configs at default cluster level, broker id must be specified",
-            [
-                name
-                for name, key in keys.items()
-                if default and (name in _PER_BROKER_ONLY or name != key.name)
-            ],
-        ),
-        (
-            "Listeners are taken from the configuration at the start of the broker",
-            [name for name in changes if name in _AT_START_ONLY],
-        ),
-        (
-            # Kafka stores the text. Who may change configs would read files and the environment.
-            "Variables of config providers are replaced only in the configuration at the start of "
-            "the broker",
-            [name for name, text in changes.items() if has_variable(text)],
-        ),
-    ):
+        # Kafka stores the text. Who may change configs would read files and the environment.
+        "Variables of config providers are replaced only in the configuration at the start of the "
+        "broker": lambda name: has_variable(changes[name]),
+    }
+    for message, is_refused in refused.items():
+        names = list(filter(is_refused, changes))
         if names:
             return Refusal(ErrorCode.INVALID_REQUEST, f"{message}: [{', '.join(names)}]")
     wrong = next(filter(None, (unserved(name, text) for name, text in changes.items())), None)
@@ -185,15 +173,24 @@ def check_broker_changes(
 
 
 def check(kind: str, configs: Mapping[str, str], broker: BrokerValue) -> Refusal | None:
-    """Return the error for all configs of a topic or a group, None if they are valid."""
+    """Return the error for all configs of a resource, None if they are valid.
+
+    :param kind: ``topic``, ``group`` or ``client-metrics``
+    """
     keys = config_keys(kind)
     for name in configs:
         if name not in keys:
+            if kind == client_metrics.KIND:
+                return Refusal(
+                    ErrorCode.INVALID_REQUEST, f"Unknown client metrics configuration: {name}"
+                )
             return Refusal(ErrorCode.INVALID_CONFIG, f"Unknown {kind} config name: {name}")
     try:
         values = {name: keys[name].parse(text) for name, text in configs.items()}
     except InvalidValue as error:
         return Refusal(ErrorCode.INVALID_CONFIG, str(error))
+    if kind == client_metrics.KIND:
+        return client_metrics.conflict(values)
     conflicts = _topic_conflicts(values) if kind == "topic" else _group_conflicts(values, broker)
     message = next(conflicts, None)
     return None if message is None else Refusal(ErrorCode.INVALID_CONFIG, message)
