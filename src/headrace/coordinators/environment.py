@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 from uuid import UUID
 
 from headrace.coordinators.clock import Clock
+from headrace.protocol.configuration import Configuration
 from headrace.protocol.errors import ErrorCode, Refusal
 
 if TYPE_CHECKING:
@@ -18,31 +19,6 @@ if TYPE_CHECKING:
     from headrace.share.records import SharePartitionKey
 
 T = TypeVar("T")
-
-
-class Configuration(Protocol):
-    """Current configuration values by Kafka's names."""
-
-    def get_int(self, name: str) -> int:
-        """Return a broker configuration."""
-
-    def get_bool(self, name: str) -> bool:
-        """Return a broker configuration that is true or false."""
-
-    def get_str(self, name: str) -> str | None:
-        """Return a broker configuration as text."""
-
-    def get_list(self, name: str) -> tuple[str, ...]:
-        """Return a broker configuration that is a list."""
-
-    def group_int(self, group_id: str, name: str) -> int:
-        """Return a group configuration, as set for the group or else for the broker."""
-
-    def group_list(self, group_id: str, name: str) -> tuple[str, ...]:
-        """Return a group configuration that is a list, of the group or else of the broker."""
-
-    def group_value(self, group_id: str, name: str) -> str:
-        """Return a group configuration as text, as set for the group or else for the broker."""
 
 
 class Catalog(Protocol):

@@ -16,6 +16,7 @@ from headrace.coordinators.hashing import internal_partition
 from headrace.deadlines import RETRY_MS
 from headrace.log.partition_log import PartitionLog
 from headrace.log_lines import LimitedLog, get_logger
+from headrace.protocol.configuration import Configuration
 from headrace.protocol.errors import ErrorCode, Refusal, StorageError
 from headrace.protocol.partitions import TopicPartition
 from headrace.protocol.record_batch import Marker
@@ -29,7 +30,7 @@ from headrace.transactions.transaction import (
     TransactionSettings,
 )
 
-from .environment import Configuration, Environment
+from .environment import Environment
 from .runtime import CoordinatorRuntime
 from .waiting import run_to_end
 

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from headrace.deadlines import RETRY_MS, Deadlines
 from headrace.outcome import NOWHERE, Apply, Outcome, Position
+from headrace.protocol.configuration import Configuration
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.internal_topics import CONSUMER_OFFSETS
 
@@ -35,7 +36,7 @@ from .meters import GroupMeters
 from .offsets.service import OffsetService
 from .records import GroupOutcome, GroupRecord, OffsetCommit
 from .service import Group
-from .settings import Configuration, Topic, TopicCatalog
+from .settings import Topic, TopicCatalog
 from .share.group import ShareGroupService
 from .streams.group import StreamsGroupService
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from headrace.deadlines import Deadlines
+from headrace.protocol.configuration import Configuration
 from headrace.protocol.errors import ErrorCode, Refusal
 
 from .classic.group import ClassicGroup
 from .deadlines import TimerKey
 from .heartbeats.group import HeartbeatGroup
 from .meters import GroupMeters
-from .settings import Configuration, TopicCatalog
+from .settings import TopicCatalog
 
 Group: TypeAlias = ClassicGroup | HeartbeatGroup[Any, Any, Any]
 GroupT = TypeVar("GroupT", bound=Group)

@@ -7,26 +7,9 @@ from functools import partial
 from typing import NamedTuple, Protocol
 from uuid import UUID
 
+from headrace.protocol.configuration import Configuration
+
 from .consumer.assignors import ASSIGNORS
-
-
-class Configuration(Protocol):
-    """The source of configuration values."""
-
-    def get_int(self, name: str) -> int:
-        """Return a broker configuration."""
-
-    def get_str(self, name: str) -> str | None:
-        """Return a broker configuration as text."""
-
-    def get_list(self, name: str) -> tuple[str, ...]:
-        """Return a broker configuration that is a list."""
-
-    def group_int(self, group_id: str, name: str) -> int:
-        """Return a group configuration; the broker's value if the group has none."""
-
-    def group_list(self, group_id: str, name: str) -> tuple[str, ...]:
-        """Return a group configuration that is a list; the broker's if the group has none."""
 
 
 class Topic(Protocol):

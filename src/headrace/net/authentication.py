@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.imports import require
 from headrace.log_lines import LimitedLog, get_logger
+from headrace.protocol.configuration import Value
 from headrace.protocol.errors import ConfigError
 from headrace.security import jaas, plain, scram
 from headrace.security.conversation import Conversation
 from headrace.security.login import EnabledMechanism, Login
 from headrace.topics.catalog import Catalog
-from headrace.topics.settings import Settings, Value
+from headrace.topics.settings import Settings
 
 from .scram_users import find_credential, users_by_iterations
 

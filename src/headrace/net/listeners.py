@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
+from headrace.protocol.configuration import Configuration
 from headrace.protocol.errors import ConfigError
-from headrace.topics.settings import Settings
 
 
 class SecurityProtocol(Enum):
@@ -83,7 +83,7 @@ def split_address(text: str) -> tuple[str, str, int]:
     return name.upper(), bare, int(port)
 
 
-def protocol_map(config: Settings) -> Mapping[str, SecurityProtocol]:
+def protocol_map(config: Configuration) -> Mapping[str, SecurityProtocol]:
     """Return the protocol of each listener name of ``listener.security.protocol.map``.
 
     :raises ConfigError: when it is malformed
@@ -103,7 +103,7 @@ def protocol_map(config: Settings) -> Mapping[str, SecurityProtocol]:
     return protocols
 
 
-def configured_listeners(config: Settings, local_host: str) -> Sequence[Listener]:
+def configured_listeners(config: Configuration, local_host: str) -> Sequence[Listener]:
     """Return the listeners of ``listeners``, without those of controllers.
 
     :param local_host: advertised for a listener on all addresses
@@ -148,7 +148,7 @@ def configured_listeners(config: Settings, local_host: str) -> Sequence[Listener
 
 
 def make_listener(
-    name: str, host: str, port: int, advertised: tuple[str, int] | None, config: Settings
+    name: str, host: str, port: int, advertised: tuple[str, int] | None, config: Configuration
 ) -> Listener:
     """Return a listener.
 
@@ -166,7 +166,7 @@ def make_listener(
     return Listener(host, port, advertised_host, advertised_port or None, name, protocol)
 
 
-def advertised_addresses(config: Settings) -> Mapping[str, tuple[str, int]]:
+def advertised_addresses(config: Configuration) -> Mapping[str, tuple[str, int]]:
     """Return the host and port of each listener of ``advertised.listeners``.
 
     :raises ConfigError: when one has no address that clients can connect to
@@ -183,7 +183,7 @@ def advertised_addresses(config: Settings) -> Mapping[str, tuple[str, int]]:
     return addresses
 
 
-def _entries(config: Settings, name: str) -> tuple[str, ...]:
+def _entries(config: Configuration, name: str) -> tuple[str, ...]:
     value = config.value(name)
     return tuple(filter(None, value)) if isinstance(value, tuple) else ()
 

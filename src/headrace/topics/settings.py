@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Protocol
 
 from headrace.log.log_config import LogConfig
+from headrace.protocol.configuration import Configuration, Value
 from headrace.protocol.errors import Refusal
-
-Value = bool | int | float | str | tuple[str, ...]
-"""A parsed value: a tuple for LIST, a str for STRING, CLASS and PASSWORD."""
-
-BrokerValue = Callable[[str], Value | None]
-"""Returns the parsed value of a broker config, None if it has none."""
 
 
 class ConfiguredTopic(Protocol):
@@ -24,16 +19,10 @@ class ConfiguredTopic(Protocol):
     def configs(self) -> Mapping[str, str]: ...
 
 
-class Settings(Protocol):
-    """The values of configs, by Kafka's names. They may change while the broker runs."""
+class Settings(Configuration, Protocol):
+    """The values of configs also of topics and listeners, and checks of new ones."""
 
-    def value(self, name: str) -> Value | None: ...
-    def get_int(self, name: str) -> int: ...
-    def get_bool(self, name: str) -> bool: ...
-    def get_str(self, name: str) -> str | None: ...
-    def get_list(self, name: str) -> tuple[str, ...]: ...
     def check(self, kind: str, configs: Mapping[str, str]) -> Refusal | None: ...
-    def group_value(self, group_id: str, name: str) -> str: ...
     def topic_value(self, topic: ConfiguredTopic, name: str) -> str | None: ...
     def log_config(self, topic: ConfiguredTopic) -> LogConfig: ...
     def internal_topic(self, name: str) -> tuple[int, dict[str, str]]: ...

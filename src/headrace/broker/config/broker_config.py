@@ -24,9 +24,10 @@ from headrace.net.listeners import (
 )
 from headrace.patterns import meant
 from headrace.protocol.configs import ConfigSource
+from headrace.protocol.configuration import Value
 from headrace.protocol.errors import ConfigError, Refusal
 from headrace.protocol.internal_topics import INTERNAL_TOPICS
-from headrace.topics.settings import ConfiguredTopic, Value
+from headrace.topics.settings import ConfiguredTopic
 
 from . import providers, retired, rules
 from .keys import ConfigKey, InvalidValue, config_keys, render

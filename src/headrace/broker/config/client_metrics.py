@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from headrace.protocol.configuration import Value
 from headrace.protocol.errors import ErrorCode, Refusal
-from headrace.topics.settings import Value
 
 KIND = "client-metrics"
 """The kind of these resources in the catalog."""

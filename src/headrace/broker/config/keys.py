@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from headrace.coordinators.iso_durations import duration_ms
-from headrace.topics.settings import Value
+from headrace.protocol.configuration import Value
 
 _BITS = {"SHORT": 16, "INT": 32, "LONG": 64}
 _INTEGER = re.compile(r"[+-]?[0-9]{1,640}", re.ASCII)  # Python converts that many digits anyway

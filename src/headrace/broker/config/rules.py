@@ -11,14 +11,17 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 
 from headrace.net.listeners import OVERRIDES, PER_IP, parse_overrides
+from headrace.protocol.configuration import Value
 from headrace.protocol.errors import ErrorCode, Refusal
 from headrace.security.principal import super_users
-from headrace.topics.settings import BrokerValue, Value
 
 from . import client_metrics
 from .keys import ConfigKey, InvalidValue, config_keys
 from .providers import has_variable
 from .security import broker_key, unserved
+
+BrokerValue = Callable[[str], Value | None]
+"""Returns the parsed value of a broker config, None if it has none."""
 
 MIN_INSYNC_REPLICAS = "min.insync.replicas"
 

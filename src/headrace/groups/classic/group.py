@@ -21,8 +21,8 @@ from headrace.groups.records import (
     GroupOutcome,
     GroupRecord,
 )
-from headrace.groups.settings import Configuration
 from headrace.outcome import Apply, Outcome
+from headrace.protocol.configuration import Configuration
 from headrace.protocol.consumer_protocol import PROTOCOL_TYPE
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.record_batch import NO_TIMESTAMP

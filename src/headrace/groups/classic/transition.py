@@ -11,8 +11,8 @@ from dataclasses import replace
 
 from headrace.groups.deadlines import JOIN, PENDING, SESSION, SYNC, TimerChanges
 from headrace.groups.records import GroupMetadata
-from headrace.groups.settings import Configuration
 from headrace.outcome import Completion
+from headrace.protocol.configuration import Configuration
 from headrace.protocol.errors import ErrorCode
 
 from .member import JoinReply, JoinRequest, Member, MemberIdentity, SyncReply, SyncRequest

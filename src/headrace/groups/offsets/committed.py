@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from uuid import UUID
 
 from headrace.groups.records import CommittedOffset, GroupRecord, OffsetCommit
-from headrace.groups.settings import Configuration
 from headrace.outcome import NOWHERE, Position, make
+from headrace.protocol.configuration import Configuration
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.primitives import MAX_INT64
 from headrace.protocol.record_batch import NO_TIMESTAMP

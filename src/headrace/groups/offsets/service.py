@@ -13,10 +13,11 @@ from headrace.groups.deadlines import OFFSETS, TimerKey
 from headrace.groups.meters import GroupMeters
 from headrace.groups.records import GroupRecord, OffsetCommit
 from headrace.groups.service import Group
-from headrace.groups.settings import Configuration, OffsetSettings
+from headrace.groups.settings import OffsetSettings
 from headrace.groups.share.group import ShareGroup
 from headrace.groups.streams.group import StreamsGroup
 from headrace.outcome import Apply, Outcome
+from headrace.protocol.configuration import Configuration
 from headrace.protocol.errors import ErrorCode
 
 from .committed import CommittedOffsets
