@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from headrace.log_lines import get_logger, log_unhandled
+from headrace.net.listeners import make_listener
 
 from .broker import Broker
 from .config.broker_config import Config
@@ -97,7 +98,7 @@ class EmbeddedBroker:
         self._data_dir = self._config.data_dir(None if data_dir is None else Path(data_dir))
         self._host = host
         self._listeners = self._config.listeners(host) or (
-            self._config.listener("PLAINTEXT", host, port),
+            make_listener("PLAINTEXT", host, port, self._config),
         )
         self._metrics_port = metrics_port
         self._users = dict(users or {})

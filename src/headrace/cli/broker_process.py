@@ -23,7 +23,7 @@ from headrace.log.directory_format import UnusableDirectory
 from headrace.log.directory_lock import DirectoryInUse
 from headrace.log.recovery import CorruptLog
 from headrace.log_lines import LIMITER, get_logger
-from headrace.net.listeners import Listener
+from headrace.net.listeners import Listener, make_listener
 from headrace.net.scram_users import InvalidUser, NewUser
 from headrace.protocol.errors import ConfigError
 from headrace.topics.catalog import CatalogError
@@ -189,7 +189,7 @@ def _listeners_of_options(
         advertised = [advertised[0]] * len(listen)
     listeners = []
     for (name, at), advertised_at in zip(listen, advertised, strict=True):
-        listener = config.listener(name, at.host, at.port, advertised_at)
+        listener = make_listener(name, at.host, at.port, config, advertised_at)
         if at.host in _ANY_ADDRESS and listener.advertised_host is None:
             raise BadUsage(
                 f"--listen {at} needs --advertise HOST:PORT: no client can connect to {at.host}"

@@ -143,18 +143,23 @@ def configured_listeners(config: Configuration, local_host: str) -> Sequence[Lis
                     "advertised.listeners"
                 )
             at = local_host, port
-        listeners.append(make_listener(name, host, port, at, config))
+        listeners.append(make_listener(name, host, port, config, at))
     return listeners
 
 
 def make_listener(
-    name: str, host: str, port: int, advertised: tuple[str, int] | None, config: Configuration
+    name: str,
+    host: str,
+    port: int,
+    config: Configuration,
+    advertised: tuple[str, int] | None = None,
 ) -> Listener:
     """Return a listener.
 
-    :param advertised: the address that clients connect to; None for that of the listener. Port 0
-        stands for the port of the listening socket
-    :raises ConfigError: when the name has no protocol
+    :param advertised: the address that clients connect to; by default the one in
+        ``advertised.listeners``, or that of the listener. Port 0 stands for the port of the
+        listening socket
+    :raises ConfigError: when the name is not mapped to a protocol
     """
     protocol = protocol_map(config).get(name)
     if protocol is None:
@@ -162,7 +167,8 @@ def make_listener(
             f"No security protocol defined for listener {name}: name it in "
             "listener.security.protocol.map"
         )
-    advertised_host, advertised_port = advertised or (None, None)
+    at = advertised or advertised_addresses(config).get(name)
+    advertised_host, advertised_port = at or (None, None)
     return Listener(host, port, advertised_host, advertised_port or None, name, protocol)
 
 

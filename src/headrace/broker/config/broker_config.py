@@ -19,7 +19,6 @@ from headrace.net.listeners import (
     Listener,
     advertised_addresses,
     configured_listeners,
-    make_listener,
     protocol_map,
 )
 from headrace.patterns import meant
@@ -212,23 +211,6 @@ class Config:
         if "listeners" not in self._static:
             return ()
         return configured_listeners(self, local_host)
-
-    def listener(
-        self,
-        name: str,
-        host: str,
-        port: int,
-        advertised: tuple[str, int] | None = None,
-    ) -> Listener:
-        """Return a listener of a name, with the protocol that the name is mapped to.
-
-        :param advertised: the address that clients connect to; by default the one in
-            ``advertised.listeners``, or that of the listener. Port 0 stands for the port of the
-            listening socket
-        :raises ConfigError: when the name has no protocol
-        """
-        at = advertised or advertised_addresses(self).get(name)
-        return make_listener(name, host, port, at, self)
 
     def listener_text(self, listener: str, name: str, mechanism: str | None = None) -> str | None:
         """Return the value of a broker config for one listener as text, None if it has none.

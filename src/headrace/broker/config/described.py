@@ -23,18 +23,8 @@ Layer = tuple[str, str, ConfigSource]
 it.
 """
 
-_TYPES: Mapping[str, int] = {
-    "BOOLEAN": 1,
-    "STRING": 2,
-    "INT": 3,
-    "SHORT": 4,
-    "LONG": 5,
-    "DOUBLE": 6,
-    "LIST": 7,
-    "CLASS": 8,
-    "PASSWORD": 9,
-}
-"""Config types in the numbers of DescribeConfigs."""
+_TYPES = ("BOOLEAN", "STRING", "INT", "SHORT", "LONG", "DOUBLE", "LIST", "CLASS", "PASSWORD")
+"""Config types, in the order of their numbers in DescribeConfigs, which begin with 1."""
 
 
 def _describe(key: ConfigKey, value: str | None, layers: Sequence[Layer]) -> DescribedConfig:
@@ -56,7 +46,7 @@ def _describe(key: ConfigKey, value: str | None, layers: Sequence[Layer]) -> Des
             )
             for name, text, source in layers
         ],
-        config_type=_TYPES[key.type],
+        config_type=_TYPES.index(key.type) + 1,
         documentation=key.documentation or "Has no effect here.",
     )
 
