@@ -183,7 +183,7 @@ async def test_a_topic_deleted_meanwhile(tmp_path: Path) -> None:
         for _ in range(20):
             fill(broker, topic_log(broker), 100)
             await asyncio.sleep(0.012)
-            broker.delete_topic(broker.catalog.topics["t"])
+            run_now(broker.topic_deletions.delete([broker.catalog.topics["t"]]))
         log = topic_log(broker)
         before = broker.metrics.cleaner.rounds
         fill(broker, log)
@@ -207,7 +207,7 @@ async def test_what_a_round_reads_of_a_deleted_topic_says_nothing_about_a_new_on
     monkeypatch.setattr("headrace.log.cleaner.Round._note_keys", read)
     fill(broker, topic_log(broker))
     await asyncio.to_thread(reads.wait, HANG_S)
-    broker.delete_topic(broker.catalog.topics["t"])
+    run_now(broker.topic_deletions.delete([broker.catalog.topics["t"]]))
     log = topic_log(broker)
     fill(broker, log)
     monkeypatch.undo()
@@ -235,7 +235,7 @@ async def test_how_far_a_deleted_topic_was_cleaned_says_nothing_about_a_new_one(
     await cleaned(broker)
     fill(broker, topic_log(broker))
     await asyncio.to_thread(saves.wait, HANG_S)
-    broker.delete_topic(broker.catalog.topics["t"])
+    run_now(broker.topic_deletions.delete([broker.catalog.topics["t"]]))
     log = topic_log(broker)
     fill(broker, log, 100, key=b"first")
     fill(broker, log, 400)

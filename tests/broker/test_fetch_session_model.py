@@ -15,6 +15,7 @@ from headrace.broker.broker import Broker
 from headrace.broker.config.broker_config import Config
 from headrace.protocol.api import FetchRequest
 from headrace.protocol.record_batch import Marker
+from headrace.protocol.time_slices import run_now
 from headrace.topics import catalog
 from tests.handler_client import ask
 from tests.wire_client import batch
@@ -194,7 +195,7 @@ class SessionAndFull(RuleBasedStateMachine):
     @rule(which=st.integers(0, 1))
     def delete_and_make_again(self, which: int) -> None:
         topic = self.broker.catalog.topics_by_id[self.topics[which]]
-        self.broker.delete_topic(topic)
+        run_now(self.broker.topic_deletions.delete([topic]))
         self.topics[which] = self.broker.catalog.create_topic(topic.name, PARTITIONS).topic_id
 
     # What must be so ------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from headrace.broker.config.broker_config import Config
 from headrace.groups.consumer.regex import InvalidRegex, Regex
 from headrace.handlers import api_68_consumer_group_heartbeat
 from headrace.protocol.errors import ErrorCode
+from headrace.protocol.time_slices import run_now
 from headrace.topics import regex_matcher
 from tests.handler_client import ask
 from tests.support import HANG_S, story_in
@@ -75,7 +76,7 @@ async def test_each_name_is_matched_once(broker, thread):
     assert await matching(broker, "a|c") == ("a",)
     broker.catalog.create_topic("c", 1)
     assert await matching(broker, "a|c") == ("a", "c")
-    broker.delete_topic(broker.catalog.topics["a"])
+    run_now(broker.topic_deletions.delete([broker.catalog.topics["a"]]))
     assert await matching(broker, "a|c") == ("c",)
     assert thread.texts == ["a", "b", "c"]
     broker.catalog.create_topic("a", 1)
@@ -131,7 +132,7 @@ async def test_expressions_that_were_not_used_for_long_are_forgotten(broker, thr
 @on_broker()
 async def test_an_expression_is_refused_even_without_topics(broker):
     for topic in list(broker.catalog.topics.values()):
-        broker.delete_topic(topic)
+        run_now(broker.topic_deletions.delete([topic]))
     match = await broker.regex_matcher.match_topics("(", HANG_S)
     assert match.error == "missing closing )"
     with pytest.raises(InvalidRegex):

@@ -21,6 +21,7 @@ from headrace.log import segment
 from headrace.outcome import Outcome
 from headrace.protocol import record_batch
 from headrace.protocol.errors import ErrorCode, StorageError
+from headrace.protocol.time_slices import run_now
 from tests.handler_client import ask
 from tests.support import story, story_in
 
@@ -156,7 +157,7 @@ async def test_a_commit_of_a_closed_connection_is_written(broker: Broker) -> Non
 @on_broker()
 async def test_a_topic_that_is_deleted_before_the_turn_ends_gets_no_offsets(broker: Broker) -> None:
     told = commit(broker, "g", 4)
-    broker.delete_topic(broker.catalog.topics["t"])
+    run_now(broker.topic_deletions.delete([broker.catalog.topics["t"]]))
     assert await told == [UNKNOWN, UNKNOWN]
     assert committed(broker) == {}
 

@@ -19,6 +19,7 @@ from headrace.log.partition_log import PartitionLog
 from headrace.log.timestamps import TimestampSteps
 from headrace.protocol.compression import ZSTD
 from headrace.protocol.record_batch import BatchHeader, Opening, build
+from headrace.protocol.time_slices import run_now
 from headrace.topics.batch_opener import BatchOpener
 from headrace.topics.timestamp_searches import RememberedSteps
 from tests.bombs import batch_of, compressed, count_bomb, record
@@ -128,7 +129,7 @@ def test_a_topic_that_is_created_again_is_searched_again(opened: list[tuple[int,
         broker.topic_logs.append(log, large_batch(10))
         searches = broker.timestamp_searches
         assert await searches.offset_for_timestamp(log, NOW_MS + 3) == (3, NOW_MS + 3)
-        broker.delete_topic(broker.catalog.topics["t"])
+        run_now(broker.topic_deletions.delete([broker.catalog.topics["t"]]))
         assert await searches.offset_for_timestamp(log, NOW_MS + 3) is None
         again = broker.topic_logs.log(broker.catalog.create_topic("t", 1), 0)
         assert again is not None
@@ -147,7 +148,7 @@ def test_a_log_that_is_deleted_while_its_batch_is_opened() -> None:
             broker.timestamp_searches.offset_for_timestamp(log, NOW_MS + 3)
         )
         await asyncio.sleep(0)
-        broker.delete_topic(broker.catalog.topics["t"])
+        run_now(broker.topic_deletions.delete([broker.catalog.topics["t"]]))
         assert await search is None
 
     with_log(work)

@@ -28,6 +28,7 @@ from headrace.protocol import time_slices
 from headrace.protocol.errors import ErrorCode, Refusal, StorageError
 from headrace.protocol.internal_topics import TRANSACTION_STATE
 from headrace.protocol.record_batch import TRANSACTIONAL_BIT, build
+from headrace.protocol.time_slices import run_now
 from headrace.topics.catalog import Topic
 from headrace.transactions.producer import NO_PRODUCER, Producer
 from headrace.transactions.records import State
@@ -56,7 +57,7 @@ def test_a_crash_after_the_decision(
                 log, build([(None, b"a")], timestamp_ms=broker.clock.wall_ms())
             )
         monkeypatch.setattr(Removals, "add", lambda *_: None)
-        broker.delete_topic(topic)
+        run_now(broker.topic_deletions.delete([topic]))
         monkeypatch.undo()
         if again:
             broker.catalog.create_topic("t", 3)
@@ -226,7 +227,7 @@ async def test_a_topic_is_created_again_while_metrics_are_written(tmp_path: Path
     class Page(MetricsPage):
         async def yield_to_loop(self) -> None:
             if broker.catalog.topics.get("t") is old:
-                broker.delete_topic(old)
+                run_now(broker.topic_deletions.delete([old]))
                 broker.catalog.create_topic("t", partitions)
                 for partition in range(partitions):
                     log = broker.topic_logs.partition_by_name("t", partition)

@@ -18,6 +18,7 @@ from headrace.groups.offsets.service import NO_MEMBER
 from headrace.groups.share.group import ShareGroup
 from headrace.log.partition_log import PartitionLog
 from headrace.protocol.errors import ErrorCode, Refusal
+from headrace.protocol.time_slices import run_now
 from headrace.share.acknowledgement import ACCEPT, GAP, REJECT, RELEASE, RENEW
 from headrace.topics.fetch_sessions import FETCH_SESSION_EVICTION_MS
 from tests.stories.share_stage import GROUP, Stage, on_stage, stage
@@ -325,7 +326,7 @@ async def test_what_was_counted_of_a_topic_is_forgotten_with_it_without_a_scrape
     counted = s.broker.metrics.share
     assert set(counted.topics) == {s.topic_id}
     assert counted.groups[GROUP].lock_timeouts == {(GROUP, s.topic_id, 0): 1}
-    s.broker.delete_topic(s.broker.catalog.topics["t"])
+    run_now(s.broker.topic_deletions.delete([s.broker.catalog.topics["t"]]))
     assert refused == counted.topics == counted.groups[GROUP].lock_timeouts == {}
 
 

@@ -11,6 +11,7 @@ import pytest
 from headrace.net import call
 from headrace.protocol.errors import ErrorCode, StorageError
 from headrace.protocol.file_range import FileRange
+from headrace.protocol.time_slices import run_now
 from headrace.share.acknowledgement import ACCEPT, REJECT, RELEASE, RENEW
 from headrace.share.share_partition import SharePartition
 from headrace.share.share_session import ShareSessions
@@ -81,7 +82,7 @@ async def test_a_deleted_topic_ends_the_wait(s):
     await m.fetch()
     topic = s.broker.catalog.topics["t"]
     waiting = await begun(m.share_fetch(wait_ms=20_000))
-    s.broker.delete_topic(topic)
+    run_now(s.broker.topic_deletions.delete([topic]))
     partition = only_partition(await waiting)
     assert partition.error_code == ErrorCode.UNKNOWN_TOPIC_ID
     response = await m.share_acknowledge((0, 0, ACCEPT), topic_id=topic.topic_id)

@@ -13,6 +13,7 @@ import pytest
 from headrace.broker.broker import Broker, StorageError
 from headrace.broker.config.broker_config import Config
 from headrace.log.partition_log import PartitionLog
+from headrace.protocol.time_slices import run_now
 from headrace.share.records import SharePartitionKey
 from tests.handler_client import ask
 from tests.support import story
@@ -49,7 +50,7 @@ async def delete_group(broker):
 
 
 async def delete_topic(broker):
-    broker.delete_topic(broker.catalog.topics["t"])
+    run_now(broker.topic_deletions.delete([broker.catalog.topics["t"]]))
 
 
 async def nothing(broker):

@@ -23,6 +23,7 @@ from headrace.log.partition_log import PartitionLog
 from headrace.protocol.errors import ErrorCode, Refusal, StorageError
 from headrace.protocol.internal_topics import SHARE_GROUP_STATE
 from headrace.protocol.record_batch import TRANSACTIONAL_BIT, build
+from headrace.protocol.time_slices import run_now
 from headrace.transactions.producer import NO_PRODUCER, Producer
 from headrace.transactions.transaction import CONCURRENT_TRANSACTIONS
 from tests.support import story
@@ -387,11 +388,11 @@ async def test_a_topic_that_is_deleted_meanwhile(
     broker = begun(tmp_path)
     producer = come(broker)
     open_transaction(broker, producer)
-    broker.delete_topic(broker.catalog.topics["u"])
+    run_now(broker.topic_deletions.delete([broker.catalog.topics["u"]]))
     broker.close()
     again = begun(tmp_path)  # which makes another topic of that name
     assert end(again, producer, 0) == producer
     assert log_of(again, "u", 0).end_offset == 0
-    again.delete_topic(again.catalog.topics["u"])
+    run_now(again.topic_deletions.delete([again.catalog.topics["u"]]))
     assert seen(again) == ("everything" if end is commit else "nothing")
     again.close()

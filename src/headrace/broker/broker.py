@@ -31,9 +31,9 @@ from headrace.net.listeners import Listener
 from headrace.net.metrics import Metrics
 from headrace.net.services import Services
 from headrace.protocol.errors import StorageError
-from headrace.protocol.time_slices import TimeSlices, run_now
+from headrace.protocol.time_slices import TimeSlices
 from headrace.topics.batch_opener import BatchOpener
-from headrace.topics.catalog import Catalog, Topic
+from headrace.topics.catalog import Catalog
 from headrace.topics.features import Features
 from headrace.topics.fetch_sessions import FetchSessions
 from headrace.topics.internal_logs import InternalTopicLogs
@@ -239,14 +239,6 @@ class Broker(Services):
         self.listeners = tuple(listeners)
         addresses = (one.advertised.partition("://")[2] for one in listeners)
         self.logs.directory.announce(", ".join(addresses))
-
-    def delete_topic(self, topic: Topic) -> None:
-        """Delete a topic with its records, offsets and share state.
-
-        :raises CatalogError: when the database fails; then nothing has changed
-        :raises StorageError: when offsets or share state cannot be deleted now
-        """
-        run_now(self.topic_deletions.delete([topic]))
 
     def disconnected(self, connection_id: int) -> None:
         """Forget a closed connection: end its share sessions and release their records."""

@@ -177,10 +177,9 @@ def _of_file(allowed: tuple[str, ...] | None) -> Lookup:
     def lookup(path: str, key: str) -> str:
         if not path:
             raise InvalidVariable("it has no path: write ${PROVIDER:FILE:KEY}")
+        text = _text(path, allowed)
         try:
-            values = properties(_text(path, allowed))
-        except InvalidVariable:
-            raise
+            values = properties(text)
         except ValueError as error:
             raise InvalidVariable(f"{path} is no properties file: {error}") from None
         if key not in values:
