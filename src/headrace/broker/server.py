@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import partial
 from time import perf_counter
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from headrace.net.tls.listener import TlsListener
     from headrace.net.tls.transport import Handshakes
 
-    from .metrics.server import MetricsAccess, MetricsServer
+    from .metrics.server import MetricsAccess
 
 MAX_HANDSHAKES = 1000
 """TLS handshakes that are not complete. One more ends the oldest."""
@@ -56,11 +57,11 @@ class Server:
         self._securities = [broker.security.add(listener) for listener in self.listeners]
         self._slots = ConnectionSlots(descriptor_budget().connections, broker.metrics)
         self._rates = ConnectionRates(broker.config, broker.quotas, broker.metrics)
-        self._acceptors: list[Acceptor] = []
         self._reaper: asyncio.TimerHandle | None = None
-        self._metrics_server: MetricsServer | None = None
-        self._control: ControlServer | None = None
         self._handshakes: Handshakes | None = None
+        self._ends = AsyncExitStack()
+        """Ends what accepts requests."""
+        self._ends.callback(broker.security.close)
 
     async def start(self) -> None:
         """Listen on all listeners.
@@ -79,18 +80,20 @@ class Server:
                 begin = None
                 if security is not None and security.tls is not None:
                     begin = self._tls_beginning(security.tls, connected)
-                self._acceptors += [
-                    Acceptor(one, self._slots, connected, begin, self._rates, listener.name)
-                    for one in sockets
-                ]
+                for sock in sockets:
+                    acceptor = Acceptor(
+                        sock, self._slots, connected, begin, self._rates, listener.name
+                    )
+                    self._ends.callback(acceptor.close)
         except OSError:
             await self.close()
             raise
         if not self.broker.ephemeral:
-            self._control = ControlServer(self.broker)
-            await self._control.start()
+            control = ControlServer(self.broker)
+            self._ends.callback(control.close)
+            await control.start()
         self.broker.security.start()
-        if any(one is not None and one.sasl is not None for one in self._securities):
+        if any(security is not None and security.sasl is not None for security in self._securities):
             from headrace.net.login_requests import load_logins
 
             load_logins(APIS)
@@ -139,8 +142,9 @@ class Server:
         from .metrics.page import metrics_page
         from .metrics.server import MetricsServer
 
-        self._metrics_server = MetricsServer(lambda: metrics_page(self.broker), access)
-        return await self._metrics_server.start(host, port)
+        metrics_server = MetricsServer(lambda: metrics_page(self.broker), access)
+        self._ends.push_async_callback(metrics_server.close)
+        return await metrics_server.start(host, port)
 
     def _reap(self) -> None:
         """Close the connections that were idle for ``connections.max.idle.ms``."""
@@ -158,16 +162,7 @@ class Server:
         """
         if self._reaper is not None:
             self._reaper.cancel()
-        if self._metrics_server is not None:
-            await self._metrics_server.close()
-            self._metrics_server = None
-        if self._control is not None:
-            self._control.close()
-            self._control = None
-        self.broker.security.close()
-        for acceptor in self._acceptors:
-            acceptor.close()
-        self._acceptors.clear()
+        await self._ends.aclose()
         for connection in list(self.connections):
             connection.stop_serving()
         await asyncio.sleep(0)  # requests that wait are cancelled in the next turn of the loop
