@@ -59,8 +59,8 @@ def written(tmp_path: Path) -> Path:
     for number in range(40):
         broker.catalog.create_topic(f"topic-{number}", 1 + number, {"retention.ms": f"{number}00"})
     broker.catalog.delete_topics([broker.catalog.topics["topic-3"]])
-    broker.catalog.alter_configs("group", "workers", {"share.auto.offset.reset": "earliest"})
-    broker.catalog.alter_configs("broker", "", {"log.cleaner.threads": "2"})
+    broker.catalog.alter_configs({("group", "workers"): {"share.auto.offset.reset": "earliest"}})
+    broker.catalog.alter_configs({("broker", ""): {"log.cleaner.threads": "2"}})
     broker.catalog.allocate_producer_id()
     broker.catalog.close()
     broker.logs.close()

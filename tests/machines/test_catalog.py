@@ -78,7 +78,7 @@ class CatalogModel(RuleBasedStateMachine):
     def alter_topic(self, data: st.DataObject, changes: dict[str, str | None]) -> None:
         name = data.draw(st.sampled_from(sorted(self.topics)))
         before, version = self.topics[name], self.catalog.version
-        self.catalog.alter_configs("topic", name, changes)
+        self.catalog.alter_configs({("topic", name): changes})
         self.topics[name] = self.catalog.topics[name]
         expected = {
             key: value for key, value in {**before.configs, **changes}.items() if value is not None
@@ -89,7 +89,7 @@ class CatalogModel(RuleBasedStateMachine):
 
     @rule(name=NAMES, changes=CHANGES)
     def alter_group(self, name: str, changes: dict[str, str | None]) -> None:
-        self.catalog.alter_configs("group", name, changes)
+        self.catalog.alter_configs({("group", name): changes})
         after = {**self.groups.get(name, {}), **changes}
         self.groups[name] = {key: value for key, value in after.items() if value is not None}
 
@@ -179,7 +179,7 @@ def test_a_refused_write_changes_nothing(tmp_path: Path) -> None:
         lambda: catalog.create_topic("other", 1),
         lambda: catalog.delete_topics([topic]),
         lambda: catalog.grow_topics({"t": 5}),
-        lambda: catalog.alter_configs("topic", "t", {"retention.ms": None}),
+        lambda: catalog.alter_configs({("topic", "t"): {"retention.ms": None}}),
         catalog.allocate_producer_id,
     ):
         with pytest.raises(CatalogError, match=r"^cannot "):
@@ -196,7 +196,7 @@ def test_a_refused_write_changes_nothing(tmp_path: Path) -> None:
 def test_a_write_after_one_that_failed_unexpectedly(tmp_path: Path) -> None:
     catalog = Catalog(tmp_path / "headrace.db")
     with pytest.raises(UnicodeEncodeError):
-        catalog.alter_many({("group", "g"): {"a": "1"}, ("group", "\ud800"): {"a": "1"}})
+        catalog.alter_configs({("group", "g"): {"a": "1"}, ("group", "\ud800"): {"a": "1"}})
     catalog.create_topic("t", 1)
     catalog.close()
     reopened = Catalog(tmp_path / "headrace.db")

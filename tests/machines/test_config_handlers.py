@@ -24,7 +24,7 @@ LONG_NUMBER = "9" * 5000  # more digits than Python converts
 def broker(tmp_path: Path) -> Iterator[Broker]:
     broker = Broker(Config({"log.retention.bytes": "77"}), tmp_path)
     broker.catalog.create_topic("t", 1)
-    broker.catalog.alter_configs("broker", "1", {"sasl.jaas.config": "secret"})
+    broker.catalog.alter_configs({("broker", "1"): {"sasl.jaas.config": "secret"}})
     broker.config.refresh()
     yield broker
     broker.close()

@@ -81,7 +81,7 @@ def add_user(scene: Serving, name: str, password: str, mechanism: str = "SCRAM-S
     found = MECHANISMS[mechanism]
     salted = salt_password(found, password, b"salt", 4096)
     text = make_credential(found, salted, b"salt", 4096).text()
-    scene.broker.catalog.alter_configs(SCRAM, name, {mechanism: text})
+    scene.broker.catalog.alter_configs({(SCRAM, name): {mechanism: text}})
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])

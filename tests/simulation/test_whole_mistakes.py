@@ -268,7 +268,7 @@ def acls_are_in_effect_before_they_are_stored(patch: Patch) -> None:
 
 @mistake
 def deleted_users_come_back(patch: Patch) -> None:
-    forgotten = Catalog.alter_many
+    forgotten = Catalog.alter_configs
 
     def forget_user(catalog: Catalog, changes: Any) -> None:
         kept = {
@@ -278,7 +278,7 @@ def deleted_users_come_back(patch: Patch) -> None:
         is_of_users = any(kind == scram_users.SCRAM for kind, _ in changes)
         forgotten(catalog, kept if is_of_users else changes)
 
-    patch.setattr(Catalog, "alter_many", forget_user)
+    patch.setattr(Catalog, "alter_configs", forget_user)
 
 
 @mistake

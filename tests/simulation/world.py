@@ -69,7 +69,7 @@ class World:
                 "share.release.backoff.ms": str(self.limits.backoff_ms),
                 "share.release.backoff.max.ms": str(self.limits.backoff_max_ms),
             }
-            self.machine.broker.catalog.alter_configs("group", group_id, configs)
+            self.machine.broker.catalog.alter_configs({("group", group_id): configs})
 
     def _configs(self) -> dict[str, str]:
         rng = self.rng

@@ -124,7 +124,7 @@ class Stage:
 
     def configure_group(self, group_id: str = GROUP, **configs: str) -> None:
         named = {name.replace("_", "."): value for name, value in configs.items()}
-        self.broker.catalog.alter_configs("group", group_id, named)
+        self.broker.catalog.alter_configs({("group", group_id): named})
 
     def initialize(
         self, start_offset: int = -1, group_id: str = GROUP, state_epoch: int = 1

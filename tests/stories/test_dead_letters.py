@@ -557,7 +557,7 @@ async def test_a_queue_that_is_not_set_up_is_reported_and_the_record_archived(
 ):
     async with stage(errors_deadletterqueue_topic_name=topic) as s:
         if topic == "t":
-            s.broker.catalog.alter_configs("topic", "t", dict(configs or {}))
+            s.broker.catalog.alter_configs({("topic", "t"): dict(configs or {})})
         elif configs is not None:
             s.broker.catalog.create_topic(topic, 1, configs)
         m = await s.holder(2)

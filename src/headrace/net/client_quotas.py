@@ -85,7 +85,7 @@ class Quotas:
         changes = {entity: values for entity, values in changes.items() if values}
         if not changes:
             return
-        self._catalog.alter_many(
+        self._catalog.alter_configs(
             {
                 (KIND, json.dumps(dict(entity))): {
                     key: None if value is None else repr(value) for key, value in values.items()

@@ -96,7 +96,7 @@ def add_users(catalog: Catalog, users: Iterable[NewUser]) -> list[str]:
         salt = secrets.token_bytes(SALT_BYTES)
         salted = salt_password(user.mechanism, user.password, salt, user.iterations)
         credential = make_credential(user.mechanism, salted, salt, user.iterations)
-        catalog.alter_configs(SCRAM, user.name, {user.mechanism.name: credential.text()})
+        catalog.alter_configs({(SCRAM, user.name): {user.mechanism.name: credential.text()}})
         added.append(user.name)
     return added
 
@@ -140,4 +140,4 @@ def store(catalog: Catalog, changes: Iterable[Change]) -> None:
         value = None if isinstance(change, Deletion) else change.credential().text()
         altered[SCRAM, change.name] = {mechanism: value}
     if altered:
-        catalog.alter_many(altered)
+        catalog.alter_configs(altered)

@@ -448,16 +448,9 @@ class Catalog:
         """Return the names of the resources of a kind that have configs."""
         return sorted(name for this_kind, name in self._configs if this_kind == kind)
 
-    def alter_configs(self, kind: str, name: str, changes: Mapping[str, str | None]) -> None:
-        """Set configs of a resource; a None value removes one. The caller has checked them.
-
-        :raises CatalogError: when the database fails
-        """
-        self.alter_many({(kind, name): changes})
-
-    def alter_many(self, changes: Mapping[tuple[str, str], Mapping[str, str | None]]) -> None:
-        """Set configs of resources in one transaction: all of them, or none. Otherwise the same as
-        :meth:`alter_configs`.
+    def alter_configs(self, changes: Mapping[tuple[str, str], Mapping[str, str | None]]) -> None:
+        """Set configs of resources in one transaction: all of them, or none; a None value removes
+        one. The caller has checked them.
 
         :param changes: by kind and name of the resource
         :raises CatalogError: when the database fails

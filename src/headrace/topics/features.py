@@ -111,7 +111,7 @@ class Features:
         if not changed:
             return
         epoch = self.epoch + 1
-        self._catalog.alter_many(
+        self._catalog.alter_configs(
             {
                 (_KIND, update.name): {_LEVEL: str(update.level), _EPOCH: str(epoch)}
                 for update in changed

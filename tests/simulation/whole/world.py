@@ -221,7 +221,7 @@ class World:
             configs = {**configs, "internal.segment.bytes": self.segment_bytes}
             self.machine.broker.catalog.create_topic(name, partitions, configs)
         group = {"share.auto.offset.reset": "earliest"}
-        self.machine.broker.catalog.alter_configs("group", "queue", group)
+        self.machine.broker.catalog.alter_configs({("group", "queue"): group})
         self.places()
         self.is_calm = False
 

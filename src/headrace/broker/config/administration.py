@@ -247,7 +247,7 @@ class ConfigAdministration:
         }
         try:
             if stored:
-                self.catalog.alter_many(stored)
+                self.catalog.alter_configs(stored)
         except CatalogError as error:
             return Refusal(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
         of_brokers = []
