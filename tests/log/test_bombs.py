@@ -13,7 +13,8 @@ from tests.bombs import cost_of, count_bomb
 MIB = 1 << 20
 
 _COMPACTION = """
-from headrace.log.compaction import AbortedLookup, Compactor, LatestOffsets
+from headrace.log.aborted_transactions import AbortedLookup
+from headrace.log.compaction import Compactor, LatestOffsets
 
 def key(number):
     return number.to_bytes(4) * {key_words}

@@ -15,7 +15,7 @@ from operator import itemgetter
 from typing import NamedTuple
 from uuid import UUID
 
-from headrace.log.aborted_transactions import aborted_ranges
+from headrace.log.aborted_transactions import AbortedLookup
 from headrace.log_lines import LimitedLog, get_logger
 from headrace.outcome import Outcome
 from headrace.protocol.errors import ErrorCode, Refusal, StorageError
@@ -229,11 +229,12 @@ def _acquire_from(
             if refused is not None:
                 return Fetched(key.topic_id, key.partition, refused)
         aborted: list[tuple[int, int]] = []
-        if settings.read_committed and log.aborted:
-            aborted = aborted_ranges(
-                (header for _, header in stored_headers(data)),
-                log.aborted.overlapping(batches[0][0], batches[-1][1] + 1),
-            )
+        if settings.read_committed and (
+            transactions := log.aborted.overlapping(batches[0][0], batches[-1][1] + 1)
+        ):
+            lookup = AbortedLookup(transactions)
+            headers = (header for _, header in stored_headers(data) if header in lookup)
+            aborted = [(header.base_offset, header.last_offset) for header in headers]
         now_ms = share.clock.now_ms()
         acquired = partition.acquire(
             member_id,

@@ -30,6 +30,7 @@ logger = get_logger("headrace.log")
 
 _ENTRY = Struct(">hqqqq")
 _VERSION = 0
+_LAST_OFFSET = attrgetter("last_offset")
 SUFFIX = ".txnindex"
 
 
@@ -86,64 +87,54 @@ class AbortedTransactions:
     def overlapping(self, first_offset: int, end_offset: int) -> list[AbortedTransaction]:
         """Return the transactions that have records in ``first_offset <= offset < end_offset``."""
         transactions = []
-        start = bisect_left(self._entries, first_offset, key=attrgetter("last_offset"))
-        for aborted in self._entries[start:]:
+        for aborted in self._entries[self._first_ended(first_offset) :]:
             if aborted.first_offset < end_offset:
                 transactions.append(aborted)
             if aborted.last_stable_offset >= end_offset:
                 break
         return transactions
 
-    def drop_below(self, log_start_offset: int) -> None:
-        """Remove the transactions that lie wholly before the log start offset."""
-        end = bisect_left(self._entries, log_start_offset, key=attrgetter("last_offset"))
-        del self._entries[:end]
-
-    def drop_between(self, first_offset: int, end_offset: int) -> None:
+    def drop(self, first_offset: int, end_offset: int) -> None:
         """Remove the transactions whose marker is in ``first_offset <= offset < end_offset``, after
         their records were deleted.
         """
-        key = attrgetter("last_offset")
-        i, j = (
-            bisect_left(self._entries, offset, key=key) for offset in (first_offset, end_offset)
-        )
-        del self._entries[i:j]
+        del self._entries[self._ended_in(first_offset, end_offset)]
 
-    def in_segment(self, base_offset: int, end_offset: int | None) -> list[AbortedTransaction]:
+    def in_segment(self, base_offset: int, end_offset: int) -> list[AbortedTransaction]:
         """Return the transactions whose marker is in the segment from ``base_offset`` to
-        ``end_offset`` (exclusive; None for the last segment).
+        ``end_offset``, exclusive.
         """
-        key = attrgetter("last_offset")
-        i = bisect_left(self._entries, base_offset, key=key)
-        j = (
-            len(self._entries)
-            if end_offset is None
-            else bisect_right(self._entries, end_offset - 1, key=key)
-        )
-        return self._entries[i:j]
+        return self._entries[self._ended_in(base_offset, end_offset)]
+
+    def _ended_in(self, first_offset: int, end_offset: int) -> slice:
+        return slice(self._first_ended(first_offset), self._first_ended(end_offset))
+
+    def _first_ended(self, offset: int) -> int:
+        """Return the index of the first transaction whose marker is at or after an offset."""
+        return bisect_left(self._entries, offset, key=_LAST_OFFSET)
 
 
-def aborted_ranges(
-    batches: Iterable[BatchHeader], aborted: Sequence[AbortedTransaction]
-) -> list[tuple[int, int]]:
-    """Return (first, last offset) of the batches that belong to aborted transactions, without their
-    markers.
+class AbortedLookup:
+    """The batches of aborted transactions, as a container of their headers.
+
+    :param aborted: ascending by ``last_offset``; those of one producer do not overlap
     """
-    if not aborted:
-        return []
-    of_producer: dict[int, list[AbortedTransaction]] = {}
-    for transaction in aborted:
-        of_producer.setdefault(transaction.producer_id, []).append(transaction)
-    return [
-        (header.base_offset, header.last_offset)
-        for header in batches
-        if header.is_transactional
-        and not header.is_control
-        and any(
-            transaction.first_offset <= header.base_offset < transaction.last_offset
-            for transaction in of_producer.get(header.producer_id, ())
-        )
-    ]
+
+    __slots__ = ("_of_producer",)
+
+    def __init__(self, aborted: Iterable[AbortedTransaction]) -> None:
+        self._of_producer: dict[int, list[AbortedTransaction]] = {}
+        for transaction in aborted:
+            self._of_producer.setdefault(transaction.producer_id, []).append(transaction)
+
+    def __contains__(self, header: BatchHeader) -> bool:
+        if not header.is_transactional or header.is_control:
+            return False
+        own = self._of_producer.get(header.producer_id)
+        if own is None:
+            return False
+        number = bisect_right(own, header.base_offset, key=_LAST_OFFSET)
+        return number < len(own) and own[number].first_offset <= header.base_offset
 
 
 def read(stem: str, size_bytes: int, point: int) -> list[AbortedTransaction] | None:

@@ -14,9 +14,9 @@ import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from functools import partial
 
-from headrace.log.aborted_transactions import AbortedTransaction
+from headrace.log.aborted_transactions import AbortedLookup, AbortedTransaction
 from headrace.log.cleanable import Cleanable, cleaned_up_to, expect_gaps
-from headrace.log.compaction import AbortedLookup, Compactor, LatestOffsets, last_of_producers
+from headrace.log.compaction import Compactor, LatestOffsets, last_of_producers
 from headrace.log.files import DIRECTORY_MODE, OpenFiles, fsync_path
 from headrace.log.index import TimeIndex
 from headrace.log.log_config import LogConfig
@@ -412,7 +412,7 @@ class Round:
                 error,
             )
             raise
-        self.log.aborted.drop_between(begun[0], min(begun[1], self.end_offset))
+        self.log.aborted.drop(begun[0], min(begun[1], self.end_offset))
 
     def _delete_old(self) -> None:
         swap.discard_old(self.log.path)

@@ -12,14 +12,12 @@ first gets a *delete horizon*, and is removed when that time has passed.
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from hashlib import blake2b
-from operator import attrgetter
 from sys import getsizeof
 from typing import NamedTuple
 
-from headrace.log.aborted_transactions import AbortedTransaction
+from headrace.log.aborted_transactions import AbortedLookup
 from headrace.log.producer_state import ProducerState
 from headrace.protocol.compression import compressor
 from headrace.protocol.primitives import MAX_INT64, MIN_INT64, append_varint, read_varint
@@ -145,28 +143,6 @@ class LatestOffsets:
                 self._left -= getsizeof(key) + _ENTRY_BYTES
             offsets[key] = slot.offset
         return None
-
-
-class AbortedLookup:
-    """The batches of aborted transactions, as a container of their headers."""
-
-    __slots__ = ("_of_producer",)
-
-    def __init__(self, aborted: Iterable[AbortedTransaction]) -> None:
-        self._of_producer: dict[int, list[AbortedTransaction]] = {}
-        for (
-            transaction
-        ) in aborted:  # ascending by last_offset, and those of one producer do not overlap
-            self._of_producer.setdefault(transaction.producer_id, []).append(transaction)
-
-    def __contains__(self, header: BatchHeader) -> bool:
-        if not header.is_transactional or header.is_control:
-            return False
-        own = self._of_producer.get(header.producer_id)
-        if own is None:
-            return False
-        number = bisect_right(own, header.base_offset, key=attrgetter("last_offset"))
-        return number < len(own) and own[number].first_offset <= header.base_offset
 
 
 class LastOfProducer(NamedTuple):

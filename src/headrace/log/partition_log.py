@@ -712,7 +712,7 @@ class PartitionLog:
                 yield delete_files
         finally:
             if count:
-                self._aborted.drop_below(self._log_start_offset)
+                self._aborted.drop(0, self._log_start_offset)
                 limited.info(
                     self.path,
                     "Deleted %d old segments of %s, which now starts at offset %d",

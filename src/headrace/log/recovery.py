@@ -30,6 +30,7 @@ from headrace.log.producer_state import ProducerState
 from headrace.log.segment import Segment, scan
 from headrace.log.segment_list import index_of
 from headrace.log_lines import get_logger
+from headrace.protocol.primitives import MAX_INT64
 from headrace.protocol.record_batch import (
     BatchHeader,
     CorruptBatch,
@@ -227,7 +228,7 @@ def _write_aborted(
     """Write the ``.txnindex`` files of segments, up to the last one of the log; return what they
     have.
     """
-    ends = [*(segment.base_offset for segment in segments[1:]), None]
+    ends = [*(segment.base_offset for segment in segments[1:]), MAX_INT64]
     contents = []
     for segment, end in zip(segments, ends, strict=True):
         contents.append(aborted.in_segment(segment.base_offset, end))
