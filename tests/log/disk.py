@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from headrace.log import timestamps
 from headrace.log.cleanable import Cleanable
 from headrace.log.cleaner import Pace, Round
 from headrace.log.data_directory import DataDirectory
@@ -89,6 +90,11 @@ def values(log: PartitionLog, max_bytes: int = 1000) -> dict[int, bytes | None]:
             )
             offset = header.last_offset + 1
     return {offset: value for offset, value in found.items() if offset >= log.log_start_offset}
+
+
+def latest(log: PartitionLog) -> tuple[int, int] | None:
+    """Return ``(offset, timestamp)`` of the first record with the largest timestamp."""
+    return timestamps.finish(log.search_max_timestamp())
 
 
 def apply_retention(log: PartitionLog, now_ms: int) -> int:

@@ -34,7 +34,7 @@ from headrace.protocol.record_batch import (
     marker_in,
     records,
 )
-from tests.log.disk import NOW, TOPIC_ID, Disk, apply_retention, clean, put, values
+from tests.log.disk import NOW, TOPIC_ID, Disk, apply_retention, clean, latest, put, values
 
 HOUR = 3_600_000
 CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
@@ -384,7 +384,7 @@ def test_a_reader_anywhere_gets_the_next_batch(disk: Disk):
         data = log.read(offset, 10)
         assert isinstance(data, bytes) and header_at(data).base_offset == active - 1
     assert log.offset_for_timestamp(NOW) == (active - 1, NOW + active - 1, 0)
-    assert log.max_timestamp() == (39, NOW + 39)
+    assert latest(log) == (39, NOW + 39)
 
 
 def test_a_reader_gets_to_the_end_of_what_is_wholly_superseded(disk: Disk):
@@ -409,7 +409,7 @@ def test_a_reader_gets_to_the_end_of_what_is_wholly_superseded(disk: Disk):
     assert offsets(log) == [14]
     data = log.read(0, 1000)
     assert isinstance(data, bytes) and data
-    assert log.max_timestamp() == (14, NOW)
+    assert latest(log) == (14, NOW)
 
 
 def test_the_largest_timestamp_is_of_a_record_that_is_there(disk: Disk):
@@ -425,7 +425,7 @@ def test_the_largest_timestamp_is_of_a_record_that_is_there(disk: Disk):
     log.roll(NOW)
     assert plan_and_clean(log) is not None
     for _ in range(2):
-        assert log.max_timestamp() == (1, NOW) and log.offset_for_timestamp(NOW + 1) is None
+        assert latest(log) == (1, NOW) and log.offset_for_timestamp(NOW + 1) is None
         disk.crash(lambda path: [file.unlink() for file in (path / "t-0").glob("*index")])
         log = disk.log(**COMPACT)
 

@@ -167,8 +167,8 @@ def test_a_restart_verifies_what_was_not_flushed(
     with open(home.path / FIRST, "r+b") as file:  # what the kernel has dropped
         file.seek(good)
         file.write(bytes(50))
-    assert home.logs.directory.needs_recovery("t-0")
-    assert home.logs.directory.needs_recovery("t-1") == (not cleanly)
+    assert "t-0" in home.logs.directory.unverified
+    assert ("t-1" in home.logs.directory.unverified) == (not cleanly)
     failing.forced.clear()
     log = home.log()
     assert values(log) == {0: b"a", 1: b"b"}
@@ -179,7 +179,7 @@ def test_a_restart_verifies_what_was_not_flushed(
     put(log, batch(b"c"))
     log.flush()
     home.restart()
-    assert not home.logs.directory.needs_recovery("t-0")
+    assert "t-0" not in home.logs.directory.unverified
     assert values(home.log()) == {0: b"a", 1: b"b", 2: b"c"}
 
 
@@ -278,7 +278,7 @@ def test_a_failure_in_the_background_counts_too(home: Home, failing: FailingDisk
     assert log.is_offline
     assert not list((home.path / "t-0").glob("*.snapshot"))
     home.logs = LogDirectory(DataDirectory(home.path, 16))
-    assert home.logs.directory.needs_recovery("t-0")
+    assert "t-0" in home.logs.directory.unverified
 
 
 def test_a_flush_that_fails_at_the_stop(home: Home, failing: FailingDisk) -> None:
@@ -286,8 +286,8 @@ def test_a_flush_that_fails_at_the_stop(home: Home, failing: FailingDisk) -> Non
     put(home.log(1), batch(b"b"))
     failing.failures = 1
     home.restart()
-    assert home.logs.directory.needs_recovery("t-0")
-    assert not home.logs.directory.needs_recovery("t-1")
+    assert "t-0" in home.logs.directory.unverified
+    assert "t-1" not in home.logs.directory.unverified
 
 
 def test_a_stop_with_many_logs_notices_a_failing_disk(

@@ -15,7 +15,7 @@ from headrace.log.log_config import LogConfig
 from headrace.log.log_directory import LogDirectory
 from headrace.protocol.errors import ErrorCode, Refusal
 from headrace.protocol.record_batch import build, header_at, headers, seal
-from tests.log.disk import NOW, TOPIC_ID, Disk, apply_retention, batch, put, values
+from tests.log.disk import NOW, TOPIC_ID, Disk, apply_retention, batch, latest, put, values
 
 HOUR = 3_600_000
 
@@ -34,7 +34,7 @@ def test_nothing_is_made_before_the_first_append(disk: Disk):
     log = disk.log()
     assert (log.log_start_offset, log.end_offset, log.size_bytes()) == (0, 0, 0)
     assert log.read(0, 1000) == b""
-    assert log.offset_for_timestamp(0) is None and log.max_timestamp() is None
+    assert log.offset_for_timestamp(0) is None and latest(log) is None
     assert apply_retention(log, NOW) == 0
     log.append(b"rubbish", NOW)
     assert not os.path.exists(log.path)
@@ -151,7 +151,7 @@ def test_look_up_by_time(disk: Disk, codec: int):
     for wanted in range(62):
         expected = next(((n, time, 0) for n, time in enumerate(times) if time >= wanted), None)
         assert log.offset_for_timestamp(wanted) == expected
-    assert log.max_timestamp() == (6, 60)
+    assert latest(log) == (6, 60)
     log.delete_records(4)
     assert log.offset_for_timestamp(0) == (4, 40, 0)
     assert log.offset_for_timestamp(45) == (6, 60, 0)
@@ -162,7 +162,7 @@ def test_look_up_by_time_with_log_append_time(disk: Disk):
     for n in range(5):
         put(log, batch(b"a", b"b"), NOW + n)
     assert log.offset_for_timestamp(NOW + 2) == (4, NOW + 2, 0)
-    assert log.max_timestamp() == (8, NOW + 4)
+    assert latest(log) == (8, NOW + 4)
 
 
 def test_look_up_by_time_in_a_batch_that_cannot_be_opened(
@@ -181,7 +181,7 @@ def test_look_up_by_time_in_a_batch_that_cannot_be_opened(
 def test_records_without_timestamps(disk: Disk):
     log = disk.log()
     put(log, batch(b"a", at=-1))
-    assert log.max_timestamp() is None
+    assert latest(log) is None
     assert log.offset_for_timestamp(0) is None
 
 

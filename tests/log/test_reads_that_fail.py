@@ -12,7 +12,7 @@ import pytest
 
 from headrace.log import segment
 from headrace.log.partition_log import PartitionLog
-from tests.log.disk import NOW, Disk, batch, put
+from tests.log.disk import NOW, Disk, batch, latest, put
 
 COUNT = 30
 
@@ -63,7 +63,7 @@ def test_a_segment_that_was_not_loaded(
     with failing(monkeypatch, suffix), pytest.raises(OSError, match="Input/output error"):
         log.offset_for_timestamp(NOW + 3)
     assert log.offset_for_timestamp(NOW + 3) == (3, NOW + 3, 0)
-    assert log.max_timestamp() == (COUNT - 1, NOW + COUNT - 1)
+    assert latest(log) == (COUNT - 1, NOW + COUNT - 1)
 
 
 def test_indexes_that_were_being_rebuilt(log: PartitionLog, monkeypatch: pytest.MonkeyPatch):

@@ -20,7 +20,7 @@ from headrace.log.log_config import LogConfig
 from headrace.log.log_directory import LogDirectory
 from headrace.log.partition_log import PartitionLog
 from headrace.protocol.record_batch import build
-from tests.log.disk import NOW, TOPIC_ID, Disk, apply_retention, batch, put, values
+from tests.log.disk import NOW, TOPIC_ID, Disk, apply_retention, batch, latest, put, values
 
 FIRST = "t-0/00000000000000000000"
 
@@ -108,7 +108,7 @@ def test_a_crash_loses_nothing_and_the_next_clean_start_trusts_it(disk: Disk):
     disk.crash()
     log = disk.log(segment_bytes=1000)
     assert values(log) == expected
-    assert log.offset_for_timestamp(NOW + 33) == (33, NOW + 33, 0) and log.max_timestamp() == (
+    assert log.offset_for_timestamp(NOW + 33) == (33, NOW + 33, 0) and latest(log) == (
         49,
         NOW + 49,
     )

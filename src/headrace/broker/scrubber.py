@@ -77,7 +77,7 @@ class Scrubber:
         path = self._directory.path
         for name in sorted(filter(is_partition_name, os.listdir(path))):
             self._pace.spend(SCRUB_LEAST_BATCH_BYTES)
-            if self._directory.needs_recovery(name):
+            if name in self._directory.unverified:
                 continue  # its tail may be torn, and is cut when the log is first used
             try:
                 for file in log_files(path, [name]):

@@ -75,6 +75,8 @@ class DataDirectory:
         reads its directory
     :ivar partitions: the partitions that have a directory, because they had a record at some time,
         by topic
+    :ivar unverified: names of the logs that were not verified since a crash, so that their tails
+        may be torn. Any thread may add one: the next start verifies it
     :ivar lost: the reason why the directory must not be used any more; None if it may
     :ivar on_offline: called with topic id and partition of a log that goes offline, from any thread
     """
@@ -98,7 +100,7 @@ class DataDirectory:
             directory_format.check(self.path)
             is_open = self._tell_mode()
             self.partitions = self._find_partitions(closing=is_open)
-            self._unverified = self._take_marker()
+            self.unverified = self._take_marker()
         except BaseException:
             self.release()
             raise
@@ -165,7 +167,7 @@ class DataDirectory:
     def forget(self, topic: str, partitions: Iterable[int]) -> None:
         """Note that partitions have no directory any more, or will not have it soon."""
         for partition in partitions:
-            self._unverified.discard(f"{topic}-{partition}")
+            self.unverified.discard(f"{topic}-{partition}")
         remaining = self.partitions.pop(topic, set()).difference(partitions)
         if remaining:
             self.partitions[topic] = remaining
@@ -243,26 +245,6 @@ class DataDirectory:
         """
         if self.on_change is not None:
             self.on_change(path)
-
-    # ------------------------------------------------------------------ verification
-
-    def unverified(self) -> set[str]:
-        """Return the names of the logs that were not verified since a crash."""
-        return set(self._unverified)
-
-    def needs_recovery(self, name: str) -> bool:
-        """Return True if the log in a partition directory was not verified since a crash, so that
-        its tail may be torn.
-        """
-        return name in self._unverified
-
-    def recovered(self, name: str) -> None:
-        """Note that a log has been verified."""
-        self._unverified.discard(name)
-
-    def distrust(self, name: str) -> None:
-        """Have the next start verify a log. Any thread may call it."""
-        self._unverified.add(name)
 
     # ------------------------------------------------------------------ background work
 
@@ -350,7 +332,7 @@ class DataDirectory:
         if self._created:
             self._save(self._created)
             self._created = []
-        write_clean_marker(self.path, self._unverified, sync=self.sync)
+        write_clean_marker(self.path, self.unverified, sync=self.sync)
 
     def abandon(self) -> None:
         """Release a directory that cannot be used, as it was found."""

@@ -15,8 +15,11 @@ from bisect import bisect_right
 
 from headrace.log.files import FILE_MODE
 
-_INT = struct.Struct(">i")
-_LONG = struct.Struct(">q")
+Field = tuple[struct.Struct, int]
+"""A field of an entry, by which entries ascend: its layout and its position in the entry."""
+LAST_OFFSET: Field = struct.Struct(">i"), 0
+POSITION: Field = struct.Struct(">i"), 4
+TIMESTAMP: Field = struct.Struct(">q"), 0
 
 
 class _Index:
@@ -38,20 +41,19 @@ class _Index:
         return len(self.data) // self.layout.size
 
     def entry(self, number: int) -> tuple[int, int]:
-        """Return the fields of an entry."""
+        """Return the fields of an entry; -1 stands for the last one."""
         first, second = self.layout.unpack_from(self.data, number * self.layout.size)
         return first, second
 
-    def _last(self, field: struct.Struct, start: int, largest: int) -> tuple[int, int] | None:
+    def last(self, field: Field, largest: int) -> tuple[int, int] | None:
         """Return the last entry with at most a value in a field; None if there is none.
 
         In damaged entries the search may find an earlier one, but never a later one.
-
-        :param start: position of the field in an entry
         """
         data, size = self.data, self.layout.size
+        layout, start = field
         number = bisect_right(
-            range(len(self)), largest, key=lambda n: field.unpack_from(data, n * size + start)[0]
+            range(len(self)), largest, key=lambda n: layout.unpack_from(data, n * size + start)[0]
         )
         return self.entry(number - 1) if number else None
 
@@ -87,18 +89,6 @@ class OffsetIndex(_Index):
         """Add an entry for the batch at ``position``, which ends with ``relative_offset``."""
         self.data += self.layout.pack(relative_offset, position)
 
-    def entry_for(self, relative_offset: int) -> tuple[int, int] | None:
-        """Return the last entry of a batch that ends at or before an offset; None if there is
-        none.
-        """
-        return self._last(_INT, 0, relative_offset)
-
-    def entry_before(self, position: int) -> tuple[int, int] | None:
-        """Return the last entry with a position that is not after ``position``; None if there is
-        none.
-        """
-        return self._last(_INT, 4, position)
-
 
 class TimeIndex(_Index):
     """The index from timestamps to offsets: its entries are ``(timestamp, relative offset)``."""
@@ -110,12 +100,5 @@ class TimeIndex(_Index):
         """Add an entry for the largest timestamp so far, unless the last entry has the same or a
         larger one.
         """
-        data = self.data
-        if timestamp > (_LONG.unpack_from(data, len(data) - self.layout.size)[0] if data else -1):
+        if timestamp > (self.entry(-1)[0] if self.data else -1):
             self.data += self.layout.pack(timestamp, relative_offset)
-
-    def entry_for(self, timestamp: int) -> tuple[int, int] | None:
-        """Return the last entry with at most ``timestamp``; None if there is none. The first record
-        with at least ``timestamp`` is not before its batch.
-        """
-        return self._last(_LONG, 0, timestamp)

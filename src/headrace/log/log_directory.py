@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from headrace.log import partition_metadata
 from headrace.log.data_directory import DataDirectory
@@ -88,8 +88,7 @@ class LogDirectory:
             for partition in self.directory.partitions.get(topic, ())
             if not is_used or names(f"{path}/{topic}-{partition}", topic_id)
         ]
-        self.directory.forget(topic, remaining)
-        return [DeletedLog(topic, topic_id, partition) for partition in remaining]
+        return self._deleted(topic, topic_id, remaining)
 
     def delete(self, topic: str, topic_id: uuid.UUID) -> list[DeletedLog]:
         """Close all logs of a topic, used or not since the start, and refuse later appends. Give
@@ -98,8 +97,13 @@ class LogDirectory:
         for log in self._logs.pop(topic, {}).values():
             log.delete()
         existing = sorted(self.directory.partitions.get(topic, ()))
-        self.directory.forget(topic, existing)
-        return [DeletedLog(topic, topic_id, partition) for partition in existing]
+        return self._deleted(topic, topic_id, existing)
+
+    def _deleted(
+        self, topic: str, topic_id: uuid.UUID, partitions: Sequence[int]
+    ) -> list[DeletedLog]:
+        self.directory.forget(topic, partitions)
+        return [DeletedLog(f"{topic}-{partition}", topic_id) for partition in partitions]
 
     def find_loss(self) -> str | None:
         """Check that the data directory is still there. If it is not, all logs refuse reads and

@@ -22,7 +22,7 @@ from headrace.log.files import DIRECTORY_MODE, fsync_path
 from headrace.log.log_config import LogConfig
 from headrace.log.producer_state import ProducerState
 from headrace.log.recovery import CorruptLog
-from headrace.log.retention import SegmentAge, segments_to_delete
+from headrace.log.retention import segments_to_delete
 from headrace.log.segment import SUFFIXES, Segment, TornTailError
 from headrace.log.segment_list import SegmentList, index_of
 from headrace.log.validation import check_client_batch
@@ -220,12 +220,12 @@ class PartitionLog:
                 self._directory.forget(self.topic, [self.partition])
         self._loaded = True
         if self._offline is None:
-            self._directory.recovered(name)
+            self._directory.unverified.discard(name)
 
     def _load_directory(self, name: str) -> None:
         partition_metadata.complete(self.path, self.topic_id, self._partitions)
         distrusted = recovery.is_marked_offline(self.path)
-        crashed = distrusted or self._directory.needs_recovery(name)
+        crashed = distrusted or name in self._directory.unverified
         loaded = recovery.load(
             self.path,
             self._directory.files,
@@ -540,14 +540,6 @@ class PartitionLog:
         record = timestamps.finish(self.search_timestamp(timestamp_ms), opening)
         return (*record, LEADER_EPOCH) if record else None
 
-    def max_timestamp(self) -> tuple[int, int] | None:
-        """Return ``(offset, timestamp)`` of the first record with the largest timestamp; None
-        without records.
-
-        :raises OSError: when the disk fails
-        """
-        return timestamps.finish(self.search_max_timestamp())
-
     def search_timestamp(self, timestamp_ms: int) -> timestamps.Search:
         """Begin a search for the first record at or after a time."""
         return timestamps.first_at_or_after(
@@ -673,27 +665,19 @@ class PartitionLog:
         """
         if not self.end_offset or not self._segments or self.is_offline:
             return 0
-        ages = [
-            SegmentAge(
-                segment.base_offset,
-                segment.size_bytes,
-                max(segment.max_timestamp[0], 0) or segment.created_ms,
-            )
-            for segment in self._segments
-        ]
+        segments = list(self._segments)
         count = segments_to_delete(
-            ages, self.config, self._log_start_offset, self._end_offset, now_ms
+            segments, self.config, self._log_start_offset, self._end_offset, now_ms
         )
         if not count:
             return 0
-        old = [self._segments[number] for number in range(count)]
         self.announce_change()
-        if count == len(self._segments):
+        if count == len(segments):
             self.roll(now_ms)
         if count + 1 == len(self._segments) and not self._segments[-1].size_bytes:
             # No batch will have the producers any more.
             yield partial(self._save_producers, self._end_offset, self._producers.snapshot())
-        return (yield from self._delete_segments(old))
+        return (yield from self._delete_segments(segments[:count]))
 
     def _delete_segments(self, old: Sequence[Segment]) -> Generator[Callable[[], None], None, int]:
         """Delete the oldest segments one after the other, unless they are deleted or replaced
@@ -831,7 +815,7 @@ class PartitionLog:
         )
         self.is_uncleanable = True
         recovery.mark_offline(self.path)
-        self._directory.distrust(os.path.basename(self.path))
+        self._directory.unverified.add(os.path.basename(self.path))
         if self._directory.on_offline is not None:
             self._directory.on_offline(self.topic_id, self.partition)
         return offline

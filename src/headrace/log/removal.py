@@ -22,16 +22,10 @@ logger = get_logger("headrace.log")
 
 
 class DeletedLog(NamedTuple):
-    """The log of a partition of a deleted topic."""
+    """The log of a partition of a deleted topic, by the name of its directory."""
 
-    topic: str
+    name: str
     topic_id: uuid.UUID
-    partition: int
-
-    @property
-    def directory_name(self) -> str:
-        """The name of its directory."""
-        return f"{self.topic}-{self.partition}"
 
 
 class Removals:
@@ -46,8 +40,8 @@ class Removals:
         self._executor: ThreadPoolExecutor | None = None
         self._stopping = threading.Event()
         self._renaming = threading.Lock()
-        self._pending: dict[str, DeletedLog] = {}
-        """Logs whose directories are not renamed yet, by the name of the directory."""
+        self._pending: dict[str, uuid.UUID] = {}
+        """Names of the directories that are not renamed yet, with the ids of their topics."""
 
     def add(self, logs: Iterable[DeletedLog], removed: Callable[[], object] | None = None) -> None:
         """Remove the directories of logs in the background.
@@ -55,10 +49,10 @@ class Removals:
         :param removed: called in the thread when all of them are gone, forced to disk
         """
         names = []
-        for log in logs:
-            self.rename_now(log.directory_name)  # of an earlier topic of the same name
-            self._pending[log.directory_name] = log
-            names.append(log.directory_name)
+        for name, topic_id in logs:
+            self.rename_now(name)  # of an earlier topic of the same name
+            self._pending[name] = topic_id
+            names.append(name)
         self._submit(lambda: self._remove(names), removed)
 
     def remove_renamed(self) -> None:
@@ -117,11 +111,11 @@ class Removals:
     def _rename(self, name: str) -> str | None:
         """Rename a directory unless that has been done; return its new name."""
         with self._renaming:
-            log = self._pending.pop(name, None)
-            if log is None:
+            topic_id = self._pending.pop(name, None)
+            if topic_id is None:
                 return None
             try:
-                return self._directory.rename_deleted(name, log.topic_id)
+                return self._directory.rename_deleted(name, topic_id)
             except FileNotFoundError:
                 return None
 

@@ -1,27 +1,15 @@
-"""Retention: how many segments of a log to delete. Pure."""
+"""Retention: how many segments of a log to delete."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from headrace.log.log_config import LogConfig
-
-
-class SegmentAge(NamedTuple):
-    """The size and age of a segment.
-
-    :ivar largest_timestamp_ms: largest timestamp of its records; the file's modification time if
-        they have none
-    """
-
-    base_offset: int
-    size_bytes: int
-    largest_timestamp_ms: int
+from headrace.log.segment import Segment
 
 
 def segments_to_delete(
-    segments: Sequence[SegmentAge],
+    segments: Sequence[Segment],
     config: LogConfig,
     log_start_offset: int,
     end_offset: int,
@@ -33,6 +21,8 @@ def segments_to_delete(
     ``retention.ms``, then those without which the log still has at least ``retention.bytes``; with
     any policy those that lie wholly before the log start offset. If all segments are to be deleted,
     the caller rolls a new one first. An empty last segment is kept.
+
+    :raises OSError: when the time index of a segment cannot be read
     """
     ends = [segment.base_offset for segment in segments[1:]] + [end_offset]
     candidates = len(segments) - (segments[-1].size_bytes == 0)
@@ -42,10 +32,7 @@ def segments_to_delete(
     if "delete" not in config.cleanup_policy:
         return count
     if config.retention_ms >= 0:
-        while (
-            count < candidates
-            and now_ms - segments[count].largest_timestamp_ms > config.retention_ms
-        ):
+        while count < candidates and now_ms - segments[count].newest_ms > config.retention_ms:
             count += 1
     if config.retention_bytes >= 0:
         surplus = sum(segment.size_bytes for segment in segments[count:]) - config.retention_bytes

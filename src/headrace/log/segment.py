@@ -13,7 +13,7 @@ from functools import partial
 
 from headrace.log import checksums
 from headrace.log.files import TEMPORARY_SUFFIX, OpenFiles, fsync_path, private
-from headrace.log.index import OffsetIndex, TimeIndex
+from headrace.log.index import LAST_OFFSET, POSITION, TIMESTAMP, Field, OffsetIndex, TimeIndex
 from headrace.log.log_config import LogConfig
 from headrace.log_lines import LimitedLog, get_logger
 from headrace.protocol.file_range import LEAST_RANGE_BYTES, FileRange
@@ -103,6 +103,10 @@ def checked_scan(fd: int, position: int, end: int) -> Iterator[tuple[int, BatchH
         if header.magic != 2 or not has_right_crc(data, header):
             return
         yield batch
+
+
+def _disk_is_full() -> OSError:
+    return OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def _unlink_all(paths: Sequence[str]) -> None:
@@ -223,8 +227,7 @@ class Segment:
             return
         self.discard_staged()
         self.save_indexes()
-        os.close(self.fd)
-        self.fd = -1
+        self._close()
         self._loaded = False
         self.offsets, self.times = OffsetIndex(), TimeIndex()
         if forget:
@@ -268,9 +271,12 @@ class Segment:
         self._reset()
         self._loaded = False
         if self.fd >= 0:
-            os.close(self.fd)
-            self.fd = -1
+            self._close()
             self._files.forget(self)
+
+    def _close(self) -> None:
+        os.close(self.fd)
+        self.fd = -1
 
     def renew_checksums(self, size_bytes: int, end_offset: int) -> None:
         """Write the checksum of ``.txnindex``, after the aborted transactions were found again in
@@ -296,8 +302,7 @@ class Segment:
             self._ended = True
             self._keep_for_ranges()
         elif self.fd >= 0:
-            os.close(self.fd)
-            self.fd = -1
+            self._close()
             self._loaded = False
             self._files.forget(self)
 
@@ -307,8 +312,7 @@ class Segment:
             self._files.forget(self)
         if not self._files.keep():
             if self.fd >= 0:
-                os.close(self.fd)
-                self.fd = -1
+                self._close()
         elif self.fd < 0:
             try:
                 self.fd = os.open(self.path(".log"), os.O_RDONLY | os.O_CLOEXEC)
@@ -323,8 +327,7 @@ class Segment:
         """End one :meth:`hold`."""
         self._held -= 1
         if not self._held and self._ended and self.fd >= 0:
-            os.close(self.fd)
-            self.fd = -1
+            self._close()
             self._files.end_keep()
 
     def retire(self) -> Callable[[], None]:
@@ -345,9 +348,7 @@ class Segment:
     def delete(self) -> None:
         """Delete the files."""
         self.abandon()
-        for suffix in SUFFIXES:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(self.path(suffix))
+        _unlink_all([self.path(suffix) for suffix in SUFFIXES])
 
     def _load(self) -> None:
         """Read the indexes from their files. Rebuild them unless they have their checksums, and
@@ -379,10 +380,10 @@ class Segment:
         """Read the headers from the last indexed batch on. Return False if there is anything but
         whole batches.
         """
-        end = self.offsets.entry(len(self.offsets) - 1)[1] if len(self.offsets) else 0
+        end = self.offsets.entry(-1)[1] if self.offsets.data else 0
         self._since_index = self.size_bytes - end
-        if len(self.times):  # the last entry was added when the indexes were saved
-            self._max_timestamp, relative_offset = self.times.entry(len(self.times) - 1)
+        if self.times.data:  # the last entry was added when the indexes were saved
+            self._max_timestamp, relative_offset = self.times.entry(-1)
             self._max_timestamp_offset = self.base_offset + relative_offset
         for position, header, _ in scan(self.fd, end, self.size_bytes):
             if not self._may_follow(header):
@@ -413,7 +414,7 @@ class Segment:
 
     def _is_latest(self, timestamp: int, last_offset: int) -> bool:
         """Return True if the batch that ends with an offset has this largest timestamp."""
-        start = self.offsets.entry_for(last_offset - self.base_offset)
+        start = self.offsets.last(LAST_OFFSET, last_offset - self.base_offset)
         position = start[1] if start is not None else 0
         if position < 0:
             return False
@@ -512,11 +513,8 @@ class Segment:
             written = pwritev(fd, buffers, position)
             if written != size_bytes:
                 self._write_rest(b"".join(buffers), written)
-        except OSError as error:
-            try:
-                os.ftruncate(fd, position)
-            except OSError:
-                raise TornTailError(error.errno, error.strerror, self.path(".log")) from error
+        except OSError:
+            self._cut_tail()
             raise
         self.size_bytes = position + size_bytes
 
@@ -537,7 +535,7 @@ class Segment:
             try:
                 written = pwritev(fd, [piece], position + start)
                 if written <= 0:
-                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+                    raise _disk_is_full()
             except OSError:
                 self.discard_staged()
                 raise
@@ -552,7 +550,7 @@ class Segment:
         self.used = True
         try:
             if pwritev(self.fd, beginning, self.size_bytes) != sum(map(len, beginning)):
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+                raise _disk_is_full()
         except OSError:
             self.discard_staged()
             raise
@@ -564,9 +562,15 @@ class Segment:
 
         :raises TornTailError: when that fails
         """
-        if not self.is_staged:
-            return
-        self.is_staged = False
+        if self.is_staged:
+            self.is_staged = False
+            self._cut_tail()
+
+    def _cut_tail(self) -> None:
+        """Cut off what was written and not added.
+
+        :raises TornTailError: when that fails
+        """
         try:
             os.ftruncate(self.fd, self.size_bytes)
         except OSError as error:
@@ -577,7 +581,7 @@ class Segment:
         while written < len(data):
             now = pwritev(self.fd, [memoryview(data)[written:]], self.size_bytes + written)
             if now <= 0:
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+                raise _disk_is_full()
             written += now
 
     def note(
@@ -653,6 +657,11 @@ class Segment:
             self.open()
         return self._max_timestamp, self._max_timestamp_offset
 
+    @property
+    def newest_ms(self) -> int:
+        """The largest timestamp; the time when the file was modified if there is none."""
+        return max(self.max_timestamp[0], 0) or self.created_ms
+
     def locate(self, offset: int) -> int:
         """Return the position of the first batch that ends at or after ``offset``; the segment's
         size if there is none.
@@ -672,20 +681,15 @@ class Segment:
         """Return the position of the last indexed batch that ends at or before ``offset``; 0 if
         there is none. A wrong entry is found, and the indexes are rebuilt.
         """
-        self.open()
-        entry = self.offsets.entry_for(offset - self.base_offset)
-        if entry is not None and not self._is_at(*entry):
-            self._rebuild_indexes("an entry of the offset index is wrong")
-            entry = self.offsets.entry_for(offset - self.base_offset)
-        return entry[1] if entry is not None else 0
+        return self._last_position(LAST_OFFSET, offset - self.base_offset)
 
-    def _boundary_before(self, position: int) -> int:
-        """Return the last indexed position that is not after ``position``; 0 if there is none."""
+    def _last_position(self, field: Field, largest: int) -> int:
+        """Return the position in the last index entry with at most a value in a field."""
         self.open()
-        entry = self.offsets.entry_before(position)
+        entry = self.offsets.last(field, largest)
         if entry is not None and not self._is_at(*entry):
             self._rebuild_indexes("an entry of the offset index is wrong")
-            entry = self.offsets.entry_before(position)
+            entry = self.offsets.last(field, largest)
         return entry[1] if entry is not None else 0
 
     def _is_at(self, relative_offset: int, position: int) -> bool:
@@ -700,10 +704,10 @@ class Segment:
         wrong entry of the time index is found, and the indexes are rebuilt.
         """
         self.open()
-        entry = self.times.entry_for(timestamp_ms)
+        entry = self.times.last(TIMESTAMP, timestamp_ms)
         if entry is not None and not self._is_latest(entry[0], self.base_offset + entry[1]):
             self._rebuild_indexes("an entry of the time index is wrong")
-            entry = self.times.entry_for(timestamp_ms)
+            entry = self.times.last(TIMESTAMP, timestamp_ms)
         return self.base_offset + (entry[1] if entry is not None else 0)
 
     def read(self, position: int, size_bytes: int) -> bytes:
@@ -720,9 +724,7 @@ class Segment:
             raise
         if len(data) != size_bytes:
             self.reads_fail = True
-            raise OSError(
-                errno.EIO, f"{self.path('.log')} ends before position {position + size_bytes}"
-            )
+            raise self._ends_before(position + size_bytes)
         return data
 
     def read_into(self, buffer: memoryview, position: int) -> int:
@@ -784,11 +786,13 @@ class Segment:
         if limit - position <= max_bytes:
             return self._batches_at(position, limit - position, held_bytes)
         if max_bytes > 0:
-            boundary = self._boundary_before(position + max_bytes)
+            boundary = self._last_position(POSITION, position + max_bytes)
             if 2 * (boundary - position) >= max_bytes:  # a boundary needs no cut and no copy
                 return self._batches_at(position, boundary - position, held_bytes)
             if held_bytes is not None and max_bytes > held_bytes:
-                end = self._end_of_batches(max(boundary, position), position + max_bytes)
+                end = max(boundary, position)
+                for start, header, _ in scan(self.open(), end, position + max_bytes):
+                    end = start + header.size_bytes
                 if end > position:
                     return self._batches_at(position, end - position, held_bytes)
             else:
@@ -796,7 +800,9 @@ class Segment:
                 end = whole_batches(data)
                 if end:
                     data = data[:end]
-                    return data if held_bytes is None else self._range(position, end, data)
+                    if held_bytes is None or end < LEAST_RANGE_BYTES:
+                        return data
+                    return FileRange(self, position, end, data)
         if not minimum_one:
             return b""
         size_bytes = header_at(self.read(position, HEADER_BYTES)).size_bytes
@@ -804,30 +810,20 @@ class Segment:
             raise DamagedSegment(self, position)
         return self._batches_at(position, size_bytes, held_bytes)
 
-    def _end_of_batches(self, position: int, limit: int) -> int:
-        """Return the end of the last whole batch before ``limit``; one begins at ``position``."""
-        end = position
-        for start, header, _ in scan(self.open(), position, limit):
-            end = start + header.size_bytes
-        return end
-
     def _batches_at(
         self, position: int, size_bytes: int, held_bytes: int | None
     ) -> bytes | FileRange:
         if held_bytes is None or size_bytes < LEAST_RANGE_BYTES:
             return self.read(position, size_bytes)
+        data = None
         if size_bytes <= held_bytes:
-            return self._range(position, size_bytes, self.read(position, size_bytes))
-        if os.fstat(self.open()).st_size < position + size_bytes:
-            raise OSError(
-                errno.EIO, f"{self.path('.log')} ends before position {position + size_bytes}"
-            )
-        return self._range(position, size_bytes, None)
-
-    def _range(self, position: int, size_bytes: int, data: bytes | None) -> bytes | FileRange:
-        if data is not None and size_bytes < LEAST_RANGE_BYTES:
-            return data
+            data = self.read(position, size_bytes)
+        elif os.fstat(self.open()).st_size < position + size_bytes:
+            raise self._ends_before(position + size_bytes)
         return FileRange(self, position, size_bytes, data)
+
+    def _ends_before(self, position: int) -> OSError:
+        return OSError(errno.EIO, f"{self.path('.log')} ends before position {position}")
 
     def batches(self, position: int) -> Iterator[tuple[int, BatchHeader, memoryview]]:
         """Yield ``(position, header, bytes from the header on)`` of the batches from ``position``

@@ -95,7 +95,7 @@ class Snapshot:
         self._error: Exception | None = None
         self._stopped, self._abandoned = threading.Event(), threading.Event()
         self.offline: list[str] = []
-        self._unverified = self._directory.unverified()
+        self._unverified = set(self._directory.unverified)
         # 100,000 logs take about 40 ms. A dictionary, or named tuples, would take three times that.
         self._cuts = [log.cut() for log in logs if log.is_loaded]
         self._cut_of: dict[str, LogCut] = {}
