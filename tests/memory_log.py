@@ -64,7 +64,7 @@ class MemoryLog:
             for data in batches if name == topic else ():
                 header = record_batch.header_at(data)
                 if header.last_offset >= self._starts.get((name, partition), 0):
-                    yield partition, FoundBatch(name, 0, header, memoryview(data))
+                    yield partition, FoundBatch(name, header, memoryview(data))
 
     def delete_before(self, topic: str, partition: int, offset: int) -> None:
         self._starts[topic, partition] = max(offset, self._starts.get((topic, partition), 0))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
 from headrace.log.replay import FoundBatch
@@ -21,13 +21,8 @@ class EndTransaction(Protocol):
     def __call__(self, producer_id: int, partition: int, *, commit: bool) -> None: ...
 
 
-class DecodeBatch(Protocol):
-    """Decodes all records of a batch at once."""
-
-    def __call__(
-        self, batch: memoryview, header: record_batch.BatchHeader
-    ) -> Sequence[tuple[int, Any]] | None:
-        """Return offset and record of each record; None for a batch that it does not decode."""
+DecodeBatch = Callable[[memoryview, record_batch.BatchHeader], Sequence[tuple[int, Any]] | None]
+"""Returns offset and record of each record of a batch; None for one that it does not decode."""
 
 
 def load(

@@ -213,7 +213,9 @@ class CoordinatorRuntime(Generic[C]):
         for partition, (all_records, encoded) in by_partition.items():
             started = perf_counter()
             base_offset = self._append(partition, encoded, self._clock.wall_ms(), producer)
-            self._replay(partition, base_offset, all_records, producer.producer_id)
+            for offset, record in enumerate(all_records, base_offset):
+                position = make(Position, (partition, offset, producer.producer_id))
+                self.coordinator.replay(record, position)
             self._meter.wrote(all_records, started)
 
     # A turn ---------------------------------------------------------------------------------------
@@ -338,13 +340,6 @@ class CoordinatorRuntime(Generic[C]):
             producer_epoch=producer.producer_epoch,
         )
         return self._logs.append(self.coordinator.topic, partition, data, wall_ms)
-
-    def _replay(
-        self, partition: int, base_offset: int, records: Sequence[Any], producer_id: int
-    ) -> None:
-        replay = self.coordinator.replay
-        for offset, record in enumerate(records, base_offset):
-            replay(record, make(Position, (partition, offset, producer_id)))
 
     def _finish(self, command: Command[Any], outcome: Outcome[Any, Any]) -> None:
         """Carry out all but the records of an outcome, and answer its command or park it."""

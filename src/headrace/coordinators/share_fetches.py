@@ -79,11 +79,7 @@ def acquire(
     ready: list[tuple[LoadedPartition, int]] = []
     fetched: list[Fetched] = []
     for topic_id, partition in session.partitions:
-        readable: tuple[LoadedPartition, int] | ErrorCode | None
-        if may_read(topic_id):
-            readable = _find(share, session.group_id, topic_id, partition, settings)
-        else:
-            readable = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        readable = _find(share, session.group_id, topic_id, partition, settings, may_read)
         if isinstance(readable, ErrorCode):
             fetched.append(Fetched(topic_id, partition, readable))
         elif readable is not None:
@@ -119,9 +115,7 @@ def has_bytes(
     """Return True if the logs hold at least ``min_bytes`` for the session to acquire."""
     bytes_ready = 0
     for topic_id, partition in session.partitions:
-        if not may_read(topic_id):
-            continue
-        ready = _find(share, session.group_id, topic_id, partition, settings)
+        ready = _find(share, session.group_id, topic_id, partition, settings, may_read)
         if ready is None or isinstance(ready, ErrorCode):
             continue
         loaded, offset = ready
@@ -153,11 +147,18 @@ def wait_keys(
 
 
 def _find(
-    share: SharePartitions, group_id: str, topic_id: UUID, partition: int, settings: ShareSettings
+    share: SharePartitions,
+    group_id: str,
+    topic_id: UUID,
+    partition: int,
+    settings: ShareSettings,
+    may_read: MayRead,
 ) -> tuple[LoadedPartition, int] | ErrorCode | None:
     """Return a share-partition and the offset to read its log from; None if nothing can be acquired
     now.
     """
+    if not may_read(topic_id):
+        return ErrorCode.TOPIC_AUTHORIZATION_FAILED
     loaded = share.load(group_id, topic_id, partition)
     if isinstance(loaded, ErrorCode):
         return loaded

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 from headrace.log_lines import get_logger
 from headrace.protocol.errors import StorageError
@@ -19,8 +17,14 @@ def start(coordinators: Coordinators) -> None:
 
     :raises CorruptLog: when a batch in the middle of an internal topic is damaged or missing
     """
-    with _without_cycle_collection():
+    # Python must not search for cycles: a load creates millions of objects, and no cycle.
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
         coordinators.load()
+    finally:
+        if was_enabled:
+            gc.enable()
     if coordinators.loaded_transactions is not None:
         coordinators.loaded_transactions.complete_prepared()
     try:
@@ -30,18 +34,6 @@ def start(coordinators: Coordinators) -> None:
     if coordinators.loaded_groups is not None:
         coordinators.loaded_groups.loaded(coordinators.environment.clock.now_ms())
     coordinators.timer.schedule()
-
-
-@contextmanager
-def _without_cycle_collection() -> Iterator[None]:
-    """Keep Python from searching for cycles: a load creates millions of objects, and no cycle."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 def _recover_share_state(coordinators: Coordinators) -> None:

@@ -146,9 +146,13 @@ def read(stem: str, size_bytes: int, point: int) -> list[AbortedTransaction] | N
     :raises OSError: when the disk fails
     """
     sums = checksums.read(stem)
-    if sums is None or not sums.are_of_all(size_bytes, point):
+    if sums is None or (size_bytes != sums.size_bytes and point > sums.end_offset):
         return None
-    data = _content(stem)
+    try:
+        with open(stem + SUFFIX, "rb") as file:
+            data = file.read()
+    except FileNotFoundError:
+        data = b""
     covered = sums.files[SUFFIX]
     if not covered.covers(data) or covered.size_bytes % _ENTRY.size:
         return None
@@ -158,14 +162,6 @@ def read(stem: str, size_bytes: int, point: int) -> list[AbortedTransaction] | N
         if version == _VERSION
     ]
     return [entry for entry in entries if entry.last_offset < point]
-
-
-def _content(stem: str) -> bytes:
-    try:
-        with open(stem + SUFFIX, "rb") as file:
-            return file.read()
-    except FileNotFoundError:
-        return b""
 
 
 def write(path: str, entries: Sequence[AbortedTransaction]) -> None:

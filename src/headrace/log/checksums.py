@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import NamedTuple
 
 from headrace.log import checked_file
@@ -21,17 +22,14 @@ INDEX_SUFFIXES = (".index", ".timeindex", ".txnindex")
 _LOG = ".log"
 
 
-class Checksum:
+class Checksum(NamedTuple):
     """The size and checksum of a file.
 
     :ivar size_bytes: number of bytes from the beginning of the file that the checksum covers
     """
 
-    __slots__ = ("crc", "size_bytes")
-
-    def __init__(self, size_bytes: int, crc: int) -> None:
-        self.size_bytes = size_bytes
-        self.crc = crc
+    size_bytes: int
+    crc: int
 
     def covers(self, data: bytes | bytearray) -> bool:
         """Return True if a file begins with what the checksum was made of."""
@@ -43,7 +41,7 @@ class Checksum:
         return len(data) == self.size_bytes and self.covers(data)
 
 
-_OF_NOTHING = (0, 0)
+_OF_NOTHING = Checksum(0, 0)
 """Size and checksum of a missing or empty file."""
 
 
@@ -59,14 +57,6 @@ class Checksums(NamedTuple):
     files: Mapping[str, Checksum]
     size_bytes: int
     end_offset: int
-
-    def are_of_all(self, size_bytes: int, offset: int) -> bool:
-        """Return True if ``.txnindex`` had all aborted transactions of the segment that ended
-        before ``offset``.
-
-        :param size_bytes: size of the log
-        """
-        return size_bytes == self.size_bytes or offset <= self.end_offset
 
 
 def write(
@@ -97,10 +87,8 @@ def forget(stem: str) -> None:
 
     :raises OSError: when the disk fails
     """
-    try:
+    with suppress(FileNotFoundError):
         os.unlink(stem + SUFFIX)
-    except FileNotFoundError:
-        pass
 
 
 def read(stem: str) -> Checksums | None:

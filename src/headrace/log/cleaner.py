@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from functools import partial
+from typing import NamedTuple
 
 from headrace.log.aborted_transactions import AbortedLookup, AbortedTransaction
 from headrace.log.cleanable import Cleanable, cleaned_up_to, expect_gaps
@@ -106,28 +107,22 @@ class Pace:
             raise CleaningStopped
 
 
-class _Source:
-    """A segment as the cleaner thread reads it, without the log."""
+class _Source(NamedTuple):
+    """A segment as the cleaner thread reads it: with a handle of its own."""
 
-    __slots__ = ("base_offset", "created_ms", "end_offset", "path", "segment", "size_bytes")
-
-    def __init__(self, segment: Segment, end_offset: int) -> None:
-        self.segment = segment
-        self.path = segment.path(".log")
-        self.base_offset = segment.base_offset
-        self.end_offset = end_offset
-        self.size_bytes = segment.size_bytes
-        self.created_ms = segment.created_ms
+    segment: Segment
+    end_offset: int
 
     def batches(self, pace: Pace) -> Iterator[tuple[BatchHeader, memoryview]]:
         """Yield all batches, each checked against its checksum.
 
         :raises CorruptBatch: where the next one is damaged
         """
-        fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        path, size_bytes = self.segment.path(".log"), self.segment.size_bytes
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             end, spent, rest = 0, 0, pace.rests()
-            for position, header, data in checked_scan(fd, 0, self.size_bytes):
+            for position, header, data in checked_scan(fd, 0, size_bytes):
                 yield header, data
                 end = position + header.size_bytes
                 if end - spent >= WRITE_BYTES:
@@ -135,8 +130,8 @@ class _Source:
                     spent = end
                 rest()
             pace.spend(end - spent)
-            if end != self.size_bytes:
-                raise CorruptBatch(f"{self.path} is damaged at position {end}")
+            if end != size_bytes:
+                raise CorruptBatch(f"{path} is damaged at position {end}")
         finally:
             os.close(fd)
 
@@ -144,8 +139,8 @@ class _Source:
 class _Output:
     """A new segment that is being written."""
 
-    def __init__(self, directory: str, source: _Source, config: LogConfig, pace: Pace) -> None:
-        self.segment = Segment(OpenFiles(2), directory, source.base_offset, 0, source.created_ms)
+    def __init__(self, directory: str, base_offset: int, config: LogConfig, pace: Pace) -> None:
+        self.segment = Segment(OpenFiles(2), directory, base_offset, 0, 0)
         self._interval = config.index_interval_bytes
         self._pace = pace
         self._buffers: list[bytes | memoryview] = []
@@ -186,26 +181,22 @@ class _Output:
         if sync:
             self.segment.fsync((".log", aborted_transactions.SUFFIX))
 
-    def abandon(self) -> None:
-        """Close the handle without saving anything."""
-        self.segment.abandon()
-
 
 def group_segments(sources: Iterable[_Source], config: LogConfig) -> Iterator[list[_Source]]:
     """Yield runs of one or more segments that fit into one segment."""
     group: list[_Source] = []
     size = 0
     for source in sources:
-        entries = (size + source.size_bytes) // max(config.index_interval_bytes, HEADER_BYTES) + 2
+        size += source.segment.size_bytes
+        entries = size // max(config.index_interval_bytes, HEADER_BYTES) + 2
         if group and (
-            size + source.size_bytes > config.segment_bytes
+            size > config.segment_bytes
             or entries * TimeIndex.layout.size > config.segment_index_bytes
-            or source.end_offset - group[0].base_offset > MAX_RELATIVE_OFFSET
+            or source.end_offset - group[0].segment.base_offset > MAX_RELATIVE_OFFSET
         ):
             yield group
-            group, size = [], 0
+            group, size = [], source.segment.size_bytes
         group.append(source)
-        size += source.size_bytes
     if group:
         yield group
 
@@ -228,11 +219,12 @@ class Round:
         self.end_offset = plan.end_offset
         self.read_bytes = self.written_bytes = self.keys = 0
         self._first_dirty_offset = plan.first_dirty_offset
-        ends = [segment.base_offset for segment in plan.segments[1:]]
         number = log.segments.find_run(plan.segments)
         assert number is not None
-        ends.append(log.segments[number + len(plan.segments)].base_offset)
-        self._sources = [_Source(*pair) for pair in zip(plan.segments, ends, strict=True)]
+        self._sources = [
+            _Source(segment, log.segments[following].base_offset)
+            for following, segment in enumerate(plan.segments, number + 1)
+        ]
         self._config = log.config
         self._now_ms = now_ms
         self._opening = Opening(pause=pace.rests())
@@ -265,7 +257,9 @@ class Round:
             delete_retention_ms=self._config.delete_retention_ms,
             opening=self._opening,
         )
-        sources = [source for source in self._sources if source.base_offset < self.end_offset]
+        sources = [
+            source for source in self._sources if source.segment.base_offset < self.end_offset
+        ]
         try:
             for group in group_segments(sources, self._config):
                 yield partial(self._clean, compactor, group)
@@ -273,14 +267,14 @@ class Round:
                     self._begin(group)
                     yield self._sync
                     self._finish(group)
-                    yield self._delete_old
+                    yield partial(swap.discard_old, self.log.path)
         finally:
             if self._output is not None:
-                self._output.abandon()
+                self._output.segment.abandon()
             if self._begun is not None:
                 self._cancel(*self._begun)
         yield self._clear
-        self._check([])
+        self._check()
         cleaned_up_to(self.log, self.end_offset)
 
     def _note_keys(self) -> None:
@@ -320,7 +314,8 @@ class Round:
             raise
 
     def _write(self, compactor: Compactor, group: Sequence[_Source]) -> None:
-        output = self._output = _Output(self._directory, group[0], self._config, self._pace)
+        base_offset = group[0].segment.base_offset
+        output = self._output = _Output(self._directory, base_offset, self._config, self._pace)
         changed = len(group) > 1
         for source in group:
             for header, batch in source.batches(self._pace):
@@ -330,17 +325,15 @@ class Round:
                 if cleaned is not None:
                     output.add(cleaned)
         if not changed:
-            output.abandon()
+            output.segment.abandon()
             self._output = None
             return
         aborted = [
             entry
             for entry in self._entries
-            if max(group[0].base_offset, self.end_offset)
-            <= entry.last_offset
-            < group[-1].end_offset
+            if max(base_offset, self.end_offset) <= entry.last_offset < group[-1].end_offset
         ]
-        output.close(group[-1].created_ms, aborted, sync=self.log.syncs)
+        output.close(group[-1].segment.created_ms, aborted, sync=self.log.syncs)
         expect_gaps(self.log)
         self.written_bytes += output.segment.size_bytes
 
@@ -353,19 +346,18 @@ class Round:
     def _clear(self) -> None:
         shutil.rmtree(self._directory, ignore_errors=True)
 
-    def _check(self, group: Sequence[_Source]) -> int:
-        if self.log.is_deleted or self.log.is_offline:
-            raise CleaningStopped
-        if not group:
-            return 0
-        number = self.log.segments.find_run([source.segment for source in group])
+    def _check(self, group: Sequence[_Source] = ()) -> int:
+        """Return the index of the first segment of a group; raise if the log has changed."""
+        number = None
+        if not self.log.is_deleted and not self.log.is_offline:
+            number = self.log.segments.find_run([source.segment for source in group])
         if number is None:
             raise CleaningStopped
         return number
 
     def _begin(self, group: Sequence[_Source]) -> None:
         self._check(group)
-        self._begun = group[0].base_offset, group[-1].end_offset
+        self._begun = group[0].segment.base_offset, group[-1].end_offset
         swap.begin(self.log.path, *self._begun)
 
     def _sync(self) -> None:
@@ -413,6 +405,3 @@ class Round:
             )
             raise
         self.log.aborted.drop(begun[0], min(begun[1], self.end_offset))
-
-    def _delete_old(self) -> None:
-        swap.discard_old(self.log.path)

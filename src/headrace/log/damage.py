@@ -31,6 +31,7 @@ class Damage(NamedTuple):
     :ivar end_position: position of the next whole batch; the size of the file if there is none
     :ivar first_offset: first offset that may be damaged
     :ivar end_offset: offset after the last one that may be damaged
+    :ivar error: the error of the disk if it cannot read the file from there on
     """
 
     path: str
@@ -39,6 +40,7 @@ class Damage(NamedTuple):
     first_offset: int
     end_offset: int
     problem: str
+    error: OSError | None = None
 
     def __str__(self) -> str:
         last = f" to {self.end_offset - 1}" if self.end_offset > self.first_offset + 1 else ""
@@ -46,17 +48,6 @@ class Damage(NamedTuple):
             f"{self.path} is damaged at position {self.position}, offset {self.first_offset}"
             f"{last}: {self.problem}"
         )
-
-
-class UnreadableFile(OSError):
-    """A segment that cannot be read from some position on.
-
-    :ivar damage: what cannot be read
-    """
-
-    def __init__(self, error: OSError, damage: Damage) -> None:
-        super().__init__(error.errno, error.strerror, damage.path)
-        self.damage = damage
 
 
 def find(
@@ -69,12 +60,11 @@ def find(
     gaps: bool,
     on_batch: Callable[[BatchHeader], None] | None = None,
 ) -> Iterator[Damage]:
-    """Verify all batches of a segment, and yield the damaged ones.
+    """Verify all batches of a segment, and yield the damaged ones; what cannot be read is the last.
 
     :param end_offset: the base offset of the next segment, or the end of the log
     :param gaps: offsets may be missing, as compaction removes them
     :param on_batch: called with the header of each whole batch
-    :raises UnreadableFile: when the disk fails
     """
     position, expected = 0, base_offset
     before = (0, base_offset)
@@ -106,9 +96,8 @@ def find(
     except OSError as error:
         problem = f"it cannot be read: {error.strerror}"
         end = max(end_offset, expected + 1)
-        raise UnreadableFile(
-            error, Damage(path, position, size_bytes, expected, end, problem)
-        ) from error
+        error.filename = path
+        yield Damage(path, position, size_bytes, expected, end, problem, error)
 
 
 def _problem(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from headrace.log import partition_metadata
 from headrace.log.data_directory import DataDirectory
@@ -88,7 +88,8 @@ class LogDirectory:
             for partition in self.directory.partitions.get(topic, ())
             if not is_used or names(f"{path}/{topic}-{partition}", topic_id)
         ]
-        return self._deleted(topic, topic_id, remaining)
+        self.directory.forget(topic, remaining)
+        return [DeletedLog(f"{topic}-{partition}", topic_id) for partition in remaining]
 
     def delete(self, topic: str, topic_id: uuid.UUID) -> list[DeletedLog]:
         """Close all logs of a topic, used or not since the start, and refuse later appends. Give
@@ -97,13 +98,8 @@ class LogDirectory:
         for log in self._logs.pop(topic, {}).values():
             log.delete()
         existing = sorted(self.directory.partitions.get(topic, ()))
-        return self._deleted(topic, topic_id, existing)
-
-    def _deleted(
-        self, topic: str, topic_id: uuid.UUID, partitions: Sequence[int]
-    ) -> list[DeletedLog]:
-        self.directory.forget(topic, partitions)
-        return [DeletedLog(f"{topic}-{partition}", topic_id) for partition in partitions]
+        self.directory.forget(topic, existing)
+        return [DeletedLog(f"{topic}-{partition}", topic_id) for partition in existing]
 
     def find_loss(self) -> str | None:
         """Check that the data directory is still there. If it is not, all logs refuse reads and

@@ -100,9 +100,6 @@ class ProducerState:
         self._open: dict[int, int] = {}
         """Producer id -> first offset of its open transaction, oldest first."""
 
-    def __len__(self) -> int:
-        return len(self._producers)
-
     def __iter__(self) -> Iterator[tuple[int, ProducerEntry]]:
         return iter(self._producers.items())
 

@@ -15,10 +15,9 @@ from headrace.protocol.record_batch import BatchHeader
 
 
 class FoundBatch(NamedTuple):
-    """A whole batch with the right checksum, and the file and position where it begins."""
+    """A whole batch with the right checksum, and the file that has it."""
 
     path: str
-    position: int
     header: BatchHeader
     data: memoryview
 
@@ -45,7 +44,7 @@ def checked_batches(log: PartitionLog) -> Iterator[FoundBatch]:
             expected = header.last_offset + 1
             end = position + header.size_bytes
             if header.last_offset >= start:
-                yield FoundBatch(path, position, header, data)
+                yield FoundBatch(path, header, data)
         if end != size_bytes:
             raise CorruptLog.damage(
                 path, end, expected or start, "this is not a whole batch with the right checksum"

@@ -69,7 +69,7 @@ class SegmentList:
         """Return the index of the first of these segments if they are still adjacent in the list;
         else None.
         """
-        number = index_of(self._segments, segments[0].base_offset)
+        number = index_of(self._segments, segments[0].base_offset) if segments else 0
         run = self._segments[number : number + len(segments)]
         return number if len(run) == len(segments) and all(map(is_, run, segments)) else None
 

@@ -21,7 +21,7 @@ import contextlib
 import os
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Container
 
 from headrace.log import checksums, damage
 from headrace.log.files import fsync_path, link_aside
@@ -33,11 +33,12 @@ logger = get_logger("headrace.log")
 CLEANING = "cleaning"
 """Directory in which new segments are written."""
 _LOG_SWAP, _TXNINDEX_SWAP = ".log.swap", ".txnindex.swap"
-_SWAP = re.compile(r"([0-9]{20})-([0-9]{20})\.log\.swap")
+_SWAP_NAME = re.compile(r"([0-9]{20})-([0-9]{20})\.log\.swap")
 
 
-def _stem(base_offset: int, end_offset: int) -> str:
-    return f"{base_offset:020d}-{end_offset:020d}"
+def _swap(directory: str, base_offset: int, end_offset: int) -> str:
+    """Return the path of the files of a replacement, without their suffixes."""
+    return f"{directory}/{base_offset:020d}-{end_offset:020d}"
 
 
 def begin(directory: str, base_offset: int, end_offset: int) -> None:
@@ -46,10 +47,8 @@ def begin(directory: str, base_offset: int, end_offset: int) -> None:
 
     :raises OSError: when the disk fails; then nothing is decided
     """
-    cleaned, swap = (
-        f"{directory}/{CLEANING}/{base_offset:020d}",
-        f"{directory}/{_stem(base_offset, end_offset)}",
-    )
+    cleaned = f"{directory}/{CLEANING}/{base_offset:020d}"
+    swap = _swap(directory, base_offset, end_offset)
     with contextlib.suppress(FileNotFoundError):
         os.rename(f"{cleaned}.txnindex", f"{swap}{_TXNINDEX_SWAP}")
     os.rename(f"{cleaned}.log", f"{swap}{_LOG_SWAP}")
@@ -57,7 +56,7 @@ def begin(directory: str, base_offset: int, end_offset: int) -> None:
 
 def cancel(directory: str, base_offset: int, end_offset: int) -> None:
     """Undo :func:`begin`."""
-    swap = f"{directory}/{_stem(base_offset, end_offset)}"
+    swap = _swap(directory, base_offset, end_offset)
     for suffix in (_LOG_SWAP, _TXNINDEX_SWAP):
         with contextlib.suppress(FileNotFoundError):
             os.unlink(swap + suffix)
@@ -69,13 +68,13 @@ def finish(directory: str, base_offset: int, end_offset: int) -> None:
 
     :raises OSError: when the disk fails; then the next start finishes it
     """
-    for name in list(_replaced(directory, base_offset, end_offset)):
+    for name in _replaced(directory, base_offset, end_offset, SUFFIXES):
         os.rename(f"{directory}/{name}", f"{directory}/{name}{DELETED}")
     final = f"{directory}/{base_offset:020d}"
     for suffix in (".index", ".timeindex", checksums.SUFFIX):
         with contextlib.suppress(FileNotFoundError):
             os.rename(f"{directory}/{CLEANING}/{base_offset:020d}{suffix}", final + suffix)
-    swap = f"{directory}/{_stem(base_offset, end_offset)}"
+    swap = _swap(directory, base_offset, end_offset)
     with contextlib.suppress(FileNotFoundError):
         os.link(f"{swap}{_TXNINDEX_SWAP}", f"{final}.txnindex")
     os.rename(f"{swap}{_LOG_SWAP}", f"{final}.log")
@@ -83,12 +82,16 @@ def finish(directory: str, base_offset: int, end_offset: int) -> None:
         os.unlink(f"{swap}{_TXNINDEX_SWAP}")
 
 
-def _replaced(directory: str, base_offset: int, end_offset: int) -> Iterator[str]:
-    """Yield the names of the files of the segments with these offsets."""
+def _replaced(
+    directory: str, base_offset: int, end_offset: int, suffixes: Container[str]
+) -> list[str]:
+    """Return the names of the files with these suffixes of the segments with these offsets."""
+    names = []
     for name in os.listdir(directory):
-        stem, suffix = os.path.splitext(name)
-        if suffix in SUFFIXES and stem.isdigit() and base_offset <= int(stem) < end_offset:
-            yield name
+        stem, dot, suffix = name.partition(".")
+        if dot + suffix in suffixes and stem.isdigit() and base_offset <= int(stem) < end_offset:
+            names.append(name)
+    return names
 
 
 def discard_old(directory: str) -> None:
@@ -107,7 +110,7 @@ def recover(directory: str) -> None:
     """
     names = os.listdir(directory)
     for name in names:
-        match = _SWAP.fullmatch(name)
+        match = _SWAP_NAME.fullmatch(name)
         if match is not None:
             base, end = match.groups()
             if os.path.isdir(f"{directory}/{CLEANING}"):
@@ -128,20 +131,26 @@ def recover(directory: str) -> None:
 
 
 def _damage(path: str, base_offset: int, end_offset: int) -> damage.Damage | None:
-    """Return the first damage of a new segment; None if it is whole."""
+    """Return the first damage of a new segment; None if it is whole.
+
+    :raises OSError: when the disk fails
+    """
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         size_bytes = os.fstat(fd).st_size
-        return next(damage.find(fd, path, base_offset, size_bytes, end_offset, gaps=True), None)
+        problem = next(damage.find(fd, path, base_offset, size_bytes, end_offset, gaps=True), None)
     finally:
         os.close(fd)
+    if problem is not None and problem.error is not None:
+        raise problem.error
+    return problem
 
 
 def _restore(directory: str, base_offset: int, end_offset: int, problem: damage.Damage) -> None:
     """Undo a replacement because of damage in its new segment, which is kept under another name. A
     crash between any two steps loses nothing: the ``.swap`` file goes last.
     """
-    swap = f"{directory}/{_stem(base_offset, end_offset)}{_LOG_SWAP}"
+    swap = _swap(directory, base_offset, end_offset) + _LOG_SWAP
     first = f"{directory}/{base_offset:020d}"
     aside = link_aside(swap, f"{first}.log")
     fsync_path(directory)
@@ -154,8 +163,6 @@ def _restore(directory: str, base_offset: int, end_offset: int, problem: damage.
         for suffix in SUFFIXES:  # of either segment
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(first + suffix)
-    for name in os.listdir(directory):
-        stem, _, suffix = name.partition(".")
-        if suffix == f"log{DELETED}" and stem.isdigit() and base_offset <= int(stem) < end_offset:
-            os.rename(f"{directory}/{name}", f"{directory}/{stem}.log")
+    for name in _replaced(directory, base_offset, end_offset, (f".log{DELETED}",)):
+        os.rename(f"{directory}/{name}", f"{directory}/{name.removesuffix(DELETED)}")
     os.unlink(swap)

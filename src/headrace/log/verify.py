@@ -101,7 +101,15 @@ def verify_file(
 
     try:
         size_bytes = file.size_bytes
-        for damaged in _found(fd, file, count):
+        for damaged in damage.find(
+            fd,
+            file.path,
+            file.base_offset,
+            size_bytes,
+            file.end_offset,
+            gaps=file.has_gaps,
+            on_batch=count,
+        ):
             is_tail = damaged.end_position == size_bytes and file.end_offset == _MAX_OFFSET
             if is_live and is_tail and _is_whole_now(fd, damaged.position):
                 continue
@@ -115,24 +123,6 @@ def verify_file(
         verified.size_bytes += size_bytes
     finally:
         os.close(fd)
-
-
-def _found(
-    fd: int, file: LogFile, on_batch: Callable[[BatchHeader], None]
-) -> Iterator[damage.Damage]:
-    """Yield the damaged batches of an open file; what cannot be read is the last one."""
-    try:
-        yield from damage.find(
-            fd,
-            file.path,
-            file.base_offset,
-            file.size_bytes,
-            file.end_offset,
-            gaps=file.has_gaps,
-            on_batch=on_batch,
-        )
-    except damage.UnreadableFile as error:
-        yield error.damage
 
 
 def _listed_now(file: LogFile) -> LogFile | None:

@@ -13,6 +13,7 @@ from headrace.share.records import (
     UNKNOWN,
     SharePartitionKey,
     ShareSnapshot,
+    ShareUpdate,
     StateBatch,
 )
 from headrace.share.spans import Run, Spans
@@ -57,6 +58,15 @@ class ShareState:
                 runs = []
             runs.append((max(first, start), last, (count, state)))
         self.batches.paint(runs, max)
+
+    def apply(self, update: ShareUpdate) -> None:
+        """Apply an update."""
+        self.leader_epoch = update.leader_epoch
+        self.delivery_complete_count = update.delivery_complete_count
+        self.updates += 1
+        if update.start_offset != UNKNOWN:
+            self.start_offset = update.start_offset
+        self.merge(update.state_batches)
 
     def next_snapshot(self, key: SharePartitionKey, wall_ms: int) -> ShareSnapshot:
         """Return the snapshot that follows the present one."""

@@ -148,6 +148,11 @@ ShareRecord: TypeAlias = ShareSnapshot | ShareUpdate | ShareTombstone
 
 _TYPES = RecordTypes("share state record", {"ShareSnapshot": 0, "ShareUpdate": 0})
 _batch_fields = attrgetter(*StateBatch._fields)
+_RECORDS = {
+    record_class.__name__: (record_class, attrgetter(*record_class._fields[1:]))
+    for record_class in (ShareSnapshot, ShareUpdate)
+}
+"""The records with a value by the name of their definition, and the fields after the key."""
 
 
 def encode(record: ShareRecord) -> tuple[bytes, bytes | None]:
@@ -176,23 +181,5 @@ def decode(key: bytes, value: bytes | None) -> ShareRecord | None:
     for first, last, _, _ in batches:
         if first > last:
             raise ValueError(f"not a share state record: a batch from {first} to {last}")
-    if raw.type.name == "ShareUpdate":
-        return ShareUpdate(
-            share_partition,
-            message.snapshot_epoch,
-            message.leader_epoch,
-            message.start_offset,
-            batches,
-            message.delivery_complete_count,
-        )
-    return ShareSnapshot(
-        share_partition,
-        message.snapshot_epoch,
-        message.state_epoch,
-        message.leader_epoch,
-        message.start_offset,
-        message.create_timestamp,
-        message.write_timestamp,
-        batches,
-        message.delivery_complete_count,
-    )
+    record_class, fields = _RECORDS[raw.type.name]
+    return record_class(share_partition, *fields(message))._replace(state_batches=batches)

@@ -188,20 +188,14 @@ class ShareCoordinator:
         reply = ReadState(state.state_epoch, state.start_offset, state.state_batches())
         if leader_epoch == state.leader_epoch:
             return Outcome(reply)
-        return Outcome(
-            reply,
-            (
-                self._record(
-                    key,
-                    state,
-                    leader_epoch,
-                    state.start_offset,
-                    state.delivery_complete_count,
-                    (),
-                    wall_ms,
-                ),
-            ),
+        update = ShareUpdate(
+            key,
+            state.snapshot_epoch,
+            leader_epoch,
+            state.start_offset,
+            delivery_complete_count=state.delivery_complete_count,
         )
+        return Outcome(reply, (self._record(state, update, wall_ms),))
 
     def write(
         self,
@@ -234,16 +228,15 @@ class ShareCoordinator:
             (start_offset, delivery_complete_count),
             (state.start_offset, state.delivery_complete_count),
         )
-        record = self._record(
+        update = ShareUpdate(
             key,
-            state,
+            state.snapshot_epoch,
             state.leader_epoch,
             start_offset,
-            delivery_complete_count,
             tuple(state_batches),
-            wall_ms,
+            delivery_complete_count,
         )
-        return Outcome(None, (record,))
+        return Outcome(None, (self._record(state, update, wall_ms),))
 
     def delete(
         self, key: SharePartitionKey, partitions: int | None
@@ -278,37 +271,14 @@ class ShareCoordinator:
         keys = sorted(self._by_topic.get(topic_id, ()))
         return [(str(key), Outcome(None, (ShareTombstone(key),))) for key in keys]
 
-    def _record(
-        self,
-        key: SharePartitionKey,
-        state: ShareState,
-        leader_epoch: int,
-        start_offset: int,
-        delivery_complete_count: int,
-        state_batches: tuple[StateBatch, ...],
-        wall_ms: int,
-    ) -> ShareRecord:
+    def _record(self, state: ShareState, update: ShareUpdate, wall_ms: int) -> ShareRecord:
         """Return an update, or, after enough updates, a snapshot with the update merged in."""
         if state.updates < self.snapshot_update_records:
-            return ShareUpdate(
-                key,
-                state.snapshot_epoch,
-                leader_epoch,
-                start_offset,
-                state_batches,
-                delivery_complete_count,
-            )
-        merged = replace(
-            state,
-            leader_epoch=leader_epoch,
-            start_offset=start_offset,
-            delivery_complete_count=delivery_complete_count,
-            create_timestamp_ms=wall_ms,
-            batches=Spans(),
-        )
+            return update
+        merged = replace(state, create_timestamp_ms=wall_ms, batches=Spans())
         merged.batches.paint(list(state.batches))
-        merged.merge(state_batches)
-        return merged.next_snapshot(key, wall_ms)
+        merged.apply(update)
+        return merged.next_snapshot(update.key, wall_ms)
 
     # --- the coordinator's side of recovery, see headrace.outcome.Coordinator ---
 
@@ -330,15 +300,10 @@ class ShareCoordinator:
         if isinstance(record, ShareUpdate):
             self._snapshots.updated(at)
             state = self._states.get(key)
-            if state is None:
-                # Its snapshot was deleted; a later snapshot or tombstone follows.
-                return
-            state.leader_epoch = record.leader_epoch
-            state.delivery_complete_count = record.delivery_complete_count
-            state.updates += 1
-            if record.start_offset != UNKNOWN:
-                state.start_offset = record.start_offset
-            state.merge(record.state_batches)
+            if (
+                state is not None
+            ):  # else its snapshot was deleted; a later one or a tombstone follows
+                state.apply(record)
         elif isinstance(record, ShareSnapshot):
             self._replay_snapshot(record, at)
         else:
@@ -387,7 +352,11 @@ class ShareCoordinator:
 
     def _due(self, now_ms: int, wall_ms: int) -> Iterable[tuple[str, Outcome[ShareRecord, None]]]:
         if self._starts_timers:
-            self._start_timers(now_ms)
+            self._starts_timers = False
+            if self._prune_due_ms is None:
+                self._prune_due_ms = now_ms + self.prune_interval_ms
+            if self._sweep_due_ms is None:
+                self._sweep_due_ms = now_ms + self.cold_interval_ms
         if self._prune_due_ms is not None and self._prune_due_ms <= now_ms:
             yield "", Outcome(None, deletable=self._snapshots.deletable())
             self._prune_due_ms = now_ms + self.prune_interval_ms if self._states else None
@@ -395,13 +364,6 @@ class ShareCoordinator:
             yield from self._sweep(now_ms, wall_ms, wall_ms - 1)
         elif self._sweep_due_ms is not None and self._sweep_due_ms <= now_ms:
             yield from self._sweep(now_ms, wall_ms, wall_ms - self.cold_interval_ms)
-
-    def _start_timers(self, now_ms: int) -> None:
-        self._starts_timers = False
-        if self._prune_due_ms is None:
-            self._prune_due_ms = now_ms + self.prune_interval_ms
-        if self._sweep_due_ms is None:
-            self._sweep_due_ms = now_ms + self.cold_interval_ms
 
     def _is_long(self) -> bool:
         return self._since_sweep > SWEEP_AFTER_RECORDS + SWEEP_AFTER_RECORDS_EACH * len(

@@ -83,11 +83,6 @@ class Spans(Generic[V]):
     def __repr__(self) -> str:
         return f"Spans({list(self)})"
 
-    def at(self, offset: int) -> V | None:
-        """Return the value at ``offset``; None where there is no span."""
-        i = bisect_right(self.firsts, offset) - 1
-        return self.values[i] if i >= 0 and self.lasts[i] >= offset else None
-
     def within(self, first: int, last: int) -> list[Run[V]]:
         """Return the spans that overlap ``first..last``, cut to it."""
         i = bisect_left(self.lasts, first)
@@ -137,9 +132,9 @@ class Spans(Generic[V]):
         # The old spans that overlap, and the neighbour on either side, to join equal ones.
         i = bisect_left(self.lasts, runs[0][0] - 1)
         j = bisect_right(self.firsts, runs[-1][1] + 1, i)
-        new: _Builder[V] = _Builder()
+        new: Spans[V] = Spans()
         if i == j:
-            new.put_all(runs)
+            new._put_all(runs)
         else:
             self._overlay(i, j, runs, merge, new)
         self.firsts[i:j], self.lasts[i:j], self.values[i:j] = new.firsts, new.lasts, new.values
@@ -169,11 +164,11 @@ class Spans(Generic[V]):
         j: int,
         runs: Sequence[Run[V]],
         merge: Callable[[V, V], V] | None,
-        new: _Builder[V],
+        new: Spans[V],
     ) -> None:
         """Add the spans ``i`` to ``j`` (exclusive) to ``new``, with the values of ``runs`` set."""
         firsts, lasts, values = self.firsts, self.lasts, self.values
-        put = new.put
+        put = new._put
         k = i
         old_first = firsts[k]  # what is left of old span k starts here
         for first, last, value in runs:
@@ -205,19 +200,8 @@ class Spans(Generic[V]):
             k += 1
             old_first = firsts[k] if k < j else 0
 
-
-class _Builder(Generic[V]):
-    """Collects ascending spans."""
-
-    __slots__ = ("firsts", "lasts", "values")
-
-    def __init__(self) -> None:
-        self.firsts: list[int] = []
-        self.lasts: list[int] = []
-        self.values: list[V] = []
-
-    def put(self, first: int, last: int, value: V) -> None:
-        """Add a span; join it with the one before if they are adjacent and equal."""
+    def _put(self, first: int, last: int, value: V) -> None:
+        """Add a span after all others; join it with the last if they are adjacent and equal."""
         lasts = self.lasts
         if lasts and lasts[-1] == first - 1 and self.values[-1] == value:
             lasts[-1] = last
@@ -226,13 +210,13 @@ class _Builder(Generic[V]):
             lasts.append(last)
             self.values.append(value)
 
-    def put_all(self, runs: Sequence[Run[V]]) -> None:
-        """Add spans like :meth:`put` does, to an empty builder."""
+    def _put_all(self, runs: Sequence[Run[V]]) -> None:
+        """Add spans as :meth:`_put` does, to an empty list."""
         firsts = [run[0] for run in runs]
         lasts = [run[1] for run in runs]
         if any(last + 1 == first for last, first in zip(lasts, firsts[1:], strict=False)):
             for first, last, value in runs:
-                self.put(first, last, value)
+                self._put(first, last, value)
         else:
             self.firsts, self.lasts, self.values = firsts, lasts, [run[2] for run in runs]
 
