@@ -111,7 +111,7 @@ def test_a_backup_of_a_running_broker_starts(tmp_path: Path) -> None:
         )
     assert report["was_running"] is True
     assert (report["topic_count"], report["partition_count"]) == (2, 2)
-    assert report["size_bytes"] == sum(entry.size_bytes for entry in manifest.read(str(target))[1])
+    assert report["size_bytes"] == sum(entry.size_bytes for entry in manifest.read(str(target)))
     assert report["offline"] == []
     assert (report["source"], report["target"]) == (str(data_dir), str(target))
     with broker(target) as bootstrap_servers:
@@ -301,9 +301,11 @@ def test_a_changed_backup_is_not_restored(made: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["../mine", "/mine", "orders-0/../../mine", "a/b/c", "", "."])
 def test_a_manifest_names_only_files_of_the_backup(made: Path, tmp_path: Path, name: str) -> None:
-    header, entries = manifest.read(str(made))
+    entries = manifest.read(str(made))
     entries.append(manifest.Entry(name, 0, 0))
-    (made / "backup-manifest").write_bytes(manifest.encode(header, entries))
+    (made / "backup-manifest").write_bytes(
+        manifest.encode("2026-11-28T03:00:00+00:00", "a cluster", entries)
+    )
     with pytest.raises(BackupError, match="is not the name of a file"):
         commands.restore(str(made), str(tmp_path / "restored"), no_progress, verify=True)
 

@@ -249,10 +249,12 @@ def test_a_catalog_with_other_types_is_damaged(
         catalog.execute("CREATE TABLE entries (kind, key, value)")
         catalog.execute("INSERT INTO entries VALUES ('cluster', 'id', ?)", (cluster_id,))
     data = path.read_bytes()
-    header, entries = manifest.read(str(made))
+    entries = manifest.read(str(made))
     entries = [one for one in entries if one.name != "headrace.db"]
     entries.append(manifest.Entry("headrace.db", len(data), crc32c(data)))
-    (made / "backup-manifest").write_bytes(manifest.encode(header, entries))
+    (made / "backup-manifest").write_bytes(
+        manifest.encode("2026-11-28T03:00:00+00:00", "a cluster", entries)
+    )
     status, _, errors = run("restore", str(made), "--data-dir", str(tmp_path / "restored"))
     assert (status, len(errors)) == (1, 1)
     assert "headrace.db is damaged" in errors[0]

@@ -425,7 +425,7 @@ def manifest(data: bytes) -> None:
     for one in (data, line):
         with only(BackupError):
             try:
-                _, entries = parsed(one, MANIFEST_FILE)
+                entries = parsed(one, MANIFEST_FILE)
             except BackupError as error:
                 if not str(error).isprintable() or len(str(error)) > 1000:
                     raise Crash(f"the error is not a line: {error!r}") from error

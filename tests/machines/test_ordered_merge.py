@@ -43,7 +43,7 @@ def test_the_smallest_head_is_next(logs):
     merge = OrderedMerge(range(len(logs)))
     for index, log in enumerate(logs):
         merge.add(index, [(timestamp, (index, offset)) for offset, timestamp in enumerate(log)])
-    taken = [record for _, record in merge]
+    taken = [record for _, record in iter(merge.take, None)]
     assert taken == brute_force(logs)
     late = lateness_of([logs[index][offset] for index, offset in taken])
     assert merge.late_records == sum(map(bool, late))
@@ -56,7 +56,7 @@ def test_equal_timestamps_go_by_the_order_of_partitions():
     merge = OrderedMerge(["b", "a"])
     merge.add("a", [(5, "a0"), (5, "a1")])
     merge.add("b", [(5, "b0")])
-    assert [record for _, record in merge] == ["b0", "a0", "a1"]
+    assert [record for _, record in iter(merge.take, None)] == ["b0", "a0", "a1"]
 
 
 @given(partition_logs, st.data())
@@ -69,7 +69,7 @@ def test_an_input_may_be_put_back(logs, data):
     gone = data.draw(st.integers(0, len(logs) - 1))
     merge.discard(gone)
     assert merge.count(gone) == 0
-    taken = [record for _, record in merge]
+    taken = [record for _, record in iter(merge.take, None)]
     assert taken == [
         record
         for record in brute_force([log if i != gone else [] for i, log in enumerate(logs)])

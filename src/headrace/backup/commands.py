@@ -8,12 +8,11 @@ import os
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import NamedTuple
 from urllib.parse import quote
 
-from headrace import __version__
 from headrace.log import directory_lock
 from headrace.log.checked_file import FORMAT_VERSION, OtherVersion
 from headrace.log.data_directory import is_partition_name
@@ -25,7 +24,7 @@ from headrace.topics.catalog import CATALOG_FILE
 from . import manifest, source, target
 from .copy import Advance, SourceFile, check_file, copy_file
 from .directory import BackupError, Directory, text_of
-from .manifest import Entry, Header
+from .manifest import Entry
 
 SYNC_FILES_ABOVE = 1000
 """The number of files above which the whole file system of the copy is forced to disk at once."""
@@ -78,8 +77,8 @@ class Report:
     file_count: int
     size_bytes: int
     seconds: float
-    offline: Sequence[str]
-    damaged: Sequence[str]
+    offline: Sequence[str] = ()
+    damaged: Sequence[str] = ()
 
 
 def backup(
@@ -104,22 +103,17 @@ def backup(
             entries = _copy(opened.files, copied, directory, stage, opened.check)
         catalog = _check_catalog(directory)
         created = datetime.now(UTC).isoformat(timespec="seconds")
-        header = Header(__version__, created, catalog.cluster_id)
         with os.fdopen(directory.create(manifest.MANIFEST_FILE), "wb") as file:
-            file.write(manifest.encode(header, entries))
+            file.write(manifest.encode(created, catalog.cluster_id, entries))
         _force(entries, directory)
         if verify:
             _verify(entries, directory, stage)
         damaged = _damaged(entries, directory, stage) if check_records else []
-    return _report(
-        data_dir,
-        into,
-        catalog,
-        entries,
-        started,
-        opened.offline,
-        [problem.replace(directory.path, into) for problem in damaged],
+    return replace(
+        _report(data_dir, into, catalog, entries, started),
         was_running=opened.is_running,
+        offline=opened.offline,
+        damaged=[problem.replace(directory.path, into) for problem in damaged],
     )
 
 
@@ -134,7 +128,7 @@ def restore(backup_dir: str, data_dir: str, stage: Stage, *, verify: bool) -> Re
     _check_apart(backup_dir, data_dir)
     started = time.monotonic()
     with _readable_errors(), _held(backup_dir) as backup:
-        _, entries = manifest.read(backup_dir)
+        entries = manifest.read(backup_dir)
         _check_sizes(entries, backup)
         files = [SourceFile(entry.name, entry.size_bytes) for entry in entries]
         with target.building(data_dir) as directory:
@@ -146,7 +140,7 @@ def restore(backup_dir: str, data_dir: str, stage: Stage, *, verify: bool) -> Re
             _force(entries, directory)
             if verify:
                 _verify(entries, directory, stage)
-    return _report(backup_dir, data_dir, catalog, entries, started, (), (), was_running=False)
+    return _report(backup_dir, data_dir, catalog, entries, started)
 
 
 def _check_apart(source_dir: str, target_dir: str) -> None:
@@ -309,21 +303,15 @@ def _report(
     catalog: _Catalog,
     entries: Sequence[Entry],
     started: float,
-    offline: Sequence[str],
-    damaged: Sequence[str],
-    *,
-    was_running: bool,
 ) -> Report:
     return Report(
         copied_from,
         copied_to,
-        was_running,
+        False,
         catalog.cluster_id,
         catalog.topics,
         len({os.path.dirname(entry.name) for entry in entries} - {""}),
         len(entries),
         sum(entry.size_bytes for entry in entries),
         round(time.monotonic() - started, 3),
-        offline,
-        damaged,
     )

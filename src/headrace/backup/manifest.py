@@ -7,9 +7,9 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
+from headrace import __version__
 from headrace.log import checked_file
 from headrace.log.data_directory import CLEAN_SHUTDOWN_FILE
 from headrace.log.directory_format import FORMAT_FILE
@@ -44,26 +44,17 @@ class Entry(NamedTuple):
     crc: int
 
 
-@dataclass(frozen=True, slots=True)
-class Header:
-    """The origin of a backup.
+def encode(created: str, cluster_id: str, entries: Sequence[Entry]) -> bytes:
+    """Return the content of the manifest of a backup that this headrace has made.
 
-    :ivar headrace: version of headrace that has made the backup
-    :ivar created: time of the backup, ISO 8601 with time zone
+    :param created: time of the backup, ISO 8601 with time zone
     """
-
-    headrace: str
-    created: str
-    cluster_id: str
+    origin = {"headrace": __version__, "created": created, "cluster_id": cluster_id}
+    return checked_file.encode(MANIFEST_FILE, {**origin, "files": entries})
 
 
-def encode(header: Header, entries: Sequence[Entry]) -> bytes:
-    """Return the content of a manifest."""
-    return checked_file.encode(MANIFEST_FILE, {**asdict(header), "files": entries})
-
-
-def read(directory: str) -> tuple[Header, list[Entry]]:
-    """Read the manifest of a backup, which others may have written.
+def read(directory: str) -> list[Entry]:
+    """Read the files in the manifest of a backup, which others may have written.
 
     :raises BackupError: when it is missing, damaged, or of another version
     """
@@ -80,8 +71,8 @@ def read(directory: str) -> tuple[Header, list[Entry]]:
     return parsed(data, path)
 
 
-def parsed(data: bytes, path: str) -> tuple[Header, list[Entry]]:
-    """Return the content of a manifest.
+def parsed(data: bytes, path: str) -> list[Entry]:
+    """Return the files in a manifest.
 
     :param path: the file that has it
     :raises BackupError: when it is damaged, or of another version
@@ -92,9 +83,9 @@ def parsed(data: bytes, path: str) -> tuple[Header, list[Entry]]:
         raise BackupError(str(error)) from error
     match value:
         case {
-            "headrace": str(made_by),
-            "created": str(created),
-            "cluster_id": str(cluster_id),
+            "headrace": str(),
+            "created": str(),
+            "cluster_id": str(),
             "files": [*files],
             **others,
         } if not others:
@@ -103,7 +94,7 @@ def parsed(data: bytes, path: str) -> tuple[Header, list[Entry]]:
             raise BackupError(f"{path} is damaged: it is not about a backup")
     if len({entry.name for entry in entries}) < len(entries):
         raise BackupError(f"{path} is damaged: it names a file twice")
-    return Header(made_by, created, cluster_id), entries
+    return entries
 
 
 def _entry(file: Any, path: str) -> Entry:

@@ -45,10 +45,12 @@ class OrderedTask(Generic[P, R]):
 
     :param partitions: the inputs; their order breaks ties
     :param max_task_idle_ms: see :class:`Readiness`
+    :ivar partitions: the inputs, in order
     """
 
     def __init__(self, partitions: Sequence[P], max_task_idle_ms: int = 0) -> None:
         self.merge: OrderedMerge[P, R] = OrderedMerge(partitions)
+        self.partitions = self.merge.partitions
         self.readiness: Readiness[P] = Readiness(partitions, max_task_idle_ms)
         self.enforced_processing = 0
         self.idle_since_ms: int | None = None
@@ -57,11 +59,6 @@ class OrderedTask(Generic[P, R]):
         self._lags: Mapping[P, int | None] = {}
         self._empty_when_decided = -1
         self._next_log_ms: int | None = None
-
-    @property
-    def partitions(self) -> tuple[P, ...]:
-        """The inputs, in order."""
-        return self.merge.partitions
 
     def add(self, partition: P, records: Iterable[tuple[int, R]]) -> None:
         """Buffer (timestamp in ms, record) pairs of ``partition``, in order of offset."""

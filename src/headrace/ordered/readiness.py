@@ -182,12 +182,3 @@ class Readiness(Generic[P]):
         """Do what :meth:`decide` does if every partition has records, in constant time."""
         if self._deadlines:
             self._deadlines.clear()
-
-    def next_deadline_ms(self) -> int | None:
-        """Return the first deadline of a partition that the task waits for; None when there is
-        none.
-
-        A deadline that has passed remains until its partition has records, or a lag that is above
-        zero or unknown.
-        """
-        return min(self._deadlines.values(), default=None)
