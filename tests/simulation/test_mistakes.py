@@ -16,10 +16,10 @@ from headrace.log import partition_log, partition_metadata, recovery, removal
 from headrace.log.partition_log import PartitionLog
 from headrace.log.producer_state import ProducerState
 from headrace.outcome import Outcome
-from headrace.share import acknowledgement, changes, share_partition
-from headrace.share.acknowledgement import ACCEPT, AVAILABLE, REJECT
+from headrace.share import changes, share_partition
+from headrace.share.acknowledgement import ACCEPT, REJECT
 from headrace.share.acquisition_locks import AcquisitionLocks
-from headrace.share.records import ShareSnapshot, ShareUpdate
+from headrace.share.records import AVAILABLE, ShareSnapshot, ShareUpdate
 from headrace.share.share_partition import SharePartition
 from headrace.share.share_state import ReadState, ShareCoordinator
 
@@ -50,12 +50,12 @@ def mistake(make: Callable[[Patch], None]) -> Callable[[Patch], None]:
 
 @mistake
 def what_was_accepted_comes_back(patch: Patch) -> None:
-    patch.setitem(acknowledgement.NEXT_STATE, ACCEPT, AVAILABLE)
+    patch.setitem(changes.FINISHED, ACCEPT, (AVAILABLE, None))
 
 
 @mistake
 def what_was_rejected_comes_back(patch: Patch) -> None:
-    patch.setitem(acknowledgement.NEXT_STATE, REJECT, AVAILABLE)
+    patch.setitem(changes.FINISHED, REJECT, (AVAILABLE, None))
 
 
 @mistake

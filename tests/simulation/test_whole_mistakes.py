@@ -28,8 +28,9 @@ from headrace.protocol.checksum import crc32c
 from headrace.protocol.errors import ErrorCode
 from headrace.security.acls import Acl
 from headrace.security.scram import Change
-from headrace.share import acknowledgement
-from headrace.share.acknowledgement import ACCEPT, AVAILABLE
+from headrace.share import changes
+from headrace.share.acknowledgement import ACCEPT
+from headrace.share.records import AVAILABLE
 from headrace.topics import catalog, flusher
 from headrace.topics.catalog import Catalog
 from headrace.topics.flusher import Flusher
@@ -166,7 +167,7 @@ def partitions_are_given_before_they_are_free(patch: Patch) -> None:
 
 @mistake
 def accepted_records_come_back(patch: Patch) -> None:
-    patch.setitem(acknowledgement.NEXT_STATE, ACCEPT, AVAILABLE)
+    patch.setitem(changes.FINISHED, ACCEPT, (AVAILABLE, None))
 
 
 # Of the catalog

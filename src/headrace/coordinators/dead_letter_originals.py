@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING
 
 from headrace.log_lines import LimitedLog, get_logger
@@ -90,21 +89,20 @@ class Originals:
     def prepare(self) -> Callable[[record_batch.Opening], bool] | None:
         """Return the function that opens the next batches in a thread, None at the end."""
         data = self.read()
-        return None if data is None else partial(self._open_in_thread, data)
-
-    def _open_in_thread(self, data: bytes, opening: record_batch.Opening) -> bool:
-        self.open(data, LoopBudget(), opening.pause)
-        return True
+        if data is None:
+            return None
+        return lambda opening: self.open(data, LoopBudget(), opening.pause)
 
     def open(
         self,
         data: bytes,
         budget: LoopBudget,
         pause: Callable[[], object] | None = None,
-    ) -> None:
+    ) -> bool:
         """Take the wanted records of batches that :meth:`read` has returned.
 
         :param budget: reduced by what is opened
+        :return: True if there may be more to read
         :raises LoopBudgetExceeded: when a batch exceeds the budget. The next read begins with it
         """
         begun = self._position
@@ -114,6 +112,7 @@ class Originals:
             self._give_up("cannot copy further records of %s-%d: %s", error)
         if self._position <= begun:  # the offsets of a batch are damaged
             self._give_up("cannot copy records of %s-%d from offset %d on", begun)
+        return self._position < self._end_offset
 
     def _open(
         self,

@@ -408,48 +408,47 @@ class DeadLetters:
         :raises StorageError: when the queue cannot be created, or its log is offline
         """
         config, group_id = self._config, key.group_id
-        topic: Topic | Refusal | None = self._catalog.topics.get(name)
+        topic, problem = self._catalog.topics.get(name), ""
         prefix = config.get_str("errors.deadletterqueue.topic.name.prefix") or ""
         if name.startswith("__"):
-            topic = _unusable(
+            problem = (
                 f"Configured DLQ topic name in share group: {group_id} cannot start with __, "
                 f"topic: {name}."
             )
         elif name == source_topic:
-            topic = _unusable(
+            problem = (
                 f"The DLQ topic of share group: {group_id} is the topic that the records are "
                 f"in: {name}."
             )
         elif topic is not None and self._logs.topic_value(name, GROUP_ENABLE) != "true":
-            topic = _unusable(
+            problem = (
                 f"DLQ is not enabled on configured DLQ topic for share group: {group_id}, "
                 f"topic: {name}"
             )
         elif not name.startswith(prefix):
-            topic = _unusable(
+            problem = (
                 "Configured DLQ topic name does not comply with the DLQ topic prefix in share "
                 f"group: {group_id}, topic: {name}, prefix: {prefix}"
             )
         elif topic is None and not config.get_bool(
             "errors.deadletterqueue.auto.create.topics.enable"
         ):
-            topic = _unusable(
+            problem = (
                 "DLQ topic does not exist and auto create is disabled on cluster for share "
                 f"group: {group_id}, topic: {name}."
             )
-        elif topic is None:
+        elif topic is None and (refusal := self._logs.name_refusal(name)) is not None:
+            problem = f"Unable to create the DLQ topic {name}: {refusal.message}"
+        if problem:
+            return Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
+        if topic is None:
             topic = self._create(name)
-        if isinstance(topic, Refusal):
-            return topic
         queue = self._logs.partition_by_name(name, key.partition % topic.partitions)
         if isinstance(queue, ErrorCode):
             raise StorageError(f"the dead-letter queue {name} is offline")
         return queue
 
-    def _create(self, name: str) -> Topic | Refusal:
-        refusal = self._logs.name_refusal(name)
-        if refusal is not None:
-            return _unusable(f"Unable to create the DLQ topic {name}: {refusal.message}")
+    def _create(self, name: str) -> Topic:
         configs = {GROUP_ENABLE: "true", "message.timestamp.type": "CreateTime"}
         try:
             return self._logs.create_topic(name, self._config.get_int("num.partitions"), configs)
@@ -466,10 +465,6 @@ class DeadLetters:
             return False
         counts.complained_ms = now_ms
         return True
-
-
-def _unusable(message: str) -> Refusal:
-    return Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, message)
 
 
 def _must_flush(queue: PartitionLog) -> bool:

@@ -12,38 +12,27 @@ from headrace.protocol.configuration import Configuration
 from headrace.protocol.errors import ErrorCode, Refusal
 
 if TYPE_CHECKING:
-    from headrace.groups.settings import Topic
+    # Groups are not imported before one is needed, so these are names for annotations only.
+    from headrace.groups.settings import Topic, TopicCatalog
     from headrace.log.partition_log import Appended, PartitionLog
     from headrace.log.replay import FoundBatch
     from headrace.protocol.record_batch import Opening
     from headrace.share.records import SharePartitionKey
 
+    class Catalog(TopicCatalog, Protocol):
+        """The topics, group configs and producer ids."""
+
+        def configs(self, kind: str, name: str) -> Mapping[str, str]:
+            """Return the configs that were set for a resource."""
+
+        def allocate_producer_id(self) -> int:
+            """Return a producer id that was never returned before.
+
+            :raises StorageError: when it cannot be stored
+            """
+
+
 T = TypeVar("T")
-
-
-class Catalog(Protocol):
-    """The topics, group configs and producer ids."""
-
-    @property
-    def topics(self) -> Mapping[str, Topic]:
-        """All topics by name, live."""
-
-    @property
-    def topics_by_id(self) -> Mapping[UUID, Topic]:
-        """All topics by id, live."""
-
-    @property
-    def version(self) -> int:
-        """The version of the topics; every change of a topic increases it."""
-
-    def configs(self, kind: str, name: str) -> Mapping[str, str]:
-        """Return the configs that were set for a resource."""
-
-    def allocate_producer_id(self) -> int:
-        """Return a producer id that was never returned before.
-
-        :raises StorageError: when it cannot be stored
-        """
 
 
 class InternalLogs(Protocol):

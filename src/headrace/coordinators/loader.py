@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 from typing import Any, Protocol
 
 from headrace.log.replay import FoundBatch
@@ -64,17 +65,27 @@ def load(
 
 
 def _decoded(coordinator: Coordinator[Any], batch: FoundBatch) -> Iterator[tuple[int, Any]]:
-    """Yield offset and record of each record of a batch that can be decoded."""
-    for offset, _, key, value, _ in _readable_records(batch):
-        if key is None:
-            continue
-        try:
-            record = coordinator.decode(key, value)
-        except Exception as error:
-            _skipped(batch, offset, key, error)
-        else:
-            if record is not None:  # else a record type that this version does not know
-                yield offset, record
+    """Yield offset and record of each record of a batch that can be decoded, up to the first one
+    that cannot be read.
+    """
+    following = batch.header.base_offset
+    try:
+        for offset, _, key, value, _ in chain.from_iterable(
+            record_batch.record_lists(batch.data, batch.header)
+        ):
+            following = offset + 1
+            if key is None:
+                continue
+            try:
+                record = coordinator.decode(key, value)
+            except Exception as error:
+                _skipped(batch, offset, key, error)
+            else:
+                if record is not None:  # else a record type that this version does not know
+                    yield offset, record
+    except record_batch.CorruptBatch as error:
+        message = "skipped the records of %s from offset %d on: %s"
+        limited.warning(batch.path, message, batch.path, following, error)
 
 
 def _skipped(batch: FoundBatch, offset: int, key: bytes, error: Exception) -> None:
@@ -86,15 +97,3 @@ def _skipped(batch: FoundBatch, offset: int, key: bytes, error: Exception) -> No
         key.hex(),
         error if isinstance(error, ValueError) else repr(error),
     )
-
-
-def _readable_records(batch: FoundBatch) -> Iterator[record_batch.Record]:
-    """Yield the records of a batch, up to the first one that cannot be read."""
-    offset = batch.header.base_offset
-    try:
-        for records in record_batch.record_lists(batch.data, batch.header):
-            yield from records
-            offset = records[-1].offset + 1
-    except record_batch.CorruptBatch as error:
-        message = "skipped the records of %s from offset %d on: %s"
-        limited.warning(batch.path, message, batch.path, offset, error)

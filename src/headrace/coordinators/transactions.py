@@ -243,7 +243,14 @@ class Transactions:
             completed = self.coordinator.complete(transactional_id, self._stamp())
             self.runtime.write_now(transactional_id, completed)
         except Exception as error:
-            self._failed(transactional_id, error)
+            if self._is_closed:
+                return
+            self._completing.discard(transactional_id)
+            self._retry_ms = self._clock.now_ms() + RETRY_MS
+            message = "cannot complete the transaction of %s yet: %s"
+            trace = None if isinstance(error, StorageError) else error
+            log.error(transactional_id, message, transactional_id, error, exc_info=trace)
+            self._schedule_timer()
         else:
             del self._marked[transactional_id]
             self._completing.remove(transactional_id)
@@ -264,17 +271,6 @@ class Transactions:
         """
         if self._is_closed:
             raise StorageError("the broker has closed")
-
-    def _failed(self, transactional_id: str, error: Exception) -> None:
-        """Try again later, unless the broker has closed."""
-        if self._is_closed:
-            return
-        self._completing.discard(transactional_id)
-        self._retry_ms = self._clock.now_ms() + RETRY_MS
-        message = "cannot complete the transaction of %s yet: %s"
-        trace = None if isinstance(error, StorageError) else error
-        log.error(transactional_id, message, transactional_id, error, exc_info=trace)
-        self._schedule_timer()
 
     async def _write_markers(self, transactional_id: str) -> None:
         """Write the markers of a decided transaction to the partitions that do not have them yet.

@@ -116,30 +116,26 @@ def load(directory: str, files: OpenFiles, *, crashed: bool, refuse_damage: bool
     :raises OSError: when the disk fails
     """
     swap.recover(directory)
-    segments, producers, aborted, flushed = _load_segments(
-        directory, files, crashed=crashed, refuse_damage=refuse_damage
-    )
+    loaded = _load_segments(directory, files, crashed=crashed, refuse_damage=refuse_damage)
     start = _read_log_start(directory)
-    end = segments[-1].next_offset if segments else 0
-    if start > end:
+    if start > loaded.end_offset:
         logger.warning(
             "%s ends before its log start offset %d: it begins again there without records",
             directory,
             start,
         )
-        for segment in segments:
+        for segment in loaded.segments:
             segment.delete()
-        return LoadedLog([], producers, AbortedTransactions(), start, start, start)
-    log_start = max(start, segments[0].base_offset if segments else 0)
-    return LoadedLog(segments, producers, aborted, log_start, end, flushed)
+        return LoadedLog([], loaded.producers, AbortedTransactions(), start, start, start)
+    return loaded._replace(log_start_offset=max(start, loaded.log_start_offset))
 
 
 def _load_segments(
     directory: str, files: OpenFiles, *, crashed: bool, refuse_damage: bool
-) -> tuple[list[Segment], ProducerState, AbortedTransactions, int]:
+) -> LoadedLog:
     segments = _segments(directory, files)
     if not segments:
-        return [], ProducerState(), AbortedTransactions(), 0
+        return LoadedLog([], ProducerState(), AbortedTransactions(), 0, 0, 0)
     active = segments[-1]
     may_be_torn = crashed
     if not crashed:
@@ -169,10 +165,12 @@ def _load_segments(
                     )
         else:
             replayed = False
-        if point <= segments[-1].next_offset:
+        end = segments[-1].next_offset
+        if point <= end:
             if replayed:
                 _save_aborted(segments[affected:], aborted)
-            return segments, producers, aborted, point if crashed else segments[-1].next_offset
+            start, flushed = segments[0].base_offset, point if crashed else end
+            return LoadedLog(segments, producers, aborted, start, end, flushed)
         logger.warning(
             "%s has lost records before offset %d: using an older snapshot", directory, point
         )

@@ -42,11 +42,6 @@ class Verified:
         self.record_count = 0
         self.size_bytes = 0
 
-    def count(self, header: BatchHeader) -> None:
-        """Count a whole batch."""
-        self.batch_count += 1
-        self.record_count += header.record_count
-
 
 def log_files(directory: str, names: list[str]) -> list[LogFile]:
     """Return the files of logs, in the order of their offsets. Those deleted meanwhile are left
@@ -95,7 +90,8 @@ def verify_file(
         return
 
     def count(header: BatchHeader) -> None:
-        verified.count(header)
+        verified.batch_count += 1
+        verified.record_count += header.record_count
         if on_batch is not None:
             on_batch(header)
 

@@ -15,7 +15,7 @@ docs/behaviour/ordered.md explains the rule and its reasons.
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Generic, TypeVar
 
@@ -51,9 +51,6 @@ class Reason(Enum):
     )
 
 
-_READY = frozenset({Reason.DISABLED, Reason.BUFFERED, Reason.ENFORCED})
-
-
 @dataclass(frozen=True, slots=True)
 class Decision(Generic[P]):
     """The decision of the rule at one moment. ``str()`` returns a text for the log.
@@ -76,7 +73,7 @@ class Decision(Generic[P]):
     partition: P | None = None
     lag: int | None = None
     deadline_ms: int | None = None
-    enforced: Mapping[P, int] | None = None
+    enforced: Mapping[P, int] = field(default_factory=dict)
 
     @property
     def is_enforced(self) -> bool:
@@ -90,9 +87,7 @@ class Decision(Generic[P]):
             now_ms=self.now_ms,
             max_task_idle_ms=self.max_task_idle_ms,
             deadline_ms=self.deadline_ms,
-            enforced=", ".join(
-                f"{_text(p)} (deadline {ms})" for p, ms in (self.enforced or {}).items()
-            ),
+            enforced=", ".join(f"{_text(p)} (deadline {ms})" for p, ms in self.enforced.items()),
         )
 
 
@@ -134,8 +129,9 @@ class Readiness(Generic[P]):
             is unknown. Zero or less means caught up, whatever is buffered
         :param now_ms: in milliseconds, of any clock that does not go back
         """
-        if self.max_task_idle_ms == IDLING_DISABLED:
-            return self._decision(Reason.DISABLED, now_ms)
+        idle_ms = self.max_task_idle_ms
+        if idle_ms == IDLING_DISABLED:
+            return Decision(True, Reason.DISABLED, now_ms, idle_ms)
         queued = False
         enforced: dict[P, int] = {}
         for partition in self.partitions:
@@ -147,36 +143,15 @@ class Readiness(Generic[P]):
             if lag is None or lag > 0:
                 self._deadlines.pop(partition, None)
                 reason = Reason.LAG_UNKNOWN if lag is None else Reason.NOT_FETCHED
-                return self._decision(reason, now_ms, partition, lag)
-            deadline_ms = self._deadlines.setdefault(partition, now_ms + self.max_task_idle_ms)
+                return Decision(False, reason, now_ms, idle_ms, partition, lag)
+            deadline_ms = self._deadlines.setdefault(partition, now_ms + idle_ms)
             if now_ms < deadline_ms:
-                return self._decision(Reason.IDLING, now_ms, partition, lag, deadline_ms)
+                return Decision(False, Reason.IDLING, now_ms, idle_ms, partition, lag, deadline_ms)
             enforced[partition] = deadline_ms
         if not enforced:
-            return self._decision(Reason.BUFFERED, now_ms)
-        return self._decision(
-            Reason.ENFORCED if queued else Reason.NOTHING_BUFFERED, now_ms, enforced=enforced
-        )
-
-    def _decision(
-        self,
-        reason: Reason,
-        now_ms: int,
-        partition: P | None = None,
-        lag: int | None = None,
-        deadline_ms: int | None = None,
-        enforced: Mapping[P, int] | None = None,
-    ) -> Decision[P]:
-        return Decision(
-            reason in _READY,
-            reason,
-            now_ms,
-            self.max_task_idle_ms,
-            partition,
-            lag,
-            deadline_ms,
-            enforced or {},
-        )
+            return Decision(True, Reason.BUFFERED, now_ms, idle_ms)
+        reason = Reason.ENFORCED if queued else Reason.NOTHING_BUFFERED
+        return Decision(queued, reason, now_ms, idle_ms, enforced=enforced)
 
     def all_buffered(self) -> None:
         """Do what :meth:`decide` does if every partition has records, in constant time."""

@@ -7,19 +7,9 @@ from itertools import groupby
 from typing import NamedTuple
 
 from headrace.protocol.errors import ErrorCode, Refusal
-from headrace.share.records import ACKNOWLEDGED, ACQUIRED, ARCHIVED, AVAILABLE
 
 GAP, ACCEPT, RELEASE, REJECT, RENEW = 0, 1, 2, 3, 4
 """The acknowledge types of the protocol."""
-
-NEXT_STATE = {
-    GAP: ARCHIVED,
-    ACCEPT: ACKNOWLEDGED,
-    RELEASE: AVAILABLE,
-    REJECT: ARCHIVED,
-    RENEW: ACQUIRED,
-}
-"""Acknowledge type -> state of an ACQUIRED record after it."""
 
 MALFORMED = Refusal(ErrorCode.INVALID_REQUEST)
 RENEW_NOT_ENABLED = Refusal(

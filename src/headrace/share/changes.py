@@ -6,8 +6,9 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from operator import itemgetter
 
-from headrace.share.acknowledgement import GAP, NEXT_STATE, REJECT, RELEASE
+from headrace.share.acknowledgement import ACCEPT, GAP, REJECT, RELEASE
 from headrace.share.records import (
+    ACKNOWLEDGED,
     ARCHIVED,
     AVAILABLE,
     NO_BACKOFF,
@@ -25,7 +26,12 @@ UNCOUNTED_BACKOFF_MS = 1000
 so it must be slow.
 """
 
-_REASON = {GAP: ArchiveReason.GAP, REJECT: ArchiveReason.REJECTED}
+FINISHED = {
+    GAP: (ARCHIVED, ArchiveReason.GAP),
+    ACCEPT: (ACKNOWLEDGED, None),
+    REJECT: (ARCHIVED, ArchiveReason.REJECTED),
+}
+"""Acknowledge type -> state of an ACQUIRED record after it, and the reason for ARCHIVED."""
 
 
 def acknowledged(
@@ -45,7 +51,8 @@ def acknowledged(
         if uncounted:
             return first, last, AVAILABLE, delivery_count - 1, None
         return given_back(first, last, delivery_count, settings)
-    return first, last, NEXT_STATE[acknowledge_type], delivery_count, _REASON.get(acknowledge_type)
+    state, reason = FINISHED[acknowledge_type]
+    return first, last, state, delivery_count, reason
 
 
 def given_back(first: int, last: int, delivery_count: int, settings: ShareSettings) -> Change:
