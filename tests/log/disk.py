@@ -92,9 +92,14 @@ def values(log: PartitionLog, max_bytes: int = 1000) -> dict[int, bytes | None]:
     return {offset: value for offset, value in found.items() if offset >= log.log_start_offset}
 
 
+def first_at_or_after(log: PartitionLog, timestamp_ms: int) -> tuple[int, int] | None:
+    """Return ``(offset, timestamp)`` of the first record that has at least a timestamp."""
+    return timestamps.finish(timestamps.first_at_or_after(log, timestamp_ms))
+
+
 def latest(log: PartitionLog) -> tuple[int, int] | None:
     """Return ``(offset, timestamp)`` of the first record with the largest timestamp."""
-    return timestamps.finish(log.search_max_timestamp())
+    return timestamps.finish(timestamps.latest(log))
 
 
 def apply_retention(log: PartitionLog, now_ms: int) -> int:

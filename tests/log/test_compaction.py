@@ -34,7 +34,17 @@ from headrace.protocol.record_batch import (
     marker_in,
     records,
 )
-from tests.log.disk import NOW, TOPIC_ID, Disk, apply_retention, clean, latest, put, values
+from tests.log.disk import (
+    NOW,
+    TOPIC_ID,
+    Disk,
+    apply_retention,
+    clean,
+    first_at_or_after,
+    latest,
+    put,
+    values,
+)
 
 HOUR = 3_600_000
 CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
@@ -383,7 +393,7 @@ def test_a_reader_anywhere_gets_the_next_batch(disk: Disk):
     for offset in range(active - 1):
         data = log.read(offset, 10)
         assert isinstance(data, bytes) and header_at(data).base_offset == active - 1
-    assert log.offset_for_timestamp(NOW) == (active - 1, NOW + active - 1, 0)
+    assert first_at_or_after(log, NOW) == (active - 1, NOW + active - 1)
     assert latest(log) == (39, NOW + 39)
 
 
@@ -425,7 +435,7 @@ def test_the_largest_timestamp_is_of_a_record_that_is_there(disk: Disk):
     log.roll(NOW)
     assert plan_and_clean(log) is not None
     for _ in range(2):
-        assert latest(log) == (1, NOW) and log.offset_for_timestamp(NOW + 1) is None
+        assert latest(log) == (1, NOW) and first_at_or_after(log, NOW + 1) is None
         disk.crash(lambda path: [file.unlink() for file in (path / "t-0").glob("*index")])
         log = disk.log(**COMPACT)
 

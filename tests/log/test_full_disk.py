@@ -10,7 +10,7 @@ import os
 import pytest
 
 from headrace.protocol.errors import ErrorCode, Refusal
-from tests.log.disk import NOW, Disk, batch, latest, put, values
+from tests.log.disk import NOW, Disk, batch, first_at_or_after, latest, put, values
 
 
 class TightDisk:
@@ -118,7 +118,7 @@ def test_indexes_that_cannot_be_saved_are_rebuilt(disk: Disk, monkeypatch: pytes
     disk.start()
     log = disk.log()
     assert len(values(log)) == 50
-    assert log.offset_for_timestamp(NOW + 31) == (31, NOW + 31, 0) and latest(log) == (
+    assert first_at_or_after(log, NOW + 31) == (31, NOW + 31) and latest(log) == (
         49,
         NOW + 49,
     )

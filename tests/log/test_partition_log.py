@@ -15,7 +15,17 @@ from headrace.log.log_config import LogConfig
 from headrace.log.log_directory import LogDirectory
 from headrace.protocol.errors import ErrorCode, Refusal
 from headrace.protocol.record_batch import build, header_at, headers, seal
-from tests.log.disk import NOW, TOPIC_ID, Disk, apply_retention, batch, latest, put, values
+from tests.log.disk import (
+    NOW,
+    TOPIC_ID,
+    Disk,
+    apply_retention,
+    batch,
+    first_at_or_after,
+    latest,
+    put,
+    values,
+)
 
 HOUR = 3_600_000
 
@@ -34,7 +44,7 @@ def test_nothing_is_made_before_the_first_append(disk: Disk):
     log = disk.log()
     assert (log.log_start_offset, log.end_offset, log.size_bytes()) == (0, 0, 0)
     assert log.read(0, 1000) == b""
-    assert log.offset_for_timestamp(0) is None and latest(log) is None
+    assert first_at_or_after(log, 0) is None and latest(log) is None
     assert apply_retention(log, NOW) == 0
     log.append(b"rubbish", NOW)
     assert not os.path.exists(log.path)
@@ -149,19 +159,19 @@ def test_look_up_by_time(disk: Disk, codec: int):
         pair = times[n : n + 2]
         put(log, build([(b"k", bytes(150))] * 2, timestamp_ms=0, timestamps_ms=pair, codec=codec))
     for wanted in range(62):
-        expected = next(((n, time, 0) for n, time in enumerate(times) if time >= wanted), None)
-        assert log.offset_for_timestamp(wanted) == expected
+        expected = next(((n, time) for n, time in enumerate(times) if time >= wanted), None)
+        assert first_at_or_after(log, wanted) == expected
     assert latest(log) == (6, 60)
     log.delete_records(4)
-    assert log.offset_for_timestamp(0) == (4, 40, 0)
-    assert log.offset_for_timestamp(45) == (6, 60, 0)
+    assert first_at_or_after(log, 0) == (4, 40)
+    assert first_at_or_after(log, 45) == (6, 60)
 
 
 def test_look_up_by_time_with_log_append_time(disk: Disk):
     log = disk.log(message_timestamp_type="LogAppendTime")
     for n in range(5):
         put(log, batch(b"a", b"b"), NOW + n)
-    assert log.offset_for_timestamp(NOW + 2) == (4, NOW + 2, 0)
+    assert first_at_or_after(log, NOW + 2) == (4, NOW + 2)
     assert latest(log) == (8, NOW + 4)
 
 
@@ -174,7 +184,7 @@ def test_look_up_by_time_in_a_batch_that_cannot_be_opened(
 
     put(log, seal(spoilt, batch(b"b")[61:]) + batch(b"b")[61:])
     log.delete_records(1)
-    assert log.offset_for_timestamp(NOW) == (1, NOW, 0)
+    assert first_at_or_after(log, NOW) == (1, NOW)
     assert "cannot open the batch" in caplog.text
 
 
@@ -182,7 +192,7 @@ def test_records_without_timestamps(disk: Disk):
     log = disk.log()
     put(log, batch(b"a", at=-1))
     assert latest(log) is None
-    assert log.offset_for_timestamp(0) is None
+    assert first_at_or_after(log, 0) is None
 
 
 def test_delete_records(disk: Disk):

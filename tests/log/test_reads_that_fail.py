@@ -12,7 +12,7 @@ import pytest
 
 from headrace.log import segment
 from headrace.log.partition_log import PartitionLog
-from tests.log.disk import NOW, Disk, batch, latest, put
+from tests.log.disk import NOW, Disk, batch, first_at_or_after, latest, put
 
 COUNT = 30
 
@@ -61,8 +61,8 @@ def test_a_segment_that_was_not_loaded(
     log: PartitionLog, monkeypatch: pytest.MonkeyPatch, suffix: str
 ):
     with failing(monkeypatch, suffix), pytest.raises(OSError, match="Input/output error"):
-        log.offset_for_timestamp(NOW + 3)
-    assert log.offset_for_timestamp(NOW + 3) == (3, NOW + 3, 0)
+        first_at_or_after(log, NOW + 3)
+    assert first_at_or_after(log, NOW + 3) == (3, NOW + 3)
     assert latest(log) == (COUNT - 1, NOW + COUNT - 1)
 
 
@@ -71,13 +71,13 @@ def test_indexes_that_were_being_rebuilt(log: PartitionLog, monkeypatch: pytest.
     with open(first.path(".index"), "r+b") as index:
         index.truncate(4)
     with failing(monkeypatch, ".log"), pytest.raises(OSError, match="Input/output error"):
-        log.offset_for_timestamp(NOW + 3)
-    assert log.offset_for_timestamp(NOW + 3) == (3, NOW + 3, 0)
+        first_at_or_after(log, NOW + 3)
+    assert first_at_or_after(log, NOW + 3) == (3, NOW + 3)
 
 
 def test_indexes_that_were_being_rebuilt_in_use(log: PartitionLog, monkeypatch: pytest.MonkeyPatch):
-    assert log.offset_for_timestamp(NOW + 7) == (7, NOW + 7, 0)
+    assert first_at_or_after(log, NOW + 7) == (7, NOW + 7)
     log.segments[0].times.data[-1] ^= 1
     with failing(monkeypatch, ".log", until=1), pytest.raises(OSError, match="Input/output error"):
-        log.offset_for_timestamp(NOW + 10)
-    assert log.offset_for_timestamp(NOW + 7) == (7, NOW + 7, 0)
+        first_at_or_after(log, NOW + 10)
+    assert first_at_or_after(log, NOW + 7) == (7, NOW + 7)

@@ -20,7 +20,17 @@ from headrace.log.log_config import LogConfig
 from headrace.log.log_directory import LogDirectory
 from headrace.log.partition_log import PartitionLog
 from headrace.protocol.record_batch import build
-from tests.log.disk import NOW, TOPIC_ID, Disk, apply_retention, batch, latest, put, values
+from tests.log.disk import (
+    NOW,
+    TOPIC_ID,
+    Disk,
+    apply_retention,
+    batch,
+    first_at_or_after,
+    latest,
+    put,
+    values,
+)
 
 FIRST = "t-0/00000000000000000000"
 
@@ -36,7 +46,7 @@ def test_a_clean_start_reads_no_batches(disk: Disk, monkeypatch: pytest.MonkeyPa
     log = disk.log(segment_bytes=2000, index_interval_bytes=0)
     for n in range(100):
         put(log, batch(b"%d" % n, at=NOW + n))
-    expected, found = values(log), log.offset_for_timestamp(NOW + 55)
+    expected, found = values(log), first_at_or_after(log, NOW + 55)
     disk.stop()
     disk.start()
     walked = []
@@ -49,7 +59,7 @@ def test_a_clean_start_reads_no_batches(disk: Disk, monkeypatch: pytest.MonkeyPa
     log = disk.log(segment_bytes=2000)
     assert log.end_offset == 100
     assert len(walked) <= 3, "only the last indexed batch, and the latest one, are looked at"
-    assert values(log) == expected and log.offset_for_timestamp(NOW + 55) == found
+    assert values(log) == expected and first_at_or_after(log, NOW + 55) == found
     assert put(log, batch(b"next")).base_offset == 100
 
 
@@ -108,7 +118,7 @@ def test_a_crash_loses_nothing_and_the_next_clean_start_trusts_it(disk: Disk):
     disk.crash()
     log = disk.log(segment_bytes=1000)
     assert values(log) == expected
-    assert log.offset_for_timestamp(NOW + 33) == (33, NOW + 33, 0) and latest(log) == (
+    assert first_at_or_after(log, NOW + 33) == (33, NOW + 33) and latest(log) == (
         49,
         NOW + 49,
     )
@@ -215,7 +225,7 @@ def test_wrong_indexes_are_rebuilt(
     log = disk.log(segment_bytes=40_000)
     assert len(values(log)) == 800
     for n in range(0, 400, 13):
-        assert log.offset_for_timestamp(NOW + n) == (2 * n, NOW + n, 0)
+        assert first_at_or_after(log, NOW + n) == (2 * n, NOW + n)
     disk.stop()
     if how != "empty":
         assert path.read_bytes() == right

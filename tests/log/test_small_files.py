@@ -18,7 +18,7 @@ from headrace.log.log_config import LogConfig
 from headrace.log.log_directory import LogDirectory
 from headrace.log.partition_log import PartitionLog
 from headrace.protocol.record_batch import TRANSACTIONAL_BIT, Marker, build
-from tests.log.disk import NOW, TOPIC_ID, Disk, latest, put, values
+from tests.log.disk import NOW, TOPIC_ID, Disk, first_at_or_after, latest, put, values
 from tests.support import RUN_SEED
 
 CONFIG = LogConfig(segment_bytes=4000, index_interval_bytes=100)
@@ -50,7 +50,7 @@ def state(log: PartitionLog) -> State:
             (producer, entry.epoch, entry.batches[-1].last_sequence)
             for producer, entry in sorted(log.producers)
         ],
-        [log.offset_for_timestamp(NOW + n) for n in range(0, 70, 3)],
+        [first_at_or_after(log, NOW + n) for n in range(0, 70, 3)],
         latest(log),
     )
 

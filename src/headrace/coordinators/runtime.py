@@ -289,16 +289,13 @@ class CoordinatorRuntime(Generic[C]):
         self._waiting_keys.clear()
         for partition, batch in waiting.items():
             error = self._append_batch(partition, batch)
-            if error is None:
-                continue
-            if len(batch) == 1:
-                self._fail(*batch[0], error)
-                continue
-            # The whole batch may be too large, or one command's records cannot be encoded.
-            for decided in batch:
-                error = self._append_batch(partition, [decided])
+            for command, outcome in batch if error is not None else ():
+                # The whole batch may be too large, or one command's records cannot be encoded.
+                if len(batch) > 1:
+                    error = self._append_batch(partition, [(command, outcome)])
                 if error is not None:
-                    self._fail(*decided, error)
+                    self._answers[command] = error
+                    self._fail_parked(outcome, error)
 
     def _append_batch(self, partition: int, batch: Sequence[Decided]) -> Exception | None:
         """Append a batch, replay it and finish its commands.
@@ -349,11 +346,6 @@ class CoordinatorRuntime(Generic[C]):
             return
         self._carry_out(outcome)
         self._answers[command] = outcome.reply
-
-    def _fail(self, command: Command[Any], outcome: Outcome[Any, Any], error: Exception) -> None:
-        """Answer a command that could not be written, and the parked requests it completes."""
-        self._answers[command] = error
-        self._fail_parked(outcome, error)
 
     def _fail_parked(self, outcome: Outcome[Any, Any], error: Exception) -> None:
         """Fail the parked requests that an outcome would have completed; their clients retry.

@@ -18,6 +18,7 @@ from uuid import UUID
 
 from headrace.coordinators.iso_durations import duration_ms
 from headrace.deadlines import RETRY_MS
+from headrace.log import timestamps
 from headrace.log.partition_log import LEADER_EPOCH
 from headrace.log_lines import LimitedLog, get_logger
 from headrace.outcome import Outcome
@@ -219,11 +220,10 @@ class SharePartitions:
         if reset == "earliest":
             return log.log_start_offset
         if reset.startswith("by_duration:"):
-            position = log.offset_for_timestamp(
-                self.clock.wall_ms() - duration_ms(reset.removeprefix("by_duration:")), OPEN_ON_LOOP
-            )
-            if position is not None:
-                return position[0]
+            since_ms = self.clock.wall_ms() - duration_ms(reset.removeprefix("by_duration:"))
+            record = timestamps.finish(timestamps.first_at_or_after(log, since_ms), OPEN_ON_LOOP)
+            if record is not None:
+                return record[0]
         return log.end_offset
 
     def next_turn(self) -> int:

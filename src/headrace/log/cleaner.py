@@ -305,7 +305,9 @@ class Round:
 
     def _clean(self, compactor: Compactor, group: Sequence[_Source]) -> None:
         """Write the new segment of a group; if it would be the same there is no output."""
-        self._make_directory()
+        self._clear()
+        swap.discard_old(self.log.path)  # a start may restore those of this round
+        os.mkdir(self._directory, DIRECTORY_MODE)  # its parent is missing only after a deletion
         try:
             self._write(compactor, group)
         except BaseException:
@@ -336,12 +338,6 @@ class Round:
         output.close(group[-1].segment.created_ms, aborted, sync=self.log.syncs)
         expect_gaps(self.log)
         self.written_bytes += output.segment.size_bytes
-
-    def _make_directory(self) -> None:
-        """Create an empty directory. Its parent is missing only if the topic was deleted."""
-        self._clear()
-        swap.discard_old(self.log.path)  # a start may restore those of this round
-        os.mkdir(self._directory, DIRECTORY_MODE)
 
     def _clear(self) -> None:
         shutil.rmtree(self._directory, ignore_errors=True)

@@ -11,7 +11,8 @@ import errno
 import itertools
 import os
 from collections import OrderedDict
-from typing import Protocol
+from collections.abc import Iterator
+from typing import BinaryIO, Protocol
 
 from headrace.log_lines import get_logger
 
@@ -109,17 +110,18 @@ def private(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_CLOEXEC, FILE_MODE)
 
 
-def replace_file(path: str, data: bytes, *, sync: bool = True) -> None:
-    """Replace the content of a file atomically. Several threads may do so at the same time.
+@contextlib.contextmanager
+def replacing(path: str, *, sync: bool = True) -> Iterator[BinaryIO]:
+    """Yield a file that atomically replaces another one at the end. Several threads may do so at
+    the same time. After an OSError the file is as it was.
 
-    :param sync: force the new file to disk first, and its name after that
-    :raises OSError: when the disk fails; the file has the old content, or the new one if only its
-        name could not be forced to disk
+    :param sync: force the new file to disk first, but not its name
+    :raises OSError: when the disk fails
     """
     temporary = f"{path}.{next(_temporary_numbers)}{TEMPORARY_SUFFIX}"
     try:
         with open(temporary, "wb", opener=private) as file:
-            file.write(data)
+            yield file
             if sync:
                 file.flush()
                 os.fsync(file.fileno())
@@ -128,6 +130,17 @@ def replace_file(path: str, data: bytes, *, sync: bool = True) -> None:
         with contextlib.suppress(OSError):
             os.unlink(temporary)
         raise
+
+
+def replace_file(path: str, data: bytes, *, sync: bool = True) -> None:
+    """Replace the content of a file, as :func:`replacing` does.
+
+    :param sync: force the new file to disk first, and its name after that
+    :raises OSError: when the disk fails; the file has the old content, or the new one if only its
+        name could not be forced to disk
+    """
+    with replacing(path, sync=sync) as file:
+        file.write(data)
     if sync:
         fsync_path(os.path.dirname(path))
 

@@ -41,7 +41,7 @@ from headrace.protocol.record_batch import (
     place,
 )
 
-from . import aborted_transactions, partition_metadata, recovery, timestamps
+from . import aborted_transactions, partition_metadata, recovery
 
 logger = get_logger("headrace.log")
 limited = LimitedLog(logger)
@@ -526,29 +526,6 @@ class PartitionLog:
         except OSError as error:
             limited.error(self.path, "Cannot read offset %d of %s: %s", offset, self.path, error)
             return Refusal(ErrorCode.KAFKA_STORAGE_ERROR, f"Cannot read the log: {error.strerror}")
-
-    def offset_for_timestamp(
-        self, timestamp_ms: int, opening: Opening = OPEN_ANY
-    ) -> tuple[int, int, int] | None:
-        """Return ``(offset, timestamp, leader epoch)`` of the first record at or after a time; None
-        if there is none.
-
-        :param opening: the limits on opening a batch; for one that exceeds them, its first offset
-            is returned
-        :raises OSError: when the disk fails
-        """
-        record = timestamps.finish(self.search_timestamp(timestamp_ms), opening)
-        return (*record, LEADER_EPOCH) if record else None
-
-    def search_timestamp(self, timestamp_ms: int) -> timestamps.Search:
-        """Begin a search for the first record at or after a time."""
-        return timestamps.first_at_or_after(
-            self.live_segments(), timestamp_ms, self._log_start_offset
-        )
-
-    def search_max_timestamp(self) -> timestamps.Search:
-        """Begin a search for the first record with the largest timestamp."""
-        return timestamps.latest(self.live_segments(), self._log_start_offset)
 
     def has(self, segment: Segment) -> bool:
         """Return True if a segment is still in the log: neither deleted nor replaced."""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from functools import partial
 
 from headrace.log import checksums
-from headrace.log.files import TEMPORARY_SUFFIX, OpenFiles, fsync_path, private
+from headrace.log.files import OpenFiles, fsync_path, replacing
 from headrace.log.index import LAST_OFFSET, POSITION, TIMESTAMP, Field, OffsetIndex, TimeIndex
 from headrace.log.log_config import LogConfig
 from headrace.log_lines import LimitedLog, get_logger
@@ -480,19 +480,10 @@ class Segment:
         """
         self.open()
         path = self.path(".log")
-        temporary = f"{path}{TEMPORARY_SUFFIX}"
-        try:
-            with open(temporary, "wb", opener=private) as copy:
-                for position in range(0, size_bytes, RECOVERY_CHUNK_BYTES):
-                    chunk_bytes = min(RECOVERY_CHUNK_BYTES, size_bytes - position)
-                    copy.write(self.read(position, chunk_bytes))
-                copy.flush()
-                os.fsync(copy.fileno())
-            os.replace(temporary, path)
-        except OSError:
-            with contextlib.suppress(OSError):
-                os.unlink(temporary)
-            raise
+        with replacing(path) as copy:
+            for position in range(0, size_bytes, RECOVERY_CHUNK_BYTES):
+                chunk_bytes = min(RECOVERY_CHUNK_BYTES, size_bytes - position)
+                copy.write(self.read(position, chunk_bytes))
         os.close(self.fd)
         self._files.forget(self)
         self.fd = self._files.open(path, self)

@@ -10,9 +10,10 @@ from __future__ import annotations
 import uuid
 from array import array
 from bisect import bisect_left
-from collections.abc import Generator, Sequence
+from collections.abc import Generator
 from typing import NamedTuple
 
+from headrace.log.partition_log import PartitionLog
 from headrace.log.segment import Segment
 from headrace.log_lines import LimitedLog, get_logger
 from headrace.protocol.limits import OPENINGS_OF_ONE_SEARCH
@@ -157,11 +158,10 @@ def timestamp_steps(
     return steps
 
 
-def first_at_or_after(
-    segments: Sequence[Segment], timestamp_ms: int, log_start_offset: int
-) -> Search:
-    """Search the first record, by offset, that has at least a timestamp."""
-    for segment in segments:
+def first_at_or_after(log: PartitionLog, timestamp_ms: int) -> Search:
+    """Search the first record of a log, by offset, that has at least a timestamp."""
+    log_start_offset = log.log_start_offset
+    for segment in log.live_segments():
         is_candidate = segment.max_timestamp[0] >= timestamp_ms
         yield segment
         if not is_candidate:
@@ -196,10 +196,11 @@ def _next_candidate(
     return segment.size_bytes, None
 
 
-def latest(segments: Sequence[Segment], log_start_offset: int) -> Search:
-    """Search the first record with the largest timestamp of all."""
+def latest(log: PartitionLog) -> Search:
+    """Search the first record with the largest timestamp of all in a log."""
+    log_start_offset = log.log_start_offset
     best: Segment | None = None
-    for segment in segments:
+    for segment in log.live_segments():
         if best is None or segment.max_timestamp[0] > best.max_timestamp[0]:
             best = segment
         yield segment

@@ -20,6 +20,8 @@ from headrace.log.timestamps import (
     Found,
     Search,
     TimestampSteps,
+    first_at_or_after,
+    latest,
     timestamp_steps,
 )
 from headrace.protocol.limits import MAX_REMEMBERED_STEPS
@@ -82,14 +84,14 @@ class TimestampSearches:
 
         :raises OSError: when the disk fails
         """
-        return await self._run(log, partial(log.search_timestamp, timestamp_ms))
+        return await self._run(log, partial(first_at_or_after, log, timestamp_ms))
 
     async def max_timestamp(self, log: PartitionLog) -> Found | None:
         """Return the first record with the largest timestamp; None without records.
 
         :raises OSError: when the disk fails
         """
-        return await self._run(log, log.search_max_timestamp)
+        return await self._run(log, partial(latest, log))
 
     async def _run(self, log: PartitionLog, begin: Callable[[], Search]) -> Found | None:
         """Run a search; begin again when the log has changed during a pause."""
