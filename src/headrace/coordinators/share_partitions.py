@@ -65,13 +65,9 @@ _FENCED = Refusal(
     ErrorCode.NOT_LEADER_OR_FOLLOWER, f"Error in write state RPC. {FENCED_STATE_EPOCH.message}"
 )
 
-# The errors of the share coordinator and those that a leader returns to clients for them, as in
-# Kafka. All others become UNKNOWN_SERVER_ERROR.
+# The errors of the share coordinator of this node, and those that a leader returns to clients for
+# them, as in Kafka. All others become UNKNOWN_SERVER_ERROR.
 _COORDINATOR_ERRORS = {
-    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.COORDINATOR_NOT_AVAILABLE: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_COORDINATOR: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.GROUP_ID_NOT_FOUND: ErrorCode.GROUP_ID_NOT_FOUND,
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ErrorCode.FENCED_LEADER_EPOCH: ErrorCode.NOT_LEADER_OR_FOLLOWER,
     ErrorCode.FENCED_STATE_EPOCH: ErrorCode.NOT_LEADER_OR_FOLLOWER,

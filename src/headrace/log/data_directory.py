@@ -90,7 +90,7 @@ class DataDirectory:
         self.on_change: Callable[[str], object] | None = None
         self.on_offline: Callable[[uuid.UUID, int], object] | None = None
         self.lost: str | None = None
-        self._executor: ThreadPoolExecutor | None = None
+        self._executor = ThreadPoolExecutor(1, "headrace-log")
         self._created: list[tuple[str, uuid.UUID, int]] = []
         """Partitions whose new directories are not in the file of known partitions yet."""
         os.makedirs(self.path, DIRECTORY_MODE, exist_ok=True)
@@ -262,18 +262,14 @@ class DataDirectory:
             except OSError as error:
                 logger.warning("Could not finish a full segment: %s", error)
 
-        if not self.sync:
+        if self.sync:
+            self._executor.submit(run)
+        else:
             run()
-            return
-        if self._executor is None:
-            self._executor = ThreadPoolExecutor(1, thread_name_prefix="headrace-log")
-        self._executor.submit(run)
 
     def finish_background_work(self) -> None:
-        """Wait until all work given to :meth:`in_background` is done."""
-        if self._executor is not None:
-            self._executor.shutdown()
-            self._executor = None
+        """Wait until all work given to :meth:`in_background` is done. No more may follow."""
+        self._executor.shutdown()
 
     # ------------------------------------------------------------------ loss
 

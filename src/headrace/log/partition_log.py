@@ -533,7 +533,10 @@ class PartitionLog:
 
     def live_segments(self) -> list[Segment]:
         """Return the segments that have offsets from the log start offset on."""
-        return self.segments.live(self._log_start_offset, self._end_offset)
+        segments = list(self.segments)
+        if self._log_start_offset == self._end_offset:
+            return []
+        return segments[index_of(segments, self._log_start_offset) :]
 
     # ------------------------------------------------------------------ deleting
 

@@ -284,17 +284,16 @@ class ProducerState:
         ):
             return None
         state = cls()
-        for entry_of in _SNAPSHOT_ENTRY.iter_unpack(entries):
-            (
-                producer_id,
-                epoch,
-                last_sequence,
-                last_offset,
-                delta,
-                timestamp,
-                coordinator_epoch,
-                first_open,
-            ) = entry_of
+        for (
+            producer_id,
+            epoch,
+            last_sequence,
+            last_offset,
+            delta,
+            timestamp,
+            coordinator_epoch,
+            first_open,
+        ) in _SNAPSHOT_ENTRY.iter_unpack(entries):
             entry = state._producers.setdefault(producer_id, ProducerEntry(epoch))
             entry.timestamp, entry.coordinator_epoch = timestamp, coordinator_epoch
             if first_open >= 0:

@@ -37,7 +37,7 @@ class Removals:
 
     def __init__(self, directory: DataDirectory) -> None:
         self._directory = directory
-        self._executor: ThreadPoolExecutor | None = None
+        self._executor = ThreadPoolExecutor(1, "headrace-removal")
         self._stopping = threading.Event()
         self._renaming = threading.Lock()
         self._pending: dict[str, uuid.UUID] = {}
@@ -61,28 +61,18 @@ class Removals:
         if renamed:
             self._submit(lambda: self._remove_trees(renamed), None)
 
-    def rename_now(self, name: str) -> None:
-        """Rename a directory that waits for it, because a new topic has the same name."""
-        if self._executor is not None:  # else nothing was deleted yet
-            self._rename(name)
-
     def finish(self) -> None:
         """Wait until everything is removed."""
-        if self._executor is not None:
-            self._executor.submit(int).result()
+        self._executor.submit(int).result()
 
     def close(self) -> None:
         """Stop after the directory that is being removed."""
         self._stopping.set()
-        if self._executor is not None:
-            self._executor.shutdown(cancel_futures=True)
+        self._executor.shutdown(cancel_futures=True)
 
     # In the thread --------------------------------------------------------------------------------
 
     def _submit(self, work: Callable[[], bool], done: Callable[[], object] | None) -> None:
-        if self._executor is None:
-            self._executor = ThreadPoolExecutor(1, "headrace-removal")
-
         def run() -> None:
             try:
                 if work() and done is not None:
@@ -103,13 +93,15 @@ class Removals:
         for name in names:
             if self._stopping.is_set():
                 return False
-            doomed = self._rename(name)
+            doomed = self.rename_now(name)
             if doomed is not None:
                 renamed.append(doomed)
         return self._remove_trees(renamed)
 
-    def _rename(self, name: str) -> str | None:
-        """Rename a directory unless that has been done; return its new name."""
+    def rename_now(self, name: str) -> str | None:
+        """Rename a directory that waits for it; return its new name. A new topic may have the same
+        name. Any thread may call this.
+        """
         with self._renaming:
             topic_id = self._pending.pop(name, None)
             if topic_id is None:

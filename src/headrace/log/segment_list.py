@@ -78,12 +78,6 @@ class SegmentList:
         self._positions.clear()
         self._segments[number : number + count] = segments
 
-    def live(self, log_start_offset: int, log_end_offset: int) -> list[Segment]:
-        """Return the segments that have offsets from the log start offset on."""
-        if log_start_offset == log_end_offset:
-            return []
-        return self._segments[index_of(self._segments, log_start_offset) :]
-
     def find(self, offset: int) -> tuple[Segment, int]:
         """Return the segment with ``offset``, which must be in the log, and the position of the
         batch that has it.

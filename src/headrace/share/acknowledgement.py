@@ -78,9 +78,9 @@ def well_formed(batches: Iterable[AcknowledgementBatch], highest_type: int) -> b
             or first < previous_last
             or not types
             or len(types) not in (1, last - first + 1)
+            or min(types) < GAP
+            or max(types) > highest_type
         ):
-            return False
-        if min(types) < GAP or max(types) > highest_type:
             return False
         previous_last = last
     return True
