@@ -31,7 +31,6 @@ class Damage(NamedTuple):
     :ivar end_position: position of the next whole batch; the size of the file if there is none
     :ivar first_offset: first offset that may be damaged
     :ivar end_offset: offset after the last one that may be damaged
-    :ivar error: the error of the disk if it cannot read the file from there on
     """
 
     path: str
@@ -40,7 +39,6 @@ class Damage(NamedTuple):
     first_offset: int
     end_offset: int
     problem: str
-    error: OSError | None = None
 
     def __str__(self) -> str:
         last = f" to {self.end_offset - 1}" if self.end_offset > self.first_offset + 1 else ""
@@ -48,6 +46,15 @@ class Damage(NamedTuple):
             f"{self.path} is damaged at position {self.position}, offset {self.first_offset}"
             f"{last}: {self.problem}"
         )
+
+
+class Unreadable(Damage):
+    """What the disk cannot read of a segment: all from some position on.
+
+    :ivar error: the error of the disk
+    """
+
+    error: OSError
 
 
 def find(
@@ -96,8 +103,10 @@ def find(
     except OSError as error:
         problem = f"it cannot be read: {error.strerror}"
         end = max(end_offset, expected + 1)
+        unreadable = Unreadable(path, position, size_bytes, expected, end, problem)
+        unreadable.error = error
         error.filename = path
-        yield Damage(path, position, size_bytes, expected, end, problem, error)
+        yield unreadable
 
 
 def _problem(

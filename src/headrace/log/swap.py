@@ -141,7 +141,7 @@ def _damage(path: str, base_offset: int, end_offset: int) -> damage.Damage | Non
         problem = next(damage.find(fd, path, base_offset, size_bytes, end_offset, gaps=True), None)
     finally:
         os.close(fd)
-    if problem is not None and problem.error is not None:
+    if isinstance(problem, damage.Unreadable):
         raise problem.error
     return problem
 
