@@ -75,7 +75,8 @@ def _supported(
         finalized_features_epoch=call.features.epoch,
         finalized_features=[
             ApiVersionsResponse.FinalizedFeatureKey(name, level, level)
-            for name, level in call.features.finalized()
+            for name, level in call.features.levels.items()
+            if level
         ],
     )
 

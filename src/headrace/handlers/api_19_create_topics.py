@@ -47,13 +47,10 @@ Result = CreateTopicsResponse.CreatableTopicResult
 
 def changes(request: CreateTopicsRequest, response: CreateTopicsResponse) -> Iterator[Change]:
     """Yield the topics that were created, for the log."""
-    if not request.validate_only:
-        for result in response.topics:
-            if not result.error_code:
-                count = result.num_partitions
-                yield Change(
-                    CREATE, "TOPIC", result.name, f"{count} partitions" if count > 0 else ""
-                )
+    for result in response.topics:
+        if not result.error_code:
+            count = result.num_partitions
+            yield Change(CREATE, "TOPIC", result.name, f"{count} partitions" if count > 0 else "")
 
 
 API = Api(

@@ -20,7 +20,7 @@ from headrace.net.api import (
 from headrace.net.audit import Change, acl_change
 from headrace.net.call import Call
 from headrace.protocol.api import CreateAclsRequest, CreateAclsResponse
-from headrace.protocol.errors import ErrorCode, Refusal, StorageError
+from headrace.protocol.errors import ErrorCode, failure_of
 from headrace.security.acls import Acl, check_new
 
 from .api_29_describe_acls import checked
@@ -51,11 +51,8 @@ async def handle(call: Call, request: CreateAclsRequest) -> CreateAclsResponse:
     control = call.access_control
     if control is None:
         return CreateAclsResponse(results=[Result().refused(NO_AUTHORIZER) for _ in results])
-    try:
-        control.create(acls)
-    except StorageError as error:
-        failure = Refusal(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
-        for result in results:
-            if not result.error_code:
-                result.refused(failure)
+    failed = failure_of(control.create, acls)
+    for result in results:
+        if not result.error_code:
+            result.refused(failed)
     return CreateAclsResponse(results=results)

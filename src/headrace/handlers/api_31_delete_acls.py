@@ -22,7 +22,7 @@ from headrace.net.api import (
 from headrace.net.audit import Change, acl_change
 from headrace.net.call import Call
 from headrace.protocol.api import DeleteAclsRequest, DeleteAclsResponse
-from headrace.protocol.errors import ErrorCode, Refusal, StorageError
+from headrace.protocol.errors import ErrorCode, Refusal, failure_of
 from headrace.security.acls import Acl, AclFilter
 
 from .api_29_describe_acls import checked
@@ -61,10 +61,9 @@ async def handle(call: Call, request: DeleteAclsRequest) -> DeleteAclsResponse:
         for acl in dict.fromkeys(chain.from_iterable(acls_by_filter))
         if acl in control.authorizer
     ]
-    try:
-        control.delete(acls)
-    except StorageError as error:
-        return refused(Refusal(ErrorCode.KAFKA_STORAGE_ERROR, str(error)))
+    failed = failure_of(control.delete, acls)
+    if failed is not None:
+        return refused(failed)
     return DeleteAclsResponse(
         filter_results=[
             Result(ErrorCode.NONE, None, await call.each(_deleted, matching))

@@ -22,7 +22,7 @@ from headrace.net.api import (
 from headrace.net.audit import Change
 from headrace.net.call import Call
 from headrace.protocol.api import CreatePartitionsRequest, CreatePartitionsResponse
-from headrace.protocol.errors import ErrorCode, Refusal, StorageError
+from headrace.protocol.errors import ErrorCode, Refusal, failure_of
 from headrace.protocol.time_slices import chunks
 from headrace.topics.catalog import MAX_TOPICS_PER_TRANSACTION
 from headrace.topics.topic_rules import (
@@ -38,11 +38,10 @@ def changes(
     request: CreatePartitionsRequest, response: CreatePartitionsResponse
 ) -> Iterator[Change]:
     """Yield the topics that have grown, for the log."""
-    if not request.validate_only:
-        counts = {topic.name: topic.count for topic in request.topics}
-        for result in response.results:
-            if not result.error_code:
-                yield Change(ALTER, "TOPIC", result.name, f"{counts[result.name]} partitions")
+    counts = {topic.name: topic.count for topic in request.topics}
+    for result in response.results:
+        if not result.error_code:
+            yield Change(ALTER, "TOPIC", result.name, f"{counts[result.name]} partitions")
 
 
 API = Api(37, Each(ALTER, TOPIC, "topics", "name", once=True), changes=changes)
@@ -50,31 +49,28 @@ API = Api(37, Each(ALTER, TOPIC, "topics", "name", once=True), changes=changes)
 _FIRST_WITH_QUOTA = 3
 """Earlier versions are throttled, but not refused."""
 _DUPLICATE = Refusal(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-_OK = Refusal(ErrorCode.NONE)
 
 
 async def handle(call: Call, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
     """Add partitions to topics, each on its own."""
     allowed, refused = await call.allowed(request.topics)
     times = Counter(topic.name for topic in allowed)
-    outcomes = {name: _DUPLICATE for name, count in times.items() if count > 1}
+    outcomes: dict[str, Refusal | None] = {
+        name: _DUPLICATE for name, count in times.items() if count > 1
+    }
     unique = [topic for topic in allowed if times[topic.name] == 1]
     for topics in chunks(unique, MAX_TOPICS_PER_TRANSACTION):
         outcomes |= {topic.name: _check(call, topic) for topic in topics}
-        totals = {topic.name: topic.count for topic in topics if not outcomes[topic.name].code}
+        totals = {topic.name: topic.count for topic in topics if outcomes[topic.name] is None}
         if totals and not request.validate_only:
-            try:
-                call.catalog.grow_topics(totals)
-            except StorageError as error:
-                failed = Refusal(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
-                outcomes |= dict.fromkeys(totals, failed)
+            outcomes |= dict.fromkeys(totals, failure_of(call.catalog.grow_topics, totals))
         await call.pause()
     results = [Result(name).refused(outcome) for name, outcome in outcomes.items()]
     return CreatePartitionsResponse(results=results + await call.refused_items(Result, refused))
 
 
-def _check(call: Call, topic: CreatePartitionsRequest.CreatePartitionsTopic) -> Refusal:
-    """Return the error for growing a topic, or NONE if it can grow."""
+def _check(call: Call, topic: CreatePartitionsRequest.CreatePartitionsTopic) -> Refusal | None:
+    """Return the error for growing a topic, None if it can grow."""
     present = call.catalog.topics.get(topic.name)
     if present is None:
         return Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -92,4 +88,4 @@ def _check(call: Call, topic: CreatePartitionsRequest.CreatePartitionsTopic) -> 
         return TOO_MANY_PARTITIONS
     if not call.admits_mutations(added, strict=call.version >= _FIRST_WITH_QUOTA):
         return Refusal(ErrorCode.THROTTLING_QUOTA_EXCEEDED)
-    return _OK
+    return None

@@ -38,8 +38,6 @@ def changes(
     response: AlterConfigsResponse | IncrementalAlterConfigsResponse,
 ) -> Iterator[Change]:
     """Yield the resources whose configs were altered, for the log: names of configs, no values."""
-    if request.validate_only:
-        return
     names = {
         (resource.resource_type, resource.resource_name): ", ".join(
             config.name for config in resource.configs

@@ -31,8 +31,6 @@ PartitionResult = AlterPartitionReassignmentsResponse.ReassignablePartitionRespo
 
 API = Api(45, on_cluster(ALTER))
 
-_DONE = Refusal(ErrorCode.NONE)
-
 
 async def handle(
     call: Call, request: AlterPartitionReassignmentsRequest
@@ -56,7 +54,7 @@ def _reassign(
     partition: AlterPartitionReassignmentsRequest.ReassignablePartition,
 ) -> PartitionResult:
     index = partition.partition_index
-    return PartitionResult(index).refused(_check(call, name, index, partition.replicas) or _DONE)
+    return PartitionResult(index).refused(_check(call, name, index, partition.replicas))
 
 
 def _check(call: Call, name: str, index: int, replicas: Sequence[int] | None) -> Refusal | None:

@@ -23,7 +23,7 @@ from headrace.net.audit import Change
 from headrace.net.call import Call
 from headrace.net.client_quotas import addresses_of
 from headrace.protocol.api import AlterClientQuotasRequest, AlterClientQuotasResponse
-from headrace.protocol.errors import ErrorCode, Refusal, StorageError
+from headrace.protocol.errors import ErrorCode, Refusal, failure_of
 from headrace.security.quota_entities import Entity, entity_of, host_of, plan, text_of
 
 Entry = AlterClientQuotasRequest.EntryData
@@ -49,8 +49,6 @@ def changes(
     request: AlterClientQuotasRequest, response: AlterClientQuotasResponse
 ) -> Iterator[Change]:
     """Yield the quotas that were changed, for the log."""
-    if request.validate_only:
-        return
     details: dict[Entity, str] = {}
     repeated: set[Entity] = set()
     for entry in request.entries:
@@ -73,8 +71,6 @@ def changes(
 
 API = Api(49, on_cluster(ALTER_CONFIGS), refuse=refuse, changes=changes)
 
-_DONE = Refusal(ErrorCode.NONE)
-
 
 async def handle(call: Call, request: AlterClientQuotasRequest) -> AlterClientQuotasResponse:
     """Change the valid entities of a request, or check them."""
@@ -86,7 +82,7 @@ async def handle(call: Call, request: AlterClientQuotasRequest) -> AlterClientQu
             hosts[host] = await addresses_of(host)
         await call.pause()
     new_quotas: dict[Entity, Mapping[str, float | None]] = {}
-    outcomes: dict[Entity, Refusal] = {}
+    outcomes: dict[Entity, Refusal | None] = {}
     for entity, ops in entries:
         if entity in outcomes:
             message = f"Ignoring duplicate entity {text_of(entity)}"
@@ -101,18 +97,15 @@ async def handle(call: Call, request: AlterClientQuotasRequest) -> AlterClientQu
         if isinstance(planned, Refusal):
             outcomes[entity] = planned
         else:
-            outcomes[entity] = _DONE
+            outcomes[entity] = None
             new_quotas[entity] = planned
-    failed = _DONE
+    failed = None
     if not request.validate_only:
-        try:
-            call.quotas.alter(new_quotas, hosts)
-        except StorageError as error:
-            failed = Refusal(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
+        failed = failure_of(call.quotas.alter, new_quotas, hosts)
     return AlterClientQuotasResponse(
         entries=await call.each(
             lambda item: Result(entity=[EntityData(*part) for part in item[0]]).refused(
-                failed if item[1] is _DONE else item[1]
+                item[1] or failed
             ),
             outcomes.items(),
         )

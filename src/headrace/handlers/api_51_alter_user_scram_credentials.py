@@ -20,7 +20,7 @@ from headrace.protocol.api import (
     AlterUserScramCredentialsRequest,
     AlterUserScramCredentialsResponse,
 )
-from headrace.protocol.errors import ErrorCode, Refusal, StorageError
+from headrace.protocol.errors import ErrorCode, Refusal, failure_of
 from headrace.security.scram import (
     MECHANISM_NUMBERS,
     Change,
@@ -71,14 +71,13 @@ async def handle(
     planned = plan(
         requested, lambda name, mechanism: find_credential(catalog, mechanism, name) is not None
     )
-    done = Refusal(ErrorCode.NONE)
-    try:
-        store(catalog, (change for change in planned.values() if not isinstance(change, Refusal)))
-    except StorageError as error:
-        done = Refusal(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
+    accepted = (change for change in planned.values() if not isinstance(change, Refusal))
+    failed = failure_of(store, catalog, accepted)
     return AlterUserScramCredentialsResponse(
         results=await call.each(
-            lambda item: Result(item[0]).refused(item[1] if isinstance(item[1], Refusal) else done),
+            lambda item: Result(item[0]).refused(
+                item[1] if isinstance(item[1], Refusal) else failed
+            ),
             planned.items(),
         )
     )

@@ -18,7 +18,7 @@ from headrace.net.api import (
 )
 from headrace.net.call import Call
 from headrace.protocol.api import UpdateFeaturesRequest, UpdateFeaturesResponse
-from headrace.protocol.errors import ErrorCode, StorageError
+from headrace.protocol.errors import ErrorCode, Refusal, failure_of
 from headrace.topics.features import FeatureUpdate
 
 API = Api(57, on_cluster(ALTER), has_one_error=True)
@@ -35,16 +35,11 @@ async def handle(call: Call, request: UpdateFeaturesRequest) -> UpdateFeaturesRe
     ]
     refusal = features.check(updates)
     if refusal is not None:
-        return UpdateFeaturesResponse(
-            error_code=refusal.code, error_message=f"{_FAILED}{refusal.message}"
-        )
-    if not request.validate_only:
-        try:
-            features.apply(updates)
-        except StorageError as error:
-            return UpdateFeaturesResponse(
-                error_code=ErrorCode.KAFKA_STORAGE_ERROR, error_message=str(error)
-            )
+        refusal = Refusal(refusal.code, f"{_FAILED}{refusal.message}")
+    elif not request.validate_only:
+        refusal = failure_of(features.apply, updates)
+    if refusal is not None:
+        return UpdateFeaturesResponse().refused(refusal)
     results = [  # of the versions that have them
         UpdateFeaturesResponse.UpdatableFeatureResult(update.feature, ErrorCode.NONE, "NONE")
         for update in request.feature_updates

@@ -27,7 +27,7 @@ from headrace.net.api import (
 from headrace.net.call import Call
 from headrace.protocol.api import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
 
-from .group_descriptions import describe_groups, existing, refuse_each
+from .group_descriptions import describe_groups, existing
 
 DescribedGroup = ConsumerGroupDescribeResponse.DescribedGroup
 Member = ConsumerGroupDescribeResponse.Member
@@ -39,9 +39,6 @@ API = Api(
     Each(DESCRIBE, GROUP, "group_ids"),
     Inside(DESCRIBE, TOPIC, "TOPIC_AUTHORIZATION_FAILED for a group whose members use the topic"),
     protocol=CONSUMER,
-    refuse=lambda request, code: ConsumerGroupDescribeResponse(
-        groups=refuse_each(DescribedGroup, request, code)
-    ),
 )
 
 _CLASSIC, _CONSUMER = 0, 1

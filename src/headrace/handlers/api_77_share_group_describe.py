@@ -17,7 +17,7 @@ from headrace.net.api import (
 from headrace.net.call import Call
 from headrace.protocol.api import ShareGroupDescribeRequest, ShareGroupDescribeResponse
 
-from .group_descriptions import describe_groups, existing, refuse_each
+from .group_descriptions import describe_groups, existing
 
 DescribedGroup = ShareGroupDescribeResponse.DescribedGroup
 Member = ShareGroupDescribeResponse.Member
@@ -28,9 +28,6 @@ API = Api(
     77,
     Each(DESCRIBE, GROUP, "group_ids"),
     Inside(DESCRIBE, TOPIC, "TOPIC_AUTHORIZATION_FAILED for a group whose members use the topic"),
-    refuse=lambda request, code: ShareGroupDescribeResponse(
-        groups=refuse_each(DescribedGroup, request, code)
-    ),
 )
 
 _ASSIGNOR = "simple"

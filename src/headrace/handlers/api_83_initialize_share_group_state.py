@@ -35,8 +35,6 @@ API = Api(
     has_message=True,
 )
 
-_DONE = Refusal(ErrorCode.NONE)
-
 
 async def handle(
     call: Call, request: InitializeShareGroupStateRequest
@@ -57,9 +55,9 @@ async def handle(
             call.share.fence(*key)
         return refusal
 
-    topics = [(topic.topic_id, topic.partitions) for topic in request.topics]
-    results = await serve_each(call, request.group_id, topics, initialize, Partition)
-    return InitializeShareGroupStateResponse([Result(*result) for result in results])
+    return InitializeShareGroupStateResponse(
+        await serve_each(call, request, initialize, Result, Partition)
+    )
 
 
 # Requests about share state (83-87) ---------------------------------------------------------------
@@ -72,16 +70,36 @@ class NamesPartition(Protocol):
 
 
 P = TypeVar("P", bound=NamesPartition)
+P_co = TypeVar("P_co", covariant=True)
 R = TypeVar("R", bound=Message)
+T = TypeVar("T")
+
+
+class NamesTopic(Protocol[P_co]):
+    """The part of a request about one topic."""
+
+    topic_id: UUID | None
+
+    @property
+    def partitions(self) -> Iterable[P_co]: ...
+
+
+class NamesGroup(Protocol[P_co]):
+    """A request about share-partitions of a group."""
+
+    group_id: str
+
+    @property
+    def topics(self) -> Iterable[NamesTopic[P_co]]: ...
 
 
 async def serve_each(
     call: Call,
-    group_id: str,
-    topics: Iterable[tuple[UUID | None, Iterable[P]]],
+    request: NamesGroup[P],
     serve: Callable[[SharePartitionKey, P, int | None], R | Refusal | None],
-    result_of: Callable[[int], R],
-) -> list[tuple[UUID, list[R]]]:
+    topic_result: Callable[[UUID, list[R]], T],
+    partition_result: Callable[[int], R],
+) -> list[T]:
     """Serve the share-partitions of a request in order; return the results by topic when everything
     that was written is durable.
 
@@ -92,19 +110,20 @@ async def serve_each(
     :param serve: given the share-partition, its part of the request, and the number of partitions
         of its topic (None if there is no such topic); returns its result, its error, or None for a
         result without details
-    :param result_of: returns an empty result of a partition
+    :param topic_result: returns the results of a topic, given those of its partitions
+    :param partition_result: returns an empty result of a partition
     """
     results: dict[UUID, dict[int, R]] = {}
-    for named_id, partitions in topics if group_id else ():
-        topic_id = named_id or NO_TOPIC
+    for named in request.topics if request.group_id else ():
+        topic_id = named.topic_id or NO_TOPIC
         topic = call.catalog.topics_by_id.get(topic_id)
         count = None if topic is None else topic.partitions
-        for partition in partitions:
-            key = SharePartitionKey(group_id, topic_id, partition.partition)
+        for partition in named.partitions:
+            key = SharePartitionKey(request.group_id, topic_id, partition.partition)
             result = serve(key, partition, count)
             if result is None or isinstance(result, Refusal):
-                result = result_of(key.partition).refused(result or _DONE)
+                result = partition_result(key.partition).refused(result)
             results.setdefault(topic_id, {})[key.partition] = result
             await call.pause()
     await call.durable()
-    return [(topic_id, list(of_topic.values())) for topic_id, of_topic in results.items()]
+    return [topic_result(topic_id, [*of_topic.values()]) for topic_id, of_topic in results.items()]

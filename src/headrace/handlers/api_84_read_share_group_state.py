@@ -50,6 +50,4 @@ async def handle(call: Call, request: ReadShareGroupStateRequest) -> ReadShareGr
             state_batches=[StateBatch(*batch) for batch in state.state_batches],
         )
 
-    topics = [(topic.topic_id, topic.partitions) for topic in request.topics]
-    results = await serve_each(call, request.group_id, topics, read, Partition)
-    return ReadShareGroupStateResponse([Result(*result) for result in results])
+    return ReadShareGroupStateResponse(await serve_each(call, request, read, Result, Partition))

@@ -60,6 +60,4 @@ async def handle(call: Call, request: WriteShareGroupStateRequest) -> WriteShare
         )
         return call.share_state_runtime.write_now(str(key), outcome)
 
-    topics = [(topic.topic_id, topic.partitions) for topic in request.topics]
-    results = await serve_each(call, request.group_id, topics, write, Partition)
-    return WriteShareGroupStateResponse([Result(*result) for result in results])
+    return WriteShareGroupStateResponse(await serve_each(call, request, write, Result, Partition))

@@ -44,6 +44,4 @@ async def handle(
             call.share.drop(*key)
         return refusal
 
-    topics = [(topic.topic_id, topic.partitions) for topic in request.topics]
-    results = await serve_each(call, request.group_id, topics, delete, Partition)
-    return DeleteShareGroupStateResponse([Result(*result) for result in results])
+    return DeleteShareGroupStateResponse(await serve_each(call, request, delete, Result, Partition))

@@ -52,6 +52,6 @@ async def handle(
             delivery_complete_count=summary.delivery_complete_count,
         )
 
-    topics = [(topic.topic_id, topic.partitions) for topic in request.topics]
-    results = await serve_each(call, request.group_id, topics, summarize, Partition)
-    return ReadShareGroupStateSummaryResponse([Result(*result) for result in results])
+    return ReadShareGroupStateSummaryResponse(
+        await serve_each(call, request, summarize, Result, Partition)
+    )

@@ -33,7 +33,7 @@ from headrace.net.api import (
 from headrace.net.call import Call
 from headrace.protocol.api import StreamsGroupDescribeRequest, StreamsGroupDescribeResponse
 
-from .group_descriptions import describe_groups, refuse_each
+from .group_descriptions import describe_groups
 
 DescribedGroup = StreamsGroupDescribeResponse.DescribedGroup
 Topology = StreamsGroupDescribeResponse.Topology
@@ -51,9 +51,6 @@ API = Api(
     Each(DESCRIBE, GROUP, "group_ids"),
     Inside(DESCRIBE, TOPIC, "TOPIC_AUTHORIZATION_FAILED for a group whose topology uses the topic"),
     protocol=STREAMS,
-    refuse=lambda request, code: StreamsGroupDescribeResponse(
-        groups=refuse_each(DescribedGroup, request, code)
-    ),
 )
 
 _HIDDEN = "The described group uses topics that the client is not authorized to describe."

@@ -82,7 +82,6 @@ _BAD_RELEASES = Refusal(
     f"A request releases at most {MAX_RELEASES_PER_REQUEST} ranges of records, and sets no "
     "offsets.",
 )
-_DONE = Refusal(ErrorCode.NONE)
 
 
 async def handle(
@@ -165,5 +164,5 @@ def _check(topic: Topic | None, partition: int) -> Refusal | None:
 
 def _result(call: Call, name: str, outcomes: Iterable[tuple[int, Refusal | None]]) -> ResponseTopic:
     topic = call.catalog.topics.get(name)
-    partitions = [Partition(index).refused(refusal or _DONE) for index, refusal in outcomes]
+    partitions = [Partition(index).refused(refusal) for index, refusal in outcomes]
     return ResponseTopic(name, None if topic is None else topic.topic_id, partitions)

@@ -13,7 +13,6 @@ from headrace.net.api import (
 )
 from headrace.net.call import SLICED_ABOVE, Call
 from headrace.protocol.errors import ErrorCode, Refusal
-from headrace.protocol.large_responses import LazyArray
 from headrace.topics.catalog import Topic
 
 
@@ -79,12 +78,6 @@ async def describe_groups(
     if not call.is_long:
         call.is_long = sum(len(group.members) for group in groups) > SLICED_ABOVE
     return groups
-
-
-def refuse_each(refuse: Refuse[D], request: Request, code: ErrorCode) -> Collection[D]:
-    """Return the same error for each id of a request."""
-    group_ids = request.group_ids or ()
-    return LazyArray(len(group_ids), (refuse(code, None, group_id) for group_id in group_ids))
 
 
 def existing(

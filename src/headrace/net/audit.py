@@ -50,7 +50,8 @@ def audited(
     changes: Callable[[Any, Any], Iterator[Change]],
     handle: Callable[[Any, Any], Awaitable[Any]],
 ) -> Callable[[Any, Any], Awaitable[Any]]:
-    """Return the function that serves an API and logs what its requests have changed.
+    """Return the function that serves an API and logs what its requests have changed, unless they
+    only validate changes.
 
     :param changes: yields what a request has changed, given also its response
     :param handle: serves the API
@@ -64,7 +65,8 @@ def audited(
             log_line(call.client, message, api_name, call.client.host)
             raise
         try:
-            log_changes(api_name, call.client, changes(request, response))
+            if not getattr(request, "validate_only", False):
+                log_changes(api_name, call.client, changes(request, response))
         except Exception as error:
             # The change is made: its client must not hear that it has failed.
             logger.error(

@@ -6,8 +6,12 @@ the response.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import ParamSpec
+
+P = ParamSpec("P")
 
 
 class ErrorCode(IntEnum):
@@ -171,3 +175,12 @@ class Refusal:
 
     code: ErrorCode
     message: str | None = None
+
+
+def failure_of(write: Callable[P, object], *values: P.args, **options: P.kwargs) -> Refusal | None:
+    """Call a function that writes; return the error when the disk fails, None if it has written."""
+    try:
+        write(*values, **options)
+    except StorageError as error:
+        return Refusal(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
+    return None

@@ -316,10 +316,15 @@ class Message:
         """Return the values of its fields, in their order."""
         return tuple(getattr(self, name) for name in self.FIELDS)
 
-    def refused(self, refusal: Refusal) -> Self:
-        """Set the error code and the error message, and return the structure, which has both."""
+    def refused(self, refusal: Refusal | None) -> Self:
+        """Set the error code and the error message, and return the structure, which has both.
+
+        :param refusal: None for success
+        """
         structure: Any = self
-        structure.error_code, structure.error_message = refusal.code, refusal.message
+        structure.error_code, structure.error_message = 0, None
+        if refusal is not None:
+            structure.error_code, structure.error_message = refusal.code, refusal.message
         return self
 
     def as_tuple(self) -> tuple[Any, ...]:

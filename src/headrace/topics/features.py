@@ -7,7 +7,7 @@ which protocol clients use; ``metadata.version`` says which release this broker 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from headrace.protocol.errors import ErrorCode, Refusal
@@ -65,6 +65,7 @@ class FeatureUpdate(NamedTuple):
 class Features:
     """The finalized levels of a broker.
 
+    :ivar levels: the finalized levels by name, in the order of :data:`FEATURES`
     :ivar epoch: rises with each change of a level; clients ignore levels of an older epoch
     :ivar refused_apis: the APIs that are refused because their feature is at level 0
     :ivar on_change: called after a change
@@ -76,27 +77,18 @@ class Features:
         self.epoch = _FIRST_EPOCH
         self.refused_apis: frozenset[int] = frozenset()
         self.on_change: Callable[[], object] = lambda: None
-        self._levels = {name: feature.level for name, feature in FEATURES.items()}
+        self.levels = {name: feature.level for name, feature in FEATURES.items()}
         for name in FEATURES:
             stored = catalog.configs(_KIND, name)
             if stored:
-                self._levels[name] = int(stored[_LEVEL])
+                self.levels[name] = int(stored[_LEVEL])
                 self.epoch = max(self.epoch, int(stored[_EPOCH]))
         self._find_refused()
 
     @property
-    def levels(self) -> Mapping[str, int]:
-        """The finalized levels by name, in the order of :data:`FEATURES`."""
-        return self._levels
-
-    @property
     def has_dead_letters(self) -> bool:
         """True if share groups have dead-letter queues (KIP-1191)."""
-        return self._levels[SHARE_VERSION] >= _FIRST_SHARE_VERSION_WITH_DEAD_LETTERS
-
-    def finalized(self) -> Iterator[tuple[str, int]]:
-        """Yield the name and the level of each feature, without those at level 0."""
-        return ((name, level) for name, level in self._levels.items() if level)
+        return self.levels[SHARE_VERSION] >= _FIRST_SHARE_VERSION_WITH_DEAD_LETTERS
 
     def check(self, updates: Sequence[FeatureUpdate]) -> Refusal | None:
         """Return the error for the first update that is not possible, None if all are."""
@@ -107,7 +99,7 @@ class Features:
 
         :raises CatalogError: when the database fails
         """
-        changed = [update for update in updates if self._levels[update.name] != update.level]
+        changed = [update for update in updates if self.levels[update.name] != update.level]
         if not changed:
             return
         epoch = self.epoch + 1
@@ -118,12 +110,12 @@ class Features:
             }
         )
         self.epoch = epoch
-        self._levels |= {update.name: update.level for update in changed}
+        self.levels |= {update.name: update.level for update in changed}
         self._find_refused()
         self.on_change()
 
     def _find_refused(self) -> None:
-        disabled = (feature for name, feature in FEATURES.items() if self._levels[name] == 0)
+        disabled = (feature for name, feature in FEATURES.items() if self.levels[name] == 0)
         self.refused_apis = frozenset().union(*(feature.apis for feature in disabled))
 
     def _check(self, update: FeatureUpdate) -> Refusal | None:
@@ -140,16 +132,16 @@ class Features:
         elif not FEATURES[name].lowest <= level <= FEATURES[name].highest:
             lowest, highest, *_ = FEATURES[name]
             why = f"Local controller {self._node_id} only supports versions {lowest}-{highest}"
-        elif level < self._levels[name] and upgrade_type == UPGRADE:
+        elif level < self.levels[name] and upgrade_type == UPGRADE:
             why = (
                 "Can't downgrade the version of this feature without setting the upgrade type to "
                 "either safe or unsafe downgrade."
             )
-        elif level > self._levels[name] and upgrade_type != UPGRADE:
+        elif level > self.levels[name] and upgrade_type != UPGRADE:
             why = "Can't downgrade to a newer version."
-        elif name == METADATA_VERSION and level < self._levels[name]:
+        elif name == METADATA_VERSION and level < self.levels[name]:
             message = (
-                f"Unsupported metadata.version downgrade from {self._levels[name]} to {level}. "
+                f"Unsupported metadata.version downgrade from {self.levels[name]} to {level}. "
                 f"{_no_metadata_downgrade(upgrade_type)}"
             )
             return Refusal(ErrorCode.INVALID_UPDATE_VERSION, message)

@@ -14,12 +14,15 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Callable, Hashable
-from typing import Protocol
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 from headrace.protocol.errors import ErrorCode, Refusal
 
 from .long_polls import LongPolls
+
+if TYPE_CHECKING:
+    from headrace.protocol.api import FetchRequest
 
 FETCH_SESSION_EVICTION_MS = 120_000
 """Kafka's own: how long after its creation, and after its last use, a fetch session cannot be
@@ -41,21 +44,6 @@ TOPIC_ID_ERROR = Refusal(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
 
 TopicKey = UUID | str | None
 """A topic's id (None for the zero id), or its name in sessions of clients that do not send ids."""
-
-
-class AskedPartition(Protocol):
-    """A partition of a Fetch request."""
-
-    @property
-    def partition(self) -> int: ...
-    @property
-    def fetch_offset(self) -> int: ...
-    @property
-    def partition_max_bytes(self) -> int: ...
-    @property
-    def current_leader_epoch(self) -> int: ...
-    @property
-    def last_fetched_epoch(self) -> int: ...
 
 
 def next_epoch(epoch: int) -> int:
@@ -84,20 +72,22 @@ class CachedPartition:
         "watched_key",
     )
 
-    def __init__(self, session: FetchSession, topic: TopicKey, asked: AskedPartition) -> None:
+    def __init__(
+        self, session: FetchSession, topic: TopicKey, request: FetchRequest.FetchPartition
+    ) -> None:
         self.session = session
         self.topic = topic
-        self.partition = asked.partition
+        self.partition = request.partition
         self.high_watermark = self.log_start_offset = _UNTOLD
         self.watched_key: Hashable = None
-        self.asked(asked)
+        self.asked(request)
 
-    def asked(self, asked: AskedPartition) -> None:
+    def asked(self, request: FetchRequest.FetchPartition) -> None:
         """Store the fields of a request for the partition."""
-        self.fetch_offset = asked.fetch_offset
-        self.partition_max_bytes = asked.partition_max_bytes
-        self.current_leader_epoch = asked.current_leader_epoch
-        self.last_fetched_epoch = asked.last_fetched_epoch
+        self.fetch_offset = request.fetch_offset
+        self.partition_max_bytes = request.partition_max_bytes
+        self.current_leader_epoch = request.current_leader_epoch
+        self.last_fetched_epoch = request.last_fetched_epoch
 
     def tell(self, high_watermark: int, log_start_offset: int) -> bool:
         """Store the offsets for a response (-1 with an error); return True if they differ from the
@@ -175,14 +165,14 @@ class FetchSession:
         """The key that is notified when a partition becomes pending."""
         return ("fetch session", self.session_id)
 
-    def update(self, topic: TopicKey, asked: AskedPartition) -> CachedPartition:
+    def update(self, topic: TopicKey, request: FetchRequest.FetchPartition) -> CachedPartition:
         """Add or change a partition. It is pending then."""
-        key = (topic, asked.partition)
+        key = (topic, request.partition)
         cached = self._partitions.get(key)
         if cached is None:
-            cached = self._partitions[key] = CachedPartition(self, topic, asked)
+            cached = self._partitions[key] = CachedPartition(self, topic, request)
         else:
-            cached.asked(asked)
+            cached.asked(request)
         self.pending[cached] = None
         return cached
 
@@ -330,10 +320,8 @@ class FetchSessions:
             session.close()
 
     def _evict(self, size: int, now_ms: float) -> bool:
-        if not self._sessions:
-            return False
-        oldest = next(iter(self._sessions.values()))
-        if now_ms - oldest.last_used_ms > FETCH_SESSION_EVICTION_MS:
+        oldest = next(iter(self._sessions.values()), None)
+        if oldest is not None and now_ms - oldest.last_used_ms > FETCH_SESSION_EVICTION_MS:
             session_id = oldest.session_id
         elif self._evictable and self._evictable[0][0] < size:
             session_id = self._evictable[0][1]

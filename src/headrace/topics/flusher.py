@@ -12,39 +12,31 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Collection, Generator, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 from headrace.log.log_config import FOREVER
 from headrace.log.partition_log import PartitionLog
 from headrace.protocol.errors import StorageError
 
+from .disk_thread import DiskThread
+
 
 class _RoundEnd:
     """The end of a round, which many may await. One waiter that is cancelled does not affect the
     others.
+
+    :param future: None if there is nothing to wait for
     """
 
     __slots__ = ("_future",)
 
-    def __init__(self, future: asyncio.Future[None]) -> None:
+    def __init__(self, future: asyncio.Future[None] | None) -> None:
         self._future = future
 
     def __await__(self) -> Generator[Any, None, None]:
-        return asyncio.shield(self._future).__await__()
-
-
-class _Durable:
-    """An awaitable that is done."""
-
-    __slots__ = ()
-
-    def __await__(self) -> Generator[Any, None, None]:
-        return
-        yield
-
-
-_DURABLE = _Durable()
+        if self._future is not None:
+            yield from asyncio.shield(self._future).__await__()
 
 
 class Flusher:
@@ -60,7 +52,7 @@ class Flusher:
         """The end of the round that runs in the thread; None if no writer waits for it."""
         self._task: asyncio.Task[None] | None = None
         self._timers: dict[PartitionLog, asyncio.TimerHandle] = {}
-        self._executor = ThreadPoolExecutor(1, "headrace-flush")
+        self._thread = DiskThread("headrace-flush")
 
     @property
     def pending(self) -> bool:
@@ -88,11 +80,7 @@ class Flusher:
         :raises StorageError: from the awaitable, when a flush failed; what was appended must not be
             acknowledged
         """
-        if self._due:
-            return _RoundEnd(self._next_round())
-        if self._running is not None:
-            return _RoundEnd(self._running)
-        return _DURABLE
+        return _RoundEnd(self._next_round() if self._due else self._running)
 
     def _flush_due(self) -> None:
         if self._due:
@@ -112,14 +100,13 @@ class Flusher:
         return self._next
 
     async def _run(self) -> None:
-        loop = asyncio.get_running_loop()
         while self._next is not None:
             end, self._next = self._next, None
             self._running = end if self._due else None
             due, timed = self._due, self._timed
             self._due, self._timed = {}, {}
             try:
-                await loop.run_in_executor(self._executor, _flush_all, due, timed)
+                await self._thread.run(partial(_flush_all, due, timed))
             except OSError as error:
                 self._fail(end, StorageError(f"cannot flush: {error}"))
             except Exception as error:
@@ -149,7 +136,7 @@ class Flusher:
             timer.cancel()
         self._timers.clear()
         self._due.clear()
-        self._executor.shutdown(wait=True)
+        self._thread.close()
 
 
 def _flush_all(due: Collection[PartitionLog], timed: Iterable[PartitionLog]) -> None:

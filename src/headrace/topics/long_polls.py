@@ -56,11 +56,7 @@ class LongPolls:
 
     def watch(self, key: Hashable, watcher: Watcher) -> None:
         """Notify ``watcher`` once, when ``key`` is notified. It must not watch the key already."""
-        watchers = self._watching.get(key)
-        if watchers is None:
-            self._watching[key] = [watcher]
-        else:
-            watchers.append(watcher)
+        self._watching.setdefault(key, []).append(watcher)
 
     def unwatch(self, key: Hashable, watcher: Watcher) -> None:
         """Forget a watcher that was not notified yet."""
