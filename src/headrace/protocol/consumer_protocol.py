@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TypeVar
 
 from .primitives import INT16
+from .schema import Message
 from .stored import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 
 PROTOCOL_TYPE = "consumer"
@@ -20,16 +21,15 @@ PROTOCOL_TYPE = "consumer"
 
 HIGHEST_VERSION = 3
 
+M = TypeVar("M", bound=Message)
+
 
 def read_subscription(data: bytes) -> ConsumerProtocolSubscription:
     """Read a subscription. Fields of later versions are ignored.
 
     :raises ValueError: the bytes are not a subscription
     """
-    subscription: ConsumerProtocolSubscription = _read(
-        ConsumerProtocolSubscription, data, "subscription"
-    )
-    return subscription
+    return _read(ConsumerProtocolSubscription, data, "subscription")
 
 
 def subscription_version(data: bytes) -> int:
@@ -48,10 +48,7 @@ def read_subscribed_topics(data: bytes) -> Sequence[str]:
 
     :raises ValueError: the bytes are not a subscription
     """
-    topics: Sequence[str] = _read(
-        ConsumerProtocolSubscription, data, "subscription", version=0
-    ).topics
-    return topics
+    return _read(ConsumerProtocolSubscription, data, "subscription", version=0).topics
 
 
 def read_assignment(data: bytes) -> dict[str, tuple[int, ...]]:
@@ -92,13 +89,12 @@ def by_topic(
 
 
 def _assignment(data: bytes) -> ConsumerProtocolAssignment:
-    assignment: ConsumerProtocolAssignment = ConsumerProtocolAssignment()
-    if data:
-        assignment = _read(ConsumerProtocolAssignment, data, "assignment")
-    return assignment
+    if not data:
+        return ConsumerProtocolAssignment()
+    return _read(ConsumerProtocolAssignment, data, "assignment")
 
 
-def _read(message_type: Any, data: bytes, what: str, *, version: int | None = None) -> Any:
+def _read(message_type: type[M], data: bytes, what: str, *, version: int | None = None) -> M:
     """Read a message behind its version.
 
     :param version: read it as this version, whatever its own is

@@ -24,10 +24,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, NoReturn, Self
 from uuid import UUID
 
 from .primitives import (
+    INT16,
+    INT32,
     MAX_ARRAY_ITEMS,
     MAX_STRING_BYTES,
     NullArray,
     compact_length,
+    i16,
+    i32,
     read_compact_length,
     read_tag_count,
     read_unsigned_varint,
@@ -163,15 +167,6 @@ class Schema:
         """The class of the message."""
         return self.structures[self.name].type
 
-    @property
-    def has_records(self) -> bool:
-        """True if the message has record batches."""
-        return any(
-            item.type == "records"
-            for structure in self.structures.values()
-            for item in structure.fields
-        )
-
     def _parse(self, lines: list[str]) -> None:
         path = [self.structures.setdefault(self.name, Structure(self.name))]
         for line in lines:
@@ -298,11 +293,12 @@ class Message:
     SCHEMA: ClassVar[Schema]
 
     @classmethod
-    def read(cls, version: int, data: bytes | memoryview, offset: int = 0) -> Any:
+    def read(cls, version: int, data: bytes | memoryview, offset: int = 0) -> Self:
         """Return the message in ``data`` from ``offset``.
 
         :raises ValueError, IndexError, struct.error: there is none
         """
+        message: Self
         message, _ = cls.SCHEMA.reader(version)(data, offset, len(data))
         return message
 
@@ -524,13 +520,15 @@ class _Reader(_Generator):
         self._allows_nulls = allow_nulls
         # Reading texts out of bytes takes half the time of reading them out of a view. Records are
         # not copied, nor what is so large that it is read in slices.
-        self._has_bytes = not sliced and not schema.has_records
+        self._has_bytes = not sliced
         for name, structure in schema.structures.items():
             self._scope |= {name: structure.type, f"NO_{name}": structure.absent}
+            self._has_bytes &= all(item.type != "records" for item in structure.fields)
         self._scope |= {
             "new": object.__new__,
-            "length_of": read_compact_length if self._is_flexible else _read_length,
-            "short_length_of": read_compact_length if self._is_flexible else _read_short_length,
+            "compact_length": read_compact_length,
+            "int16": INT16.unpack_from,
+            "int32": INT32.unpack_from,
             "tag_count": read_tag_count,
             "skip_tags": skip_tagged_fields,
             "varint": read_unsigned_varint,
@@ -652,7 +650,7 @@ class _Reader(_Generator):
             value = f"bytes({value})"
         most = f" or size > {MAX_STRING_BYTES}" if is_text and self._is_flexible else ""
         lines = [
-            *self._length("short_length_of" if is_text else "length_of"),
+            *self._length(16 if is_text else 32),
             f"if size > end - offset{most}: refuse({item.name!r}, size, end - offset)",
             f"if size < 0: {name} = {null}",
             "else:",
@@ -677,22 +675,24 @@ class _Reader(_Generator):
             return f"data[{start}:{end}].decode()"
         return f"str(data[{start}:{end}], 'utf-8'{errors})"
 
-    def _length(self, function: str) -> list[str]:
-        """Return the lines that read a length; most are one byte."""
-        call = f"size, offset = {function}(data, offset)"
+    def _length(self, bits: int) -> list[str]:
+        """Return the lines that read a length; most flexible ones are one byte.
+
+        :param bits: of a length that is not flexible
+        """
         if not self._is_flexible:
-            return [call]
+            return [f"size, = int{bits}(data, offset)", f"offset += {bits // 8}"]
         return [
             "size = data[offset] - 1",
             "if size < 127: offset += 1",
-            f"else: {call}",
+            "else: size, offset = compact_length(data, offset)",
         ]
 
     def _array(self, item: Field) -> None:
         name = f"message.{item.name}"
         null = "None" if self._is_nullable(item) else f"null({item.name!r})"
         self._lines += [
-            *self._length("length_of"),
+            *self._length(32),
             f"if size > end - offset or size > {MAX_ARRAY_ITEMS}:",
             f"    refuse({item.name!r}, size, end - offset)",
             f"if size < 0: {name} = {null}",
@@ -700,15 +700,14 @@ class _Reader(_Generator):
         ]
         nested = self._schema.structures.get(item.type)
         if nested is None and item.type in _FIXED:
-            bytes_each = struct.calcsize(_FIXED[item.type])
             code = _FIXED[item.type]
-            self._lines.append(f"    {name} = numbers(f'>{{size}}{code}', data, offset)")
+            values = f"numbers(f'>{{size}}{code}', data, offset)"
             if item.type == "uuid":
-                layout = "'>' + '16s' * size"
-                self._lines[-1] = (
-                    f"    {name} = tuple(map(identity, numbers({layout}, data, offset)))"
-                )
-            self._lines.append(f"    offset += size * {bytes_each}")
+                values = "tuple(map(identity, numbers('>' + '16s' * size, data, offset)))"
+            self._lines += [
+                f"    {name} = {values}",
+                f"    offset += size * {struct.calcsize(code)}",
+            ]
             return
         if nested is not None and not self._is_sliced:
             function = self._function_of(nested, "list")
@@ -744,8 +743,8 @@ class _Writer(_Generator):
     def __init__(self, schema: Schema, version: int, *, sliced: bool = False) -> None:
         super().__init__(schema, version, sliced=sliced)
         self._scope |= {
-            "length": compact_length if self._is_flexible else _length,
-            "short_length": compact_length if self._is_flexible else _short_length,
+            "length": compact_length if self._is_flexible else i32,
+            "short_length": compact_length if self._is_flexible else i16,
             "shortened": shortened,
             "uuid_bytes": _uuid_bytes,
             "varint": unsigned_varint,
@@ -781,9 +780,6 @@ class _Writer(_Generator):
             self._run = []
 
     def _tags(self, tagged: list[Field]) -> None:
-        if not tagged:
-            self._lines.append("put(b'\\0')")
-            return
         self._lines.append("tags = []")
         for item in tagged:
             inner = self._tag(item, unsigned_varint(item.tag))
@@ -892,24 +888,7 @@ class _Writer(_Generator):
 
 # Called by generated functions --------------------------------------------------------------------
 
-_INT16, _INT32 = struct.Struct(">h"), struct.Struct(">i")
 _NO_ID = bytes(16)
-
-
-def _read_length(data: bytes | memoryview, offset: int) -> tuple[int, int]:
-    return _INT32.unpack_from(data, offset)[0], offset + 4
-
-
-def _read_short_length(data: bytes | memoryview, offset: int) -> tuple[int, int]:
-    return _INT16.unpack_from(data, offset)[0], offset + 2
-
-
-def _length(length: int) -> bytes:
-    return _INT32.pack(length)
-
-
-def _short_length(length: int) -> bytes:
-    return _INT16.pack(length)
 
 
 def _identity(data: bytes) -> UUID | None:

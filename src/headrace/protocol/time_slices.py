@@ -29,11 +29,6 @@ class TimeSlices:
         self._end = 0.0
         self._tasks: set[asyncio.Task[Any]] = set()
 
-    @property
-    def is_over(self) -> bool:
-        """True if the running slice has been used up; then await :meth:`next`."""
-        return perf_counter() >= self._end
-
     async def next(self) -> None:
         """Wait for the next slice. Await this before the first slice, too."""
         loop = asyncio.get_running_loop()
