@@ -41,13 +41,8 @@ API = Api(2, Each(DESCRIBE, TOPIC, "topics", "name"))
 
 limited = LimitedLog(get_logger("headrace.broker"))
 
-LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = (
-    -1,
-    -2,
-    -3,
-    -4,
-    -5,
-    -6,
+LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = range(
+    -1, -7, -1
 )
 _FIRST_VERSION = {
     LATEST: 1,

@@ -45,8 +45,7 @@ from headrace.protocol.schema import Encoded
 from headrace.protocol.time_slices import chunks
 from headrace.topics.catalog import MAX_TOPICS_PER_TRANSACTION, NewTopic
 from headrace.topics.catalog import Topic as CatalogTopic
-from headrace.topics.creation import Creation
-from headrace.topics.topic_rules import check_topic_name
+from headrace.topics.topic_rules import Creation, check_topic_name
 
 from .api_60_describe_cluster import cluster_operations
 
@@ -144,10 +143,11 @@ async def _named_topics(
     """Describe the topics that a request names, and create those that do not exist."""
     visible, hidden = [], []
     for topic in topics:
-        if _may_see(call, topic):
+        name = topic.name if topic.topic_id is None else None
+        if call.may_use_topic(DESCRIBE, topic.topic_id, name):
             visible.append(topic)
-        else:
-            hidden.append(_hidden(topic))
+        else:  # it is not told whether it exists
+            hidden.append(Topic(ErrorCode.TOPIC_AUTHORIZATION_FAILED, name, topic.topic_id))
         await call.pause()
     refusals: Mapping[str, ErrorCode] = {}
     if request.allow_auto_topic_creation and call.config.get_bool("auto.create.topics.enable"):
@@ -163,21 +163,6 @@ async def _named_topics(
         descriptions.append(description)
         await call.pause()
     return descriptions + hidden
-
-
-def _may_see(call: Call, topic: RequestTopic) -> bool:
-    """Return whether a client may describe a requested topic; True for an unknown id."""
-    name = topic.name
-    if topic.topic_id is not None:
-        present = call.catalog.topics_by_id.get(topic.topic_id)
-        name = None if present is None else present.name
-    return name is None or call.may(DESCRIBE, TOPIC, name)
-
-
-def _hidden(topic: RequestTopic) -> Topic:
-    """Refuse a requested topic, and do not tell whether it exists."""
-    name = topic.name if topic.topic_id is None else None
-    return Topic(ErrorCode.TOPIC_AUTHORIZATION_FAILED, name, topic.topic_id)
 
 
 async def _create_unknown(call: Call, topics: Sequence[RequestTopic]) -> Mapping[str, ErrorCode]:

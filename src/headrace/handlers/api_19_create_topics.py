@@ -34,10 +34,10 @@ from headrace.protocol.internal_topics import INTERNAL_TOPICS
 from headrace.protocol.schema import Encoded
 from headrace.protocol.time_slices import chunks
 from headrace.topics.catalog import MAX_TOPICS_PER_TRANSACTION, NewTopic, Topic
-from headrace.topics.creation import Creation
 from headrace.topics.topic_rules import (
     MAX_PARTITIONS_PER_REQUEST,
     TOO_MANY_PARTITIONS,
+    Creation,
     partition_count,
 )
 

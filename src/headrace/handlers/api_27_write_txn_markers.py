@@ -36,13 +36,15 @@ log = LimitedLog(get_logger("headrace.transactions"))
 
 async def handle(call: Call, request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
     """Append the markers of a request, and respond when they are durable."""
-    results: dict[int, defaultdict[str, dict[int, PartitionResult]]] = {}
+    results: dict[int, dict[str, dict[int, PartitionResult]]] = defaultdict(
+        lambda: defaultdict(dict)
+    )
     for marker in request.markers:
         for topic in marker.topics:
             for partition in topic.partition_indexes:
                 code = _write(call, marker, topic.name, partition)
-                topics = results.setdefault(marker.producer_id, defaultdict(dict))
-                topics[topic.name][partition] = PartitionResult(partition, code)
+                result = PartitionResult(partition, code)
+                results[marker.producer_id][topic.name][partition] = result
                 await call.pause()
     await call.durable()
     return WriteTxnMarkersResponse(

@@ -50,6 +50,6 @@ async def handle(call: Call, request: AlterConfigsRequest) -> AlterConfigsRespon
         for resource in request.resources
     ]
     results = await alter_configs(
-        call, resources, replaces=True, validate_only=request.validate_only
+        call, resources, Result, replaces=True, validate_only=request.validate_only
     )
-    return AlterConfigsResponse(responses=[Result(*result) for result in results])
+    return AlterConfigsResponse(responses=results)

@@ -64,10 +64,10 @@ async def handle(call: Call, request: DeleteGroupsRequest) -> DeleteGroupsRespon
 def _delete(call: Call, group_id: str) -> ErrorCode:
     groups = call.group_runtime.coordinator
     group = groups.groups.get(group_id)
-    has_share_state = isinstance(group, ShareGroup) and group.is_empty
-    if isinstance(group, ShareGroup) and has_share_state:
-        share_state_recovery.delete(call.coordinators, group, group.topic_ids())
+    share_group = group if isinstance(group, ShareGroup) and group.is_empty else None
+    if share_group is not None:
+        share_state_recovery.delete(call.coordinators, share_group, share_group.topic_ids())
     code = call.group_runtime.write_now(group_id, groups.delete(group_id))
-    if has_share_state:
+    if share_group is not None:
         call.share.group_deleted(group_id)
     return code

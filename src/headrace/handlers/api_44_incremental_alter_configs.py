@@ -8,7 +8,8 @@ Version notes:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
 
 from headrace.net.api import (
     ALTER_CONFIGS,
@@ -31,6 +32,8 @@ from headrace.protocol.errors import ErrorCode, Refusal
 
 Resource = IncrementalAlterConfigsRequest.AlterConfigsResource
 Result = IncrementalAlterConfigsResponse.AlterConfigsResourceResponse
+
+R = TypeVar("R")
 
 
 def changes(
@@ -66,17 +69,23 @@ async def handle(
 ) -> IncrementalAlterConfigsResponse:
     """Change the named configs of each resource of a request."""
     results = await alter_configs(
-        call, request.resources, replaces=False, validate_only=request.validate_only
+        call, request.resources, Result, replaces=False, validate_only=request.validate_only
     )
-    return IncrementalAlterConfigsResponse(responses=[Result(*result) for result in results])
+    return IncrementalAlterConfigsResponse(responses=results)
 
 
 async def alter_configs(
-    call: Call, resources: Sequence[Resource], *, replaces: bool, validate_only: bool
-) -> list[tuple[ErrorCode, str | None, int, str]]:
-    """Alter the configs of resources, or validate the changes; return the fields of the result of
-    each. Changes are made to their end, even if the client goes meanwhile.
+    call: Call,
+    resources: Sequence[Resource],
+    result: Callable[[ErrorCode, str | None, int, str], R],
+    *,
+    replaces: bool,
+    validate_only: bool,
+) -> list[R]:
+    """Alter the configs of resources, or validate the changes; return the result of each. Changes
+    are made to their end, even if the client goes meanwhile.
 
+    :param result: makes a result of its error code, message, and type and name of the resource
     :param replaces: the changes are all configs that a resource is to have
     """
     allowed, refused = await call.allowed(resources)
@@ -87,10 +96,8 @@ async def alter_configs(
     outcomes |= {id(resource): _not_allowed(resource, code) for resource, code in refused}
     results = []
     for resource in resources:
-        outcome = outcomes[id(resource)]
-        results.append(
-            (outcome.code, outcome.message, resource.resource_type, resource.resource_name)
-        )
+        outcome, resource_type = outcomes[id(resource)], resource.resource_type
+        results.append(result(outcome.code, outcome.message, resource_type, resource.resource_name))
     return results
 
 

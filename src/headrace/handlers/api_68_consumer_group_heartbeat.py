@@ -87,7 +87,7 @@ async def handle(
     decide = partial(call.group_runtime.coordinator.consumer.heartbeat, group_id, heartbeat)
     reply = await call.group_runtime.write(group_id, decide)
     if isinstance(reply, Refusal):
-        return ConsumerGroupHeartbeatResponse(error_code=reply.code, error_message=reply.message)
+        return ConsumerGroupHeartbeatResponse().refused(reply)
     response = ConsumerGroupHeartbeatResponse(
         member_id=reply.member_id,
         member_epoch=reply.member_epoch,

@@ -10,7 +10,6 @@ Version notes:
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from itertools import chain
 from uuid import UUID
 
 from headrace.groups.consumer.group import ConsumerGroup, preferred_assignor
@@ -52,11 +51,10 @@ async def handle(
 
     def topics_of(group: ConsumerGroup) -> Iterator[str]:
         state = group.state
-        current = (state.current.get(member_id) for member_id in state.members)
-        owned = (_owned(assignment) for assignment in current if assignment is not None)
-        targets = (state.target.get(member_id, {}) for member_id in state.members)
-        for partitions in chain(owned, targets):
-            yield from (name for _, name, _ in existing(topics, partitions))
+        for member_id in state.members:
+            owned = _owned(state.current.get(member_id, ConsumerAssignment()))
+            for partitions in (owned, state.target.get(member_id, {})):
+                yield from (name for _, name, _ in existing(topics, partitions))
 
     def describe(group: ConsumerGroup) -> DescribedGroup:
         state, settings = group.state, groups.settings(group.group_id)

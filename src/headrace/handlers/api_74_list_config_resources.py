@@ -39,10 +39,6 @@ async def handle(call: Call, request: ListConfigResourcesRequest) -> ListConfigR
     resources = []
     for resource_type in names:
         for name in names[resource_type] if resource_type in types else ():
-            resources.append(
-                ListConfigResourcesResponse.ConfigResource(
-                    resource_name=name, resource_type=resource_type
-                )
-            )
+            resources.append(ListConfigResourcesResponse.ConfigResource(name, resource_type))
             await call.pause()
     return ListConfigResourcesResponse(config_resources=resources)

@@ -71,7 +71,7 @@ async def handle(call: Call, request: ShareGroupHeartbeatRequest) -> ShareGroupH
         if uninitialized is not None:
             _initialize(call.coordinators, *uninitialized)
     if isinstance(reply, Refusal):
-        return ShareGroupHeartbeatResponse(error_code=reply.code, error_message=reply.message)
+        return ShareGroupHeartbeatResponse().refused(reply)
     response = ShareGroupHeartbeatResponse(
         member_id=reply.member_id,
         member_epoch=reply.member_epoch,

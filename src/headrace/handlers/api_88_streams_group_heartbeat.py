@@ -44,10 +44,10 @@ from headrace.protocol.api import StreamsGroupHeartbeatRequest, StreamsGroupHear
 from headrace.protocol.errors import ErrorCode, Refusal
 from headrace.protocol.internal_topics import INTERNAL_TOPICS
 from headrace.topics.catalog import MAX_TOPICS_PER_TRANSACTION, NewTopic
-from headrace.topics.creation import Creation
 from headrace.topics.topic_rules import (
     MAX_PARTITIONS_PER_REQUEST,
     TOO_MANY_PARTITIONS,
+    Creation,
     check_topic_name,
     partition_count,
 )

@@ -32,7 +32,7 @@ from headrace.protocol.api import (
 )
 from headrace.protocol.errors import ErrorCode, Refusal
 from headrace.protocol.own_fields import SpanState
-from headrace.share.records import ACQUIRED, AVAILABLE, UNKNOWN, SharePartitionKey
+from headrace.share.records import ACQUIRED, AVAILABLE, NO_TOPIC, UNKNOWN, SharePartitionKey
 from headrace.share.share_partition import InFlight
 from headrace.share.share_state import StateSummary
 from headrace.topics.catalog import Topic
@@ -80,14 +80,10 @@ def _partition_count(group: ResponseGroup) -> int:
 
 
 class _Describing:
-    """Describes the share-partitions of one request.
-
-    :ivar has_spans: True if partitions have their records in flight
-    """
+    """Describes the share-partitions of one request."""
 
     def __init__(self, call: Call, in_flight_limit: int) -> None:
         self._call = call
-        self.has_spans = in_flight_limit > 0
         self._most_of_partition = min(in_flight_limit, MAX_IN_FLIGHT_SPANS)
         self._left_spans = MAX_IN_FLIGHT_SPANS
 
@@ -116,42 +112,31 @@ class _Describing:
         return ResponseTopic(name, topic_id, call.lazily(describe, tuple(partitions)))
 
     def _partition(self, group_id: str, topic: Topic | None, index: int) -> Partition:
-        call, partition = self._call, Partition(index)
-        summary: StateSummary | Refusal = StateSummary()
-        in_flight: list[InFlightSpan] | None = [] if self.has_spans else None
-        if topic is not None:
-            key = SharePartitionKey(group_id, topic.topic_id, index)
-            summary = call.share_state_runtime.coordinator.summary(key, topic.partitions)
-            if self.has_spans:
-                in_flight = self._spans(key)
-                loaded = call.share.loaded(*key)
-                partition.released_count = 0 if loaded is None else loaded.released_count
-                counted = call.metrics.share.of_group(group_id)
-                partition.archived_count = counted.archived[key]
-                partition.late_count = counted.late[key]
+        topic_id, count = (NO_TOPIC, None) if topic is None else (topic.topic_id, topic.partitions)
+        key = SharePartitionKey(group_id, topic_id, index)
+        summary = self._call.share_state_runtime.coordinator.summary(key, count)
         if isinstance(summary, Refusal):
             summary = StateSummary()
-        lag = _lag(call, topic, index, summary)
+        lag = _lag(self._call, key, summary)
         if isinstance(lag, Refusal):
             return _refused(lag, index)
-        partition.start_offset, partition.lag = summary.start_offset, lag
-        partition.leader_epoch = summary.leader_epoch
-        if in_flight is not None:
-            partition.in_flight = in_flight
-            partition.in_flight_end = max(0, summary.start_offset)
-            if in_flight:
-                partition.in_flight_end = in_flight[-1].last_offset + 1
+        partition = Partition(index, summary.start_offset, summary.leader_epoch, lag)
+        if self._most_of_partition > 0:
+            self._add_in_flight(partition, key)
         return partition
 
-    def _spans(self, key: SharePartitionKey) -> list[InFlightSpan] | None:
-        """Return the first spans of a partition; None if they do not fit into the response."""
-        share = self._call.share
+    def _add_in_flight(self, partition: Partition, key: SharePartitionKey) -> None:
+        """Add the first spans of a partition, unless they do not fit into the response."""
+        share, counted = self._call.share, self._call.metrics.share.of_group(key.group_id)
+        loaded = share.loaded(*key)
+        partition.released_count = 0 if loaded is None else loaded.released_count
+        partition.archived_count, partition.late_count = counted.archived[key], counted.late[key]
         spans = share.in_flight(key)[: self._most_of_partition]
         if len(spans) > self._left_spans:
-            return None
+            return
         self._left_spans -= len(spans)
         now_ms = share.clock.now_ms()
-        return [
+        partition.in_flight = [
             InFlightSpan(
                 span.first_offset,
                 span.last_offset,
@@ -162,6 +147,8 @@ class _Describing:
             )
             for span in spans
         ]
+        end = spans[-1].last_offset + 1 if spans else partition.start_offset
+        partition.in_flight_end = max(0, end)
 
 
 def _span_state(span: InFlight) -> SpanState:
@@ -176,10 +163,10 @@ def _refused(refusal: Refusal, index: int) -> Partition:
     return Partition(index, UNKNOWN).refused(refusal)
 
 
-def _lag(call: Call, topic: Topic | None, index: int, summary: StateSummary) -> int | Refusal:
-    if topic is None or UNKNOWN in (summary.start_offset, summary.delivery_complete_count):
+def _lag(call: Call, key: SharePartitionKey, summary: StateSummary) -> int | Refusal:
+    if UNKNOWN in (summary.start_offset, summary.delivery_complete_count):
         return UNKNOWN
-    log = call.topic_logs.partition(topic.topic_id, index)
+    log = call.topic_logs.partition(key.topic_id, key.partition)
     if log is ErrorCode.KAFKA_STORAGE_ERROR:
         return _NO_LOG
     if isinstance(log, ErrorCode):

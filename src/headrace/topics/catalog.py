@@ -114,35 +114,18 @@ class Catalog:
     :param path: the database file, created if missing; None for a database in memory
     :raises CatalogError: when the file is damaged, is something else, or was written by another
         version
+    :ivar cluster_id: 22 characters, as in Kafka; created with the database
+    :ivar secret: 32 random bytes, created with the database: a key for what must stay the same
+        after a restart and be unknown outside
+    :ivar topics: all topics by name; a live view
+    :ivar topics_by_id: all topics by id; a live view
+    :ivar deleted_topics: the deleted topics whose directories may still exist, by id; also after a
+        restart
+    :ivar acls: all ACLs
+    :ivar descriptions: the descriptions of all topics for Metadata, with the version of the topics
+        that they describe, by the version of the response
+    :ivar version: of the topics; every change of a topic, its configs or ACLs increases it
     """
-
-    cluster_id: str
-    """22 characters, as in Kafka; created with the database."""
-
-    secret: bytes
-    """32 random bytes, created with the database: a key for what must stay the same after a restart
-    and be unknown outside.
-    """
-
-    topics: Mapping[str, Topic]
-    """All topics by name. A live view."""
-
-    topics_by_id: Mapping[UUID, Topic]
-    """All topics by id. A live view."""
-
-    deleted_topics: dict[UUID, Topic]
-    """The deleted topics whose directories may still exist, by id; also after a restart."""
-
-    acls: dict[Acl, None]
-    """All ACLs."""
-
-    descriptions: dict[int, tuple[int, Encoded]]
-    """The descriptions of all topics for Metadata, with the version of the topics that they
-    describe, by the version of the response.
-    """
-
-    version: int
-    """The version of the topics; every change of a topic, its configs or ACLs increases it."""
 
     def __init__(self, path: Path | None = None) -> None:
         self._path = path
@@ -152,9 +135,9 @@ class Catalog:
         self._configs: dict[tuple[str, str], Mapping[str, str]] = {}
         self._producer_ids = range(0)
         self._sorted: tuple[int, list[str]] = (-1, [])
-        self.deleted_topics = {}
-        self.acls = {}
-        self.descriptions = {}
+        self.deleted_topics: dict[UUID, Topic] = {}
+        self.acls: dict[Acl, None] = {}
+        self.descriptions: dict[int, tuple[int, Encoded]] = {}
         self.topics = MappingProxyType(self._topics)
         self.topics_by_id = MappingProxyType(self._topics_by_id)
         self.version = 0
@@ -191,9 +174,9 @@ class Catalog:
 
     def _configure(self) -> None:
         """Make each commit durable. Checkpoints are our own, as SQLite hides errors of its own."""
-        self._database.execute("PRAGMA synchronous = FULL")
-        self._database.execute("PRAGMA wal_autocheckpoint = 0")
-        self._database.execute("PRAGMA journal_size_limit = 0")  # a log that begins again is short
+        # with the last one a log that begins again is short
+        for setting in ("synchronous = FULL", "wal_autocheckpoint = 0", "journal_size_limit = 0"):
+            self._database.execute(f"PRAGMA {setting}")
 
     def _check_pages(self) -> None:
         """Check the structure of the database.
@@ -249,7 +232,7 @@ class Catalog:
                 cluster[key] = value
         if not cluster.keys() >= {"id", "next_producer_id", "secret"}:
             raise ValueError("it has no cluster id, producer id or secret")
-        self.cluster_id = cluster["id"]
+        self.cluster_id: str = cluster["id"]
         self._next_producer_id = cluster["next_producer_id"]
         self.secret = bytes.fromhex(cluster["secret"])
 

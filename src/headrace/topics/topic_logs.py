@@ -281,44 +281,39 @@ class TopicLogs:
     # Deleting records -----------------------------------------------------------------------------
 
     async def delete_records(
-        self, asked: Sequence[tuple[PartitionLog, int]]
+        self, deletions: Sequence[tuple[PartitionLog, int]]
     ) -> list[int | Refusal]:
         """Delete the records before an offset in each log, and wake the requests that wait for it.
         A thread forces the log start offsets to disk.
 
-        :param asked: loaded logs and offsets; -1 stands for the end of the log
+        :param deletions: loaded logs and offsets; -1 stands for the end of the log
         :return: for each log its log start offset, which is durable; or a refusal of
             :meth:`~headrace.log.partition_log.PartitionLog.delete_records`
         """
         # To its end even if the client goes: what is on disk must be in memory.
-        return await asyncio.shield(asyncio.ensure_future(self._delete_records(asked)))
+        return await asyncio.shield(asyncio.ensure_future(self._delete_records(deletions)))
 
     async def _delete_records(
-        self, asked: Sequence[tuple[PartitionLog, int]]
+        self, deletions: Sequence[tuple[PartitionLog, int]]
     ) -> list[int | Refusal]:
-        found = [partition_log.new_log_start(before) for partition_log, before in asked]
-        targets = [
-            (number, partition_log, target)
-            for number, ((partition_log, _), target) in enumerate(zip(asked, found, strict=True))
-            if not isinstance(target, Refusal)
-        ]
-        moved = [one for one in targets if one[2] > one[1].log_start_offset]
+        targets = [partition_log.new_log_start(before) for partition_log, before in deletions]
 
-        def save() -> dict[int, Refusal | None]:
-            return {number: one.save_log_start(target) for number, one, target in moved}
+        def save() -> list[int | Refusal]:
+            return [
+                target
+                if isinstance(target, Refusal) or target <= partition_log.log_start_offset
+                else partition_log.save_log_start(target) or target
+                for (partition_log, _), target in zip(deletions, targets, strict=True)
+            ]
 
-        refusals: dict[int, Refusal | None] = {}
-        if moved:
-            in_thread = any(one.syncs for _, one, _ in moved)
-            refusals = await self._disk.run(save) if in_thread else save()
-        for number, partition_log, target in targets:
-            refusal = refusals.get(number)
-            if refusal is None:
-                found[number] = partition_log.advance_log_start(target)
+        in_thread = any(partition_log.syncs for partition_log, _ in deletions)
+        starts = await self._disk.run(save) if in_thread else save()
+        for number, (partition_log, _) in enumerate(deletions):
+            start = starts[number]
+            if not isinstance(start, Refusal):
+                starts[number] = partition_log.advance_log_start(start)
                 self._notify(("log", partition_log.topic_id, partition_log.partition))
-            else:
-                found[number] = refusal
-        return found
+        return starts
 
     # Retention ------------------------------------------------------------------------------------
 
