@@ -92,11 +92,14 @@ class _Expression:
         self.remembered = 0
 
     def end_slice(
-        self, numbers: Sequence[int], end: int, work: asyncio.Task[_Slice | InvalidRegex]
+        self,
+        topics: Sequence[tuple[int, str]],
+        end: int,
+        work: asyncio.Task[_Slice | InvalidRegex],
     ) -> None:
         """Take over what the thread has done.
 
-        :param numbers: the numbers of the topics that it was given
+        :param topics: the topics that it was given
         :param end: the number after all topics
         """
         self.work = None
@@ -107,8 +110,8 @@ class _Expression:
             self.error = str(done)
             return
         self.matching.update(done.matching)
-        is_matched = done.texts == len(numbers) < REGEX_SLICE_TEXTS
-        self.end = end if is_matched else numbers[done.texts - 1] + 1
+        is_matched = done.texts == len(topics) < REGEX_SLICE_TEXTS
+        self.end = end if is_matched else topics[done.texts - 1][0] + 1
         self.regex = None if is_matched else done.regex
 
 
@@ -120,12 +123,10 @@ class RegexMatcher:
         self._topic_thread = DiskThread("headrace-topic-regexes")
         self._thread = DiskThread("headrace-regexes")
         self._is_closed = False
-        self._version: int | None = None
+        self._version = -1
         """The version of the catalog that has the numbered topics."""
-        self._numbers: list[int] = []
-        """Ascending. A topic keeps its number while there is one with its name."""
-        self._names: list[str] = []
-        """The names of the numbered topics."""
+        self._topics: list[tuple[int, str]] = []
+        """Number and name, ascending. A topic keeps its number while there is one with its name."""
         self._next_number = 0
         self._expressions: OrderedDict[str, _Expression] = OrderedDict()
         self._remembered = 0
@@ -139,7 +140,7 @@ class RegexMatcher:
         """
         until_s = perf_counter() + wait_s
         self._number_topics()
-        version, end = self._version or 0, self._next_number
+        version, end = self._version, self._next_number
         expression = self._expressions.get(pattern) or _Expression()
         self._remember(pattern, expression)
         while expression.end < end and not expression.error:
@@ -183,30 +184,24 @@ class RegexMatcher:
         """Number the topics that are new since the last call."""
         if self._version == self._catalog.version:
             return
-        topics, old = self._catalog.topics, set(self._names)
-        numbered = [
-            (number, name)
-            for number, name in zip(self._numbers, self._names, strict=True)
-            if name in topics
-        ]
+        topics, old = self._catalog.topics, {name for _, name in self._topics}
+        self._topics = [topic for topic in self._topics if topic[1] in topics]
         for name in topics:
             if name not in old:
-                numbered.append((self._next_number, name))
+                self._topics.append((self._next_number, name))
                 self._next_number += 1
-        self._numbers = [number for number, _ in numbered]
-        self._names = [name for _, name in numbered]
         self._version = self._catalog.version
 
     def _begin_slice(
         self, pattern: str, expression: _Expression
     ) -> asyncio.Task[_Slice | InvalidRegex]:
         """Match some of the names that were not matched yet."""
-        start = bisect_left(self._numbers, expression.end)
-        stop = start + REGEX_SLICE_TEXTS
-        names, numbers = self._names[start:stop], self._numbers[start:stop]
+        start = bisect_left(self._topics, (expression.end, ""))
+        topics = self._topics[start : start + REGEX_SLICE_TEXTS]
+        names = [name for _, name in topics]
         match_slice = partial(_match_slice, pattern, expression.regex, names)
         work = asyncio.ensure_future(self._topic_thread.run(match_slice))
-        work.add_done_callback(partial(expression.end_slice, numbers, self._next_number))
+        work.add_done_callback(partial(expression.end_slice, topics, self._next_number))
         expression.work = work
         return work
 
