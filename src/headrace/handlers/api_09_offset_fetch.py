@@ -124,12 +124,8 @@ def _every_partition(
 ) -> ResponseTopic:
     """Return all committed offsets of a topic, as they are at this moment."""
     unstable = _unstable(topic, pending)
-
-    def answer(committed: tuple[int, CommittedOffset]) -> Partition:
-        index, offset = committed
-        return _unstable_partition(index) if index in unstable else _partition(index, offset)
-
-    return ResponseTopic(topic.name, topic.topic_id, call.lazily(answer, list(offsets.items())))
+    partitions = call.lazily(lambda item: _partition(unstable, *item), list(offsets.items()))
+    return ResponseTopic(topic.name, topic.topic_id, partitions)
 
 
 def _topic(
@@ -155,12 +151,9 @@ def _topic(
     partitions = []
     for index in requested.partition_indexes:
         offset = offsets.get(index)
-        if index in unstable:
-            partitions.append(_unstable_partition(index))
-        elif offset is None or offset.topic_id not in topic_ids:  # of an earlier topic of this name
-            partitions.append(Partition(index, -1))
-        else:
-            partitions.append(_partition(index, offset))
+        if offset is not None and offset.topic_id not in topic_ids:
+            offset = None  # of an earlier topic of this name
+        partitions.append(_partition(unstable, index, offset))
     return ResponseTopic(requested.name, requested.topic_id, partitions)
 
 
@@ -169,11 +162,13 @@ def _unstable(topic: Topic, pending: Collection[tuple[str, int]]) -> Collection[
     return {partition for name, partition in pending if name == topic.name}
 
 
-def _unstable_partition(index: int) -> Partition:
-    return Partition(index, -1, error_code=ErrorCode.UNSTABLE_OFFSET_COMMIT)
-
-
-def _partition(index: int, committed: CommittedOffset) -> Partition:
+def _partition(
+    unstable: Collection[int], index: int, committed: CommittedOffset | None
+) -> Partition:
+    if index in unstable:
+        return Partition(index, -1, error_code=ErrorCode.UNSTABLE_OFFSET_COMMIT)
+    if committed is None:
+        return Partition(index, -1)
     return Partition(index, committed.offset, committed.leader_epoch, committed.metadata)
 
 

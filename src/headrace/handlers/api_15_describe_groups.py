@@ -13,6 +13,8 @@ Version notes:
 
 from __future__ import annotations
 
+from functools import partial
+
 from headrace.groups.classic.member import Member
 from headrace.groups.classic.states import State
 from headrace.net.api import (
@@ -37,17 +39,13 @@ _FIRST_WITH_ERROR = 6
 async def handle(call: Call, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
     """Describe the classic groups of a request."""
     allowed, refused = await call.allowed(request.groups)
-    groups = []
-    for group_id in allowed:
-        operations = NOT_ASKED
-        if request.include_authorized_operations:
-            operations = call.access.operations(GROUP, group_id)
-        groups.append(_describe(call, group_id, operations))
-        await call.pause()
+    describe = partial(_describe, call, request.include_authorized_operations)
+    groups = await call.each(describe, allowed)
     return DescribeGroupsResponse(groups=groups + await call.refused_items(DescribedGroup, refused))
 
 
-def _describe(call: Call, group_id: str, operations: int) -> DescribedGroup:
+def _describe(call: Call, with_operations: bool, group_id: str) -> DescribedGroup:
+    operations = call.access.operations(GROUP, group_id) if with_operations else NOT_ASKED
     group = call.group_runtime.coordinator.classic.group(group_id)
     if isinstance(group, Refusal):
         dead = DescribedGroup(group_id=group_id, group_state="Dead")

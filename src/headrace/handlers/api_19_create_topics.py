@@ -140,9 +140,8 @@ def _plan(call: Call, topic: NewTopicRequest) -> NewTopic | Refusal:
     )
     if isinstance(partitions, Refusal):
         return partitions
-    if not call.admits_mutations(partitions, strict=call.version >= _FIRST_WITH_QUOTA):
-        return Refusal(ErrorCode.THROTTLING_QUOTA_EXCEEDED)
-    return NewTopic(topic.name, partitions, configs)
+    refusal = call.charge_mutations(partitions, strict=call.version >= _FIRST_WITH_QUOTA)
+    return refusal or NewTopic(topic.name, partitions, configs)
 
 
 def _created(call: Call, topic: Topic, shared: dict[object, Encoded]) -> Result:

@@ -85,8 +85,8 @@ async def handle(call: Call, request: DeleteTopicsRequest) -> DeleteTopicsRespon
             code = ErrorCode.INVALID_REQUEST
         return refuse(request, code, "Topic deletion is disabled.")
     targets = _targets(request)
-    names = Counter(target.name for target in targets if target.name is not None)
-    ids = Counter(target.topic_id for target in targets if target.topic_id is not None)
+    names = Counter(target.name for target in targets)
+    ids = Counter(target.topic_id for target in targets)
     results: dict[Target, Topic | Result] = {}
     for target in dict.fromkeys(targets):  # duplicate entries get one response
         topic = _malformed(target, names, ids) or _find(call, target)
@@ -96,10 +96,10 @@ async def handle(call: Call, request: DeleteTopicsRequest) -> DeleteTopicsRespon
             if target.name is not None:
                 message = "The provided topic name maps to an ID that was already supplied."
                 results[target] = _result(topic, Refusal(ErrorCode.INVALID_REQUEST, message))
-        elif call.admits_mutations(topic.partitions, strict=call.version >= _FIRST_WITH_QUOTA):
-            results[target] = topic
         else:
-            results[target] = _result(topic, Refusal(ErrorCode.THROTTLING_QUOTA_EXCEEDED))
+            is_strict = call.version >= _FIRST_WITH_QUOTA
+            refusal = call.charge_mutations(topic.partitions, strict=is_strict)
+            results[target] = topic if refusal is None else _result(topic, refusal)
         await call.pause()
     topics = [topic for topic in results.values() if isinstance(topic, Topic)]
     deleted = await call.to_end(_delete_all(call, topics))
@@ -120,7 +120,9 @@ def _targets(request: DeleteTopicsRequest) -> list[Target]:
     ]
 
 
-def _malformed(target: Target, names: Counter[str], ids: Counter[UUID]) -> Result | None:
+def _malformed(
+    target: Target, names: Counter[str | None], ids: Counter[UUID | None]
+) -> Result | None:
     """Return the result of an entry that names a topic in the wrong way."""
     name, topic_id = target
     message = None
@@ -169,24 +171,27 @@ def _unknown(target: Target) -> Result:
     return Result(*target).refused(_UNKNOWN_ID if target.name is None else _UNKNOWN_NAME)
 
 
-def _result(topic: Topic, outcome: Refusal) -> Result:
+def _result(topic: Topic, outcome: Refusal | None) -> Result:
     return Result(topic.name, topic.topic_id).refused(outcome)
 
 
-def _deleted(target: Target, topic: Topic, deleted: Mapping[UUID, Refusal]) -> Result:
-    outcome = deleted.get(topic.topic_id)
-    return _unknown(target) if outcome is None else _result(topic, outcome)
+def _deleted(target: Target, topic: Topic, deleted: Mapping[UUID, Refusal | None]) -> Result:
+    if topic.topic_id not in deleted:
+        return _unknown(target)
+    return _result(topic, deleted[topic.topic_id])
 
 
-def _delete_all(call: Call, topics: Sequence[Topic]) -> Generator[None, None, dict[UUID, Refusal]]:
+def _delete_all(
+    call: Call, topics: Sequence[Topic]
+) -> Generator[None, None, dict[UUID, Refusal | None]]:
     """Delete topics, many in one transaction; return the result of each. Those that another request
     has deleted since they were found have none.
     """
-    results: dict[UUID, Refusal] = {}
+    results: dict[UUID, Refusal | None] = {}
     by_id = call.catalog.topics_by_id
     for part in chunks(topics, MAX_TOPICS_PER_TRANSACTION):
         existing = [by_id[topic.topic_id] for topic in part if topic.topic_id in by_id]
-        result = Refusal(ErrorCode.NONE)
+        result = None
         try:
             if existing:
                 yield from call.topic_deletions.delete(existing)

@@ -10,12 +10,9 @@ Version notes:
 
 from __future__ import annotations
 
-from headrace.net.api import (
-    DESCRIBE_CONFIGS,
-    MESSAGES,
-    Api,
-    each_config,
-)
+from functools import partial
+
+from headrace.net.api import DESCRIBE_CONFIGS, MESSAGES, Api, each_config
 from headrace.net.call import Call
 from headrace.protocol.api import DescribeConfigsRequest, DescribeConfigsResponse
 from headrace.protocol.configs import ConfigType
@@ -33,10 +30,7 @@ async def handle(call: Call, request: DescribeConfigsRequest) -> DescribeConfigs
     """Describe the configs of each resource of a request."""
     allowed, refused = await call.allowed(request.resources)
     shared: dict[object, Encoded] = {}
-    results = []
-    for resource in allowed:
-        results.append(_describe(call, request, resource, shared))
-        await call.pause()
+    results = await call.each(partial(_describe, call, request, shared), allowed)
     results += [
         Result(code, MESSAGES[code], resource.resource_type, resource.resource_name)
         for resource, code in refused
@@ -45,7 +39,7 @@ async def handle(call: Call, request: DescribeConfigsRequest) -> DescribeConfigs
 
 
 def _describe(
-    call: Call, request: DescribeConfigsRequest, resource: Resource, shared: dict[object, Encoded]
+    call: Call, request: DescribeConfigsRequest, shared: dict[object, Encoded], resource: Resource
 ) -> Result:
     """Describe a resource. Its configs are bytes, so that many resources take little memory.
 

@@ -86,6 +86,4 @@ def _check(call: Call, topic: CreatePartitionsRequest.CreatePartitionsTopic) -> 
     added = topic.count - present.partitions
     if added > MAX_PARTITIONS_PER_REQUEST:
         return TOO_MANY_PARTITIONS
-    if not call.admits_mutations(added, strict=call.version >= _FIRST_WITH_QUOTA):
-        return Refusal(ErrorCode.THROTTLING_QUOTA_EXCEEDED)
-    return None
+    return call.charge_mutations(added, strict=call.version >= _FIRST_WITH_QUOTA)

@@ -10,7 +10,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from headrace.log_lines import LimitedLog, get_logger
-from headrace.protocol.errors import ErrorCode, StorageError
+from headrace.protocol.errors import ErrorCode, Refusal, StorageError
 from headrace.protocol.file_range import Piece
 from headrace.protocol.frames import BadFrame, RequestHeader
 from headrace.protocol.large_responses import LazyArray
@@ -223,14 +223,16 @@ class Call(Services):
 
     # Quotas ---------------------------------------------------------------------------------------
 
-    def admits_mutations(self, partitions: int, *, strict: bool) -> bool:
-        """Charge the client the creation or deletion of partitions; return False if its quota
+    def charge_mutations(self, partitions: int, *, strict: bool) -> Refusal | None:
+        """Charge the client the creation or deletion of partitions; return the error if its quota
         refuses it now.
 
         :param strict: False where a client is throttled instead
         """
         charge = self.client.charge
-        return charge is None or charge.admit_mutations(partitions, strict=strict)
+        if charge is None or charge.admit_mutations(partitions, strict=strict):
+            return None
+        return Refusal(ErrorCode.THROTTLING_QUOTA_EXCEEDED)
 
     def admits_auto_creation(self, partitions: int) -> bool:
         """Charge the client the creation of a topic that it has not requested as such; return False
