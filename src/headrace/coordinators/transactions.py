@@ -20,7 +20,7 @@ from headrace.protocol.configuration import Configuration
 from headrace.protocol.errors import ErrorCode, Refusal, StorageError
 from headrace.protocol.partitions import TopicPartition
 from headrace.protocol.record_batch import Marker
-from headrace.transactions.producer import EPOCH_PER_TRANSACTION, NotYetDurable, Producer
+from headrace.transactions.producer import EPOCH_PER_TRANSACTION, Producer
 from headrace.transactions.records import State
 from headrace.transactions.transaction import (
     CONCURRENT_TRANSACTIONS,
@@ -129,6 +129,15 @@ class Transactions:
         )
         return self._submit(transactional_id, outcome)
 
+    def is_open(self, producer: Producer, partition_log: PartitionLog) -> bool:
+        """Return whether a producer has an open transaction in a partition."""
+        producers = partition_log.producers
+        return (
+            not self.coordinator.prepared
+            and producers.epoch(producer.producer_id) == producer.producer_epoch
+            and producers.open_transaction(producer.producer_id) is not None
+        )
+
     def may_write(
         self,
         transactional_id: str,
@@ -136,29 +145,24 @@ class Transactions:
         partition_log: PartitionLog,
         *,
         adds_partition: bool,
-        waited: bool = False,
+        knows_abortable: bool,
     ) -> Refusal | None:
         """Return the error for a transactional write of a producer to a partition, None if it is
         allowed.
 
-        If the producer has an open transaction in the partition, the coordinator is not asked, as
-        in Kafka. So a write must not be stored before its partition is in the transaction durably:
-        after a power cut the coordinator would not end the transaction there.
+        If the transaction :meth:`is_open` there, the coordinator is not asked, as in Kafka. So
+        before its first write to a partition, a caller waits until the partition is in the
+        transaction durably, and asks again: after a power cut the coordinator would not end the
+        transaction there.
 
         :param adds_partition: True if the write adds the partition to the transaction (KIP-890)
-        :param waited: True if the logs were durable since the partition was added
-        :raises NotYetDurable: when they may not be
+        :param knows_abortable: the client knows TRANSACTION_ABORTABLE
         """
-        producers = partition_log.producers
-        epoch = producers.epoch(producer.producer_id)
+        if self.is_open(producer, partition_log):
+            return None
+        epoch = partition_log.producers.epoch(producer.producer_id)
         if epoch is not None and epoch > producer.producer_epoch:
             return INVALID_PRODUCER_EPOCH
-        is_open = (
-            epoch == producer.producer_epoch
-            and producers.open_transaction(producer.producer_id) is not None
-        )
-        if is_open and not self.coordinator.prepared:
-            return None
         if not transactional_id:
             return Refusal(ErrorCode.INVALID_REQUEST)
         partition = (partition_log.topic, partition_log.partition)
@@ -170,8 +174,12 @@ class Transactions:
         else:
             self._check_online(transactional_id)
             refusal = self.coordinator.takes_part(transactional_id, producer, partition)
-        if refusal is None and not waited and not self._internal_logs.is_durable:
-            raise NotYetDurable
+        if refusal is None:
+            return None
+        if refusal.code is ErrorCode.PRODUCER_FENCED:  # not an error of these writes
+            return INVALID_PRODUCER_EPOCH
+        if refusal.code is ErrorCode.INVALID_TXN_STATE and knows_abortable:
+            return Refusal(ErrorCode.TRANSACTION_ABORTABLE)
         return refusal
 
     def add_group(

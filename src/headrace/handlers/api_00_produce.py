@@ -63,7 +63,7 @@ from headrace.protocol.record_batch import (
     Opening,
 )
 from headrace.protocol.request_templates import RequestTemplate
-from headrace.transactions.producer import NotYetDurable, Producer
+from headrace.transactions.producer import Producer
 
 
 def _template(frame: memoryview, header: RequestHeader, call: Call) -> RequestTemplate | None:
@@ -103,6 +103,8 @@ _WITHOUT_LOG_START = frozenset(
     )
 )
 """Errors of the log whose response has no log start offset."""
+_NOT_ALLOWED = Refusal(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+_NO_RECORDS = memoryview(b"")
 _ADMIN_CLIENT_ID = "__admin_client"
 """The client id that may write to internal topics."""
 _FIRST_WITH_TRANSACTION_ABORTABLE = 11
@@ -114,32 +116,48 @@ class _Batch(NamedTuple):
     """What a request has for a partition.
 
     :ivar is_allowed: whether the client may write to the topic
-    :ivar header: the header of the batch, or the error of a corrupt one; None for null records
+    :ivar records: empty if they are null
+    :ivar header: the header of the batch, or the error of a corrupt one or of no records
     """
 
     topic: ProduceRequest.TopicProduceData
     is_allowed: bool
     partition: int
-    records: memoryview | None
-    header: BatchHeader | Refusal | None
+    records: memoryview
+    header: BatchHeader | Refusal
 
     @property
     def is_large(self) -> bool:
         """True if it is checked and written in pieces."""
-        return self.records is not None and len(self.records) > LARGE_BATCH_BYTES
+        return len(self.records) > LARGE_BATCH_BYTES
 
-    def log(self, call: Call) -> PartitionLog | ErrorCode:
-        """Return the partition's log, or the error of a partition without one. Others may delete
-        its topic while the request waits.
+    @property
+    def producer(self) -> Producer | None:
+        """The producer of a transactional batch; None for another batch."""
+        header = self.header
+        if (
+            isinstance(header, Refusal)
+            or not header.is_transactional
+            or header.producer_id == NO_PRODUCER_ID
+        ):
+            return None
+        return Producer(header.producer_id, header.producer_epoch)
+
+    def log(self, call: Call) -> PartitionLog | Refusal:
+        """Return the partition's log, or the error if the client may not write to it or there is
+        none. Others may delete its topic while the request waits.
         """
-        return log_of(call, self.topic, self.partition)
+        if not self.is_allowed:
+            return _NOT_ALLOWED
+        log = log_of(call, self.topic, self.partition)
+        return Refusal(log) if isinstance(log, ErrorCode) else log
 
     def kept(self) -> _Batch:
         """Return a batch whose records stay while the request waits: small frames share a
         buffer.
         """
         records = self.records
-        if records is None or memoryview(records.obj).nbytes > RECEIVE_BUFFER_BYTES:
+        if memoryview(records.obj).nbytes > RECEIVE_BUFFER_BYTES:
             return self
         return self._replace(records=memoryview(bytes(records)))
 
@@ -162,7 +180,7 @@ def log_of(
 async def handle(call: Call, request: ProduceRequest) -> ProduceResponse | None:
     """Append the batch of each partition, and answer when all are durable."""
     batches = [
-        _Batch(topic, is_allowed, data.index, data.records, _header_of(data))
+        _Batch(topic, is_allowed, data.index, data.records or _NO_RECORDS, _header_of(data))
         for topic in request.topic_data
         for is_allowed in (may_write(call, topic),)
         for data in topic.partition_data
@@ -188,8 +206,8 @@ async def handle(call: Call, request: ProduceRequest) -> ProduceResponse | None:
     return await _answered(call, request, answers)
 
 
-def _header_of(data: ProduceRequest.PartitionProduceData) -> BatchHeader | Refusal | None:
-    return None if data.records is None else single_batch(data.records)
+def _header_of(data: ProduceRequest.PartitionProduceData) -> BatchHeader | Refusal:
+    return single_batch(data.records) if data.records else Refusal(ErrorCode.INVALID_RECORD)
 
 
 async def _answered(
@@ -230,7 +248,7 @@ async def _append_in_turn(call: Call, request: ProduceRequest, batch: _Batch) ->
     except OpenElsewhere:
         refusal = await call.opener.run(partial(_check_of, call, batch))
     log = batch.log(call)
-    if refusal is None or isinstance(log, ErrorCode):
+    if refusal is None or isinstance(log, Refusal):
         return await _in_turn(call, request, batch, None)
     call.topic_logs.refused(log, refusal)
     return _refused_by(log, batch.partition, refusal)
@@ -246,16 +264,15 @@ async def _in_turn(
     :raises OpenElsewhere: a batch exceeds these limits. Nothing of a large one was written
     """
     header, records = batch.header, batch.records
-    if records is None or not batch.is_large:
+    if not batch.is_large:
         while isinstance(log := batch.log(call), PartitionLog) and log.is_staging:
             await call.slices.next()
         return _append(call, request, batch, log, opening)
     async with call.staging:
         log = batch.log(call)
         if (
-            isinstance(log, ErrorCode)
-            or not isinstance(header, BatchHeader)
-            or not batch.is_allowed
+            isinstance(log, Refusal)
+            or isinstance(header, Refusal)
             or header.size_bytes > log.config.max_message_bytes
         ):
             return _append(call, request, batch, log, opening)
@@ -277,7 +294,7 @@ async def _in_turn(
 def _check_of(call: Call, batch: _Batch) -> Callable[[Opening], Refusal | None] | None:
     """Return the check of a batch's records for the thread; None if its log is gone."""
     log, header, records = batch.log(call), batch.header, batch.records
-    if isinstance(log, ErrorCode) or not isinstance(header, BatchHeader) or records is None:
+    if isinstance(log, Refusal) or isinstance(header, Refusal):
         return None
     config, now_ms = log.config, call.clock.wall_ms()
     check_readable = coordinator_records_check(call.coordinators, log)
@@ -296,10 +313,10 @@ async def _join_transaction(call: Call, request: ProduceRequest, batches: Sequen
     is_durable = True
     for batch in batches:
         await call.pause()
-        try:
-            if batch.is_allowed:
-                _check_transaction(call, request, batch, waited=False)
-        except NotYetDurable:
+        log, producer = batch.log(call), batch.producer
+        if producer is None or isinstance(log, Refusal) or call.transactions.is_open(producer, log):
+            continue
+        if _check_transaction(call, request, producer, log) is None:
             is_durable = False
     if not is_durable:
         await call.durable()
@@ -318,8 +335,6 @@ def _check_producers(
     """
     for batch in batches:
         header, records = batch.header, batch.records
-        if header is None or records is None:
-            continue
         if isinstance(header, BatchHeader):
             if header.attributes & TRANSACTIONAL_BIT:
                 break
@@ -334,16 +349,8 @@ def _check_producers(
     transactional_id = request.transactional_id
     if transactional_id is None or not call.may(WRITE, TRANSACTIONAL_ID, transactional_id):
         return Refusal(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-    producers = {
-        (batch.header.producer_id, batch.header.producer_epoch)
-        for batch in batches
-        if isinstance(batch.header, BatchHeader)
-        and batch.header.is_transactional
-        and batch.header.producer_id != NO_PRODUCER_ID
-        and not isinstance(batch.log(call), ErrorCode)
-        and batch.is_allowed
-    }
-    if len(producers) > 1:
+    producers = {batch.producer for batch in batches if isinstance(batch.log(call), PartitionLog)}
+    if len(producers - {None}) > 1:
         return Refusal(
             ErrorCode.INVALID_PRODUCER_ID_MAPPING,
             "There are transactional batches of several producers",
@@ -362,7 +369,7 @@ def _append(
     call: Call,
     request: ProduceRequest,
     batch: _Batch,
-    log: PartitionLog | ErrorCode,
+    log: PartitionLog | Refusal,
     opening: Opening | None,
 ) -> Answer:
     """Check and append a batch.
@@ -371,17 +378,13 @@ def _append(
     :raises OpenElsewhere: when it must be opened and exceeds these limits
     """
     index, records, header = batch.partition, batch.records, batch.header
-    if not batch.is_allowed:
-        return _refused(index, Refusal(ErrorCode.TOPIC_AUTHORIZATION_FAILED))
-    if isinstance(log, ErrorCode):
-        return _refused(index, Refusal(log))
-    if not records or header is None:
-        return _refused(index, Refusal(ErrorCode.INVALID_RECORD))
+    if isinstance(log, Refusal):
+        return _refused(index, log)
     if isinstance(header, Refusal):
         return _refused(index, header)
-    is_transactional = header.attributes & TRANSACTIONAL_BIT
-    if is_transactional:
-        refusal = _check_transaction(call, request, batch, waited=True)
+    producer = batch.producer if header.attributes & TRANSACTIONAL_BIT else None
+    if producer is not None:
+        refusal = _check_transaction(call, request, producer, log)
         if refusal is not None:
             return _refused(index, refusal)
     if request.acks not in _ACKS:
@@ -390,7 +393,7 @@ def _append(
         message = f"Cannot append to internal topic {log.topic}"
         return _refused(index, Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, message))
     refusal = None
-    if is_transactional and call.version >= _FIRST_THAT_ADDS_PARTITION:
+    if producer is not None and call.version >= _FIRST_THAT_ADDS_PARTITION:
         refusal = _check_first_sequence(call, log, records, header, opening)
     appended = (
         refusal
@@ -414,35 +417,18 @@ def _refused_by(log: PartitionLog, index: int, refusal: Refusal) -> Answer:
 
 
 def _check_transaction(
-    call: Call, request: ProduceRequest, batch: _Batch, *, waited: bool
+    call: Call, request: ProduceRequest, producer: Producer, log: PartitionLog
 ) -> Refusal | None:
-    """Return the error for a transactional batch in the version of the request, or None.
-
-    :param waited: see :meth:`~headrace.coordinators.transactions.Transactions.may_write`
-    :raises NotYetDurable: when the partition may not be in the transaction durably
-    """
-    log, header, version = batch.log(call), batch.header, call.version
-    if (
-        isinstance(log, ErrorCode)
-        or not isinstance(header, BatchHeader)
-        or not header.is_transactional
-        or header.producer_id == NO_PRODUCER_ID
-    ):
-        return None
+    """Return the error for a transactional batch in the version of the request, or None."""
+    adds_partition = call.version >= _FIRST_THAT_ADDS_PARTITION
     refusal = call.transactions.may_write(
         request.transactional_id or "",
-        Producer(header.producer_id, header.producer_epoch),
+        producer,
         log,
-        adds_partition=version >= _FIRST_THAT_ADDS_PARTITION,
-        waited=waited,
+        adds_partition=adds_partition,
+        knows_abortable=call.version >= _FIRST_WITH_TRANSACTION_ABORTABLE,
     )
-    if refusal is None:
-        return None
-    if refusal.code == ErrorCode.PRODUCER_FENCED:
-        return Refusal(ErrorCode.INVALID_PRODUCER_EPOCH)
-    if refusal.code == ErrorCode.INVALID_TXN_STATE and version >= _FIRST_WITH_TRANSACTION_ABORTABLE:
-        return Refusal(ErrorCode.TRANSACTION_ABORTABLE)
-    if refusal.code == ErrorCode.CONCURRENT_TRANSACTIONS and version < _FIRST_THAT_ADDS_PARTITION:
+    if refusal == Refusal(ErrorCode.CONCURRENT_TRANSACTIONS) and not adds_partition:
         return Refusal(ErrorCode.NOT_ENOUGH_REPLICAS)  # retriable for these clients
     return refusal
 
@@ -458,11 +444,7 @@ def _check_first_sequence(
 
     From version 12 on it must have sequence 0, so that no earlier batch was lost.
     """
-    if (
-        header.base_sequence <= 0
-        or header.producer_id == NO_PRODUCER_ID
-        or header.producer_id in log.producers
-    ):
+    if header.base_sequence <= 0 or header.producer_id in log.producers:
         return None
     checked = check_client_batch(records, log.config, call.clock.wall_ms(), header, opening)
     if isinstance(checked, Refusal):

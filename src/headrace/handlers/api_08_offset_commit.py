@@ -14,7 +14,8 @@ Version notes:
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Sequence
+from collections.abc import Iterator, Sequence
+from functools import partial
 
 from headrace.groups.classic.member import MemberIdentity
 from headrace.groups.records import GroupRecord
@@ -31,11 +32,13 @@ from headrace.outcome import Outcome
 from headrace.protocol.api import OffsetCommitRequest, OffsetCommitResponse
 from headrace.protocol.errors import ErrorCode
 
-from .offset_commits import RequestedCommits
+from .offset_commits import answered_topics, commit_records, set_codes
 
 RequestedTopic = OffsetCommitRequest.OffsetCommitRequestTopic
 Topic = OffsetCommitResponse.OffsetCommitResponseTopic
 Partition = OffsetCommitResponse.OffsetCommitResponsePartition
+Portion = list[tuple[RequestedTopic, list[Partition]]]
+"""Topics of a request, each with the list to which its answers are added."""
 
 COMMITS_AT_ONCE = 1000
 """The offsets of a request that are decided and written in one turn of the event loop."""
@@ -53,75 +56,64 @@ API = Api(
 
 
 async def handle(call: Call, request: OffsetCommitRequest) -> OffsetCommitResponse:
-    """Commit offsets at the end of this turn, together with other commits."""
+    """Commit offsets at the end of this turn, together with other commits. Of many offsets, commit
+    some after the others: those of different partitions are independent.
+    """
     allowed, refused = await call.allowed(request.topics)
-    if sum([len(topic.partitions) for topic in allowed]) <= COMMITS_AT_ONCE:
-        topics = await _commit(call, request, allowed)
-    else:
-        topics = await _commit_in_portions(call, request, allowed)
+    topics = [Topic(topic.name, topic.topic_id, []) for topic in allowed]
+    for number, portion in enumerate(_portions(allowed, topics)):
+        if number:
+            await call.pause()
+        decide = partial(_decide, call, request, portion)
+        await call.group_runtime.write(request.group_id, decide, commutes=True)
+    topics = answered_topics(call, topics)
     if refused:
         topics += await call.refused_items(Topic, refused)
     return OffsetCommitResponse(topics=topics)
 
 
-async def _commit_in_portions(
-    call: Call, request: OffsetCommitRequest, requested: Sequence[RequestedTopic]
-) -> list[Topic]:
-    """Commit some offsets after the others: those of different partitions are independent."""
-    topics: list[Topic] = []
-    portion: list[RequestedTopic] = []
+def _portions(requested: Sequence[RequestedTopic], topics: Sequence[Topic]) -> Iterator[Portion]:
+    """Yield the topics of a request, some of them in parts, with the answers of the response."""
+    portion: Portion = []
     room = COMMITS_AT_ONCE
-    continues = False  # the portion begins within a topic
-
-    async def commit_portion() -> None:
-        committed = await _commit(call, request, portion)
-        if continues:
-            rest = committed.pop(0).partitions
-            topics[-1].partitions = [*topics[-1].partitions, *rest]
-        topics.extend(committed)
-
-    for topic in requested:
-        start = 0
-        while start < len(topic.partitions) or not start:
-            partitions = topic.partitions[start : start + room]
-            portion.append(RequestedTopic(topic.name, topic.topic_id, partitions))
-            start += max(len(partitions), 1)
-            room -= max(len(partitions), 1)
-            if not room:
-                await commit_portion()
-                continues = start < len(topic.partitions)
+    for topic, answered in zip(requested, topics, strict=True):
+        size = max(len(topic.partitions), 1)
+        for start in range(0, size, COMMITS_AT_ONCE):
+            part, part_size = topic, size
+            if size > COMMITS_AT_ONCE:
+                partitions = topic.partitions[start : start + COMMITS_AT_ONCE]
+                part = RequestedTopic(topic.name, topic.topic_id, partitions)
+                part_size = len(partitions)
+            if part_size > room:
+                yield portion
                 portion, room = [], COMMITS_AT_ONCE
-            await call.pause()
+            portion.append((part, answered.partitions))
+            room -= part_size
     if portion:
-        await commit_portion()
-    return topics
+        yield portion
 
 
-def _commit(
-    call: Call, request: OffsetCommitRequest, requested: Sequence[RequestedTopic]
-) -> Awaitable[list[Topic]]:
-    def decide(now_ms: int, wall_ms: int) -> Outcome[GroupRecord, list[Topic]]:
-        commits = RequestedCommits(
-            call.catalog,
-            request.group_id,
-            requested,
-            Topic,
-            Partition,
-            has_ids=call.version >= _FIRST_WITH_TOPIC_IDS,
-            wall_ms=wall_ms,
-            retention_ms=request.retention_time_ms,
-        )
-        if not commits.records:
-            return commits.refused(ErrorCode.NONE)
-        return commits.decided(
-            call.group_runtime.coordinator.offsets.commit(
-                request.group_id,
-                MemberIdentity(request.member_id, request.group_instance_id),
-                request.generation_id_or_member_epoch,
-                commits.records,
-                now_ms,
-                knows_group_id_not_found=call.version >= _FIRST_WITH_GROUP_ID_NOT_FOUND,
-            )
-        )
-
-    return call.group_runtime.write(request.group_id, decide, commutes=True)
+def _decide(
+    call: Call, request: OffsetCommitRequest, portion: Portion, now_ms: int, wall_ms: int
+) -> Outcome[GroupRecord, tuple[ErrorCode, ...]]:
+    records, accepted = commit_records(
+        call,
+        request.group_id,
+        portion,
+        Partition,
+        has_ids=call.version >= _FIRST_WITH_TOPIC_IDS,
+        wall_ms=wall_ms,
+        retention_ms=request.retention_time_ms,
+    )
+    if not records:
+        return Outcome(())
+    outcome = call.group_runtime.coordinator.offsets.commit(
+        request.group_id,
+        MemberIdentity(request.member_id, request.group_instance_id),
+        request.generation_id_or_member_epoch,
+        records,
+        now_ms,
+        knows_group_id_not_found=call.version >= _FIRST_WITH_GROUP_ID_NOT_FOUND,
+    )
+    set_codes(accepted, outcome.reply)
+    return outcome

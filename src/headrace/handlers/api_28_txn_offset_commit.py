@@ -31,9 +31,9 @@ from headrace.net.api import (
 from headrace.net.call import Call
 from headrace.protocol.api import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 from headrace.protocol.errors import ErrorCode
-from headrace.transactions.producer import NotYetDurable, Producer
+from headrace.transactions.producer import Producer
 
-from .offset_commits import RequestedCommits, find_topic
+from .offset_commits import answered_topics, commit_records, find_topic, set_codes
 
 Topic = TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic
 Partition = TxnOffsetCommitResponse.TxnOffsetCommitResponsePartition
@@ -55,51 +55,45 @@ async def handle(call: Call, request: TxnOffsetCommitRequest) -> TxnOffsetCommit
     """Write offsets that take effect when the transaction is committed."""
     group_id = request.group_id
     producer = Producer(request.producer_id, request.producer_epoch)
-    has_ids = call.version >= _FIRST_WITH_TOPIC_IDS
     allowed, refused = await call.allowed(request.topics)
     not_joined = ErrorCode.NONE
-    if _names_partitions(call, allowed, has_ids=has_ids):
+    if _names_partitions(call, allowed):
         not_joined = await _join_transaction(call, request, producer)
-
-    commits = RequestedCommits(
-        call.catalog,
+    topics = [Topic(topic.name, topic.topic_id, []) for topic in allowed]
+    records, accepted = commit_records(
+        call,
         group_id,
-        allowed,
-        Topic,
+        ((topic, answered.partitions) for topic, answered in zip(allowed, topics, strict=True)),
         Partition,
-        has_ids=has_ids,
+        has_ids=call.version >= _FIRST_WITH_TOPIC_IDS,
         wall_ms=call.clock.wall_ms(),
     )
-    if not_joined or not commits.records:
-        outcome = commits.refused(not_joined)
-    else:
-        outcome = commits.decided(
-            call.group_runtime.coordinator.offsets.commit(
-                group_id,
-                MemberIdentity(request.member_id, request.group_instance_id),
-                request.generation_id_or_member_epoch,
-                commits.records,
-                call.clock.now_ms(),
-                knows_group_id_not_found=call.version >= _FIRST_WITH_GROUP_ID_NOT_FOUND,
-                transactional=True,
-            )
+    if not_joined:
+        set_codes(accepted, [not_joined] * len(accepted))
+    elif records:
+        outcome = call.group_runtime.coordinator.offsets.commit(
+            group_id,
+            MemberIdentity(request.member_id, request.group_instance_id),
+            request.generation_id_or_member_epoch,
+            records,
+            call.clock.now_ms(),
+            knows_group_id_not_found=call.version >= _FIRST_WITH_GROUP_ID_NOT_FOUND,
+            transactional=True,
         )
-    if outcome.records:
-        call.group_runtime.write_now(group_id, outcome, producer)
+        set_codes(accepted, outcome.reply)
+        if outcome.records:
+            call.group_runtime.write_now(group_id, outcome, producer)
     await call.durable()
     refusals = await call.refused_items(Topic, refused)
-    return TxnOffsetCommitResponse(topics=outcome.reply + refusals)
+    return TxnOffsetCommitResponse(topics=answered_topics(call, topics) + refusals)
 
 
 def _names_partitions(
-    call: Call,
-    topics: Sequence[TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic],
-    *,
-    has_ids: bool,
+    call: Call, topics: Sequence[TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic]
 ) -> bool:
     """Return whether any of the partitions exists: without one there is nothing to commit."""
     for requested in topics:
-        topic = find_topic(call.catalog, requested, has_ids=has_ids)
+        topic = find_topic(call, requested)
         if topic is not None and any(
             0 <= partition.partition_index < topic.partitions for partition in requested.partitions
         ):
@@ -115,38 +109,24 @@ async def _join_transaction(
     """
     if not request.group_id:
         return ErrorCode.INVALID_GROUP_ID
-    try:
-        return _check_transaction(call, request, producer, waited=False)
-    except NotYetDurable:
+    is_durable = False
+    while True:
+        offsets_log = call.topic_logs.partition_by_name(
+            *call.transactions.offsets_partition(request.group_id)
+        )
+        if isinstance(offsets_log, ErrorCode):
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        is_durable = is_durable or call.transactions.is_open(producer, offsets_log)
+        refusal = call.transactions.may_write(
+            request.transactional_id,
+            producer,
+            offsets_log,
+            adds_partition=call.version >= _FIRST_THAT_ADDS_GROUP,
+            knows_abortable=call.version >= _FIRST_WITH_TRANSACTION_ABORTABLE,
+        )
+        if refusal is not None:
+            return refusal.code
+        if is_durable or call.topic_logs.is_durable:
+            return ErrorCode.NONE
         await call.durable()
-    return _check_transaction(call, request, producer, waited=True)
-
-
-def _check_transaction(
-    call: Call, request: TxnOffsetCommitRequest, producer: Producer, *, waited: bool
-) -> ErrorCode:
-    """Return the error if the group is not part of the producer's transaction, or NONE.
-
-    :param waited: see :meth:`~headrace.coordinators.transactions.Transactions.may_write`
-    :raises NotYetDurable: when it may not be part of it durably
-    """
-    offsets_log = call.topic_logs.partition_by_name(
-        *call.transactions.offsets_partition(request.group_id)
-    )
-    if isinstance(offsets_log, ErrorCode):
-        return ErrorCode.COORDINATOR_NOT_AVAILABLE
-    refusal = call.transactions.may_write(
-        request.transactional_id,
-        producer,
-        offsets_log,
-        adds_partition=call.version >= _FIRST_THAT_ADDS_GROUP,
-        waited=waited,
-    )
-    if refusal is None:
-        return ErrorCode.NONE
-    is_abortable = call.version >= _FIRST_WITH_TRANSACTION_ABORTABLE
-    if refusal.code == ErrorCode.INVALID_TXN_STATE and is_abortable:
-        return ErrorCode.TRANSACTION_ABORTABLE
-    if refusal.code == ErrorCode.PRODUCER_FENCED:  # not an error of this API
-        return ErrorCode.INVALID_PRODUCER_EPOCH
-    return refusal.code
+        is_durable = True

@@ -30,9 +30,3 @@ def error_code(refusal: Refusal, version: int, first_with_fenced: int) -> ErrorC
     if refusal.code == ErrorCode.PRODUCER_FENCED and version < first_with_fenced:
         return ErrorCode.INVALID_PRODUCER_EPOCH
     return refusal.code
-
-
-class NotYetDurable(Exception):
-    """A write was refused because the record that adds its partition to the transaction is not
-    durable yet. Retry it when the logs are durable.
-    """
