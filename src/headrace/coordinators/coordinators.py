@@ -6,7 +6,7 @@ as most of the broker's code belongs to the coordinators.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -22,9 +22,13 @@ if TYPE_CHECKING:
     from headrace.groups.coordinator import GroupCoordinator
     from headrace.groups.settings import Topic
     from headrace.share.share_state import ShareCoordinator
+    from headrace.transactions.transaction import TransactionCoordinator
 
     from .share_partitions import SharePartitions
     from .transactions import Transactions
+
+_TIMED = "group_runtime", "share_state_runtime", "transaction_runtime", "share", "transactions"
+"""What has deadlines, in the order in which to expire it."""
 
 
 class Coordinators:
@@ -100,13 +104,22 @@ class Coordinators:
     # Transactions ---------------------------------------------------------------------------------
 
     @cached_property
+    def transaction_runtime(self) -> CoordinatorRuntime[TransactionCoordinator]:
+        """The runtime of the transaction coordinator."""
+        from .transactions import transaction_coordinator
+
+        return self._runtime(transaction_coordinator(self.environment.config))
+
+    @cached_property
     def transactions(self) -> Transactions:
         """The transactions, with their coordinator."""
-        from .transactions import Transactions, transaction_coordinator
+        from .transactions import Transactions
 
-        runtime = self._runtime(transaction_coordinator(self.environment.config))
         return Transactions(
-            self.environment, runtime, lambda: self.group_runtime, self.timer.schedule
+            self.environment,
+            self.transaction_runtime,
+            lambda: self.group_runtime,
+            self.timer.schedule,
         )
 
     @property
@@ -123,7 +136,7 @@ class Coordinators:
         if topic == SHARE_GROUP_STATE:
             return self.share_state_runtime
         assert topic == TRANSACTION_STATE, topic
-        return self.transactions.runtime
+        return self.transaction_runtime
 
     def load(self) -> None:
         """Replay the internal topics that exist.
@@ -188,18 +201,7 @@ class Coordinators:
             self.timer.schedule,
         )
 
-    def _timed(self) -> Iterator[Expiring]:
-        """Yield what has deadlines, in the order in which to expire it."""
+    def _timed(self) -> Sequence[Expiring]:
+        """Return what has deadlines."""
         loaded = self.__dict__
-        transactions = self.loaded_transactions
-        yield from (
-            timed
-            for timed in (
-                loaded.get("group_runtime"),
-                loaded.get("share_state_runtime"),
-                transactions and transactions.runtime,
-                self.loaded_share,
-                transactions,
-            )
-            if timed is not None
-        )
+        return [loaded[name] for name in _TIMED if name in loaded]

@@ -164,11 +164,12 @@ class CoordinatorRuntime(Generic[C]):
         :returns: the outcome's reply; wait until the logs are durable before sending it
         :raises StorageError: when the append failed; then nothing has changed
         """
-        try:
-            self.write_records_now(((key, outcome.records),), producer)
-        except Exception as error:
-            self._fail_parked(outcome, error)
-            raise
+        if outcome.records:
+            try:
+                self.write_records_now(((key, outcome.records),), producer)
+            except Exception as error:
+                self._fail_parked(outcome, error)
+                raise
         self._carry_out(outcome)
         self._schedule_timer()
         return outcome.reply

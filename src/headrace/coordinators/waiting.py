@@ -10,6 +10,8 @@ from typing import Any, Generic, Protocol, TypeVar
 
 T = TypeVar("T")
 
+_NO_ANSWER: Any = object()
+
 
 class Charge(Protocol):
     """Counts the time that a coroutine takes."""
@@ -29,9 +31,9 @@ class Deferred(Generic[T]):
 
     __slots__ = ("_early", "waiter")
 
-    _early: T | Exception  # the answer, if it came before the waiter
-
     def __init__(self) -> None:
+        self._early: Any = _NO_ANSWER
+        """The answer, if it came before the waiter."""
         self.waiter: Callable[[T | Exception], object] | None = None
 
     def cancel(self) -> None:
@@ -47,11 +49,10 @@ class Deferred(Generic[T]):
 
     def __await__(self) -> Generator[Any, Any, T]:
         """Wait for the answer. :class:`Waiting` takes it without a future."""
-        if hasattr(self, "_early"):
-            answer = self._early
-        elif asyncio.current_task() is None:
+        answer = self._early
+        if answer is _NO_ANSWER and asyncio.current_task() is None:
             answer = yield self
-        else:
+        elif answer is _NO_ANSWER:
             future: asyncio.Future[T | Exception] = asyncio.get_running_loop().create_future()
 
             def settle(answer: T | Exception) -> None:

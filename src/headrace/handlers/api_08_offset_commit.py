@@ -14,9 +14,10 @@ Version notes:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from functools import partial
 
+from headrace.coordinators.waiting import Deferred
 from headrace.groups.classic.member import MemberIdentity
 from headrace.groups.records import GroupRecord
 from headrace.net.api import (
@@ -37,8 +38,8 @@ from .offset_commits import answered_topics, commit_records, set_codes
 RequestedTopic = OffsetCommitRequest.OffsetCommitRequestTopic
 Topic = OffsetCommitResponse.OffsetCommitResponseTopic
 Partition = OffsetCommitResponse.OffsetCommitResponsePartition
-Portion = list[tuple[RequestedTopic, list[Partition]]]
-"""Topics of a request, each with the list to which its answers are added."""
+Portion = list[tuple[RequestedTopic, Topic]]
+"""Topics of a request and of the response."""
 
 COMMITS_AT_ONCE = 1000
 """The offsets of a request that are decided and written in one turn of the event loop."""
@@ -56,41 +57,43 @@ API = Api(
 
 
 async def handle(call: Call, request: OffsetCommitRequest) -> OffsetCommitResponse:
-    """Commit offsets at the end of this turn, together with other commits. Of many offsets, commit
-    some after the others: those of different partitions are independent.
-    """
+    """Commit offsets at the end of this turn, together with other commits."""
     allowed, refused = await call.allowed(request.topics)
     topics = [Topic(topic.name, topic.topic_id, []) for topic in allowed]
-    for number, portion in enumerate(_portions(allowed, topics)):
-        if number:
+    pairs = zip(allowed, topics, strict=True)
+    if sum([len(topic.partitions) for topic in allowed]) <= COMMITS_AT_ONCE:
+        await _commit(call, request, list(pairs))
+    else:  # some after the others: those of different partitions are independent
+        for portion in _portions(pairs):
+            await _commit(call, request, portion)
             await call.pause()
-        decide = partial(_decide, call, request, portion)
-        await call.group_runtime.write(request.group_id, decide, commutes=True)
     topics = answered_topics(call, topics)
     if refused:
         topics += await call.refused_items(Topic, refused)
     return OffsetCommitResponse(topics=topics)
 
 
-def _portions(requested: Sequence[RequestedTopic], topics: Sequence[Topic]) -> Iterator[Portion]:
-    """Yield the topics of a request, some of them in parts, with the answers of the response."""
+def _portions(pairs: Iterable[tuple[RequestedTopic, Topic]]) -> Iterator[Portion]:
+    """Yield topics, some of them in parts, with their places in the response."""
     portion: Portion = []
     room = COMMITS_AT_ONCE
-    for topic, answered in zip(requested, topics, strict=True):
-        size = max(len(topic.partitions), 1)
-        for start in range(0, size, COMMITS_AT_ONCE):
-            part, part_size = topic, size
-            if size > COMMITS_AT_ONCE:
-                partitions = topic.partitions[start : start + COMMITS_AT_ONCE]
-                part = RequestedTopic(topic.name, topic.topic_id, partitions)
-                part_size = len(partitions)
-            if part_size > room:
+    for topic, answered in pairs:
+        for start in range(0, max(len(topic.partitions), 1), COMMITS_AT_ONCE):
+            partitions = topic.partitions[start : start + COMMITS_AT_ONCE]
+            room -= max(len(partitions), 1)
+            if room < 0:
                 yield portion
-                portion, room = [], COMMITS_AT_ONCE
-            portion.append((part, answered.partitions))
-            room -= part_size
-    if portion:
-        yield portion
+                portion, room = [], COMMITS_AT_ONCE - max(len(partitions), 1)
+            portion.append((RequestedTopic(topic.name, topic.topic_id, partitions), answered))
+    yield portion
+
+
+def _commit(
+    call: Call, request: OffsetCommitRequest, portion: Portion
+) -> Deferred[tuple[ErrorCode, ...]]:
+    return call.group_runtime.write(
+        request.group_id, partial(_decide, call, request, portion), commutes=True
+    )
 
 
 def _decide(

@@ -63,7 +63,7 @@ async def handle(call: Call, request: TxnOffsetCommitRequest) -> TxnOffsetCommit
     records, accepted = commit_records(
         call,
         group_id,
-        ((topic, answered.partitions) for topic, answered in zip(allowed, topics, strict=True)),
+        zip(allowed, topics, strict=True),
         Partition,
         has_ids=call.version >= _FIRST_WITH_TOPIC_IDS,
         wall_ms=call.clock.wall_ms(),

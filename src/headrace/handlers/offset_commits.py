@@ -36,7 +36,7 @@ P = TypeVar(
 def commit_records(
     call: Call,
     group_id: str,
-    topics: Iterable[tuple[RequestTopic, list[P]]],
+    topics: Iterable[tuple[RequestTopic, T]],
     make_answer: Callable[..., P],
     *,
     has_ids: bool,
@@ -46,7 +46,7 @@ def commit_records(
     """Return the records of the partitions that exist, and the answers for these partitions, which
     have no error yet.
 
-    :param topics: of the request, each with the list to which its answers are added
+    :param topics: of the request and of the response, to which the answers are added
     :param make_answer: makes the answer for a partition
     :param has_ids: the topics of the request have ids instead of names
     :param wall_ms: the time of the commit, in epoch milliseconds
@@ -55,7 +55,8 @@ def commit_records(
     unknown = ErrorCode.UNKNOWN_TOPIC_ID if has_ids else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     records: list[OffsetCommit] = []
     accepted: list[P] = []
-    for requested, answers in topics:
+    for requested, answered in topics:
+        answers = answered.partitions
         topic = find_topic(call, requested)
         for partition in requested.partitions:
             index = partition.partition_index

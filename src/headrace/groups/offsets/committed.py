@@ -14,7 +14,7 @@ from headrace.outcome import NOWHERE, Position, make
 from headrace.protocol.configuration import Configuration
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.primitives import MAX_INT64
-from headrace.protocol.record_batch import NO_TIMESTAMP
+from headrace.protocol.record_batch import NO_PRODUCER_ID, NO_TIMESTAMP
 
 from .pending import PendingOffsets
 
@@ -87,10 +87,11 @@ class CommittedOffsets:
     def check(self, commits: Sequence[OffsetCommit]) -> list[ErrorCode]:
         """Return an error code for each commit: OFFSET_METADATA_TOO_LARGE or NONE."""
         limit = self._config.get_int("offset.metadata.max.bytes")
+        accepted = ErrorCode.NONE  # looked up once: it takes longer than the rest
         return [
             ErrorCode.OFFSET_METADATA_TOO_LARGE
             if value is not None and len(value.metadata) > limit
-            else ErrorCode.NONE
+            else accepted
             for _, _, _, value in commits
         ]
 
@@ -161,10 +162,11 @@ class CommittedOffsets:
         if value is None:
             self.pending.deleted(group_id, topic, partition)
             self._forget(group_id, topic, partition)
-        elif at.producer_id != NOWHERE.producer_id:
+        elif at.producer_id != NO_PRODUCER_ID:
             self.pending.replay(record, at)
         else:
-            self.pending.replaced(group_id, topic, partition, at.offset)
+            if self.pending.keys:
+                self.pending.replaced(group_id, topic, partition, at.offset)
             try:
                 self._groups[group_id][topic][partition] = value
             except KeyError:  # the first commit of the partition

@@ -28,18 +28,21 @@ class _Pending(NamedTuple):
 
 
 class PendingOffsets:
-    """The offsets of open transactions, by producer and partition of ``__consumer_offsets``."""
+    """The offsets of open transactions, by producer and partition of ``__consumer_offsets``.
 
-    __slots__ = ("_groups", "_keys", "_transactions")
+    :ivar keys: what has pending offsets, with their transactions
+    """
+
+    __slots__ = ("_groups", "_transactions", "keys")
 
     def __init__(self) -> None:
         self._transactions: dict[tuple[int, int], dict[_Key, _Pending]] = {}
-        self._keys: dict[_Key, set[tuple[int, int]]] = {}
+        self.keys: dict[_Key, set[tuple[int, int]]] = {}
         self._groups: dict[str, set[_Key]] = {}
 
     def __contains__(self, key: tuple[str, str, int]) -> bool:
         """Return whether an open transaction has an offset for ``(group id, topic, partition)``."""
-        return key in self._keys
+        return key in self.keys
 
     def of_group(self, group_id: str) -> list[tuple[str, int]]:
         """Return the (topic, partition) pairs that are pending in a group."""
@@ -47,12 +50,12 @@ class PendingOffsets:
 
     def groups_with(self, topics: Container[str]) -> list[str]:
         """Return the ids of the groups with pending offsets in topics."""
-        return [key.group_id for key in self._keys if key.topic in topics]
+        return [key.group_id for key in self.keys if key.topic in topics]
 
     def values(self, group_id: str, topic: str, partition: int) -> list[CommittedOffset]:
         """Return the pending offsets of a partition that no later commit has replaced."""
         key = _Key(group_id, topic, partition)
-        pending = (self._transactions[one][key] for one in self._keys.get(key, ()))
+        pending = (self._transactions[one][key] for one in self.keys.get(key, ()))
         return [value for value, _ in pending if value is not None]
 
     def replay(self, record: OffsetCommit, at: Position) -> None:
@@ -63,15 +66,13 @@ class PendingOffsets:
             (at.producer_id, at.partition),
         )
         self._transactions.setdefault(transaction, {})[key] = _Pending(record.value, at.offset)
-        self._keys.setdefault(key, set()).add(transaction)
+        self.keys.setdefault(key, set()).add(transaction)
         self._groups.setdefault(key.group_id, set()).add(key)
 
     def replaced(self, group_id: str, topic: str, partition: int, at: int) -> None:
         """Drop the pending offsets that are older than the commit with record offset ``at``."""
-        if not self._keys:
-            return
         key = _Key(group_id, topic, partition)
-        for transaction in self._keys.get(key, ()):
+        for transaction in self.keys.get(key, ()):
             pending = self._transactions[transaction][key]
             if pending.at < at:
                 self._transactions[transaction][key] = pending._replace(value=None)
@@ -79,8 +80,8 @@ class PendingOffsets:
     def deleted(self, group_id: str, topic: str, partition: int) -> None:
         """Drop all pending offsets of a partition."""
         key = _Key(group_id, topic, partition)
-        if key in self._keys:
-            for transaction in self._keys[key]:
+        if key in self.keys:
+            for transaction in self.keys[key]:
                 del self._transactions[transaction][key]
             self._forget(key)
 
@@ -88,7 +89,7 @@ class PendingOffsets:
         """Remove a transaction; if committed, yield the effective records and their positions."""
         transaction = (producer_id, partition)
         for key, (value, at) in self._transactions.pop(transaction, {}).items():
-            transactions = self._keys[key]
+            transactions = self.keys[key]
             transactions.discard(transaction)
             if not transactions:
                 self._forget(key)
@@ -96,7 +97,7 @@ class PendingOffsets:
                 yield OffsetCommit(*key, value), Position(partition, at)
 
     def _forget(self, key: _Key) -> None:
-        del self._keys[key]
+        del self.keys[key]
         keys = self._groups[key.group_id]
         keys.discard(key)
         if not keys:
