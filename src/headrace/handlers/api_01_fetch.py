@@ -29,7 +29,7 @@ from headrace.protocol.errors import Refusal
 from headrace.topics.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION_ID, FetchSession
 from headrace.topics.long_polls import MAX_FETCH_WAIT_MS
 
-from .fetches import FIRST_WITH_TOPIC_IDS, FullFetch, SessionFetch, id_of, topic_key
+from .fetches import FIRST_WITH_TOPIC_IDS, Fetch, id_of, topic_key
 
 API = Api(1, Inside(READ, TOPIC, "TOPIC_AUTHORIZATION_FAILED for its partitions"), is_quick=True)
 
@@ -41,19 +41,20 @@ async def handle(call: Call, request: FetchRequest) -> FetchResponse:
         for partition in topic.partitions:
             call.topic_logs.partition(topic_id, partition.partition)
             await call.pause()
-        await call.pause()
-    fetch: FullFetch | SessionFetch = FullFetch(call, request)
+    session: FetchSession | None = None
     if request.session_epoch not in (INITIAL_EPOCH, FINAL_EPOCH):
-        session = _resume_session(call, request)
-        if isinstance(session, Refusal):
-            return FetchResponse(error_code=session.code)
-        if session.is_open:  # else the request has removed its last partition
-            fetch = SessionFetch(call, request, session)
+        resumed = _resume_session(call, request)
+        if isinstance(resumed, Refusal):
+            return FetchResponse(error_code=resumed.code)
+        if resumed.is_open:  # else the request has removed its last partition
+            session = resumed
     elif request.session_id != NO_SESSION_ID:
         call.fetch_sessions.close(request.session_id)
+    fetch = Fetch(call, request, session)
     is_enough = fetch.read()
-    end_s = asyncio.get_running_loop().time() + min(request.max_wait_ms, MAX_FETCH_WAIT_MS) / 1000
     if not is_enough and request.max_wait_ms > 0:
+        wait_s = min(request.max_wait_ms, MAX_FETCH_WAIT_MS) / 1000
+        end_s = asyncio.get_running_loop().time() + wait_s
         is_in_time = True
         while is_in_time and not is_enough:
             is_in_time = await call.long_polls.until(fetch.wait_keys(), end_s)

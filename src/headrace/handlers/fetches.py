@@ -1,13 +1,13 @@
-"""The two kinds of Fetch: one that names all its partitions, and one within a fetch session
-(KIP-227).
+"""A Fetch, of all partitions that it names or within a fetch session (KIP-227).
 
-Each reads the available records and returns whether to respond at once. The response has what was
+It reads the available records and returns whether to respond at once. The response has what was
 read last; nothing runs between the last reading and the response.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterable
+from itertools import islice
 from uuid import UUID
 
 from headrace.log.partition_log import PartitionLog
@@ -218,153 +218,130 @@ def _aborted(
     ]
 
 
-class FullFetch:
-    """A Fetch that names all its partitions. With epoch 0 it opens a session."""
+class Fetch:
+    """A Fetch of the partitions that it names, or of those of its session that are pending: then
+    the response has only partitions that changed. Without a session, and with epoch 0, it opens
+    one.
 
-    __slots__ = ("_call", "_reading", "_request", "_topics")
-    _reading: _Reading
-
-    def __init__(self, call: Call, request: FetchRequest) -> None:
-        self._call = call
-        self._request = request
-        self._topics: list[FetchResponse.FetchableTopicResponse] = []
-
-    def read(self, *, again: bool = False) -> bool:
-        """Read all partitions; return whether to respond at once.
-
-        :param again: the request has waited
-        """
-        self._reading = reading = _Reading(self._call, self._request, again=again)
-        self._topics = []
-        for topic in self._request.topics:
-            key = topic_key(self._call, topic)
-            partitions = [reading.partition(key, reader) for reader in topic.partitions]
-            self._topics.append(_topic_response(key, partitions))
-        return reading.is_enough
-
-    def wait_keys(self) -> Iterable[Hashable]:
-        """Return the keys to wait on; see :class:`headrace.topics.long_polls.LongPolls`."""
-        for topic in self._request.topics:
-            topic_id = id_of(self._call, topic_key(self._call, topic))
-            for reader in topic.partitions:
-                yield ("log", topic_id, reader.partition)
-
-    @property
-    def size_bytes(self) -> int:
-        """The size of the response with what was read last."""
-        return _size_bytes(data for topic in self._topics for data in topic.partitions)
-
-    def throttled(self) -> FetchResponse:
-        """Return the response without records to a client that exceeds its quota. It opens no
-        session.
-        """
-        return FetchResponse()
-
-    def answer(self) -> FetchResponse:
-        """Return the response with what was read last."""
-        opens = self._request.session_epoch == INITIAL_EPOCH
-        session_id = self._open_session() if opens else NO_SESSION_ID
-        return FetchResponse(session_id=session_id, responses=self._topics)
-
-    def _open_session(self) -> int:
-        call, request = self._call, self._request
-        session = call.fetch_sessions.open(
-            sum(len(topic.partitions) for topic in request.topics),
-            call.clock.now_ms(),
-            uses_names=call.version < FIRST_WITH_TOPIC_IDS,
-            isolation_level=request.isolation_level,
-        )
-        if session is None:
-            return NO_SESSION_ID
-        sent: list[tuple[CachedPartition, PartitionData]] = []
-        for topic, response in zip(request.topics, self._topics, strict=True):
-            key = topic_key(call, topic)
-            for reader, data in zip(topic.partitions, response.partitions, strict=True):
-                sent.append((session.update(key, reader), data))
-        # Only now: those with records go behind all others.
-        for cached, data in sent:
-            _note_sent(self._reading, cached, id_of(call, cached.topic), data)
-        return session.session_id
-
-
-class SessionFetch:
-    """A Fetch within a session. The response has only partitions that changed.
-
-    :param session: the session, with the changes of the request applied
+    :param session: the session, with the changes of the request applied; None without one
     """
 
     __slots__ = ("_call", "_epoch", "_last_read", "_reading", "_request", "_session")
     _reading: _Reading
 
-    def __init__(self, call: Call, request: FetchRequest, session: FetchSession) -> None:
+    def __init__(self, call: Call, request: FetchRequest, session: FetchSession | None) -> None:
         self._call = call
         self._request = request
         self._session = session
-        self._epoch = session.epoch
-        self._last_read: list[tuple[CachedPartition, PartitionData]] = []
+        self._epoch = INITIAL_EPOCH if session is None else session.epoch
+        self._last_read: list[tuple[TopicKey, Partition, PartitionData]] = []
 
     @property
     def _error_code(self) -> ErrorCode:
         """The error if another request has used or closed the session meanwhile, or NONE."""
-        if not self._session.is_open:
-            return ErrorCode.FETCH_SESSION_ID_NOT_FOUND
-        return (
-            ErrorCode.NONE
-            if self._session.epoch == self._epoch
-            else ErrorCode.INVALID_FETCH_SESSION_EPOCH
-        )
+        session = self._session
+        if session is None or (session.is_open and session.epoch == self._epoch):
+            return ErrorCode.NONE
+        if session.is_open:
+            return ErrorCode.INVALID_FETCH_SESSION_EPOCH
+        return ErrorCode.FETCH_SESSION_ID_NOT_FOUND
 
     def read(self, *, again: bool = False) -> bool:
-        """Read the pending partitions; return whether to respond at once.
+        """Read all partitions, or those that are pending; return whether to respond at once.
 
         :param again: the request has waited
         """
-        session = self._session
-        others = len(session) > len(session.pending)
-        self._reading = reading = _Reading(self._call, self._request, again=again, known=others)
-        self._last_read.clear()
+        call, session, last_read = self._call, self._session, self._last_read
+        others = session is not None and len(session) > len(session.pending)
+        self._reading = reading = _Reading(call, self._request, again=again, known=others)
+        last_read.clear()
+        if session is None:
+            for topic in self._request.topics:
+                key = topic_key(call, topic)
+                for reader in topic.partitions:
+                    last_read.append((key, reader, reading.partition(key, reader)))
+            return reading.is_enough
         if self._error_code:
             return True
         for cached in session.pending:
             if reading.is_full:  # the others stay pending and are read next
                 break
-            self._last_read.append((cached, reading.partition(cached.topic, cached)))
+            last_read.append((cached.topic, cached, reading.partition(cached.topic, cached)))
         return reading.is_enough
 
     def wait_keys(self) -> Iterable[Hashable]:
-        """Return the keys to wait on: those of the session and of its pending partitions."""
-        yield self._session.wait_key
-        for cached, _ in self._last_read:
-            yield ("log", id_of(self._call, cached.topic), cached.partition)
+        """Return the keys to wait on; see :class:`headrace.topics.long_polls.LongPolls`."""
+        if self._session is not None:
+            yield self._session.wait_key
+        for topic, reader, _ in self._last_read:
+            yield ("log", id_of(self._call, topic), reader.partition)
 
     @property
     def size_bytes(self) -> int:
-        """The size of the response with what was read last."""
-        return _size_bytes(data for _, data in self._last_read)
+        """The size of the response with what was read last, in which no partition has more than its
+        records.
+        """
+        records = sum(len(data.records) for _, _, data in self._last_read)
+        return _EMPTY_RESPONSE_BYTES + _PARTITION_BYTES * len(self._last_read) + records
 
     def throttled(self) -> FetchResponse:
-        """Return the response without records to a client that exceeds its quota. The next one has
-        what was read now.
+        """Return the response without records to a client that exceeds its quota. It opens no
+        session; the next one within a session has what was read now.
         """
         code = self._error_code
-        return FetchResponse(
-            error_code=code, session_id=NO_SESSION_ID if code else self._session.session_id
-        )
+        if code or self._session is None:
+            return FetchResponse(error_code=code)
+        return FetchResponse(session_id=self._session.session_id)
 
     def answer(self) -> FetchResponse:
         """Return the response with what was read last."""
         response = self.throttled()
-        if not response.error_code:
-            response.responses = list(self._news())
+        if self._session is not None:
+            if not response.error_code:
+                response.responses = self._news()
+            return response
+        if self._request.session_epoch == INITIAL_EPOCH:
+            response.session_id = self._open_session()
+        left = (data for _, _, data in self._last_read)
+        response.responses = [
+            _topic_response(topic_key(self._call, topic), list(islice(left, len(topic.partitions))))
+            for topic in self._request.topics
+        ]
         return response
 
-    def _news(self) -> Iterator[FetchResponse.FetchableTopicResponse]:
+    def _news(self) -> list[FetchResponse.FetchableTopicResponse]:
         by_topic: dict[TopicKey, list[PartitionData]] = {}
-        for cached, data in self._last_read:
-            if _note_sent(self._reading, cached, id_of(self._call, cached.topic), data):
-                by_topic.setdefault(cached.topic, []).append(data)
-        for topic, partitions in by_topic.items():
-            yield _topic_response(topic, partitions)
+        for topic, cached, data in self._last_read:
+            assert isinstance(cached, CachedPartition)
+            if self._note_sent(cached, data):
+                by_topic.setdefault(topic, []).append(data)
+        return [_topic_response(topic, partitions) for topic, partitions in by_topic.items()]
+
+    def _open_session(self) -> int:
+        call = self._call
+        session = call.fetch_sessions.open(
+            len(self._last_read),
+            call.clock.now_ms(),
+            uses_names=call.version < FIRST_WITH_TOPIC_IDS,
+            isolation_level=self._request.isolation_level,
+        )
+        if session is None:
+            return NO_SESSION_ID
+        sent = [(session.update(key, reader), data) for key, reader, data in self._last_read]
+        for cached, data in sent:  # only now: those with records go behind all others
+            self._note_sent(cached, data)
+        return session.session_id
+
+    def _note_sent(self, cached: CachedPartition, data: PartitionData) -> bool:
+        """Record a partition's response in the session; return whether it must be sent."""
+        session = cached.session
+        news = cached.tell(data.high_watermark, data.log_start_offset)
+        if data.records or data.error_code or data.diverging_epoch is not NOT_DIVERGING:
+            session.requeue(cached)
+            return True
+        if self._reading.is_caught_up(cached, data):
+            session.watch(cached, ("log", id_of(self._call, cached.topic), cached.partition))
+        return news
 
 
 def topic_key(call: Call, topic: FetchRequest.FetchTopic | FetchRequest.ForgottenTopic) -> TopicKey:
@@ -386,25 +363,3 @@ def _topic_response(
     if isinstance(topic, str):
         return FetchResponse.FetchableTopicResponse(topic, partitions=partitions)
     return FetchResponse.FetchableTopicResponse(topic_id=topic, partitions=partitions)
-
-
-def _size_bytes(partitions: Iterable[PartitionData]) -> int:
-    """Return the size of a response in which no partition has more than its records."""
-    size_bytes = _EMPTY_RESPONSE_BYTES
-    for data in partitions:
-        size_bytes += _PARTITION_BYTES + len(data.records)
-    return size_bytes
-
-
-def _note_sent(
-    reading: _Reading, cached: CachedPartition, topic_id: UUID | None, data: PartitionData
-) -> bool:
-    """Record a partition's response in the session; return whether it must be sent."""
-    session = cached.session
-    news = cached.tell(data.high_watermark, data.log_start_offset)
-    if data.records or data.error_code or data.diverging_epoch is not NOT_DIVERGING:
-        session.requeue(cached)
-        return True
-    if reading.is_caught_up(cached, data):
-        session.watch(cached, ("log", topic_id, cached.partition))
-    return news

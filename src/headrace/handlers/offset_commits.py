@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from headrace.groups.offsets.committed import NO_RETENTION, commit_record
 from headrace.groups.records import OffsetCommit
@@ -21,11 +21,11 @@ RequestTopic = (
     OffsetCommitRequest.OffsetCommitRequestTopic
     | TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic
 )
-T = TypeVar(
-    "T",
-    OffsetCommitResponse.OffsetCommitResponseTopic,
-    TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic,
+ResponseTopic = (
+    OffsetCommitResponse.OffsetCommitResponseTopic
+    | TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic
 )
+T = TypeVar("T", bound=ResponseTopic)
 P = TypeVar(
     "P",
     OffsetCommitResponse.OffsetCommitResponsePartition,
@@ -36,7 +36,7 @@ P = TypeVar(
 def commit_records(
     call: Call,
     group_id: str,
-    topics: Iterable[tuple[RequestTopic, T]],
+    topics: Iterable[tuple[RequestTopic, ResponseTopic]],
     make_answer: Callable[..., P],
     *,
     has_ids: bool,
@@ -56,7 +56,7 @@ def commit_records(
     records: list[OffsetCommit] = []
     accepted: list[P] = []
     for requested, answered in topics:
-        answers = answered.partitions
+        answers: list[Any] = list(answered.partitions)
         topic = find_topic(call, requested)
         for partition in requested.partitions:
             index = partition.partition_index
@@ -82,6 +82,7 @@ def commit_records(
                     retention_ms=retention_ms,
                 )
             )
+        answered.partitions = answers
     return records, accepted
 
 
