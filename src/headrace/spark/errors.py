@@ -35,7 +35,7 @@ def describe(error: Exception) -> str:
         return f"{error}: check that the brokers run, and the option kafka.bootstrap.servers"
     if isinstance(error, MemoryError):
         return (
-            "the Python process has no memory left: raise spark.executor.pyspark.memory (1g is "
-            "enough for most), or the memory of the host"
+            "the Python process has no memory left: raise spark.executor.pyspark.memory (1g for "
+            "each of spark.executor.cores is enough for most), or the memory of the host"
         )
     return str(error)
