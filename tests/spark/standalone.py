@@ -46,14 +46,17 @@ class Daemon:
     Its session holds everything that it starts: a worker's executors and their Python processes.
 
     :param log: the file with its lines
+    :param host: an address of this machine
     """
 
-    def __init__(self, log: Path, class_name: str, *arguments: str) -> None:
+    def __init__(
+        self, log: Path, class_name: str, *arguments: str, host: str = "127.0.0.1"
+    ) -> None:
         self.log = log
         with log.open("w") as output:
             self.process = subprocess.Popen(
                 [str(SPARK_HOME / "bin/spark-class"), f"org.apache.spark.deploy.{class_name}"]
-                + ["--host", "127.0.0.1", "--port", "0", "--webui-port", "0", *arguments],
+                + ["--host", host, "--port", "0", "--webui-port", "0", *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -88,7 +91,8 @@ class Daemon:
 
 
 class StandaloneCluster:
-    """A master and workers; each worker has the cores and the memory for two executors.
+    """A master and workers; each worker has the cores and the memory for two executors, and an
+    address of its own: Spark starts no second attempt of a task on the same host.
 
     :param folder: for logs, the work of executors, and the settings of applications
     :ivar url: the master's address, such as ``spark://127.0.0.1:7077``
@@ -123,7 +127,13 @@ class StandaloneCluster:
         """Start a worker, and do not wait for it."""
         name = f"worker-{len(self._daemons)}"
         resources = ["--cores", "4", "--memory", "1g", "--work-dir", str(self._folder / name)]
-        worker = Daemon(self._folder / f"{name}.log", "worker.Worker", *resources, self.url)
+        worker = Daemon(
+            self._folder / f"{name}.log",
+            "worker.Worker",
+            *resources,
+            self.url,
+            host=f"127.0.0.{len(self._daemons) + 1}",
+        )
         self._daemons.append(worker)
         return worker
 
