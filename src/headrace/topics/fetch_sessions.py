@@ -72,8 +72,17 @@ class CachedPartition:
         "watched_key",
     )
 
+    partition: int
+    fetch_offset: int
+    partition_max_bytes: int
+    current_leader_epoch: int
+    last_fetched_epoch: int
+
     def __init__(
-        self, session: FetchSession, topic: TopicKey, request: FetchRequest.FetchPartition
+        self,
+        session: FetchSession,
+        topic: TopicKey,
+        request: FetchRequest.FetchPartition | CachedPartition,
     ) -> None:
         self.session = session
         self.topic = topic
@@ -82,7 +91,7 @@ class CachedPartition:
         self.watched_key: Hashable = None
         self.asked(request)
 
-    def asked(self, request: FetchRequest.FetchPartition) -> None:
+    def asked(self, request: FetchRequest.FetchPartition | CachedPartition) -> None:
         """Store the fields of a request for the partition."""
         self.fetch_offset = request.fetch_offset
         self.partition_max_bytes = request.partition_max_bytes
@@ -165,7 +174,9 @@ class FetchSession:
         """The key that is notified when a partition becomes pending."""
         return ("fetch session", self.session_id)
 
-    def update(self, topic: TopicKey, request: FetchRequest.FetchPartition) -> CachedPartition:
+    def update(
+        self, topic: TopicKey, request: FetchRequest.FetchPartition | CachedPartition
+    ) -> CachedPartition:
         """Add or change a partition. It is pending then."""
         key = (topic, request.partition)
         cached = self._partitions.get(key)
