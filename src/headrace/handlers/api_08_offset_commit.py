@@ -14,7 +14,7 @@ Version notes:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from functools import partial
 
 from headrace.coordinators.waiting import Deferred
@@ -38,7 +38,7 @@ from .offset_commits import answered_topics, commit_records, set_codes
 RequestedTopic = OffsetCommitRequest.OffsetCommitRequestTopic
 Topic = OffsetCommitResponse.OffsetCommitResponseTopic
 Partition = OffsetCommitResponse.OffsetCommitResponsePartition
-Portion = list[tuple[RequestedTopic, Topic]]
+Portion = list[tuple[RequestedTopic, list[Partition]]]
 """Topics of a request and of the response."""
 
 COMMITS_AT_ONCE = 1000
@@ -59,32 +59,32 @@ API = Api(
 async def handle(call: Call, request: OffsetCommitRequest) -> OffsetCommitResponse:
     """Commit offsets at the end of this turn, together with other commits."""
     allowed, refused = await call.allowed(request.topics)
-    topics = [Topic(topic.name, topic.topic_id, []) for topic in allowed]
-    pairs = zip(allowed, topics, strict=True)
+    pairs: Portion = [(topic, []) for topic in allowed]
     if sum([len(topic.partitions) for topic in allowed]) <= COMMITS_AT_ONCE:
-        await _commit(call, request, list(pairs))
+        await _commit(call, request, pairs)
     else:  # some after the others: those of different partitions are independent
         for portion in _portions(pairs):
             await _commit(call, request, portion)
             await call.pause()
+    topics = [Topic(topic.name, topic.topic_id, answers) for topic, answers in pairs]
     topics = answered_topics(call, topics)
     if refused:
         topics += await call.refused_items(Topic, refused)
     return OffsetCommitResponse(topics=topics)
 
 
-def _portions(pairs: Iterable[tuple[RequestedTopic, Topic]]) -> Iterator[Portion]:
-    """Yield topics, some of them in parts, with their places in the response."""
+def _portions(pairs: Portion) -> Iterator[Portion]:
+    """Yield topics, some of them in parts, with their answers."""
     portion: Portion = []
     room = COMMITS_AT_ONCE
-    for topic, answered in pairs:
+    for topic, answers in pairs:
         for start in range(0, max(len(topic.partitions), 1), COMMITS_AT_ONCE):
             partitions = topic.partitions[start : start + COMMITS_AT_ONCE]
             room -= max(len(partitions), 1)
             if room < 0:
                 yield portion
                 portion, room = [], COMMITS_AT_ONCE - max(len(partitions), 1)
-            portion.append((RequestedTopic(topic.name, topic.topic_id, partitions), answered))
+            portion.append((RequestedTopic(topic.name, topic.topic_id, partitions), answers))
     yield portion
 
 

@@ -35,6 +35,7 @@ from headrace.transactions.producer import Producer
 
 from .offset_commits import answered_topics, commit_records, find_topic, set_codes
 
+RequestedTopic = TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic
 Topic = TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic
 Partition = TxnOffsetCommitResponse.TxnOffsetCommitResponsePartition
 
@@ -59,11 +60,11 @@ async def handle(call: Call, request: TxnOffsetCommitRequest) -> TxnOffsetCommit
     not_joined = ErrorCode.NONE
     if _names_partitions(call, allowed):
         not_joined = await _join_transaction(call, request, producer)
-    topics = [Topic(topic.name, topic.topic_id, []) for topic in allowed]
+    pairs: list[tuple[RequestedTopic, list[Partition]]] = [(topic, []) for topic in allowed]
     records, accepted = commit_records(
         call,
         group_id,
-        zip(allowed, topics, strict=True),
+        pairs,
         Partition,
         has_ids=call.version >= _FIRST_WITH_TOPIC_IDS,
         wall_ms=call.clock.wall_ms(),
@@ -84,6 +85,7 @@ async def handle(call: Call, request: TxnOffsetCommitRequest) -> TxnOffsetCommit
         if outcome.records:
             call.group_runtime.write_now(group_id, outcome, producer)
     await call.durable()
+    topics = [Topic(topic.name, topic.topic_id, answers) for topic, answers in pairs]
     refusals = await call.refused_items(Topic, refused)
     return TxnOffsetCommitResponse(topics=answered_topics(call, topics) + refusals)
 

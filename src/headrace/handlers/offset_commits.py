@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from headrace.groups.offsets.committed import NO_RETENTION, commit_record
 from headrace.groups.records import OffsetCommit
@@ -36,7 +36,7 @@ P = TypeVar(
 def commit_records(
     call: Call,
     group_id: str,
-    topics: Iterable[tuple[RequestTopic, ResponseTopic]],
+    topics: Iterable[tuple[RequestTopic, list[P]]],
     make_answer: Callable[..., P],
     *,
     has_ids: bool,
@@ -46,7 +46,7 @@ def commit_records(
     """Return the records of the partitions that exist, and the answers for these partitions, which
     have no error yet.
 
-    :param topics: of the request and of the response, to which the answers are added
+    :param topics: each with the answers for its partitions, which are added
     :param make_answer: makes the answer for a partition
     :param has_ids: the topics of the request have ids instead of names
     :param wall_ms: the time of the commit, in epoch milliseconds
@@ -55,8 +55,7 @@ def commit_records(
     unknown = ErrorCode.UNKNOWN_TOPIC_ID if has_ids else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     records: list[OffsetCommit] = []
     accepted: list[P] = []
-    for requested, answered in topics:
-        answers: list[Any] = list(answered.partitions)
+    for requested, answers in topics:
         topic = find_topic(call, requested)
         for partition in requested.partitions:
             index = partition.partition_index
@@ -82,7 +81,6 @@ def commit_records(
                     retention_ms=retention_ms,
                 )
             )
-        answered.partitions = answers
     return records, accepted
 
 
