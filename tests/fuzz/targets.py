@@ -52,7 +52,7 @@ def frame(data: bytes) -> None:
     """Read a request, its header and its body, in one piece and in slices; and refuse it."""
     from headrace.handlers import APIS
     from headrace.net import wire
-    from headrace.net.refusals import refuse_all
+    from headrace.net.refusals import refusing_all
     from headrace.protocol.errors import ErrorCode
     from headrace.protocol.frames import BadFrame, request_header
     from headrace.protocol.primitives import NullArray
@@ -67,7 +67,8 @@ def frame(data: bytes) -> None:
             request = wire.read_request(api, memoryview(data), header)
         except NullArray:
             request = wire.read_request(api, memoryview(data), header, allow_nulls=True)
-            refused = refuse_all(request, api.response, ErrorCode.INVALID_REQUEST)
+            refusal = refusing_all(request, api.response, ErrorCode.INVALID_REQUEST)
+            refused = run_now(refusal)
         else:
             sliced = run_now(wire.read_request_sliced(api, memoryview(data), header))
             if sliced.encoded(header.api_version) != request.encoded(header.api_version):
