@@ -44,6 +44,17 @@ def spark() -> Iterator[SparkSession]:
     session.stop()
 
 
+@pytest.fixture(autouse=True)
+def _active_session(request: pytest.FixtureRequest) -> None:
+    """Let Spark find sinks in this thread, whose connection to the JVM may be a new one: in it no
+    session is active until somebody says so.
+    """
+    if "spark" in request.fixturenames:
+        session = request.getfixturevalue("spark")
+        java: Any = session.sparkContext._jvm
+        java.org.apache.spark.sql.classic.SparkSession.setActiveSession(session._jsparkSession)
+
+
 @dataclass(frozen=True)
 class Queue:
     """A topic, a share group that starts at its beginning, and questions about both."""

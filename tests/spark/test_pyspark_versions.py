@@ -147,7 +147,6 @@ def test_a_queue_with_outcomes_by_function_and_by_sink(
     again = (F.col("deliveryCount") == 1) & (F.col("key") == b"k4")
     outcome = F.when(again, "release").otherwise("accept").alias("outcome")
     writer = frame.select("topic", "partition", "offset", "receipt", outcome).writeStream
-    headrace.spark.register(spark)  # a thread that lost its connection to Spark has no session
     query = headrace.spark.drain(
         writer.format("kafka-share")
         .options(**flights.options())
