@@ -55,7 +55,7 @@ class PendingOffsets:
     def values(self, group_id: str, topic: str, partition: int) -> list[CommittedOffset]:
         """Return the pending offsets of a partition that no later commit has replaced."""
         key = _Key(group_id, topic, partition)
-        pending = (self._transactions[one][key] for one in self.keys.get(key, ()))
+        pending = (self._transactions[transaction][key] for transaction in self.keys.get(key, ()))
         return [value for value, _ in pending if value is not None]
 
     def replay(self, record: OffsetCommit, at: Position) -> None:
