@@ -124,8 +124,6 @@ def run(options: Namespace) -> int:
         )
     with ExitStack() as opened:
         sources = _sources(options, opened)
-        with suppress(errors.UnsupportedSetting):  # librdkafka may support it
-            on_cluster(options, partial(_check_topic, options))
         try:
             producer = confluent_kafka.Producer(
                 {
@@ -138,6 +136,10 @@ def run(options: Namespace) -> int:
             )
         except confluent_kafka.KafkaException as error:
             raise BadUsage(errors.error_line(error)) from error
+        # The producer gets its id meanwhile: one that is given records at once waits for half a
+        # second.
+        with suppress(errors.UnsupportedSetting):  # librdkafka may support it
+            on_cluster(options, partial(_check_topic, options))
         return Sender(options, producer).run(sources)
 
 
