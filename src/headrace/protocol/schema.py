@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence, Sized
+from collections.abc import Callable, Collection, Generator, Iterable, Sequence, Sized
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -104,16 +104,11 @@ class Versions(NamedTuple):
     def of(cls, text: str) -> Versions:
         if text == "none":
             return cls(0, -1)
-        first, dash, last = text.removesuffix("+").partition("-")
-        if text.endswith("+"):
-            return cls(int(first), _LAST_VERSION)
-        return cls(int(first), int(last if dash else first))
+        first, _, last = text.removesuffix("+").partition("-")
+        return cls(int(first), _LAST_VERSION if text.endswith("+") else int(last or first))
 
     def __contains__(self, version: object) -> bool:
         return isinstance(version, int) and self.first <= version <= self.last
-
-
-_NEVER = Versions.of("none")
 
 
 @dataclass(slots=True)
@@ -133,24 +128,27 @@ class Field:
     tagged: Versions
     default: str
 
+    @property
+    def is_number(self) -> bool:
+        """True if it is of a fixed size: consecutive ones are read and written at once."""
+        return self.type in _FIXED and not self.is_array
+
 
 @dataclass(slots=True)
 class Structure:
-    """A structure of a message: its fields, and the class that is made of them.
-
-    :ivar absent: the instance for a field that is left out; None if there is no such field
-    """
+    """A structure of a message: its fields, and the class that is made of them."""
 
     name: str
     fields: list[Field] = field(default_factory=list)
     type: Any = None
-    absent: Any = None
 
 
 class Schema:
     """A message: its structures, and its readers and writers by version.
 
     :ivar key: its API key, or the type of a coordinator record; -1 for other data
+    :ivar scope: the classes of the structures by name, and as ``NO_NAME`` the instances for fields
+        that are left out
     """
 
     def __init__(self, block: str) -> None:
@@ -160,7 +158,13 @@ class Schema:
         self.versions, self.flexible = Versions.of(versions), Versions.of(flexible)
         self.structures: dict[str, Structure] = {}
         self._parse(lines)
-        self._make_classes()
+        self.scope: dict[str, Any] = {}
+        for structure in self.structures.values():
+            self.scope[structure.name] = structure.type = self._class(structure)
+        for name, structure in self.structures.items():
+            self._make_absent(structure)
+            if name != self.name:
+                setattr(self.message_type, name, structure.type)
 
     @property
     def message_type(self) -> Any:
@@ -181,41 +185,29 @@ class Schema:
             if item.type not in _FIXED and item.type not in {"string", "bytes", "records"}:
                 path.append(self.structures.setdefault(item.type, Structure(item.type)))
 
-    def _make_classes(self) -> None:
-        types: dict[str, Any] = {}
-        for structure in self.structures.values():
-            types[structure.name] = structure.type = self._class(structure, types)
-        for structure in self.structures.values():
-            self._add_default(structure, types)
-        for name, structure in self.structures.items():
-            if name != self.name:
-                setattr(self.message_type, name, structure.type)
+    def _make_absent(self, structure: Structure) -> None:
+        """Make the instance for a field that is left out, after those of its own fields."""
+        name = f"NO_{structure.name}"
+        if name not in self.scope:
+            for item in structure.fields:
+                if item.default == f"NO_{item.type}":
+                    self._make_absent(self.structures[item.type])
+            self.scope[name] = structure.type()
 
-    def _add_default(self, structure: Structure, types: dict[str, Any]) -> None:
-        """Add the structures that are in the fields of one that are left out."""
-        for item in structure.fields:
-            nested = self.structures.get(item.type)
-            if nested is not None and not item.is_array and item.default != "None":
-                self._add_default(nested, types)
-                if nested.absent is None:
-                    nested.absent = types[f"NO_{item.type}"] = nested.type()
-
-    def _class(self, structure: Structure, types: dict[str, Any]) -> Any:
-        names = [item.name for item in structure.fields]
-        parameters, lines = [], []
+    def _class(self, structure: Structure) -> Any:
+        names = tuple(item.name for item in structure.fields)
+        parameters, lines = ["self"], []
         for item in structure.fields:
             default = item.default
-            nested = self.structures.get(item.type)
-            if nested is not None and not item.is_array and default != "None":
+            if default == f"NO_{item.type}":
+                lines += [f"if {item.name} is None:", f"    {item.name} = {default}"]
                 default = "None"
-                lines += [f"if {item.name} is None:", f"    {item.name} = NO_{item.type}"]
             parameters.append(f"{item.name}={default}")
         lines += [f"self.{name} = {name}" for name in names]
-        body = _compile("__init__", ["self", *parameters], lines, f"{structure.name}()", types)
-        members = {"__slots__": tuple(names), "__init__": body, "__module__": __name__}
-        members["FIELDS"] = tuple(names)
+        body = _compile("__init__", parameters, lines, f"{structure.name}()", self.scope)
+        members = {"__slots__": names, "FIELDS": names, "__init__": body, "__module__": __name__}
         if structure.name == self.name:
-            members |= {"SCHEMA": self}
+            members["SCHEMA"] = self
         return type(structure.name, (Message,), members)
 
     def filled(self, values: Iterable[Any]) -> Any:
@@ -248,9 +240,9 @@ class Schema:
         """
         return _function(self, _Reader, version, allow_nulls=allow_nulls)
 
-    def sliced_reader(self, version: int, *, allow_nulls: bool = False) -> Any:
+    def sliced_reader(self, version: int) -> Any:
         """Return the function that reads a version as a generator: it yields between items."""
-        return _function(self, _Reader, version, allow_nulls=allow_nulls, sliced=True)
+        return _function(self, _Reader, version, sliced=True)
 
     def writer(self, version: int) -> Write:
         """Return the function that writes a version. Fields that it lacks are left out."""
@@ -276,8 +268,7 @@ def _function(
 ) -> Any:
     if version not in schema.versions:
         raise KeyError(f"{schema.name} has no version {version}")
-    generator = kind(schema, version, **options)
-    return generator.function(schema.structures[structure or schema.name])
+    return kind(schema, version, **options).function(schema.structures[structure or schema.name])
 
 
 class Message:
@@ -329,10 +320,9 @@ class Message:
 
     def summary(self) -> str:
         """Return the kind and the sizes of its fields: never its contents."""
-        values = ((name, getattr(self, name)) for name in self.FIELDS)
         sizes = (
             f"{name}: {len(value)}"
-            for name, value in values
+            for name, value in zip(self.FIELDS, self.field_values(), strict=True)
             if isinstance(value, Sized) and not isinstance(value, str)
         )
         return f"{type(self).__name__}({', '.join(sizes)})"
@@ -340,7 +330,7 @@ class Message:
     def __eq__(self, other: object) -> bool:
         if type(other) is not type(self):
             return NotImplemented
-        return all(getattr(self, name) == getattr(other, name) for name in self.FIELDS)
+        return self.field_values() == other.field_values()
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -408,7 +398,7 @@ def _default(base: str, is_array: bool, text: str | None, nullable: str) -> str:
         return repr(text) if base == "string" else text.capitalize() if base == "bool" else text
     if base in _FIXED:
         return _ZEROS.get(base, "0")
-    return _ZEROS.get(base, f"{base}()")
+    return _ZEROS.get(base, f"NO_{base}")
 
 
 def snake_case(name: str) -> str:
@@ -419,15 +409,20 @@ def snake_case(name: str) -> str:
 def _compile(
     name: str, parameters: list[str], lines: list[str], title: str, scope: dict[str, Any]
 ) -> Any:
-    body = "\n".join(f"    {line}" for line in lines or ["pass"])
-    source = f"def {name}({', '.join(parameters)}):\n{body}\n"
+    source = "\n".join([f"def {name}({', '.join(parameters)}):", *_indented(lines or ["pass"])])
     made: dict[str, Any] = {}
     exec(compile(source, f"<{title}>", "exec"), scope, made)
     return made[name]
 
 
+def _indented(lines: Iterable[str], levels: int = 1) -> list[str]:
+    return [f"{'    ' * levels}{line}" for line in lines]
+
+
 class _Generator:
-    """What generates the reader or the writer of a version: one function for each structure."""
+    """What generates the reader or the writer of a version: one function for each structure. Its
+    methods return lines of the function.
+    """
 
     VERB: ClassVar[str]
     PARAMETERS: ClassVar[list[str]]
@@ -436,10 +431,7 @@ class _Generator:
         self._schema, self._version = schema, version
         self._is_flexible = schema.is_flexible(version)
         self._is_sliced = sliced
-        self._scope: dict[str, Any] = {}
-        self._made: dict[tuple[str, str], str] = {}
-        self._lines: list[str] = []
-        self._run: list[Field] = []
+        self._scope = dict(schema.scope)
 
     def function(self, structure: Structure) -> Any:
         """Return the function of a structure."""
@@ -450,41 +442,45 @@ class _Generator:
 
         :param shape: ``sliced`` for a generator, ``list`` for the reader of many structures
         """
-        key = structure.name, shape
-        if key not in self._made:
-            name = self._made[key] = f"{self.VERB}_{shape}_{structure.name}"
-            around = self._lines, self._run, self._is_sliced
-            self._lines, self._run, self._is_sliced = [], [], shape == "sliced"
-            self._structure(structure)
-            parameters = self._finish(shape)
-            if shape == "sliced":
-                self._lines += ["if False: yield"]
+        name = f"{self.VERB}_{shape}_{structure.name}"
+        if name not in self._scope:
+            outer_is_sliced, self._is_sliced = self._is_sliced, shape == "sliced"
+            parameters, lines = self._body(structure, shape)
+            if self._is_sliced:
+                lines.append("if False: yield")
             title = f"{name} v{self._version}"
-            self._scope[name] = _compile(name, parameters, self._lines, title, self._scope)
-            self._lines, self._run, self._is_sliced = around
-        return self._made[key]
+            self._scope[name] = _compile(name, parameters, lines, title, self._scope)
+            self._is_sliced = outer_is_sliced
+        return name
 
-    def _finish(self, shape: str) -> list[str]:
-        """Add what follows the lines of a structure; return the parameters of the function."""
-        return self.PARAMETERS
-
-    def _structure(self, structure: Structure) -> None:
+    def _body(self, structure: Structure, shape: str) -> tuple[list[str], list[str]]:
+        """Return the parameters of the function of a structure, and its lines."""
         raise NotImplementedError
 
-    def _plain_fields(self, structure: Structure) -> Iterator[Field]:
-        """Yield the fields of this version that are not tagged; numbers wait for a run's end."""
+    def _plain_fields(self, structure: Structure) -> tuple[list[str], list[Field]]:
+        """Return the lines for the fields of this version that are not tagged, except for the
+        numbers at the end, and these.
+        """
+        lines: list[str] = []
+        numbers: list[Field] = []
         for item in structure.fields:
             if self._version not in item.versions or self._is_tagged(item):
                 continue
-            if item.type in _FIXED and not item.is_array:
-                self._run.append(item)
+            if item.is_number:
+                numbers.append(item)
             else:
-                self._flush()
-                yield item
+                lines += [*self._numbers(numbers), *self._value(item, f"message.{item.name}")]
+                numbers = []
+        return lines, numbers
+
+    def _numbers(self, fields: list[Field]) -> list[str]:
+        raise NotImplementedError
+
+    def _value(self, item: Field, name: str) -> list[str]:
+        raise NotImplementedError
 
     def _tagged_fields(self, structure: Structure) -> list[Field]:
-        fields = [item for item in structure.fields if self._is_tagged(item)]
-        return sorted(fields, key=lambda item: item.tag)
+        return sorted(filter(self._is_tagged, structure.fields), key=lambda item: item.tag)
 
     def _is_tagged(self, item: Field) -> bool:
         return self._version in item.tagged and self._version in item.versions
@@ -499,14 +495,21 @@ class _Generator:
         self._scope[name] = layout.pack if self.VERB == "write" else layout.unpack_from
         return name, layout.size
 
-    def _flush(self) -> None:
-        raise NotImplementedError
-
-    def _slices(self, nested: Structure) -> bool:
-        """Return whether the items of an array are long enough to pause within each."""
-        return self._is_sliced and any(
+    def _item(self, nested: Structure, arguments: str) -> str:
+        """Return the call of the function for an item of an array: items that have arrays of
+        structures themselves are long enough to pause within each.
+        """
+        is_long = self._is_sliced and any(
             item.is_array and item.type in self._schema.structures for item in nested.fields
         )
+        function = self._function_of(nested, "sliced" if is_long else "")
+        return f"{'yield from ' * is_long}{function}({arguments})"
+
+    def _loop(self, head: str, lines: list[str]) -> list[str]:
+        """Return a loop over the items of an array. ``number`` is that of an item."""
+        if self._is_sliced:
+            lines.append(f"if not number % {ITEMS_PER_STEP}: yield")
+        return [head, *_indented(lines)]
 
 
 class _Reader(_Generator):
@@ -520,10 +523,11 @@ class _Reader(_Generator):
         self._allows_nulls = allow_nulls
         # Reading texts out of bytes takes half the time of reading them out of a view. Records are
         # not copied, nor what is so large that it is read in slices.
-        self._has_bytes = not sliced
-        for name, structure in schema.structures.items():
-            self._scope |= {name: structure.type, f"NO_{name}": structure.absent}
-            self._has_bytes &= all(item.type != "records" for item in structure.fields)
+        self._has_bytes = not sliced and all(
+            item.type != "records"
+            for structure in schema.structures.values()
+            for item in structure.fields
+        )
         self._scope |= {
             "new": object.__new__,
             "compact_length": read_compact_length,
@@ -541,63 +545,55 @@ class _Reader(_Generator):
     def _is_nullable(self, item: Field) -> bool:
         return self._allows_nulls or super()._is_nullable(item)
 
-    def _structure(self, structure: Structure) -> None:
+    def _body(self, structure: Structure, shape: str) -> tuple[list[str], list[str]]:
         absent = [item for item in structure.fields if self._version not in item.versions]
         tagged = self._tagged_fields(structure)
-        if self._has_bytes and structure.name == self._schema.name:
-            self._lines.append("data = bytes(data)")
+        copies = self._has_bytes and structure.name == self._schema.name
+        lines = ["data = bytes(data)"] if copies else []
         # its constructor takes twice as long
-        self._lines.append(f"message = new({structure.name})")
-        for item in [*absent, *tagged]:
-            is_structure = item.default == f"{item.type}()"
-            default = f"NO_{item.type}" if is_structure else item.default
-            self._lines.append(f"message.{item.name} = {default}")
-        for item in self._plain_fields(structure):
-            self._value(item)
-        if self._is_flexible:
-            self._tags(tagged)
-        else:
-            self._flush()
-
-    def _finish(self, shape: str) -> list[str]:
+        lines.append(f"message = new({structure.name})")
+        lines += [f"message.{item.name} = {item.default}" for item in [*absent, *tagged]]
+        plain, numbers = self._plain_fields(structure)
+        end = self._tags(numbers, tagged) if self._is_flexible else self._numbers(numbers)
+        lines += [*plain, *end]
         if shape != "list":
-            self._lines.append("return message, offset")
-            return self.PARAMETERS
-        self._lines = [
+            return self.PARAMETERS, [*lines, "return message, offset"]
+        return [*self.PARAMETERS, "items"], [
             "messages = []",
             "add_message = messages.append",
             "for _ in range(items):",
-            *(f"    {line}" for line in [*self._lines, "add_message(message)"]),
+            *_indented([*lines, "add_message(message)"]),
             "return messages, offset",
         ]
-        return [*self.PARAMETERS, "items"]
 
-    def _flush(self, more: str = "", *names: str) -> None:
-        """Read the numbers of the run, and more after them.
+    def _numbers(self, fields: list[Field], more: str = "", *names: str) -> list[str]:
+        """Read numbers, and more after them.
 
         :param more: of a ``struct``
         :param names: of the variables for the additional values
         """
-        if self._run or more:
-            layout, size = self._packer(self._run, more)
-            targets = ", ".join([*(f"message.{item.name}" for item in self._run), *names])
-            self._lines += [f"{targets}, = {layout}(data, offset)", f"offset += {size}"]
-            self._lines += [
+        if not (fields or more):
+            return []
+        layout, size = self._packer(fields, more)
+        targets = ", ".join([*(f"message.{item.name}" for item in fields), *names])
+        return [
+            f"{targets}, = {layout}(data, offset)",
+            f"offset += {size}",
+            *(
                 f"message.{item.name} = identity(message.{item.name})"
-                for item in self._run
+                for item in fields
                 if item.type == "uuid"
-            ]
-            self._run = []
+            ),
+        ]
 
-    def _tags(self, tagged: list[Field]) -> None:
-        if self._run:
-            self._flush("B", "count")
-        else:
-            self._lines += ["count = data[offset]", "offset += 1"]
+    def _tags(self, numbers: list[Field], tagged: list[Field]) -> list[str]:
+        """Read the tagged fields, and the numbers before them."""
+        lines = ["count = data[offset]", "offset += 1"]
+        if numbers:
+            lines = self._numbers(numbers, "B", "count")
         if not tagged:
-            self._lines.append("if count: offset = skip_tags(data, offset - 1)")
-            return
-        self._lines += [
+            return [*lines, "if count: offset = skip_tags(data, offset - 1)"]
+        lines += [
             "if count:",
             "    if count > 127: count, offset = tag_count(data, offset - 1)",
             "    for _ in range(count):",
@@ -610,36 +606,28 @@ class _Reader(_Generator):
             "        after = offset + size",
         ]
         for item in tagged:
-            lines, self._lines = self._lines, []
-            self._value(item)
-            nested, self._lines = self._lines, lines
-            self._lines.append(f"        if tag == {item.tag}:")
-            self._lines += [f"            {line}" for line in nested]
-        self._lines.append("        offset = after")
+            lines.append(f"        if tag == {item.tag}:")
+            lines += _indented(self._value(item, f"message.{item.name}"), 3)
+        return [*lines, "        offset = after"]
 
-    def _value(self, item: Field) -> None:
-        name = f"message.{item.name}"
+    def _value(self, item: Field, name: str) -> list[str]:
         if item.is_array:
-            self._array(item)
-        elif item.type in _FIXED:  # of a tag
-            self._run = [item]
-            self._flush()
-        elif item.type in self._schema.structures:
-            function = self._function_of(self._schema.structures[item.type])
-            call = f"{name}, offset = {function}(data, offset, end)"
-            if super()._is_nullable(item):
-                null = "== 0" if self._is_tagged(item) else "> 127"
-                self._lines += [
-                    "offset += 1",
-                    f"if data[offset - 1] {null}:",
-                    f"    {name} = None",
-                    "else:",
-                    f"    {call}",
-                ]
-            else:
-                self._lines.append(call)
-        else:
-            self._lines += self._text_or_data(item, name)
+            return self._array(item, name)
+        if item.is_number:  # of a tag
+            return self._numbers([item])
+        if item.type not in self._schema.structures:
+            return self._text_or_data(item, name)
+        function = self._function_of(self._schema.structures[item.type])
+        call = f"{name}, offset = {function}(data, offset, end)"
+        if not super()._is_nullable(item):
+            return [call]
+        return [
+            "offset += 1",
+            f"if data[offset - 1] {'== 0' if self._is_tagged(item) else '> 127'}:",
+            f"    {name} = None",
+            "else:",
+            f"    {call}",
+        ]
 
     def _text_or_data(self, item: Field, name: str) -> list[str]:
         is_text = item.type == "string"
@@ -665,7 +653,7 @@ class _Reader(_Generator):
             f"    {name} = {self._text('offset + 1', 'offset + size')}",
             "    offset += size",
             "else:",
-            *(f"    {line}" for line in lines),
+            *_indented(lines),
         ]
 
     def _text(self, start: str, end: str) -> str:
@@ -688,10 +676,9 @@ class _Reader(_Generator):
             "else: size, offset = compact_length(data, offset)",
         ]
 
-    def _array(self, item: Field) -> None:
-        name = f"message.{item.name}"
+    def _array(self, item: Field, name: str) -> list[str]:
         null = "None" if self._is_nullable(item) else f"null({item.name!r})"
-        self._lines += [
+        lines = [
             *self._length(32),
             f"if size > end - offset or size > {MAX_ARRAY_ITEMS}:",
             f"    refuse({item.name!r}, size, end - offset)",
@@ -699,41 +686,27 @@ class _Reader(_Generator):
             "else:",
         ]
         nested = self._schema.structures.get(item.type)
-        if nested is None and item.type in _FIXED:
+        if item.type in _FIXED:
             code = _FIXED[item.type]
             values = f"numbers(f'>{{size}}{code}', data, offset)"
             if item.type == "uuid":
                 values = "tuple(map(identity, numbers('>' + '16s' * size, data, offset)))"
-            self._lines += [
-                f"    {name} = {values}",
-                f"    offset += size * {struct.calcsize(code)}",
-            ]
-            return
+            items = [f"{name} = {values}", f"offset += size * {struct.calcsize(code)}"]
+            return [*lines, *_indented(items)]
         if nested is not None and not self._is_sliced:
             function = self._function_of(nested, "list")
-            self._lines.append(f"    {name}, offset = {function}(data, offset, end, size)")
+            items = [f"{name}, offset = {function}(data, offset, end, size)"]
         else:
-            self._items(item, nested)
+            value = (
+                self._text_or_data(item, "value")
+                if nested is None
+                else [f"value, offset = {self._item(nested, 'data, offset, end')}"]
+            )
+            loop = self._loop("for number in range(size):", [*value, "add(value)"])
+            items = [f"{name} = []", f"add = {name}.append", *loop]
         if self._schema.kind == "coordinator-value":  # equal to what a machine has decided
-            self._lines.append(f"    {name} = tuple({name})")
-
-    def _items(self, item: Field, nested: Structure | None) -> None:
-        """Read the items of an array one by one."""
-        self._lines += [
-            f"    message.{item.name} = []",
-            f"    add = message.{item.name}.append",
-            "    for number in range(size):",
-        ]
-        if nested is None:
-            inner = self._text_or_data(item, "value")
-        else:
-            sliced = self._slices(nested)
-            function = self._function_of(nested, "sliced" if sliced else "")
-            call = f"{function}(data, offset, end)"
-            inner = [f"value, offset = {'yield from ' * sliced}{call}"]
-        if self._is_sliced:
-            inner.append(f"if not number % {ITEMS_PER_STEP}: yield")
-        self._lines += [f"        {line}" for line in [*inner, "add(value)"]]
+            items.append(f"{name} = tuple({name})")
+        return [*lines, *_indented(items)]
 
 
 class _Writer(_Generator):
@@ -750,140 +723,111 @@ class _Writer(_Generator):
             "varint": unsigned_varint,
             "null": _refuse_null,
             "pack": struct.pack,
-            "too_long": _refuse_text,
+            "TextTooLong": TextTooLong,
             "Encoded": Encoded,
         }
 
-    def _structure(self, structure: Structure) -> None:
-        for item in self._plain_fields(structure):
-            self._value(item, f"message.{item.name}")
+    def _body(self, structure: Structure, shape: str) -> tuple[list[str], list[str]]:
+        lines, numbers = self._plain_fields(structure)
         tagged = self._tagged_fields(structure)
-        if not self._is_flexible or tagged:
-            self._flush()
-        elif self._run:
-            self._flush("x")  # no tagged fields
+        if tagged or not self._is_flexible:
+            lines += self._numbers(numbers)
+        elif numbers:
+            lines += self._numbers(numbers, "x")  # no tagged fields
         else:
-            self._lines.append("put(b'\\0')")
-        if tagged:
-            self._tags(tagged)
+            lines.append("put(b'\\0')")
+        return self.PARAMETERS, [*lines, *(self._tags(tagged) if tagged else ())]
 
-    def _flush(self, more: str = "") -> None:
-        if self._run:
-            layout, _ = self._packer(self._run, more)
-            values = [
-                f"uuid_bytes(message.{item.name})"
-                if item.type == "uuid"
-                else f"message.{item.name}"
-                for item in self._run
-            ]
-            self._lines.append(f"put({layout}({', '.join(values)}))")
-            self._run = []
+    def _numbers(self, fields: list[Field], more: str = "") -> list[str]:
+        if not fields:
+            return []
+        layout, _ = self._packer(fields, more)
+        values = ", ".join(_packed(item, f"message.{item.name}") for item in fields)
+        return [f"put({layout}({values}))"]
 
-    def _tags(self, tagged: list[Field]) -> None:
-        self._lines.append("tags = []")
+    def _tags(self, tagged: list[Field]) -> list[str]:
+        lines = ["tags = []"]
         for item in tagged:
-            inner = self._tag(item, unsigned_varint(item.tag))
-            self._lines += [f"value = message.{item.name}", f"if {self._differs(item)}:"]
-            self._lines += [f"    {line}" for line in inner]
-        self._lines.append("put(varint(len(tags)) + b''.join(tags))")
+            lines += [f"value = message.{item.name}", f"if {self._differs(item)}:"]
+            lines += _indented(self._tag(item, unsigned_varint(item.tag)))
+        return [*lines, "put(varint(len(tags)) + b''.join(tags))"]
 
     def _tag(self, item: Field, number: bytes) -> list[str]:
         """Return the lines that append a tagged field to ``tags``."""
-        if item.type in _FIXED and not item.is_array:
+        if item.is_number:
             layout, size = self._packer([item])
-            value = "uuid_bytes(value)" if item.type == "uuid" else "value"
-            return [f"tags.append({number + bytes((size,))!r} + {layout}({value}))"]
-        around, self._lines = self._lines, ["pieces = []", "put_aside, put = put, pieces.append"]
-        self._value(item, "value")
-        lines, self._lines = self._lines, around
+            packed = f"{layout}({_packed(item, 'value')})"
+            return [f"tags.append({number + bytes((size,))!r} + {packed})"]
         return [
-            *lines,
+            "pieces = []",
+            "put_aside, put = put, pieces.append",
+            *self._value(item, "value"),
             "put = put_aside",
             "data = b''.join(pieces)",
             f"tags.append({number!r} + varint(len(data)) + data)",
         ]
 
     def _differs(self, item: Field) -> str:
-        if item.is_array and item.default != "None":
-            return "value is None or len(value)"
-        nested = self._schema.structures.get(item.type)
-        if nested is not None and not item.is_array:
-            if item.default == "None":
-                return "True"  # Kafka writes a null structure, too
-            self._scope[f"default_{item.name}"] = nested.absent
-            return f"value is not default_{item.name} and value != default_{item.name}"
-        return f"value != {item.default}" if item.default != "None" else "value is not None"
+        is_structure = item.type in self._schema.structures and not item.is_array
+        if item.default == "None":
+            return "True" if is_structure else "value is not None"  # Kafka writes a null structure
+        if is_structure:
+            return f"value is not {item.default} and value != {item.default}"
+        return "value is None or len(value)" if item.is_array else f"value != {item.default}"
 
-    def _value(self, item: Field, value: str) -> None:
+    def _value(self, item: Field, name: str) -> list[str]:
         if item.is_array:
-            self._array(item, value)
-        elif item.type in self._schema.structures:
-            function = self._function_of(self._schema.structures[item.type])
-            if self._is_nullable(item):
-                null = r"b'\0'" if self._is_tagged(item) else r"b'\xff'"
-                self._lines += [
-                    f"if {value} is None: put({null})",
-                    "else:",
-                    "    put(b'\\1')",
-                    f"    {function}(put, {value})",
-                ]
-            else:
-                self._lines.append(f"{function}(put, {value})")
-        else:
-            self._lines += self._text_or_data(item, value)
+            return self._array(item, name)
+        if item.type not in self._schema.structures:
+            return self._text_or_data(item, name)
+        call = f"{self._function_of(self._schema.structures[item.type])}(put, {name})"
+        if not self._is_nullable(item):
+            return [call]
+        null = r"b'\0'" if self._is_tagged(item) else r"b'\xff'"
+        return [f"if {name} is None: put({null})", "else:", "    put(b'\\1')", f"    {call}"]
 
-    def _text_or_data(self, item: Field, value: str) -> list[str]:
+    def _text_or_data(self, item: Field, name: str) -> list[str]:
         is_text = item.type == "string"
         length = "short_length" if is_text else "length"
         is_nullable = self._is_nullable(item) and not item.is_array  # items are never null
         null = f"put({length}(-1))" if is_nullable else f"null({item.name!r})"
-        if not is_text:
-            put = [f"    put({length}(len({value})))", f"    put({value})"]
-        else:
-            text = f"shortened({value})" if item.name.endswith(_MESSAGES) else value
-            put = [
-                f"    text = {text}.encode('utf-8', 'surrogatepass')",
-                f"    put({length}(len(text)) + text)",
-            ]
+        if is_text:
+            text = f"shortened({name})" if item.name.endswith(_MESSAGES) else name
+            put = [f"text = {text}.encode('utf-8', 'surrogatepass')"]
             if self._schema.kind == "request":
-                put.insert(1, f"    if len(text) > {MAX_STRING_BYTES}: too_long({value})")
-        return [f"if {value} is None: {null}", "else:", *put]
+                put.append(f"if len(text) > {MAX_STRING_BYTES}: raise TextTooLong({name})")
+            put.append(f"put({length}(len(text)) + text)")
+        else:
+            put = [f"put({length}(len({name})))", f"put({name})"]
+        return [f"if {name} is None: {null}", "else:", *_indented(put)]
 
-    def _array(self, item: Field, value: str) -> None:
+    def _array(self, item: Field, name: str) -> list[str]:
         nested = self._schema.structures.get(item.type)
         null = "put(length(-1))" if self._is_nullable(item) else f"null({item.name!r})"
-        self._lines += [
-            f"items = {value}",
-            f"if items is None: {null}",
-            "else:",
-            "    put(length(len(items)))",
-        ]
-        if nested is None and item.type in _FIXED and item.type != "uuid":
-            code = _FIXED[item.type]
-            self._lines.append(f"    put(pack(f'>{{len(items)}}{code}', *items))")
-            return
-        if nested is not None and self._schema.kind == "response":
-            self._lines += [
-                "    if items.__class__ is Encoded:",
-                "        put(items.data)",
-                "        items = ()",
-            ]
-        self._lines.append(
-            "    for number, item in enumerate(items):"
-            if self._is_sliced
-            else "    for item in items:"
-        )
-        if nested is not None:
-            sliced = self._slices(nested)
-            function = self._function_of(nested, "sliced" if sliced else "")
-            inner = [f"{'yield from ' * sliced}{function}(put, item)"]
-        elif item.type == "uuid":
-            inner = ["put(uuid_bytes(item))"]
+        lines = ["put(length(len(items)))"]
+        if item.type in _FIXED and item.type != "uuid":
+            lines.append(f"put(pack(f'>{{len(items)}}{_FIXED[item.type]}', *items))")
         else:
-            inner = self._text_or_data(item, "item")
-        if self._is_sliced:
-            inner.append(f"if not number % {ITEMS_PER_STEP}: yield")
-        self._lines += [f"        {line}" for line in inner]
+            if nested is not None and self._schema.kind == "response":
+                lines += [
+                    "if items.__class__ is Encoded:",
+                    "    put(items.data)",
+                    "    items = ()",
+                ]
+            if nested is not None:
+                value = [self._item(nested, "put, item")]
+            elif item.type == "uuid":
+                value = ["put(uuid_bytes(item))"]
+            else:
+                value = self._text_or_data(item, "item")
+            head = "number, item in enumerate(items)" if self._is_sliced else "item in items"
+            lines += self._loop(f"for {head}:", value)
+        return [f"items = {name}", f"if items is None: {null}", "else:", *_indented(lines)]
+
+
+def _packed(item: Field, name: str) -> str:
+    """Return a number as its ``struct`` takes it."""
+    return f"uuid_bytes({name})" if item.type == "uuid" else name
 
 
 # Called by generated functions --------------------------------------------------------------------
@@ -905,10 +849,6 @@ def _refuse_null(name: str) -> None:
 
 def _refuse(name: str, size: int, left: int) -> None:
     raise ValueError(f"{name} claims {size}, {left} bytes are left")
-
-
-def _refuse_text(text: str) -> None:
-    raise TextTooLong(text)
 
 
 # The table ----------------------------------------------------------------------------------------
