@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from headrace.broker.broker import Broker
 from headrace.broker.config.broker_config import Config
 from headrace.handlers import APIS
+from headrace.net.call import Client
 from headrace.net.listeners import Listener
 from headrace.net.session import Progress, Session, Sessions, State
 
@@ -20,16 +21,6 @@ pytestmark = pytest.mark.broker
 
 MEMORY = memoryview(bytearray(256 * 1024))
 FOREVER_MS = 1 << 60
-
-
-class Line:
-    """Counts how often it is told that there is something to do."""
-
-    def __init__(self) -> None:
-        self.advanced = 0
-
-    def advance(self) -> None:
-        self.advanced += 1
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +36,8 @@ def api_versions(correlation_id: int, version: int = 0) -> bytes:
 
 
 def begun(sessions: Sessions) -> Session:
-    return Session(sessions, Line(), Listener("127.0.0.1", 9092), 1, "192.0.2.1", 1)
+    client = Client("192.0.2.1", 1, 1, Listener("127.0.0.1", 9092))
+    return Session(sessions, lambda: None, client)
 
 
 def receive(session: Session, data: bytes) -> None:

@@ -16,10 +16,11 @@ from headrace.broker.config.broker_config import Config
 from headrace.handlers import APIS
 from headrace.net import audit
 from headrace.net.call import Call, Client
+from headrace.net.listeners import Listener
 from headrace.protocol.errors import ErrorCode
 from tests.handler_client import ask
 
-CLIENT = Client("127.0.0.1", 1, 1, "PLAINTEXT", "", 0)
+CLIENT = Client("127.0.0.1", 1, 1, Listener("", 0))
 ACL = {"principal": "User:bob", "host": "*", "operation": 3, "permission_type": 3}
 ON_ORDERS = {"resource_type": 2, "resource_name": "orders", "resource_pattern_type": 3}
 FILTER = {

@@ -94,7 +94,7 @@ async def test_plain(version: int) -> None:
         assert shaken.mechanisms == ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
         response = await client.ask(SASL_AUTHENTICATE, version, auth_bytes=ANN)
         assert (response.error_code, response.auth_bytes) == (0, b"")
-        assert str(broker.connection.session.principal) == "User:ann"
+        assert str(broker.connection.session.client.principal) == "User:ann"
         assert (await client.ask(METADATA, 1, topics=[])).brokers
 
 
@@ -141,7 +141,7 @@ async def test_scram(mechanism: str) -> None:
         final = scram.final(bytes(first.auth_bytes).decode())
         last = await client.ask(SASL_AUTHENTICATE, 2, auth_bytes=final)
         assert (last.error_code, bytes(last.auth_bytes)[:2]) == (0, b"v=")
-        assert str(broker.connection.session.principal) == "User:b=o,b"
+        assert str(broker.connection.session.client.principal) == "User:b=o,b"
 
 
 @pytest.mark.parametrize("token", [WRONG, NOBODY, b"", b"x" * 1000, b"\0\0\0"])
@@ -416,7 +416,7 @@ async def test_tokens_and_new_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     async with serving(token_configs(keys.as_uri())) as broker:
         _, code = await log_in_with_token(broker, token_message())
         assert code == 0
-        assert str(broker.connection.session.principal) == "User:ann"
+        assert str(broker.connection.session.client.principal) == "User:ann"
         for message in (token_message(lifetime_s=-60), token_message("two")):
             assert (await log_in_with_token(broker, message))[1] == 58
         key_file(keys, "two")

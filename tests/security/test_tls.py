@@ -215,7 +215,7 @@ async def test_certificates_of_clients(
         except (ssl.SSLError, ConnectionError, asyncio.IncompleteReadError):
             assert principal is None
         else:
-            assert str(broker.connection.session.principal) == principal
+            assert str(broker.connection.session.client.principal) == principal
 
 
 @on_uvloop
@@ -225,7 +225,7 @@ async def test_names_of_certificates_are_mapped(ca: ThrowawayCA) -> None:
     async with serving(given) as broker:
         client = await broker.connect("SSL", context(ca, "duke"))
         await client.ask(API_VERSIONS, 0)
-        assert str(broker.connection.session.principal) == "User:duke"
+        assert str(broker.connection.session.client.principal) == "User:duke"
         stranger = await broker.connect("SSL", context(ca, "broker"))
         assert await stranger.is_closed()
 

@@ -126,7 +126,7 @@ class Wire:
         sent = self._serving = self._queue.popleft()
         connection = self._connection
         sent.foreseen = self._network.observer.arrived(
-            connection.session.connection_id, sent.request
+            connection.session.client.connection_id, sent.request
         )
         frame = encode(sent.request, 0, self.client_id)
         connection.get_buffer(-1)[: len(frame)] = frame
@@ -151,7 +151,11 @@ class Wire:
         assert sent is not None, "an answer that nobody asked for"
         answer = decode(sent.request.__api_key__, sent.request.__version__, frame[SIZE.size :])
         self._network.observer.answered(
-            self._connection.session.connection_id, sent.request, sent.foreseen, answer, frame
+            self._connection.session.client.connection_id,
+            sent.request,
+            sent.foreseen,
+            answer,
+            frame,
         )
         if sent.on_answer:
             sent.on_answer(answer if sent.is_answered else None)
@@ -169,7 +173,7 @@ class Wire:
         except PowerCut:
             return
         if not self._network.power.is_off:
-            self._network.observer.disconnected(self._connection.session.connection_id)
+            self._network.observer.disconnected(self._connection.session.client.connection_id)
 
     def set_write_buffer_limits(self, high: int) -> None:
         pass

@@ -86,10 +86,7 @@ async def handle(call: Call, request: MetadataRequest) -> MetadataResponse:
     response = MetadataResponse(
         brokers=[
             MetadataResponse.MetadataResponseBroker(
-                call.node_id,
-                client.listener_host,
-                client.listener_port,
-                call.config.get_str("broker.rack"),
+                call.node_id, *client.listener.address, call.config.get_str("broker.rack")
             )
         ],
         cluster_id=call.catalog.cluster_id,

@@ -72,8 +72,7 @@ async def handle(call: Call, request: FindCoordinatorRequest) -> FindCoordinator
 def _coordinator(call: Call, key_type: int, key: str) -> Coordinator:
     code = _prepare(call, key_type, key)
     if not code:
-        client = call.client
-        return Coordinator(key, call.node_id, client.listener_host, client.listener_port)
+        return Coordinator(key, call.node_id, *call.client.listener.address)
     message = ""
     # Apache Kafka has messages for missing permissions on the cluster, and of old versions.
     if call.version < _FIRST_WITH_SEVERAL_KEYS or code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED:

@@ -245,7 +245,6 @@ def _response(
         responses=[Topic(topic_id, partitions) for topic_id, partitions in topics.items()],
     )
     if is_led_elsewhere:
-        response.node_endpoints = [
-            ShareFetchResponse.NodeEndpoint(node_id, client.listener_host, client.listener_port)
-        ]
+        endpoint = ShareFetchResponse.NodeEndpoint(node_id, *client.listener.address)
+        response.node_endpoints = [endpoint]
     return response

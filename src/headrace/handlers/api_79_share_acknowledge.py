@@ -67,12 +67,9 @@ async def handle(call: Call, request: ShareAcknowledgeRequest) -> ShareAcknowled
             lambda topic: _topic(topic, acknowledged, call.node_id), request.topics
         )
         if any(refusal and refusal.code in NOT_LEADER for refusal in acknowledged.values()):
-            client = call.client
-            response.node_endpoints = [
-                ShareAcknowledgeResponse.NodeEndpoint(
-                    call.node_id, client.listener_host, client.listener_port
-                )
-            ]
+            address = call.client.listener.address
+            endpoint = ShareAcknowledgeResponse.NodeEndpoint(call.node_id, *address)
+            response.node_endpoints = [endpoint]
     await call.durable()
     return response
 

@@ -23,6 +23,7 @@ from headrace.security.principal import ANONYMOUS, Principal
 from . import wire
 from .access_control import UNLIMITED, Access
 from .api import DESCRIBE, ERROR_OF, REBALANCE_PROTOCOLS, Api, Each, Owner, Whole
+from .listeners import Listener
 from .refusals import has_error, refusing_all, refusing_item
 from .services import Services
 
@@ -62,9 +63,7 @@ class Client:
     :param host: its address
     :param port: its port, 0 if unknown
     :param connection_id: the connection's number, unique while the broker runs
-    :param listener_name: the name of the listener that the client has connected to
-    :param listener_host: the host that clients of this listener connect to
-    :param listener_port: the port that clients of this listener connect to
+    :param listener: the listener that it has connected to
     :param principal: the authenticated client
     :param access: its permissions
     :param charge: its use of client quotas; None without quotas
@@ -74,9 +73,7 @@ class Client:
     host: str
     port: int
     connection_id: int
-    listener_name: str
-    listener_host: str
-    listener_port: int
+    listener: Listener
     principal: Principal = ANONYMOUS
     access: Access = UNLIMITED
     charge: RequestCharge | None = None
@@ -131,9 +128,8 @@ class Call(Services):
         """The advertised listeners of the broker; without any the one that the client has
         reached.
         """
-        client = self.client
-        reached = f"{client.listener_name}://{client.listener_host}:{client.listener_port}"
-        return ",".join(listener.advertised for listener in self.listeners) or reached
+        listeners = self.listeners or (self.client.listener,)
+        return ",".join(listener.advertised for listener in listeners)
 
     # Time -----------------------------------------------------------------------------------------
 

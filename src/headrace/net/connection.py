@@ -17,7 +17,7 @@ from typing import Any
 from headrace.log_lines import LimitedLog, get_logger
 
 from .api import Apis
-from .call import RECEIVE_BUFFER_BYTES
+from .call import RECEIVE_BUFFER_BYTES, Client
 from .connection_limits import ConnectionCounts
 from .flow import MAX_UNSENT_BYTES, AnswerMemory, RequestMemory
 from .listener_security import ListenerSecurity
@@ -113,7 +113,8 @@ class Connection(asyncio.BufferedProtocol):
     ) -> None:
         self.shared = shared
         self._security = security
-        self.session = Session(shared.sessions, self, listener, next(shared.connection_ids))
+        client = Client("", 0, next(shared.connection_ids), listener)
+        self.session = Session(shared.sessions, self.advance, client)
         self.transport: Any = None
         self.last_active = 0.0
         self._held_request_bytes = 0
@@ -142,19 +143,20 @@ class Connection(asyncio.BufferedProtocol):
         fileno = getattr(transport.get_extra_info("socket"), "fileno", None)
         self._fd = -1 if fileno is None else fileno()
         session, shared = self.session, self.shared
+        client = session.client
         peer = transport.get_extra_info("peername")
         if peer:
-            session.host, session.port = peer[0], peer[1]
+            client.host, client.port = peer[0], peer[1]
         self.last_active = perf_counter()
         shared.connections.add(self)
         shared.metrics.connections_accepted += 1
         limit = shared.services.config.get_int("max.connections")
-        exceeded = shared.counts.opened(session.host, session.listener.name)
+        exceeded = shared.counts.opened(client.host, client.listener.name)
         if len(shared.connections) > limit:
             session.close("max.connections=%d is reached", limit)
         elif exceeded is not None:
             session.close(*exceeded)
-        elif self._security is not None:
+        else:
             session.secure(self._security, transport.get_extra_info("peer_certificate"))
         if session.state is not State.OPEN:
             self._regulate()
@@ -387,13 +389,13 @@ class Connection(asyncio.BufferedProtocol):
             self.transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        session, shared = self.session, self.shared
+        client, shared = self.session.client, self.shared
         self.transport = None
         self._unsent.clear()
-        session.end()
+        self.session.end()
         shared.request_memory.leave(self)
         self._count_memory()
         shared.answer_memory.hold(self, 0)
         shared.connections.discard(self)
-        shared.counts.closed(session.host, session.listener.name)
-        shared.services.disconnected(session.connection_id)
+        shared.counts.closed(client.host, client.listener.name)
+        shared.services.disconnected(client.connection_id)

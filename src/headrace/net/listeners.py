@@ -53,11 +53,16 @@ class Listener:
     protocol: SecurityProtocol = SecurityProtocol.PLAINTEXT
 
     @property
+    def address(self) -> tuple[str, int]:
+        """The host and the port that clients connect to."""
+        return self.advertised_host or self.host, self.advertised_port or self.port
+
+    @property
     def advertised(self) -> str:
         """The address that clients connect to, as in ``advertised.listeners``."""
-        host = self.advertised_host or self.host
+        host, port = self.address
         bracketed = f"[{host}]" if ":" in host else host
-        return f"{self.name}://{bracketed}:{self.advertised_port or self.port}"
+        return f"{self.name}://{bracketed}:{port}"
 
 
 PER_IP, OVERRIDES = "max.connections.per.ip", "max.connections.per.ip.overrides"

@@ -1,5 +1,5 @@
 """The session of one client: bytes of requests in, pieces of responses out, in the order of the
-requests. It knows no socket: its :class:`Line` carries the bytes.
+requests. It knows no socket: a line carries the bytes.
 
 The requests of one session are served one after the other, as in Kafka, so responses keep their
 order.
@@ -8,10 +8,11 @@ order.
 from __future__ import annotations
 
 from asyncio import TimerHandle, get_running_loop
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from enum import Enum
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from headrace.coordinators.waiting import Waiting
 from headrace.log_lines import LimitedLog, get_logger
@@ -26,10 +27,9 @@ from headrace.protocol.frames import (
     whole_frames,
 )
 from headrace.protocol.request_templates import MakeTemplate, RequestTemplates
-from headrace.security.principal import ANONYMOUS
+from headrace.security.principal import Principal
 
 from . import wire
-from .access_control import UNLIMITED
 from .api import Api, Apis, served_versions
 from .call import (
     RECEIVE_BUFFER_BYTES,
@@ -43,7 +43,6 @@ from .call import (
 from .client_quotas import Quotas
 from .flow import Turns
 from .listener_security import ListenerSecurity
-from .listeners import Listener
 from .request_charge import Mute, RequestCharge
 from .requests import IncompleteFrame, RequestQueue
 from .services import Services
@@ -78,13 +77,6 @@ log = LimitedLog(get_logger("headrace.server"))
 _PRODUCE = 0
 _API_KEY_LOW_BYTE = 1
 _API_KEY_IN_FRAME = SIZE.size + _API_KEY_LOW_BYTE
-
-
-class Line(Protocol):
-    """What carries the bytes of a session."""
-
-    def advance(self) -> None:
-        """Send answers, and have further requests served: what the session waited for is there."""
 
 
 class State(Enum):
@@ -135,8 +127,9 @@ class Sessions:
 class Session:
     """One client's requests and their responses.
 
-    :param host: the address of the client
-    :param connection_id: a number that no other session has while the broker runs
+    :param advance: called when what the session waited for is there: send answers, and have
+        further requests served
+    :ivar client: who sends the requests; another object when something about it changes
     :ivar answers: pieces of responses to send
     :ivar queue: whole requests that wait
     :ivar frame: the incomplete request after them
@@ -144,20 +137,14 @@ class Session:
     """
 
     __slots__ = (
-        "_charge",
-        "_client",
-        "_line",
+        "_advance",
         "_login",
         "_login_timer",
         "_sasl",
         "_templates",
         "answers",
-        "connection_id",
+        "client",
         "frame",
-        "host",
-        "listener",
-        "port",
-        "principal",
         "queue",
         "shared",
         "started",
@@ -166,31 +153,16 @@ class Session:
         "task_bytes",
     )
 
-    def __init__(
-        self,
-        shared: Sessions,
-        line: Line,
-        listener: Listener,
-        connection_id: int,
-        host: str = "",
-        port: int = 0,
-    ) -> None:
+    def __init__(self, shared: Sessions, advance: Callable[[], None], client: Client) -> None:
         self.shared = shared
-        self._line = line
-        self.listener = listener
-        self.connection_id = connection_id
-        self.host, self.port = host, port
+        self.client = client
+        self.charge_to(shared.quotas)
+        self._advance = advance
         self.state = State.OPEN
-        self.principal = ANONYMOUS
         self._sasl: SaslListener | None = None
         self._login: Login | None = None
         """The login of a client, None on a listener without SASL."""
         self._login_timer: TimerHandle | None = None
-        self._client: Client | None = None
-        self._charge: RequestCharge | None = None
-        """The use of client quotas, None while there are none."""
-        if shared.quotas is not None:
-            self.charge_to(shared.quotas)
         self._templates: RequestTemplates | None = None
         """Of Produce requests, once one was served."""
         self.queue = RequestQueue()
@@ -204,7 +176,7 @@ class Session:
     @property
     def address(self) -> str:
         """The client in the log."""
-        return f"/{self.host}"
+        return self.client.address
 
     @property
     def is_waiting(self) -> bool:
@@ -320,13 +292,10 @@ class Session:
         ):
             self._log_in(self._login, frame)
             return
-        if self._charge is not None:
-            self._charge.begin(len(frame))
-        if (
-            self._templates is not None
-            and self._charge is None
-            and frame[_API_KEY_LOW_BYTE] == _PRODUCE
-        ):
+        charge = self.client.charge
+        if charge is not None:
+            charge.begin(len(frame))
+        if self._templates is not None and charge is None and frame[_API_KEY_LOW_BYTE] == _PRODUCE:
             try:
                 answer = self._templates.try_serve(frame)
             except Exception as error:
@@ -358,9 +327,10 @@ class Session:
     def _call(self, api: Api, frame: memoryview, header: RequestHeader) -> None:
         """Serve a request, and answer it or wait for its response."""
         call, started = self._new_call(api, header), self.started
-        if self._charge is not None:
-            self._charge.resume()
-            self._charge.user, self._charge.client_id = self.principal.name, header.client_id or ""
+        charge = self.client.charge
+        if charge is not None:
+            charge.resume()
+            charge.user, charge.client_id = self.client.principal.name, header.client_id or ""
         if SLICED_REQUEST_BYTES < len(frame) <= RECEIVE_BUFFER_BYTES and not api.is_quick:
             frame = memoryview(bytes(frame))  # it may be in the buffer of all lines
         turns = self.shared.turns
@@ -376,33 +346,16 @@ class Session:
         except Exception as error:
             self._fail_call(error)
         else:
-            if self._charge is not None:
-                self._charge.pause()
+            if charge is not None:
+                charge.pause()
             if len(frame) > COUNTED_REQUEST_BYTES:
                 self.task_bytes = len(frame)
             done = partial(self._resume, header, started)
-            self.task = Waiting(steps, awaited, done, self._charge)
+            self.task = Waiting(steps, awaited, done, charge)
 
     def _new_call(self, api: Api, header: RequestHeader) -> Call:
-        client = self._client
-        if client is None:
-            client = self._client = self._new_client()
-        return Call(self.shared.services, api, client, header.api_version, header.client_id)
-
-    def _new_client(self) -> Client:
-        listener, control = self.listener, self.shared.services.access_control
-        return Client(
-            self.host,
-            self.port,
-            self.connection_id,
-            listener.name,
-            listener.advertised_host or listener.host,
-            listener.advertised_port or listener.port,
-            self.principal,
-            UNLIMITED if control is None else control.access_of(self.principal, self.host),
-            self._charge,
-            is_logging_in=self._login is not None and self._login.principal is None,
-        )
+        services, client = self.shared.services, self.client
+        return Call(services, api, client, header.api_version, header.client_id)
 
     def _end_call(
         self, header: RequestHeader, started: float, answer: tuple[list[Piece] | None, Any]
@@ -410,9 +363,9 @@ class Session:
         pieces, response = answer
         if self.state is not State.GONE:
             throttle_ms = 0
-            if self._charge is not None:
+            if self.client.charge is not None:
                 size_bytes = 0 if pieces is None else sum(map(len, pieces))
-                throttle_ms = self._settle(self._charge, header, size_bytes)
+                throttle_ms = self._settle(self.client.charge, header, size_bytes)
             if pieces is not None:  # Produce with acks=0 has no answer
                 if throttle_ms:
                     api = self.shared.apis[header.api_key]
@@ -435,27 +388,37 @@ class Session:
             self._fail_call(answer)
         else:
             self._end_call(header, started, answer)
-        self._line.advance()
+        self._advance()
 
     # The login ------------------------------------------------------------------------------------
 
-    def secure(self, security: ListenerSecurity, certificate: Any) -> None:
+    def secure(self, security: ListenerSecurity | None, certificate: Any) -> None:
         """Wait for a login, or take the principal from the certificate of the client."""
-        self._sasl = security.sasl
-        if self._sasl is not None:
-            self._login = self._sasl.new_login()
+        principal, sasl = self.client.principal, None
+        if security is not None:
+            sasl = self._sasl = security.sasl
+        if sasl is not None:
+            self._login = sasl.new_login()
             self._login_timer = get_running_loop().call_later(LOGIN_TIMEOUT_S, self._end_slow_login)
-        elif security.tls is not None:
+        elif security is not None and security.tls is not None:
             try:
-                self.principal = security.tls.principal(certificate)
+                principal = security.tls.principal(certificate)
             except ValueError as error:
                 self.close("%s", error)
+        self._identify(principal, is_logging_in=sasl is not None)
+
+    def _identify(self, principal: Principal, *, is_logging_in: bool = False) -> None:
+        """Serve the client as a principal, with its permissions."""
+        client, control = self.client, self.shared.services.access_control
+        access = client.access if control is None else control.access_of(principal, client.host)
+        self.client = replace(
+            client, principal=principal, access=access, is_logging_in=is_logging_in
+        )
 
     def _is_too_large(self, size_bytes: int) -> bool:
         """Return whether a request is larger than allowed before the login."""
         return (
-            self._login is not None
-            and self._login.principal is None
+            self.client.is_logging_in
             and self._sasl is not None
             and size_bytes > self._sasl.max_receive_bytes
         )
@@ -470,7 +433,7 @@ class Session:
 
         shared = self.shared
         try:
-            outcome = serve_login(shared.services, shared.apis, login, frame, self._new_client())
+            outcome = serve_login(shared.services, shared.apis, login, frame, self.client)
         except BadFrame as error:
             self._fail_login((), str(error))
             return
@@ -483,8 +446,7 @@ class Session:
             return
         self.answers += outcome.pieces
         if login.is_complete and login.principal is not None:
-            self.principal = login.principal
-            self._client = None
+            self._identify(login.principal)
             self._stop_login_timer()
 
     def _fail_login(self, pieces: Sequence[Piece], reason: str) -> None:
@@ -492,8 +454,7 @@ class Session:
         ``connection.failed.authentication.delay.ms``. Nothing is read meanwhile.
         """
         assert self._sasl is not None
-        message = "closing the connection from %s: its login has failed: %s"
-        log.warning(self.address, message, self.address, reason)
+        self._log_end("its login has failed: %s", reason)
         self.shared.metrics.failed_logins += 1
         self.queue.clear()
         self.state = State.HELD
@@ -505,13 +466,12 @@ class Session:
     def _end_failed_login(self, pieces: Sequence[Piece]) -> None:
         self.answers += pieces
         self.state = State.CLOSING
-        self._line.advance()
+        self._advance()
 
     def _end_slow_login(self) -> None:
-        message = "closing the connection from %s: it has not logged in within %g s"
-        log.warning(self.address, message, self.address, LOGIN_TIMEOUT_S)
+        self._log_end("it has not logged in within %g s", LOGIN_TIMEOUT_S)
         self.state = State.GONE
-        self._line.advance()
+        self._advance()
 
     def _stop_login_timer(self) -> None:
         if self._login_timer is not None:
@@ -550,8 +510,8 @@ class Session:
         """Charge the requests from now on to quotas; None for none. A client that is throttled
         stays so.
         """
-        self._charge = None if quotas is None else RequestCharge(quotas)
-        self._client = None
+        charge = None if quotas is None else RequestCharge(quotas)
+        self.client = replace(self.client, charge=charge)
 
     def _settle(self, charge: RequestCharge, header: RequestHeader, answer_bytes: int) -> int:
         """Charge the present request, and mute a client that exceeds a quota: its answer is sent,
@@ -568,16 +528,19 @@ class Session:
 
     def _unmute(self) -> None:
         self.task = None
-        self._line.advance()
+        self._advance()
 
     # The end --------------------------------------------------------------------------------------
 
     def close(self, reason: str, *values: object) -> None:
         """Have the line closed when the answers before this are sent."""
-        message = f"closing the connection from %s: {reason}"
-        log.warning(self.address, message, self.address, *values)
+        self._log_end(reason, *values)
         self.queue.clear()
         self.state = State.CLOSING
+
+    def _log_end(self, reason: str, *values: object) -> None:
+        message = f"closing the connection from %s: {reason}"
+        log.warning(self.address, message, self.address, *values)
 
     def hold(self) -> None:
         """Serve no further request and answer none that waits; the line stays open."""
