@@ -18,7 +18,7 @@ from headrace.net.metrics import MemoryUse
 from headrace.net.requests import IncompleteFrame, RequestQueue
 from headrace.net.unsent import FileReadError, Unsent
 from headrace.protocol.file_range import FileRange, Piece
-from headrace.protocol.frames import SIZE, whole_frames
+from headrace.protocol.frames import SIZE, frame_ends
 from tests.support import story
 
 MIB = 1 << 20
@@ -199,9 +199,9 @@ def test_a_queue_returns_the_requests_in_order(seed: int) -> None:
             ]
             data = b"".join(SIZE.pack(len(one)) + one for one in frames)
             shared[: len(data)] = data
-            count, end = whole_frames(shared, len(data), range(8, 1000))
-            assert (count, end) == (len(frames), len(data))
-            queue.add(shared.toreadonly()[:end], count)
+            ends = list(frame_ends(shared, len(data), range(8, 1000)))
+            assert (len(ends), sum(ends[-1:])) == (len(frames), len(data))
+            queue.add(shared.toreadonly()[: len(data)], len(ends))
             added += frames
             while queue.count and chance.random() < 0.5:
                 returned.append(bytes(queue.next()))

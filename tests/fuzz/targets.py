@@ -79,12 +79,13 @@ def frame(data: bytes) -> None:
 
 def cut(data: bytes) -> None:
     """Cut bytes into frames."""
-    from headrace.protocol.frames import BadFrameSize, cut_frames
+    from headrace.protocol.frames import BadFrameSize, frame_ends
 
-    taken: list[memoryview] = []
+    sizes = range(8, 1 << 20)
     with only(BadFrameSize):
-        end = cut_frames(memoryview(data), len(data), range(8, 1 << 20), taken.append)
-        if end != sum(map(len, taken)) + 4 * len(taken) or end > len(data):
+        ends = [0, *frame_ends(memoryview(data), len(data), sizes)]
+        frames = [end - start - 4 for start, end in pairwise(ends)]
+        if not all(size_bytes in sizes for size_bytes in frames) or ends[-1] > len(data):
             raise Crash("the frames do not add up")
 
 

@@ -221,7 +221,7 @@ def authorizer_of(acls: int) -> Authorizer:
             for number in range(acls)
         ]
     )
-    assert len(authorizer) == acls
+    assert len(authorizer.acls) == acls
     return authorizer
 
 

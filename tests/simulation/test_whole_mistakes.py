@@ -260,7 +260,7 @@ def acls_are_in_effect_before_they_are_stored(patch: Patch) -> None:
     create = AccessControl.create
 
     def careless(control: AccessControl, acls: Sequence[Acl]) -> None:
-        new = [acl for acl in acls if acl not in control.authorizer]
+        new = [acl for acl in acls if acl not in control.authorizer.acls]
         control.authorizer.add(new)
         create(control, acls)
 

@@ -16,7 +16,7 @@ from functools import cache
 from typing import Any, cast
 
 from headrace.log_lines import printable
-from headrace.protocol.frames import SIZE, BadFrameSize, cut_frames
+from headrace.protocol.frames import SIZE, BadFrameSize, frame_ends
 from headrace.protocol.primitives import MAX_STRING_BYTES, skip_tagged_fields
 from headrace.protocol.schema import Field, Message, Schema, TextTooLong, schema_of
 from headrace.protocol.topic_names import why_illegal
@@ -106,8 +106,11 @@ class Frames(asyncio.BufferedProtocol):
         received = memoryview(self._buffer).toreadonly()
         is_large = len(received) > _BUFFER_BYTES
         take = self._take if is_large else self._take_copy
+        end = 0
         try:
-            end = cut_frames(received, self._filled, _FRAME_BYTES, take)
+            for frame_end in frame_ends(received, self._filled, _FRAME_BYTES):
+                take(received[end + SIZE.size : frame_end])
+                end = frame_end
         except BadFrameSize as error:
             self._over(f"sent {error}")
             self.hang_up()

@@ -121,7 +121,7 @@ class AccessControl:
 
         :raises CatalogError: when the database fails
         """
-        new = [acl for acl in dict.fromkeys(acls) if acl not in self.authorizer]
+        new = [acl for acl in dict.fromkeys(acls) if acl not in self.authorizer.acls]
         if new:
             self._catalog.add_acls(new)
             self.authorizer.add(new)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Generator, Iterable, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from time import perf_counter
@@ -13,7 +13,6 @@ from headrace.log_lines import LimitedLog, get_logger
 from headrace.protocol.errors import ErrorCode, Refusal, StorageError
 from headrace.protocol.file_range import Piece
 from headrace.protocol.frames import BadFrame, RequestHeader
-from headrace.protocol.large_responses import LazyArray
 from headrace.protocol.primitives import NullArray
 from headrace.protocol.schema import Encoded
 from headrace.protocol.time_slices import SLICE_MS, run_now
@@ -50,6 +49,29 @@ buffer, so that it need not be copied out of it.
 """
 MAX_SHARED_ARRAYS = 100
 """The arrays that items of one response have in common."""
+
+
+class LazyArray(Collection[T]):
+    """An array of a response, whose items are made when they are written. It can be iterated over
+    once.
+
+    :param count: the number of items
+    """
+
+    __slots__ = ("_count", "_items")
+
+    def __init__(self, count: int, items: Iterable[T]) -> None:
+        self._count = count
+        self._items = items
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[T]:
+        return iter(self._items)
+
+    def __contains__(self, item: object) -> bool:
+        raise TypeError("the items of a lazy array are made once, when they are written")
 
 
 class CloseConnection(Exception):

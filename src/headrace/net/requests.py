@@ -91,7 +91,6 @@ class IncompleteFrame:
         self.size_bytes = size_bytes
         self.received_bytes = len(start)
         self.checked_bytes = -1
-        self.capacity = 0
         self.capacity = self.next_capacity
         self._buffer = bytearray(self.capacity)
         self._buffer[: len(start)] = start

@@ -22,9 +22,9 @@ from headrace.protocol.frames import (
     BadFrame,
     BadFrameSize,
     RequestHeader,
+    frame_ends,
     other_protocol,
     request_header,
-    whole_frames,
 )
 from headrace.protocol.request_templates import MakeTemplate, RequestTemplates
 from headrace.security.principal import Principal
@@ -216,13 +216,13 @@ class Session:
         """Queue the whole frames that have arrived, and begin the incomplete one after them."""
         data = self.shared.received
         try:
-            count, position = whole_frames(data, nbytes, self._frame_bytes)
+            ends = [0, *frame_ends(data, nbytes, self._frame_bytes)]
         except BadFrameSize as error:
             self._refuse_frame(error.size_bytes)
             return
-        self.queue.add(data[:position], count)
-        if position < nbytes:
-            self._begin_frame(data[position:nbytes])
+        self.queue.add(data[: ends[-1]], len(ends) - 1)
+        if ends[-1] < nbytes:
+            self._begin_frame(data[ends[-1] : nbytes])
 
     def end_frame(self, frame: IncompleteFrame) -> None:
         """Queue the incomplete frame, which has arrived."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 import sys
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from functools import cache
 from typing import Any, Protocol
 
@@ -210,18 +210,7 @@ def _snappy_block(block: memoryview) -> Iterator[Bytes]:
 
 def _lz4_pieces(data: memoryview) -> Iterator[Bytes]:
     """Decompress one lz4 frame; ignore what follows it, as Java does."""
-    stream = _lz4().LZ4FrameDecompressor()
-    for start in range(0, len(data), _INPUT_BYTES):
-        piece = stream.decompress(data[start : start + _INPUT_BYTES], PIECE_BYTES)
-        if piece:
-            yield piece
-        while not stream.needs_input and not stream.eof:
-            piece = stream.decompress(b"", PIECE_BYTES)
-            if piece:
-                yield piece
-        if stream.eof:
-            return
-    raise BadCompression("the lz4 frame is incomplete")
+    yield from _frame("lz4", _lz4().LZ4FrameDecompressor(), data, 0)
 
 
 def _zstd_pieces(data: memoryview) -> Iterator[Bytes]:
@@ -230,17 +219,22 @@ def _zstd_pieces(data: memoryview) -> Iterator[Bytes]:
     options = {_zstd().DecompressionParameter.window_log_max: largest_window}
     position, frames = 0, 0
     while position < len(data):
-        stream = _zstd().ZstdDecompressor(options=options)
         frames = _count_frame(frames)
-        while not stream.eof:
-            chunk = data[position : position + _INPUT_BYTES] if stream.needs_input else b""
-            if stream.needs_input and not chunk:
-                raise BadCompression("the zstd frame is incomplete")
-            position += len(chunk)
-            piece = stream.decompress(chunk, PIECE_BYTES)
-            if piece:
-                yield piece
-        position -= len(stream.unused_data)
+        stream = _zstd().ZstdDecompressor(options=options)
+        position = yield from _frame("zstd", stream, data, position)
+
+
+def _frame(codec: str, stream: Any, data: memoryview, position: int) -> Generator[Bytes, None, int]:
+    """Decompress the frame at a position, and return the position after it."""
+    while not stream.eof:
+        chunk = data[position : position + _INPUT_BYTES] if stream.needs_input else b""
+        if stream.needs_input and not chunk:
+            raise BadCompression(f"the {codec} frame is incomplete")
+        position += len(chunk)
+        piece = stream.decompress(chunk, PIECE_BYTES)
+        if piece:
+            yield piece
+    return position - len(stream.unused_data or b"")
 
 
 def _count_frame(frames: int) -> int:

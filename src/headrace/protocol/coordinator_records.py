@@ -12,7 +12,7 @@ from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
 from .primitives import INT16
-from .schema import Schema, schema, type_of_record
+from .schema import Message, Schema, schema, type_of_record
 
 KEYS_KEPT = 20_000
 """The number of decoded keys that are cached for each topic: keys repeat when a log is replayed."""
@@ -45,9 +45,8 @@ class RecordType:
     def encode_key(self, *fields: Any) -> bytes:
         """Return a key as bytes."""
         definition = self.key
-        pieces = [INT16.pack(definition.key)]
-        definition.writer(0)(pieces.append, definition.message_type(*fields))
-        return b"".join(pieces)
+        message: Message = definition.message_type(*fields)
+        return INT16.pack(definition.key) + message.encoded(0)
 
     def encode_value(self, value: Any, version: int | None = None) -> bytes:
         """Return a value as bytes.
@@ -68,8 +67,7 @@ class RecordType:
         :raises ValueError, IndexError, struct.error: the bytes are none
         """
         (version,) = INT16.unpack_from(data)
-        message, _ = self.value.reader(version)(data, INT16.size, len(data))
-        return message
+        return self.value.message_type.read(version, data, INT16.size)
 
 
 class RawRecord(NamedTuple):

@@ -6,7 +6,7 @@ header: api key, api version, correlation id, client id, and, in flexible versio
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
 from struct import Struct
 from typing import NamedTuple
 
@@ -45,14 +45,11 @@ def other_protocol(data: bytes | memoryview) -> str | None:
     return "TLS" if start.startswith(_TLS_HANDSHAKE) else _OTHER_PROTOCOLS.get(start)
 
 
-def cut_frames(
-    data: memoryview, end: int, sizes: range, take: Callable[[memoryview], object]
-) -> int:
-    """Pass each whole frame in ``data`` to ``take``, as a view without its size field.
+def frame_ends(data: memoryview, end: int, sizes: range) -> Iterator[int]:
+    """Yield the end of each whole frame at the beginning of ``data``.
 
     :param end: the end of the received bytes
     :param sizes: the valid frame sizes
-    :returns: the start of the first incomplete frame
     :raises BadFrameSize: the size of a frame, complete or not, is invalid
     """
     position = 0
@@ -60,33 +57,10 @@ def cut_frames(
         (size_bytes,) = SIZE.unpack_from(data, position)
         if size_bytes not in sizes:
             raise BadFrameSize(size_bytes)
-        start = position + SIZE.size
-        after = start + size_bytes
-        if after > end:
-            break
-        take(data[start:after])
-        position = after
-    return position
-
-
-def whole_frames(data: memoryview, end: int, sizes: range) -> tuple[int, int]:
-    """Return the number of whole frames at the beginning of ``data``, and where they end.
-
-    :param end: the end of the received bytes
-    :param sizes: the valid frame sizes
-    :raises BadFrameSize: the size of a frame, complete or not, is invalid
-    """
-    count = position = 0
-    while end - position >= SIZE.size:
-        (size_bytes,) = SIZE.unpack_from(data, position)
-        if size_bytes not in sizes:
-            raise BadFrameSize(size_bytes)
-        after = position + SIZE.size + size_bytes
-        if after > end:
-            break
-        position = after
-        count += 1
-    return count, position
+        position += SIZE.size + size_bytes
+        if position > end:
+            return
+        yield position
 
 
 class RequestHeader(NamedTuple):

@@ -398,13 +398,15 @@ def place(
             _PREFIX.pack(base_offset, header.batch_length, 0),
             batch[_PREFIX.size : header.size_bytes],
         )
-    if log_append_time_ms < 0:
-        header = header._replace(attributes=header.attributes & ~LOG_APPEND_TIME_BIT)
-    else:
-        header = header._replace(
-            attributes=header.attributes | LOG_APPEND_TIME_BIT, max_timestamp=log_append_time_ms
-        )
-    header = header._replace(base_offset=base_offset, partition_leader_epoch=0)
+    attributes, max_timestamp = header.attributes & ~LOG_APPEND_TIME_BIT, header.max_timestamp
+    if log_append_time_ms >= 0:
+        attributes, max_timestamp = header.attributes | LOG_APPEND_TIME_BIT, log_append_time_ms
+    header = header._replace(
+        base_offset=base_offset,
+        partition_leader_epoch=0,
+        attributes=attributes,
+        max_timestamp=max_timestamp,
+    )
     payload = batch[HEADER_BYTES : header.size_bytes]
     return header, (seal(header, payload), payload)
 

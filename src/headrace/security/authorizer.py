@@ -94,7 +94,7 @@ class Authorizer:
 
     :param super_users: principals as text
     :param allow_without_acls: ``allow.everyone.if.no.acl.found``
-    :ivar version: rises with each change of the ACLs
+    :ivar acls: the ACLs
     """
 
     def __init__(
@@ -102,8 +102,7 @@ class Authorizer:
     ) -> None:
         self.super_users = frozenset(super_users)
         self.allow_without_acls = allow_without_acls
-        self.version = 0
-        self._acls: dict[Acl, None] = {}
+        self.acls: dict[Acl, None] = {}
         self._patterns: dict[_Pattern, dict[_Client, _Masks]] = {}
         self._prefix_lengths: dict[int, Counter[int]] = defaultdict(Counter)
         """The number of prefixed patterns of a type of resource, by the length of the prefix."""
@@ -112,31 +111,25 @@ class Authorizer:
 
     # ACLs -----------------------------------------------------------------------------------------
 
-    def __len__(self) -> int:
-        return len(self._acls)
-
-    def __contains__(self, acl: object) -> bool:
-        return acl in self._acls
-
     def add(self, acls: Iterable[Acl]) -> None:
         """Add ACLs. Those that are there already change nothing."""
         for acl in acls:
-            if acl not in self._acls:
-                self._acls[acl] = None
+            if acl not in self.acls:
+                self.acls[acl] = None
                 self._index(acl)
-        self._changed()
+        self._decisions.clear()
 
     def remove(self, acls: Iterable[Acl]) -> None:
         """Remove ACLs that are there."""
         for acl in acls:
-            del self._acls[acl]
+            del self.acls[acl]
             self._unindex(acl)
-        self._changed()
+        self._decisions.clear()
 
     def find(self, condition: AclFilter) -> Generator[None, None, list[Acl]]:
         """Return the ACLs that meet a condition; yield between pieces of work."""
         pattern = condition.pattern
-        acls = list(self._acls if pattern is None else self._of_pattern(pattern))
+        acls = list(self.acls if pattern is None else self._of_pattern(pattern))
         matching: list[Acl] = []
         for first in range(0, len(acls), ACLS_PER_STEP):
             matching += filter(condition.matches, acls[first : first + ACLS_PER_STEP])
@@ -194,10 +187,6 @@ class Authorizer:
             lengths[len(acl.name)] -= 1
             if not lengths[len(acl.name)]:
                 del lengths[len(acl.name)]
-
-    def _changed(self) -> None:
-        self.version += 1
-        self._decisions.clear()
 
     # Decisions ------------------------------------------------------------------------------------
 
@@ -311,8 +300,6 @@ def _clients(principal: str, host: str) -> tuple[_Client, ...]:
 def _is_covered(pattern: _Pattern, denied: Collection[_Pattern]) -> bool:
     """Return whether a DENY covers every resource of a pattern."""
     resource_type, pattern_type, name = pattern
-    if not denied:
-        return False
     if pattern_type == PatternType.LITERAL and pattern in denied:
         return True
     return any(

@@ -209,10 +209,9 @@ class ScramServer:
         credential = self._find(self._name)
         # Delegation tokens are not served: nobody is known by one.
         is_token = _DELEGATION_TOKEN in match["extensions"].split(",")
-        made_up = self._unknown.credential(self._name)
-        is_used = credential is not None and credential.iterations >= MIN_ITERATIONS
-        self._is_known = is_used and not is_token
-        self._credential = credential if credential is not None and self._is_known else made_up
+        self._credential = self._unknown.credential(self._name)
+        if credential is not None and credential.iterations >= MIN_ITERATIONS and not is_token:
+            self._is_known, self._credential = True, credential
         self._nonce = match["nonce"] + self._server_nonce
         self._header = match["header"]
         first = (

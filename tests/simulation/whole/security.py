@@ -103,8 +103,8 @@ class SecurityAdministrator(Actor):
         found = State(users, frozenset(catalog.acls), quotas)
         if found not in self.possible:
             raise Violation(f"users, ACLs and quotas are {found}, and should be {self.possible}")
-        in_use = {acl for acl in ACLS if acl in control.authorizer}
-        if in_use != found.acls or len(control.authorizer) != len(found.acls):
+        in_use = {acl for acl in ACLS if acl in control.authorizer.acls}
+        if in_use != found.acls or len(control.authorizer.acls) != len(found.acls):
             raise Violation(f"ACLs in use are {in_use}, and stored are {found.acls}")
         limits = {
             (entity, key, value)
