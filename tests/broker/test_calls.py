@@ -15,6 +15,7 @@ from headrace.handlers import APIS, api_08_offset_commit
 from headrace.net import call as calls
 from headrace.net.access_control import UNLIMITED
 from headrace.net.call import Call, Client, serve
+from headrace.net.listeners import Listener
 from headrace.protocol.authorized_operations import Operation
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.frames import request_header
@@ -49,7 +50,7 @@ def served(broker: Broker, api_key: int, version: int, **fields: Any) -> Any:
     api = APIS[api_key]
     assert broker.access_control is not None
     access = broker.access_control.access_of(ANONYMOUS, HOST)
-    client = Client(HOST, 0, 1, "PLAINTEXT", HOST, 9092, access=access)
+    client = Client(HOST, 0, 1, Listener(HOST, 9092), access=access)
     tags = b"\0" if api.request.is_flexible(version) else b""
     body = message_of(api.request.message_type, **fields).encoded(version)
     frame = memoryview(header_bytes(api_key, version, 1) + tags + body)

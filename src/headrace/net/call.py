@@ -51,18 +51,16 @@ MAX_SHARED_ARRAYS = 100
 """The arrays that items of one response have in common."""
 
 
+@dataclass(slots=True, repr=False, eq=False)
 class LazyArray(Collection[T]):
     """An array of a response, whose items are made when they are written. It can be iterated over
     once.
 
-    :param count: the number of items
+    :param _count: the number of items
     """
 
-    __slots__ = ("_count", "_items")
-
-    def __init__(self, count: int, items: Iterable[T]) -> None:
-        self._count = count
-        self._items = items
+    _count: int
+    _items: Iterable[T]
 
     def __len__(self) -> int:
         return self._count
@@ -107,38 +105,25 @@ class Client:
         return f"/{self.host}"
 
 
+@dataclass(slots=True, repr=False, eq=False)
 class Call(Services):
     """A request that is being served. The services of its broker are its own, too.
 
-    :ivar version: of the API that the client has sent
-    :ivar client_id: of the header of the request
-    :ivar client: who has sent it
+    :param version: of the API that the client has sent
+    :param client_id: of the header of the request
+    :param client: who has sent it
     :ivar request: the message, when it has been read
     :ivar is_long: True if its response is written in slices
     """
 
-    __slots__ = (
-        "_slice_end_s",
-        "api",
-        "client",
-        "client_id",
-        "is_long",
-        "request",
-        "services",
-        "version",
-    )
-
-    def __init__(
-        self, services: Services, api: Api, client: Client, version: int, client_id: str | None
-    ) -> None:
-        self.services = services
-        self.api = api
-        self.client = client
-        self.version = version
-        self.client_id = client_id
-        self.request: Any = None
-        self.is_long = False
-        self._slice_end_s = 0.0
+    services: Services
+    api: Api
+    client: Client
+    version: int
+    client_id: str | None
+    request: Any = None
+    is_long: bool = False
+    _slice_end_s: float = 0.0
 
     @property
     def log_dir(self) -> str:

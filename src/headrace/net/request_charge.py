@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass
 from time import perf_counter
 
 from headrace.security.quota_entities import FETCH, MUTATION, PRODUCE, REQUEST
@@ -21,6 +22,7 @@ _PRODUCE, _WRITE_MARKERS, _SHARE_FETCH = 0, 27, 78
 _PERCENT = 100
 
 
+@dataclass(slots=True)
 class RequestCharge:
     """The use of quotas by the present request of one connection.
 
@@ -29,27 +31,15 @@ class RequestCharge:
     :ivar throttle_ms: the throttle time of the request so far
     """
 
-    __slots__ = (
-        "_is_charged",
-        "_is_open",
-        "_quotas",
-        "_request_bytes",
-        "_started_s",
-        "_used_s",
-        "client_id",
-        "throttle_ms",
-        "user",
-    )
-
-    def __init__(self, quotas: Quotas) -> None:
-        self._quotas = quotas
-        self.user = self.client_id = ""
-        self.throttle_ms = 0
-        self._request_bytes = 0
-        self._started_s: float | None = None
-        self._used_s = 0.0
-        self._is_charged = False
-        self._is_open = False
+    _quotas: Quotas
+    user: str = ""
+    client_id: str = ""
+    throttle_ms: int = 0
+    _request_bytes: int = 0
+    _started_s: float | None = None
+    _used_s: float = 0.0
+    _is_charged: bool = False
+    _is_open: bool = False
 
     # The time -------------------------------------------------------------------------------------
 

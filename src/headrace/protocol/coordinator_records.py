@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
@@ -22,6 +23,7 @@ KEPT_KEY_BYTES = 512
 """The longest key that is cached."""
 
 
+@dataclass(eq=False)
 class RecordType:
     """A type of coordinator records.
 
@@ -29,8 +31,8 @@ class RecordType:
     :param version: the version in which values are written; all versions are read
     """
 
-    def __init__(self, name: str, version: int) -> None:
-        self.name, self.version = name, version
+    name: str
+    version: int
 
     @cached_property
     def key(self) -> Schema:

@@ -9,6 +9,7 @@ request is read and served as usual.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from struct import Struct
 from typing import Any, Protocol
 
@@ -50,20 +51,18 @@ _Unpack = Callable[[memoryview], tuple[Any, ...]]
 _ByPrefix = dict[tuple[bytes, bytes], RequestTemplate]
 
 
+@dataclass(slots=True)
 class RequestTemplates:
     """The templates of one API on one connection.
 
-    :param make: makes a template
-    :param max_templates: one more discards them all
+    :param _make: makes a template
+    :param _max_templates: one more discards them all
     """
 
-    __slots__ = ("_by_length", "_count", "_make", "_max_templates")
-
-    def __init__(self, make: MakeTemplate, max_templates: int) -> None:
-        self._make = make
-        self._max_templates = max_templates
-        self._by_length: dict[int, tuple[_Unpack, _ByPrefix]] = {}
-        self._count = 0
+    _make: MakeTemplate
+    _max_templates: int
+    _by_length: dict[int, tuple[_Unpack, _ByPrefix]] = field(default_factory=dict)
+    _count: int = 0
 
     def try_serve(self, frame: memoryview) -> Any:
         """Serve a request by the template with its prefix, as in :class:`RequestTemplate`."""

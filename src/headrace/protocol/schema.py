@@ -348,16 +348,15 @@ def _plain(value: Any) -> Any:
     return value
 
 
+@dataclass(slots=True, repr=False, eq=False)
 class Encoded(Collection[Any]):
     """An array of a response whose items are written already.
 
     :ivar data: their bytes, in the version of the response
     """
 
-    __slots__ = ("_count", "data")
-
-    def __init__(self, count: int, data: bytes) -> None:
-        self._count, self.data = count, data
+    _count: int
+    data: bytes
 
     def __len__(self) -> int:
         return self._count

@@ -69,40 +69,27 @@ class Answer:
     session_lifetime_ms: int = 0
 
 
+@dataclass(slots=True, repr=False)
 class Login:
     """The login of one connection.
 
-    :param mechanisms: the enabled mechanisms by name, in the order of the configuration
+    :param _mechanisms: the enabled mechanisms by name, in the order of the configuration
     :ivar principal: None before the first login has succeeded
     :ivar takes_tokens: True if the client sends messages of the mechanism as frames of their own
     :ivar mechanism: the mechanism of the client, None before its handshake
     :ivar expires_ms: the steady time at which the session ends, None for never
     """
 
-    __slots__ = (
-        "_began_again_ms",
-        "_can_reauthenticate",
-        "_conversation",
-        "_mechanisms",
-        "_refused_mechanism",
-        "expires_ms",
-        "mechanism",
-        "principal",
-        "state",
-        "takes_tokens",
-    )
-
-    def __init__(self, mechanisms: Mapping[str, EnabledMechanism]) -> None:
-        self._mechanisms = mechanisms
-        self._conversation: Conversation | None = None
-        self._can_reauthenticate = False
-        self._began_again_ms = -MIN_REAUTHENTICATION_INTERVAL_MS
-        self._refused_mechanism: str | None = None
-        self.state = State.BEGIN
-        self.principal: Principal | None = None
-        self.takes_tokens = False
-        self.mechanism: str | None = None
-        self.expires_ms: int | None = None
+    _mechanisms: Mapping[str, EnabledMechanism]
+    state: State = State.BEGIN
+    principal: Principal | None = None
+    takes_tokens: bool = False
+    mechanism: str | None = None
+    expires_ms: int | None = None
+    _conversation: Conversation | None = None
+    _can_reauthenticate: bool = False
+    _began_again_ms: int = -MIN_REAUTHENTICATION_INTERVAL_MS
+    _refused_mechanism: str | None = None
 
     @property
     def mechanism_names(self) -> Sequence[str]:

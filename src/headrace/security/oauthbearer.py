@@ -42,17 +42,17 @@ Validate = Callable[[str, int], Success]
 """``validate(token, now_ms)``: returns the end of the login; raises :class:`InvalidToken`."""
 
 
+@dataclass(repr=False)
 class OAuthBearerServer:
     """The server's side of one login.
 
-    :param validate: checks a token
-    :param refused: called with the reason why a token is not valid, for the log
+    :param _validate: checks a token
+    :param _refused: called with the reason why a token is not valid, for the log
     """
 
-    def __init__(self, validate: Validate, refused: Callable[[str], object]) -> None:
-        self._validate = validate
-        self._refused = refused
-        self._error: str | None = None
+    _validate: Validate
+    _refused: Callable[[str], object]
+    _error: str | None = None
 
     def respond(self, token: bytes, now_ms: int) -> Step:
         """Return the result of a token. An invalid one is answered with an error, which the client

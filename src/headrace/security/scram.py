@@ -167,28 +167,24 @@ _CLIENT_FINAL = re.compile(
 _DELEGATION_TOKEN = "tokenauth=true"
 
 
+@dataclass(repr=False)
 class ScramServer:
     """The server's side of one login.
 
-    :param find: returns the credential of a user name, None for an unknown one
-    :param server_nonce: random and printable, without a comma
+    :param _find: returns the credential of a user name, None for an unknown one
+    :param _server_nonce: random and printable, without a comma
     """
 
-    def __init__(
-        self,
-        mechanism: Mechanism,
-        find: Callable[[str], Credential | None],
-        server_nonce: str,
-        unknown: UnknownUsers,
-    ) -> None:
-        self._mechanism = mechanism
-        self._find = find
-        self._server_nonce = server_nonce
-        self._unknown = unknown
-        self._name: str | None = None
-        self._is_known = False
-        self._credential = Credential(b"", b"", b"", 0)
-        self._header = self._messages = self._nonce = ""
+    _mechanism: Mechanism
+    _find: Callable[[str], Credential | None]
+    _server_nonce: str
+    _unknown: UnknownUsers
+    _name: str | None = None
+    _is_known: bool = False
+    _credential: Credential = Credential(b"", b"", b"", 0)
+    _header: str = ""
+    _messages: str = ""
+    _nonce: str = ""
 
     def respond(self, token: bytes, now_ms: int) -> Step:
         """Return the answer to the client's first or final message."""
