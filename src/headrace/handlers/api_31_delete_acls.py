@@ -59,7 +59,7 @@ async def handle(call: Call, request: DeleteAclsRequest) -> DeleteAclsResponse:
     acls = [
         acl
         for acl in dict.fromkeys(chain.from_iterable(acls_by_filter))
-        if acl in control.authorizer
+        if acl in control.authorizer.acls
     ]
     failed = failure_of(control.delete, acls)
     if failed is not None:
