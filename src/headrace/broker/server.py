@@ -13,15 +13,8 @@ from typing import TYPE_CHECKING
 
 from headrace.handlers import APIS
 from headrace.log_lines import get_logger
-from headrace.net.acceptor import (
-    Acceptor,
-    Begin,
-    Connected,
-    ConnectionSlots,
-    listening_sockets,
-)
+from headrace.net.acceptor import Acceptor, Begin, Connected, listening_sockets, plain
 from headrace.net.connection import Connection, Connections
-from headrace.net.connection_limits import ConnectionRates
 from headrace.net.listeners import Listener
 from headrace.net.open_ports import warn_if_open
 from headrace.net.session import LOGIN_TIMEOUT_S
@@ -51,12 +44,10 @@ class Server:
     def __init__(self, broker: Broker, listeners: Sequence[Listener]) -> None:
         self.broker = broker
         self.listeners = list(listeners)
-        self.shared = Connections(broker, APIS)
+        self.shared = Connections(broker, APIS, descriptor_budget().connections)
         self.connections = self.shared.connections
         self.max_idle_ms = broker.config.get_int("connections.max.idle.ms")
         self._securities = [broker.security.add(listener) for listener in self.listeners]
-        self._slots = ConnectionSlots(descriptor_budget().connections, broker.metrics)
-        self._rates = ConnectionRates(broker.config, broker.quotas, broker.metrics)
         self._reaper: asyncio.TimerHandle | None = None
         self._handshakes: Handshakes | None = None
         self._ends = AsyncExitStack()
@@ -77,13 +68,11 @@ class Server:
                 self.listeners[i] = listener
                 security = self._securities[i]
                 connected = partial(Connection, self.shared, listener, security)
-                begin = None
+                begin = plain(connected)
                 if security is not None and security.tls is not None:
                     begin = self._tls_beginning(security.tls, connected)
                 for sock in sockets:
-                    acceptor = Acceptor(
-                        sock, self._slots, connected, begin, self._rates, listener.name
-                    )
+                    acceptor = Acceptor(sock, begin, self.shared.limits, listener.name)
                     self._ends.callback(acceptor.close)
         except OSError:
             await self.close()

@@ -20,7 +20,7 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING, cast
 
 from headrace.log_lines import LimitedLog, get_logger
-from headrace.net.acceptor import Acceptor, Begin, listening_sockets
+from headrace.net.acceptor import Acceptor, Begin, listening_sockets, plain
 
 from .hosts import Hosts
 from .limits import (
@@ -188,10 +188,10 @@ class HttpServer:
 
         :raises OSError: when the address is in use or cannot be bound
         """
-        begin = None if self._tls is None else self._tls_beginning(self._tls)
+        begin = plain(self._stream) if self._tls is None else self._tls_beginning(self._tls)
         sockets = await listening_sockets(host, port)
         self.port = sockets[0].getsockname()[1]
-        self._acceptors = [Acceptor(one, None, self._stream, begin) for one in sockets]
+        self._acceptors = [Acceptor(one, begin) for one in sockets]
 
     async def close(self, grace_s: float = 0) -> None:
         """Stop listening, and cancel the requests that are being served.

@@ -8,11 +8,11 @@ import socket
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from headrace.coordinators.waiting import run_to_end
 from headrace.log_lines import LimitedLog, get_logger
 
 if TYPE_CHECKING:
-    from .connection_limits import ConnectionRates
-    from .metrics import Metrics
+    from .connection_limits import ConnectionLimits
 
 ACCEPTS_PER_TURN = 100
 """The connections that a listener accepts in one turn of the event loop."""
@@ -30,7 +30,7 @@ log = LimitedLog(get_logger("headrace.server"))
 Connected = Callable[[], asyncio.BufferedProtocol]
 """Makes the protocol of a connection."""
 
-Begin = Callable[[socket.socket, Callable[[], None]], None]
+Begin = Callable[[socket.socket, Callable[[], None]], object]
 """Begins a connection on a socket, and calls a function when it is open or has failed."""
 
 _BACKLOG = 1024
@@ -71,23 +71,18 @@ async def listening_sockets(host: str, port: int) -> list[socket.socket]:
     return sockets
 
 
-class ConnectionSlots:
-    """The number of connections that may be open.
+def plain(connected: Connected) -> Begin:
+    """Return the function that begins connections without TLS."""
 
-    :param limit: of all listeners together
-    :param metrics: counts the open and the refused connections
-    :ivar beginning: accepted connections that are not open yet
-    """
+    async def connect(sock: socket.socket, ended: Callable[[], None]) -> None:
+        try:
+            await asyncio.get_running_loop().connect_accepted_socket(connected, sock)
+        except OSError:  # it is gone already
+            sock.close()
+        finally:
+            ended()
 
-    def __init__(self, limit: int, metrics: Metrics) -> None:
-        self.limit = limit
-        self.metrics = metrics
-        self.beginning = 0
-
-    @property
-    def is_full(self) -> bool:
-        """True if no more connections may be opened."""
-        return len(self.metrics.connections) + self.beginning >= self.limit
+    return lambda sock, ended: run_to_end(connect(sock, ended))
 
 
 class Acceptor:
@@ -96,32 +91,25 @@ class Acceptor:
     asyncio's own servers accept all waiting connections before the first one is seen, and could
     thus take the last file descriptor.
 
-    :param slots: the limit; None if the owner of the connections limits their number itself
-    :param connected: makes the protocol of a connection
-    :param begin: begins a connection; by default asyncio does
-    :param rates: the rates of new connections; None for no limit
+    :param begin: begins a connection
+    :param limits: None if the owner of the connections limits them itself
     :param listener: the name of the listener, for its rate
     """
 
     def __init__(
         self,
         listening: socket.socket,
-        slots: ConnectionSlots | None,
-        connected: Connected,
-        begin: Begin | None = None,
-        rates: ConnectionRates | None = None,
+        begin: Begin,
+        limits: ConnectionLimits | None = None,
         listener: str = "",
     ) -> None:
-        self._rates = rates
+        self._limits = limits
         self._listener = listener
         self._held: dict[socket.socket, asyncio.TimerHandle] = {}
         """Connections that exceed the quota of their address, and will be closed."""
         self.listening = listening
-        self._slots = slots
-        self._connected = connected
-        self._begin_with = begin
+        self._begin = begin
         self._loop = asyncio.get_running_loop()
-        self._tasks: set[asyncio.Task[None]] = set()
         self._retry: asyncio.TimerHandle | None = None
         self._loop.add_reader(listening, self._accept)
 
@@ -143,53 +131,32 @@ class Acceptor:
                     log.error("", "cannot accept a connection: %s", error.strerror)
                     self._pause(ACCEPT_RETRY_S)  # the next attempt would fail, too
                 return
-            if self._slots is not None and self._slots.is_full:
+            limits = self._limits
+            if limits is not None and not limits.admit():
                 sock.close()
-                self._slots.metrics.connections_refused += 1
-                log.warning(
-                    "",
-                    "refused a connection: %d are open, and the process has file descriptors for "
-                    "no more (ulimit -n)",
-                    self._slots.limit,
-                )
                 continue
             sock.setblocking(False)
-            if self._slots is not None:
-                self._slots.beginning += 1
-            throttle_ms = 0 if self._rates is None else self._rates.address_ms(address[0])
+            throttle_ms = 0 if limits is None else limits.address_ms(address[0])
             if throttle_ms:
                 self._hold(sock, throttle_ms)
                 continue
-            pause_ms = 0 if self._rates is None else self._rates.listener_ms(self._listener)
+            pause_ms = 0 if limits is None else limits.listener_ms(self._listener)
             self._open(sock)
             if pause_ms:
                 self._pause(pause_ms / 1000)
                 return
 
     def _open(self, sock: socket.socket) -> None:
-        if self._begin_with is None:
-            task = self._loop.create_task(self._begin(sock))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
-            return
         try:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            self._begin_with(sock, self._begun)
+            self._begin(sock, self._begun)
         except (OSError, ValueError):  # it is gone already
             sock.close()
             self._begun()
 
     def _begun(self) -> None:
-        if self._slots is not None:
-            self._slots.beginning -= 1
-
-    async def _begin(self, sock: socket.socket) -> None:
-        try:
-            await self._loop.connect_accepted_socket(self._connected, sock)
-        except OSError:  # it is gone already
-            sock.close()
-        finally:
-            self._begun()
+        if self._limits is not None:
+            self._limits.beginning -= 1
 
     def _hold(self, sock: socket.socket, throttle_ms: int) -> None:
         """Keep a connection that exceeds the quota of its address waiting, then close it."""

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from ipaddress import ip_address
 
 from headrace.coordinators.clock import Clock
+from headrace.coordinators.waiting import run_to_end
 from headrace.log_lines import get_logger
 from headrace.security.quota_entities import Entity, entity_of, host_of
 from headrace.security.quotas import ClientQuotas
@@ -47,7 +48,6 @@ class Quotas:
             self.machine.alter(entity_of(json.loads(text)), values)
         self.on_change: Callable[[], object] = lambda: None
         """Called after a change of quotas."""
-        self._look_ups: set[asyncio.Task[None]] = set()
 
     @property
     def limits_requests(self) -> bool:
@@ -62,9 +62,7 @@ class Quotas:
         """Look up the names of hosts in stored quotas. Call it on the running event loop."""
         hosts = [host for entity in self.machine.entities if (host := host_of(entity)) is not None]
         for host in hosts:
-            look_up = asyncio.get_running_loop().create_task(self._look_up(host))
-            self._look_ups.add(look_up)
-            look_up.add_done_callback(self._look_ups.discard)
+            run_to_end(self._look_up(host))
 
     async def _look_up(self, host: str) -> None:
         addresses = await addresses_of(host)

@@ -18,7 +18,7 @@ from headrace.log_lines import LimitedLog, get_logger
 
 from .api import Apis
 from .call import RECEIVE_BUFFER_BYTES, Client
-from .connection_limits import ConnectionCounts
+from .connection_limits import ConnectionLimits
 from .flow import MAX_UNSENT_BYTES, AnswerMemory, RequestMemory
 from .listener_security import ListenerSecurity
 from .listeners import Listener
@@ -47,19 +47,20 @@ log = LimitedLog(get_logger("headrace.server"))
 class Connections:
     """The open connections of a broker, and the state that they share.
 
+    :param most: the connections that the process has file descriptors for
     :ivar connections: the open connections
-    :ivar counts: how many of them each client address has
+    :ivar limits: how many of them there may be
     :ivar receive_buffer: the buffer that all connections receive into, one after the other
     :ivar send_buffer: the buffer for records on their way from a file to a socket
     :ivar request_memory: the memory of requests that are not served yet
     :ivar answer_memory: the memory of answers that are not sent yet
     """
 
-    def __init__(self, services: Services, apis: Apis) -> None:
+    def __init__(self, services: Services, apis: Apis, most: int) -> None:
         self.services = services
         self.metrics = services.metrics
         self.connections = services.metrics.connections
-        self.counts = ConnectionCounts(services.config)
+        self.limits = ConnectionLimits(services, most)
         self.connection_ids = count(1)
         self.receive_buffer = memoryview(bytearray(RECEIVE_BUFFER_BYTES))
         self.send_buffer = memoryview(bytearray(SEND_BUFFER_BYTES))
@@ -150,11 +151,8 @@ class Connection(asyncio.BufferedProtocol):
         self.last_active = perf_counter()
         shared.connections.add(self)
         shared.metrics.connections_accepted += 1
-        limit = shared.services.config.get_int("max.connections")
-        exceeded = shared.counts.opened(client.host, client.listener.name)
-        if len(shared.connections) > limit:
-            session.close("max.connections=%d is reached", limit)
-        elif exceeded is not None:
+        exceeded = shared.limits.opened(client.host, client.listener.name)
+        if exceeded is not None:
             session.close(*exceeded)
         else:
             session.secure(self._security, transport.get_extra_info("peer_certificate"))
@@ -397,5 +395,5 @@ class Connection(asyncio.BufferedProtocol):
         self._count_memory()
         shared.answer_memory.hold(self, 0)
         shared.connections.discard(self)
-        shared.counts.closed(client.host, client.listener.name)
+        shared.limits.closed(client.host, client.listener.name)
         shared.services.disconnected(client.connection_id)

@@ -1,43 +1,66 @@
-"""The limits of connections: how many each client address and each listener may have, and the
-rates at which they are opened: ``max.connection.creation.rate`` of the broker and of each listener,
-and the quotas of addresses (``connection_creation_rate``, KIP-612).
+"""The limits of connections: how many there may be, of each client address and of each listener,
+and the rates at which they are opened: ``max.connection.creation.rate`` of the broker and of each
+listener, and the quotas of addresses (``connection_creation_rate``, KIP-612).
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from collections.abc import Mapping
 from ipaddress import ip_address
 
-from headrace.log_lines import get_logger
+from headrace.coordinators.waiting import run_to_end
+from headrace.log_lines import LimitedLog, get_logger
 from headrace.security.quota_entities import CONNECTION
 from headrace.security.rates import Rate
-from headrace.topics.settings import Settings
 
-from .client_quotas import Quotas, addresses_of
+from .client_quotas import addresses_of
 from .listeners import OVERRIDES, PER_IP, parse_overrides
-from .metrics import Metrics
+from .services import Services
 
 MAX_CONNECTIONS = "max.connections"
 RATE = "max.connection.creation.rate"
 NO_LIMIT = 2**31 - 1
 """The value of this config that stands for no limit, the default."""
 
-log = get_logger("headrace.server")
+log = LimitedLog(get_logger("headrace.server"))
 
 
-class ConnectionCounts:
-    """The open connections of each client address and of each listener."""
+class ConnectionLimits:
+    """The open connections, of each client address and of each listener, and the rates of new ones.
 
-    def __init__(self, config: Settings) -> None:
-        self._config = config
+    :param most: the connections that the process has file descriptors for
+    :ivar beginning: accepted connections that are not open yet
+    """
+
+    def __init__(self, services: Services, most: int) -> None:
+        self._config, self._quotas = services.config, services.quotas
+        self._metrics = services.metrics
+        self._most = most
+        self.beginning = 0
         self._open: Counter[str] = Counter()
         self._of_listeners: Counter[str] = Counter()
         self._overrides_text = ""
         self._overrides: Mapping[str, int] = {}
         """The limits by address, as sockets write it."""
-        self._look_ups: set[asyncio.Task[None]] = set()
+        self._rates: dict[str, Rate] = {}
+        """By the name of the listener in upper case; "" for all together."""
+
+    # Numbers --------------------------------------------------------------------------------------
+
+    def admit(self) -> bool:
+        """Count a connection that begins; return False if there is no file descriptor for it."""
+        if len(self._metrics.connections) + self.beginning >= self._most:
+            self._metrics.connections_refused += 1
+            log.warning(
+                "",
+                "refused a connection: %d are open, and the process has file descriptors for no "
+                "more (ulimit -n)",
+                self._most,
+            )
+            return False
+        self.beginning += 1
+        return True
 
     def opened(self, address: str, listener: str) -> tuple[str, int] | None:
         """Count a new connection.
@@ -49,6 +72,9 @@ class ConnectionCounts:
         text = self._config.get_str(OVERRIDES) or ""
         if text != self._overrides_text:
             self._apply(text)
+        limit = self._config.get_int(MAX_CONNECTIONS)
+        if len(self._metrics.connections) > limit:
+            return f"{MAX_CONNECTIONS}=%d is reached", limit
         limit = self._config.listener_int(listener, MAX_CONNECTIONS)
         if self._of_listeners[listener] > limit:
             return "its listener has the maximum of %d connections", limit
@@ -75,28 +101,17 @@ class ConnectionCounts:
                 names[host] = limit
         self._overrides = overrides
         if names:
-            look_up = asyncio.get_running_loop().create_task(self._look_up(text, names))
-            self._look_ups.add(look_up)
-            look_up.add_done_callback(self._look_ups.discard)
+            run_to_end(self._look_up(text, names))
 
     async def _look_up(self, text: str, names: Mapping[str, int]) -> None:
         for name, limit in names.items():
             addresses = await addresses_of(name)
             if not addresses:
-                log.warning("%s: cannot look up %s", OVERRIDES, name)
+                log.warning(name, "%s: cannot look up %s", OVERRIDES, name)
             elif self._overrides_text == text:
                 self._overrides = {**dict.fromkeys(addresses, limit), **self._overrides}
 
-
-class ConnectionRates:
-    """The rates of new connections of all listeners."""
-
-    def __init__(self, config: Settings, quotas: Quotas, metrics: Metrics) -> None:
-        self._config = config
-        self._quotas = quotas
-        self._metrics = metrics
-        self._rates: dict[str, Rate] = {}
-        """By the name of the listener in upper case; "" for all together."""
+    # Rates ----------------------------------------------------------------------------------------
 
     def address_ms(self, address: str) -> int:
         """Count a new connection of an address; return the time in milliseconds after which it is
