@@ -37,7 +37,7 @@ def api_versions(correlation_id: int, version: int = 0) -> bytes:
 
 def begun(sessions: Sessions) -> Session:
     client = Client("192.0.2.1", 1, 1, Listener("127.0.0.1", 9092))
-    return Session(sessions, lambda: None, client)
+    return Session(sessions, client, lambda: None)
 
 
 def receive(session: Session, data: bytes) -> None:

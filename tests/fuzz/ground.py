@@ -31,6 +31,7 @@ from headrace.broker.config.broker_config import Config
 from headrace.broker.server import Server
 from headrace.handlers import APIS
 from headrace.net.connection import Connection
+from headrace.net.listener_security import ListenerSecurity
 from headrace.net.listeners import Listener
 from headrace.protocol.record_batch import build, headers, records
 from headrace.protocol.schema import schema_of
@@ -151,7 +152,9 @@ class Wire:
         self.is_open = True
         self.is_paused = False
         self.is_full = False
-        self._connection = Connection(ground.server.shared, ground.server.listeners[0])
+        self._connection = Connection(
+            ground.server.shared, ground.server.listeners[0], ListenerSecurity()
+        )
         self._connection.connection_made(self)
 
     @property

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from headrace.net.connection import Connection
+from headrace.net.listener_security import ListenerSecurity
 from headrace.protocol.frames import SIZE
 from tests.wire_client import decode, encode
 
@@ -85,7 +86,9 @@ class Wire:
         self._answer = b""
         """What has arrived of an answer."""
         self._connection = Connection(
-            network.machine.server.shared, network.machine.server.listeners[0]
+            network.machine.server.shared,
+            network.machine.server.listeners[0],
+            ListenerSecurity(),
         )
         self._connection.connection_made(self)
 

@@ -69,7 +69,7 @@ class Server:
                 security = self._securities[i]
                 connected = partial(Connection, self.shared, listener, security)
                 begin = plain(connected)
-                if security is not None and security.tls is not None:
+                if security.tls is not None:
                     begin = self._tls_beginning(security.tls, connected)
                 for sock in sockets:
                     acceptor = Acceptor(sock, begin, self.shared.limits, listener.name)
@@ -82,7 +82,7 @@ class Server:
             self._ends.callback(control.close)
             await control.start()
         self.broker.security.start()
-        if any(security is not None and security.sasl is not None for security in self._securities):
+        if any(security.sasl for security in self._securities):
             from headrace.net.login_requests import load_logins
 
             load_logins(APIS)

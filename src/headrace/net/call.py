@@ -23,7 +23,7 @@ from . import wire
 from .access_control import UNLIMITED, Access
 from .api import DESCRIBE, ERROR_OF, REBALANCE_PROTOCOLS, Api, Each, Owner, Whole
 from .listeners import Listener
-from .refusals import has_error, refusing_all, refusing_item
+from .refusals import refusing_all, refusing_item
 from .services import Services
 
 if TYPE_CHECKING:
@@ -437,10 +437,14 @@ def _null_refused(
     api, host = call.api, call.client.address
     request = wire.read_request(api, frame, header, allow_nulls=True)
     message = f"{api.request.name} v{header.api_version}: {error}"
-    response = None
-    if getattr(request, "acks", None) != 0:  # else Produce without an answer
-        response = run_now(refusing_all(request, api.response, ErrorCode.INVALID_REQUEST))
-    if response is None or not has_error(response, api.response, header.api_version):
+    if getattr(request, "acks", None) == 0:  # Produce without an answer
+        raise BadFrame(message)
+    response, without_error = (
+        run_now(refusing_all(request, api.response, code))
+        for code in (ErrorCode.INVALID_REQUEST, ErrorCode.NONE)
+    )
+    pieces = wire.write_response(api, header, response)
+    if pieces == wire.write_response(api, header, without_error):
         raise BadFrame(message)
     log.warning(host, "refusing a request from %s: %s", host, message)
-    return wire.write_response(api, header, response), response
+    return pieces, response

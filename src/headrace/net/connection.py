@@ -10,6 +10,7 @@ no further request is served. What all connections take together is bounded in `
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass, field
 from itertools import count
 from time import perf_counter
 from typing import Any
@@ -90,46 +91,32 @@ class Connections:
             connection.session.forget_templates()
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Connection(asyncio.BufferedProtocol):
     """One client's connection."""
 
-    __slots__ = (
-        "_fd",
-        "_held_request_bytes",
-        "_is_at_end",
-        "_is_blocked",
-        "_is_full",
-        "_is_in_turns",
-        "_is_paused",
-        "_security",
-        "_unsent",
-        "last_active",
-        "session",
-        "shared",
-        "transport",
-    )
+    shared: Connections
+    _listener: Listener
+    _security: ListenerSecurity
+    session: Session = field(init=False)
+    transport: Any = None
+    last_active: float = 0.0
+    _held_request_bytes: int = 0
+    _is_paused: bool = False
+    """True while nothing is read."""
+    _is_in_turns: bool = False
+    _unsent: Unsent = field(default_factory=Unsent)
+    _fd: int = -1
+    _is_full: bool = False
+    """True while the socket takes no more."""
+    _is_blocked: bool = False
+    """True while answers are unsent, because the socket is full or others have their turn."""
+    _is_at_end: bool = False
+    """True when the client sends no more, but waits for answers."""
 
-    def __init__(
-        self, shared: Connections, listener: Listener, security: ListenerSecurity | None = None
-    ) -> None:
-        self.shared = shared
-        self._security = security
-        client = Client("", 0, next(shared.connection_ids), listener)
-        self.session = Session(shared.sessions, self.advance, client)
-        self.transport: Any = None
-        self.last_active = 0.0
-        self._held_request_bytes = 0
-        self._is_paused = False
-        """True while nothing is read."""
-        self._is_in_turns = False
-        self._unsent = Unsent()
-        self._fd = -1
-        self._is_full = False
-        """True while the socket takes no more."""
-        self._is_blocked = False
-        """True while answers are unsent, because the socket is full or others have their turn."""
-        self._is_at_end = False
-        """True when the client sends no more, but waits for answers."""
+    def __post_init__(self) -> None:
+        client = Client("", 0, next(self.shared.connection_ids), self._listener)
+        self.session = Session(self.shared.sessions, client, self.advance)
 
     @property
     def frame(self) -> IncompleteFrame | None:

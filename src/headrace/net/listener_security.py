@@ -6,8 +6,8 @@ The modules of TLS and SASL are imported by the first listener that needs them.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.protocol.errors import ConfigError, ErrorCode, Refusal
 from headrace.topics.catalog import Catalog
@@ -31,80 +31,72 @@ def _concerns_security(names: Iterable[str]) -> bool:
     return any(name.startswith(_PREFIXES) for name in names)
 
 
-class ListenerSecurity:
+class ListenerSecurity(NamedTuple):
     """The protection of one listener.
 
-    :raises ConfigError: when its settings cannot be used
     :ivar tls: None without TLS
     :ivar sasl: None without logins
     """
 
-    def __init__(self, listener: Listener, config: Settings, catalog: Catalog) -> None:
-        self.tls: TlsListener | None = None
-        self.sasl: SaslListener | None = None
-        if listener.protocol.uses_tls:
-            from .tls.listener import TlsListener
-
-            self.tls = TlsListener(listener.name, config)
-        if listener.protocol.uses_sasl:
-            from .authentication import SaslListener
-
-            self.sasl = SaslListener(listener.name, config, catalog)
-            self.sasl.start()
+    tls: TlsListener | None = None
+    sasl: SaslListener | None = None
 
 
 class ListenerSecurities:
-    """The protection of all listeners of a broker that have any."""
+    """The protection of all listeners of a broker."""
 
     def __init__(self, config: Settings, catalog: Catalog) -> None:
         self._config = config
         self._catalog = catalog
-        self._protected: list[ListenerSecurity] = []
+        self._tls: list[TlsListener] = []
+        self._sasl: list[SaslListener] = []
         self._timer: asyncio.TimerHandle | None = None
 
-    def add(self, listener: Listener) -> ListenerSecurity | None:
-        """Return the protection of a listener, None if it has none.
+    def add(self, listener: Listener) -> ListenerSecurity:
+        """Return the protection of a listener.
 
         :raises ConfigError: when its settings cannot be used
         """
-        if not (listener.protocol.uses_tls or listener.protocol.uses_sasl):
-            return None
-        security = ListenerSecurity(listener, self._config, self._catalog)
-        self._protected.append(security)
-        return security
+        tls, sasl = None, None
+        if listener.protocol.uses_tls:
+            from .tls.listener import TlsListener
 
-    def _parts(self) -> Iterator[TlsListener | SaslListener]:
-        """Yield what takes over a changed configuration."""
-        for security in self._protected:
-            yield from filter(None, (security.tls, security.sasl))
+            tls = TlsListener(listener.name, self._config)
+            self._tls.append(tls)
+        if listener.protocol.uses_sasl:
+            from .authentication import SaslListener
+
+            sasl = SaslListener(listener.name, self._config, self._catalog)
+            self._sasl.append(sasl)
+            sasl.start()
+        return ListenerSecurity(tls, sasl)
 
     async def ready(self) -> None:
         """Wait until clients can log in."""
-        for security in self._protected:
-            if security.sasl is not None:
-                await security.sasl.ready()
+        for sasl in self._sasl:
+            await sasl.ready()
 
     def start(self) -> None:
         """Watch the files of key stores and trust stores until :meth:`close`."""
-        if any(security.tls is not None for security in self._protected):
+        if self._tls:
             loop = asyncio.get_running_loop()
             self._timer = loop.call_later(TLS_FILE_CHECK_S, self._check_files)
 
     def _check_files(self) -> None:
-        for security in self._protected:
-            if security.tls is not None:
-                security.tls.reload_changed_files()
+        for tls in self._tls:
+            tls.reload_changed_files()
         self.start()
 
     def check_changes(self, changes: Mapping[str, str | None]) -> Refusal | None:
         """Return the error for a change of this broker's configs at run time, None if the listeners
         can take it over.
         """
-        if not self._protected or not _concerns_security(changes):
+        parts = *self._tls, *self._sasl
+        if not parts or not _concerns_security(changes):
             return None
         config = self._config.with_changes(changes)
         try:
-            for part in self._parts():
+            for part in parts:
                 part.check(config)
         except ConfigError as error:
             return Refusal(ErrorCode.INVALID_REQUEST, str(error))
@@ -113,13 +105,12 @@ class ListenerSecurities:
     def reload(self, changed: Iterable[str]) -> None:
         """Use the present configuration for new connections, if one of these configs matters."""
         if _concerns_security(changed):
-            for part in self._parts():
+            for part in (*self._tls, *self._sasl):
                 part.reload()
 
     def close(self) -> None:
         """Stop watching files, and end other work in the background."""
         if self._timer is not None:
             self._timer.cancel()
-        for security in self._protected:
-            if security.sasl is not None:
-                security.sasl.close()
+        for sasl in self._sasl:
+            sasl.close()

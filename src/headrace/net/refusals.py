@@ -57,28 +57,6 @@ def refusing_item(item: Any, response: Schema, item_type: type, code: ErrorCode)
     return _refusing(_as_part(item, structure), response, structure, Refusal(code))
 
 
-def has_error(message: Any, response: Schema, version: int) -> bool:
-    """Return whether a version of a response has an error anywhere."""
-    return _has_error(message, response, response.structures[response.name], version)
-
-
-def _has_error(message: Any, response: Schema, structure: Structure, version: int) -> bool:
-    for field in structure.fields:
-        if version not in field.versions:
-            continue
-        value = getattr(message, field.name)
-        if field.name in _ERROR_CODES and value:
-            return True
-        nested = response.structures.get(field.type)
-        if (
-            field.is_array
-            and nested is not None
-            and any(_has_error(item, response, nested, version) for item in value or ())
-        ):
-            return True
-    return False
-
-
 def _refusing(request: Any, response: Schema, structure: Structure, refusal: Refusal) -> Steps:
     refused = structure.type()
     for field in structure.fields:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from asyncio import TimerHandle, get_running_loop
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -124,54 +124,39 @@ class Sessions:
         self.quotas: Quotas | None = None
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Session:
     """One client's requests and their responses.
 
-    :param advance: called when what the session waited for is there: send answers, and have
+    :param client: who sends the requests; another object when something about it changes
+    :param _advance: called when what the session waited for is there: send answers, and have
         further requests served
-    :ivar client: who sends the requests; another object when something about it changes
     :ivar answers: pieces of responses to send
     :ivar queue: whole requests that wait
     :ivar frame: the incomplete request after them
     :ivar task_bytes: the size of the request that waits for its answer, if it is large
+    :ivar started: when the request that is served now has arrived
     """
 
-    __slots__ = (
-        "_advance",
-        "_login",
-        "_login_timer",
-        "_sasl",
-        "_templates",
-        "answers",
-        "client",
-        "frame",
-        "queue",
-        "shared",
-        "started",
-        "state",
-        "task",
-        "task_bytes",
-    )
+    shared: Sessions
+    client: Client
+    _advance: Callable[[], None]
+    state: State = State.OPEN
+    _sasl: SaslListener | None = None
+    _login: Login | None = None
+    """The login of a client, None on a listener without SASL."""
+    _login_timer: TimerHandle | None = None
+    _templates: RequestTemplates | None = None
+    """Of Produce requests, once one was served."""
+    queue: RequestQueue = field(default_factory=RequestQueue)
+    frame: IncompleteFrame | None = None
+    task: Waiting | Mute | None = None
+    task_bytes: int = 0
+    started: float = 0.0
+    answers: list[Piece] = field(default_factory=list)
 
-    def __init__(self, shared: Sessions, advance: Callable[[], None], client: Client) -> None:
-        self.shared = shared
-        self.client = client
-        self.charge_to(shared.quotas)
-        self._advance = advance
-        self.state = State.OPEN
-        self._sasl: SaslListener | None = None
-        self._login: Login | None = None
-        """The login of a client, None on a listener without SASL."""
-        self._login_timer: TimerHandle | None = None
-        self._templates: RequestTemplates | None = None
-        """Of Produce requests, once one was served."""
-        self.queue = RequestQueue()
-        self.frame: IncompleteFrame | None = None
-        self.task: Waiting | Mute | None = None
-        self.task_bytes = 0
-        self.started = 0.0
-        """When the request that is served now has arrived."""
-        self.answers: list[Piece] = []
+    def __post_init__(self) -> None:
+        self.charge_to(self.shared.quotas)
 
     @property
     def address(self) -> str:
@@ -392,15 +377,13 @@ class Session:
 
     # The login ------------------------------------------------------------------------------------
 
-    def secure(self, security: ListenerSecurity | None, certificate: Any) -> None:
+    def secure(self, security: ListenerSecurity, certificate: Any) -> None:
         """Wait for a login, or take the principal from the certificate of the client."""
-        principal, sasl = self.client.principal, None
-        if security is not None:
-            sasl = self._sasl = security.sasl
+        principal, sasl = self.client.principal, security.sasl
         if sasl is not None:
-            self._login = sasl.new_login()
+            self._sasl, self._login = sasl, sasl.new_login()
             self._login_timer = get_running_loop().call_later(LOGIN_TIMEOUT_S, self._end_slow_login)
-        elif security is not None and security.tls is not None:
+        elif security.tls is not None:
             try:
                 principal = security.tls.principal(certificate)
             except ValueError as error:
