@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from uuid import UUID
 
+from headrace.groups.consumer.assignors import configured_assignors
 from headrace.groups.consumer.group import ConsumerGroup, preferred_assignor
 from headrace.groups.records import ConsumerAssignment, ConsumerMember
 from headrace.net.api import (
@@ -57,7 +58,7 @@ async def handle(
                 yield from (name for _, name, _ in existing(topics, partitions))
 
     def describe(group: ConsumerGroup) -> DescribedGroup:
-        state, settings = group.state, groups.settings(group.group_id)
+        state = group.state
 
         def member(item: tuple[str, ConsumerMember]) -> Member:
             member_id, member = item
@@ -82,7 +83,9 @@ async def handle(
             group_state=state.state_name,
             group_epoch=state.epoch,
             assignment_epoch=state.target_epoch.epoch,
-            assignor_name=preferred_assignor(state.members.values(), settings.assignors),
+            assignor_name=preferred_assignor(
+                state.members.values(), configured_assignors(call.config)
+            ),
             members=call.lazily(member, list(state.members.items())),
         )
 

@@ -24,6 +24,7 @@ from uuid import UUID
 
 from headrace.groups.records import Assignment, by_key, each
 from headrace.groups.share.assignors import desired_counts
+from headrace.protocol.configuration import Configuration
 
 UNIFORM, RANGE = "uniform", "range"
 
@@ -201,3 +202,12 @@ def _update_head(heap: _Loads, held: _Held, sign: int) -> None:
 
 ASSIGNORS: Mapping[str, Assignor] = {UNIFORM: assign_uniform, RANGE: assign_range}
 """Assignors by the names that clients use."""
+
+
+def configured_assignors(config: Configuration) -> tuple[str, ...]:
+    """Return the names of the assignors that members may ask for; the first is the default. All
+    assignors if none of those that are configured, by name or Kafka's class name, exists.
+    """
+    configured = config.get_list("group.consumer.assignors")
+    names = (name.rpartition(".")[2].removesuffix("Assignor").lower() for name in configured)
+    return tuple(name for name in names if name in ASSIGNORS) or tuple(ASSIGNORS)

@@ -30,8 +30,9 @@ from headrace.groups.records import (
     MemberState,
     each,
 )
-from headrace.groups.settings import ConsumerSettings, TopicCatalog
+from headrace.groups.settings import TopicCatalog
 from headrace.outcome import Outcome
+from headrace.protocol.configuration import Configuration
 from headrace.protocol.consumer_protocol import (
     PROTOCOL_TYPE,
     by_topic,
@@ -43,7 +44,7 @@ from headrace.protocol.errors import ErrorCode
 from headrace.protocol.stored import ConsumerProtocolSubscription
 
 from .group import ConsumerGroup, ConsumerGroupService, MemberTransition
-from .migration import as_classic, downgraded, named, replaces_last
+from .migration import as_classic, downgraded, migration_policy, named, replaces_last
 from .state import ConsumerState
 
 
@@ -64,7 +65,7 @@ class ClassicMembers:
         group, state = self._group, self._group.state
         context = self._service.context(group.group_id, now_ms, wall_ms)
         owner = group.owner(request.group_instance_id)
-        is_last = owner is not None and replaces_last(state, owner, context.settings)
+        is_last = owner is not None and replaces_last(state, owner, context.settings.config)
         outcome = self._service.counted(self._join(request, context, assigns=not is_last))
         if not is_last or outcome.reply.code:
             return outcome
@@ -76,14 +77,14 @@ class ClassicMembers:
         return outcome._replace(records=(*outcome.records, *records))
 
     def _join(
-        self, request: JoinRequest, context: Context[ConsumerSettings], *, assigns: bool
+        self, request: JoinRequest, context: Context, *, assigns: bool
     ) -> GroupOutcome[JoinReply]:
         """Decide a JoinGroup as the consumer group that the group is.
 
         :param assigns: see :class:`~headrace.groups.consumer.group.MemberTransition`
         """
         group, now_ms = self._group, context.now_ms
-        code = self._check_join(request, context.settings)
+        code = self._check_join(request, context.settings.config)
         if code:
             return Outcome(JoinReply(code, ""))
         instance_id, is_new = request.group_instance_id, not request.member_id
@@ -119,15 +120,16 @@ class ClassicMembers:
         apply = partial(group.apply, transition, timers)
         return Outcome(reply, (*replacement, *transition.records), apply=apply)
 
-    def _check_join(self, request: JoinRequest, settings: ConsumerSettings) -> ErrorCode:
+    def _check_join(self, request: JoinRequest, config: Configuration) -> ErrorCode:
         """Return the error of a JoinGroup that does not depend on its subscription, or NONE."""
         state = self._group.state
-        refusal = self._group.check_room(request.member_id, settings.max_size)
+        refusal = self._group.check_room(request.member_id, config)
         if refusal is not None:
             return refusal.code
         shared, classic = state.classic_protocols, len(state.classic_members)
         supports = any(shared[name] == classic for name, _ in request.protocols)
-        if not settings.mixed or request.protocol_type != PROTOCOL_TYPE or not supports:
+        is_mixed = migration_policy(config) != "disabled"
+        if not is_mixed or request.protocol_type != PROTOCOL_TYPE or not supports:
             return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
         return ErrorCode.NONE
 

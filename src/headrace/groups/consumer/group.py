@@ -42,11 +42,11 @@ from headrace.groups.records import (
     OffsetCommit,
     ResolvedRegex,
 )
-from headrace.groups.settings import ConsumerSettings, MaySee
+from headrace.groups.settings import MaySee
 from headrace.outcome import Completion, Outcome
 from headrace.protocol.errors import ErrorCode, Refusal
 
-from .assignors import ASSIGNORS, Subscriber
+from .assignors import ASSIGNORS, Subscriber, configured_assignors
 from .member import ConsumerHeartbeat, ConsumerHeartbeatReply
 from .migration import check_upgrade, downgraded, downgrades, told_to_rejoin, upgraded
 from .reconciliation import Goal, Owned, holds_only, reconcile
@@ -54,7 +54,7 @@ from .regex import RegexMatch
 from .state import ConsumerState
 
 
-class MemberTransition(HeartbeatTransition[ConsumerState, ConsumerSettings]):
+class MemberTransition(HeartbeatTransition[ConsumerState]):
     """The transition of an accepted member. Changes nothing; collects records.
 
     ConsumerGroupHeartbeat and the JoinGroup of a classic member have the same one.
@@ -76,7 +76,7 @@ class MemberTransition(HeartbeatTransition[ConsumerState, ConsumerSettings]):
         member_id: str,
         member: ConsumerMember,
         owned: Owned | None,
-        context: Context[ConsumerSettings],
+        context: Context,
         *,
         assigns: bool = True,
         regex_match: RegexMatch | None = None,
@@ -164,7 +164,8 @@ class MemberTransition(HeartbeatTransition[ConsumerState, ConsumerSettings]):
         }
         topic_ids = frozenset[UUID]().union(*subscribed.values())
         topics = map(self.catalog.topics_by_id.__getitem__, topic_ids)
-        assign = ASSIGNORS[preferred_assignor(members.values(), self.settings.assignors)]
+        assignors = configured_assignors(self.settings.config)
+        assign = ASSIGNORS[preferred_assignor(members.values(), assignors)]
         in_order = sorted(topics, key=attrgetter("name"))
         partitions = {topic.topic_id: topic.partitions for topic in in_order}
         return assign(subscribers, partitions, self.state.target)
@@ -199,11 +200,12 @@ class ConsumerGroup(HeartbeatGroup[ConsumerState, ConsumerHeartbeat, ConsumerHea
     """
 
     type_name = "consumer"
+    max_size = "group.consumer.max.size"
     member_timers = (SESSION, REVOKE, REJOIN, RESYNC)
     state_type = ConsumerState
 
     def _transition(
-        self, state: ConsumerState, request: ConsumerHeartbeat, context: Context[ConsumerSettings]
+        self, state: ConsumerState, request: ConsumerHeartbeat, context: Context
     ) -> MemberTransition:
         member = request.member(state.members.get(request.member_id) or ConsumerMember())
         return MemberTransition(
@@ -250,13 +252,12 @@ class ConsumerGroup(HeartbeatGroup[ConsumerState, ConsumerHeartbeat, ConsumerHea
 
 
 class ConsumerGroupService(
-    HeartbeatService[ConsumerGroup, ConsumerHeartbeat, ConsumerHeartbeatReply, ConsumerSettings]
+    HeartbeatService[ConsumerGroup, ConsumerHeartbeat, ConsumerHeartbeatReply]
 ):
     """Commands to consumer groups; :mod:`.classic_members` has those of classic members."""
 
     kind = ConsumerGroup
     record_types = ConsumerState.records
-    settings_type = ConsumerSettings
 
     def unresolved_regex(self, group_id: str, request: ConsumerHeartbeat) -> str | None:
         """Return the regular expression that a heartbeat needs matched with the topics; None for
@@ -277,7 +278,7 @@ class ConsumerGroupService(
         return None if is_resolved else regex or None
 
     def _take_over(
-        self, classic: ClassicGroup, request: ConsumerHeartbeat, context: Context[ConsumerSettings]
+        self, classic: ClassicGroup, request: ConsumerHeartbeat, context: Context
     ) -> GroupOutcome[ConsumerHeartbeatReply | Refusal]:
         """Turn a classic group into a consumer group and join a member of the consumer protocol."""
         group_id, now_ms = classic.group_id, context.now_ms
@@ -285,7 +286,7 @@ class ConsumerGroupService(
         completions: tuple[Completion, ...] = ()
         state = ConsumerState(group_id)
         if not classic.is_empty:
-            refusal = check_upgrade(classic, context.settings)
+            refusal = check_upgrade(classic, self._config)
             records = upgraded(classic, self.catalog) if refusal is None else refusal
             if isinstance(records, Refusal):
                 return Outcome(records)
@@ -309,18 +310,18 @@ class ConsumerGroupService(
         return upgraded_outcome.then(timers.apply)
 
     def remove(
-        self, group: ConsumerGroup, member_ids: Collection[str], context: Context[ConsumerSettings]
+        self, group: ConsumerGroup, member_ids: Collection[str], context: Context
     ) -> GroupOutcome[None]:
         """Remove members. If only classic members remain, the group becomes classic and
         rebalances.
         """
         state = group.state
-        if not downgrades(state, member_ids, context.settings):
+        if not downgrades(state, member_ids, self._config):
             return super().remove(group, member_ids, context)
         records = downgraded(state, member_ids, context, state.epoch, rebalances=True)
         return Outcome(None, records, apply=partial(self.rebalance, group.group_id, context))
 
-    def rebalance(self, group_id: str, context: Context[ConsumerSettings]) -> None:
+    def rebalance(self, group_id: str, context: Context) -> None:
         """Begin a rebalance of a group that has become classic."""
         group = self._groups[group_id]
         assert isinstance(group, ClassicGroup)

@@ -14,9 +14,11 @@ from headrace.groups.heartbeats.member import (
     changes,
 )
 from headrace.groups.records import ConsumerMember, HeldPartitions
-from headrace.groups.settings import ConsumerSettings, MaySee
+from headrace.groups.settings import MaySee
+from headrace.protocol.configuration import Configuration
 from headrace.protocol.errors import ErrorCode, Refusal
 
+from .assignors import configured_assignors
 from .reconciliation import Owned
 from .regex import RegexMatch
 
@@ -53,16 +55,19 @@ class ConsumerHeartbeat(Heartbeat):
         has_timeout = self.rebalance_timeout_ms != NO_TIMEOUT
         return self.joins or (has_timeout and self._subscribes and self.owned is not None)
 
-    def check(self, group_id: str, settings: ConsumerSettings) -> Refusal | None:
+    def check(self, group_id: str, config: Configuration) -> Refusal | None:
         """Return the error of a request that is invalid for any group."""
         message = self.naming_fault(group_id) or self._fault()
         if message is not None:
             return Refusal(ErrorCode.INVALID_REQUEST, message)
-        if self.server_assignor is not None and self.server_assignor not in settings.assignors:
+        if self.server_assignor is None:
+            return None
+        assignors = configured_assignors(config)
+        if self.server_assignor not in assignors:
             return Refusal(
                 ErrorCode.UNSUPPORTED_ASSIGNOR,
                 f"ServerAssignor {self.server_assignor} is not supported. Supported "
-                f"assignors: {', '.join(settings.assignors)}.",
+                f"assignors: {', '.join(assignors)}.",
             )
         return None
 

@@ -33,8 +33,9 @@ from headrace.groups.records import (
     by_key,
     each,
 )
-from headrace.groups.settings import ConsumerSettings, TopicCatalog
+from headrace.groups.settings import TopicCatalog
 from headrace.outcome import Completion
+from headrace.protocol.configuration import Configuration
 from headrace.protocol.consumer_protocol import (
     PROTOCOL_TYPE,
     read_assignment,
@@ -55,14 +56,24 @@ _CUSTOM_ASSIGNOR = (
 """The reason to refuse an upgrade that would lose the user data in an assignment."""
 
 
-def check_upgrade(group: ClassicGroup, settings: ConsumerSettings) -> Refusal | None:
+def migration_policy(config: Configuration) -> str:
+    """Return which groups with members may be converted."""
+    return (config.get_str("group.consumer.migration.policy") or "").lower()
+
+
+def migrates(config: Configuration, direction: str) -> bool:
+    """Return whether groups with members may be converted in a direction."""
+    return migration_policy(config) in (direction, "bidirectional")
+
+
+def check_upgrade(group: ClassicGroup, config: Configuration) -> Refusal | None:
     """Return the error if a classic group with members cannot become a consumer group."""
     reason = None
-    if not settings.upgrade:
+    if not migrates(config, "upgrade"):
         reason = "online upgrade is disabled"
     elif group.protocol_type != PROTOCOL_TYPE:
         reason = "the group does not use the consumer embedded protocol"
-    elif len(group.members) > settings.max_size:
+    elif len(group.members) > config.get_int("group.consumer.max.size"):
         reason = "the group size exceeds the consumer group maximum size"
     return None if reason is None else _no_upgrade(group, reason)
 
@@ -147,17 +158,17 @@ def told_to_rejoin(group: ClassicGroup) -> Iterator[Completion]:
             yield Completion(member.sync_ticket, SyncReply(ErrorCode.REBALANCE_IN_PROGRESS))
 
 
-def downgrades(state: ConsumerState, leaving: Collection[str], settings: ConsumerSettings) -> bool:
+def downgrades(state: ConsumerState, leaving: Collection[str], config: Configuration) -> bool:
     """Return whether the group becomes classic when these members leave."""
     left = len(state.members) - len(leaving)
-    if not settings.downgrade or not 0 < left <= settings.classic_max_size:
+    if not migrates(config, "downgrade") or not 0 < left <= config.get_int("group.max.size"):
         return False
     return left == len(state.classic_members.difference(leaving))
 
 
-def replaces_last(state: ConsumerState, member_id: str, settings: ConsumerSettings) -> bool:
+def replaces_last(state: ConsumerState, member_id: str, config: Configuration) -> bool:
     """Return whether the group becomes classic when a classic member replaces this member."""
-    if not settings.downgrade or len(state.members) > settings.classic_max_size:
+    if not migrates(config, "downgrade") or len(state.members) > config.get_int("group.max.size"):
         return False
     return state.members.keys() - state.classic_members == {member_id}
 
@@ -165,7 +176,7 @@ def replaces_last(state: ConsumerState, member_id: str, settings: ConsumerSettin
 def downgraded(
     state: ConsumerState,
     leaving: Collection[str],
-    context: Context[ConsumerSettings],
+    context: Context,
     generation_id: int,
     *,
     rebalances: bool,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
-from typing import Any, ClassVar, Generic, NamedTuple, TypeAlias, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 from headrace.deadlines import Deadlines
 from headrace.groups.deadlines import REVOKE, SESSION, GroupDeadlines, TimerChanges, TimerKey
@@ -21,38 +21,31 @@ from headrace.groups.records import (
     MemberState,
     OffsetCommit,
 )
-from headrace.groups.settings import (
-    ConsumerSettings,
-    ShareGroupSettings,
-    StreamsSettings,
-    TopicCatalog,
-)
+from headrace.groups.settings import Settings, TopicCatalog
 from headrace.outcome import Apply, Outcome
+from headrace.protocol.configuration import Configuration
 from headrace.protocol.errors import ErrorCode, Refusal
 
 from .member import STATIC_LEAVE_EPOCH, Heartbeat, HeartbeatReply
 from .state import HeartbeatState
 
 StateT = TypeVar("StateT", bound=HeartbeatState[Any, Any, Any, Any])
-AnySettings: TypeAlias = ConsumerSettings | ShareGroupSettings | StreamsSettings
-SettingsT = TypeVar("SettingsT", bound=AnySettings)
 
 
-class Context(NamedTuple, Generic[SettingsT]):
+class Context(NamedTuple):
     """What a decision depends on beside the group and the request.
 
-    :param settings: of the group, as configured now
     :param now_ms: the steady time of timers
     :param wall_ms: the epoch time of records
     """
 
     catalog: TopicCatalog
-    settings: SettingsT
+    settings: Settings
     now_ms: int
     wall_ms: int
 
 
-class HeartbeatTransition(Generic[StateT, SettingsT]):
+class HeartbeatTransition(Generic[StateT]):
     """The transition of an accepted member. Changes nothing; collects records, in the order in
     which Kafka writes them: the member, the group epoch, the target assignment, the member's
     current assignment.
@@ -66,9 +59,7 @@ class HeartbeatTransition(Generic[StateT, SettingsT]):
     :ivar now: the member's assignment after
     """
 
-    def __init__(
-        self, state: StateT, member_id: str, member: Any, context: Context[SettingsT]
-    ) -> None:
+    def __init__(self, state: StateT, member_id: str, member: Any, context: Context) -> None:
         self.state, self.member_id, self.context = state, member_id, context
         self.catalog, self.settings = context.catalog, context.settings
         self.member = member
@@ -120,7 +111,7 @@ class HeartbeatTransition(Generic[StateT, SettingsT]):
         """Return whether the interval between two target assignments has passed."""
         age_ms = self.context.wall_ms - self.target_epoch.timestamp_ms
         # The wall clock may have been set back since.
-        return not 0 <= age_ms < self.settings.assignment_interval_ms
+        return not 0 <= age_ms < self.settings.number("assignment.interval.ms")
 
     def _assigns(self) -> bool:
         """Return whether the group needs a target assignment, and may compute it now."""
@@ -156,6 +147,7 @@ class HeartbeatGroup(Generic[StateT, RequestT, ReplyT]):
     answer tells.
 
     :cvar type_name: Kafka's name for the kind of groups
+    :cvar max_size: the config that limits the members
     :cvar member_timers: the kinds of timers that remove their member when they run out
     :cvar becomes_classic: an empty group becomes classic when a classic member joins
     :cvar earlier_epoch_detail: the end of the reason to refuse an earlier epoch than the previous
@@ -166,6 +158,7 @@ class HeartbeatGroup(Generic[StateT, RequestT, ReplyT]):
     """
 
     type_name: ClassVar[str]
+    max_size: ClassVar[str]
     member_timers: ClassVar[tuple[str, ...]] = (SESSION, REVOKE)
     becomes_classic: ClassVar[bool] = True
     earlier_epoch_detail: ClassVar[str] = ""
@@ -196,18 +189,18 @@ class HeartbeatGroup(Generic[StateT, RequestT, ReplyT]):
 
     # Joining and staying --------------------------------------------------------------------------
 
-    def heartbeat(self, request: RequestT, context: Context[Any]) -> GroupOutcome[ReplyT | Refusal]:
+    def heartbeat(self, request: RequestT, context: Context) -> GroupOutcome[ReplyT | Refusal]:
         """Join or keep a member, and return its assignment."""
-        refusal = self.check(request, context.settings.max_size)
+        refusal = self.check(request, context.settings.config)
         if refusal is not None:
             return Outcome(refusal)
         owner = self.owner(request.group_instance_id) if request.joins else None
         state, replacement = self.replaced(owner, request.member_id)
-        transition: HeartbeatTransition[StateT, Any] = self._transition(state, request, context)
+        transition: HeartbeatTransition[StateT] = self._transition(state, request, context)
         refusal = transition.run()
         if refusal is not None:
             return Outcome(refusal)
-        session_timeout_ms = context.settings.session_timeout_ms
+        session_timeout_ms = context.settings.number("session.timeout.ms")
         timers = self.timer_changes(transition, session_timeout_ms)
         if owner is not None and owner != request.member_id:
             self._cancel_timers(owner, timers)  # its id has gone with the replacement
@@ -260,12 +253,12 @@ class HeartbeatGroup(Generic[StateT, RequestT, ReplyT]):
             timers.set(REVOKE, member_id, now_ms + member.rebalance_timeout_ms)
         return timers
 
-    def check(self, request: RequestT, max_size: int) -> Refusal | None:
+    def check(self, request: RequestT, config: Configuration) -> Refusal | None:
         """Return the error if the group refuses a heartbeat, or None."""
         member_id, instance_id = request.member_id, request.group_instance_id
         owner = self.owner(instance_id)
         if self._needs_room(request, owner):
-            refusal = self.check_room(member_id, max_size)
+            refusal = self.check_room(member_id, config)
             if refusal is not None:
                 return refusal
         if request.joins:
@@ -306,8 +299,9 @@ class HeartbeatGroup(Generic[StateT, RequestT, ReplyT]):
             )
         return None
 
-    def check_room(self, member_id: str, max_size: int) -> Refusal | None:
+    def check_room(self, member_id: str, config: Configuration) -> Refusal | None:
         """Return the error if the group is full and the member is new."""
+        max_size = config.get_int(self.max_size)
         if len(self.state.members) < max_size or member_id in self.state.members:
             return None
         return Refusal(
@@ -350,7 +344,7 @@ class HeartbeatGroup(Generic[StateT, RequestT, ReplyT]):
         """Return whether a member may repeat its last heartbeat with the previous epoch."""
         return True
 
-    def _transition(self, state: StateT, request: RequestT, context: Context[Any]) -> Any:
+    def _transition(self, state: StateT, request: RequestT, context: Context) -> Any:
         """Return the undecided transition of a heartbeat."""
         raise NotImplementedError
 
@@ -360,7 +354,7 @@ class HeartbeatGroup(Generic[StateT, RequestT, ReplyT]):
         """Return the answer to a heartbeat, and its volatile changes."""
         was, now = transition.was, transition.now
         tells = request.asks_assignment or was.assigned != now.assigned
-        interval_ms = transition.settings.heartbeat_interval_ms
+        interval_ms = transition.settings.number("heartbeat.interval.ms")
         assigned = now.assigned if tells else None
         reply = HeartbeatReply(request.member_id, now.member_epoch, interval_ms, assigned)
         return reply, partial(self.apply, transition, timers)
@@ -389,7 +383,7 @@ class HeartbeatGroup(Generic[StateT, RequestT, ReplyT]):
         record = self.state.records.current(self.group_id, member_id, paused)
         return Outcome(None, (record,), apply=partial(self.timers.cancel, REVOKE, member_id))
 
-    def remove(self, member_ids: Collection[str], context: Context[Any]) -> GroupOutcome[None]:
+    def remove(self, member_ids: Collection[str], context: Context) -> GroupOutcome[None]:
         """Remove members. Others get what they had with later heartbeats."""
         state, timers = self.state, TimerChanges(self.timers)
         epoch = state.epoch_without(member_ids, context.catalog)
@@ -410,12 +404,13 @@ class HeartbeatGroup(Generic[StateT, RequestT, ReplyT]):
         for kind in self.member_timers:
             timers.cancel(kind, member_id)
 
-    def start_sessions(self, settings: AnySettings, now_ms: int) -> None:
+    def start_sessions(self, settings: Settings, now_ms: int) -> None:
         """Start the sessions and rebalance timeouts of all members after a restart."""
         self.state.complete_members()
+        session_timeout_ms = settings.number("session.timeout.ms")
         for member_id, member in self.state.members.items():
             classic = _classic(member)
-            timeout_ms = (classic or settings).session_timeout_ms
+            timeout_ms = session_timeout_ms if classic is None else classic.session_timeout_ms
             self.timers.set(SESSION, member_id, now_ms + timeout_ms)
             is_revoking = self.state.current[member_id].state is MemberState.UNREVOKED
             if classic is None and is_revoking:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+from headrace.protocol.configuration import Configuration
 from headrace.protocol.errors import Refusal
 
 JOIN_EPOCH, LEAVE_EPOCH, STATIC_LEAVE_EPOCH = 0, -1, -2
@@ -42,7 +43,7 @@ class Heartbeat:
         """True if the answer has the assignment, even if it is unchanged."""
         return self.joins
 
-    def check(self, group_id: str, settings: Any) -> Refusal | None:
+    def check(self, group_id: str, config: Configuration) -> Refusal | None:
         """Return the error of a request that is invalid for any group."""
         raise NotImplementedError
 

@@ -9,37 +9,35 @@ from typing import Any, Generic, TypeVar
 from headrace.groups.classic.group import ClassicGroup
 from headrace.groups.records import GroupOutcome
 from headrace.groups.service import GroupService
+from headrace.groups.settings import Settings
 from headrace.outcome import Outcome
 from headrace.protocol.errors import ErrorCode, Refusal
 
-from .group import Context, HeartbeatGroup, ReplyT, RequestT, SettingsT
+from .group import Context, HeartbeatGroup, ReplyT, RequestT
 from .member import STATIC_LEAVE_EPOCH, HeartbeatReply
 
 GroupT = TypeVar("GroupT", bound=HeartbeatGroup[Any, Any, Any])
 R = TypeVar("R")
 
 
-class HeartbeatService(GroupService[GroupT], Generic[GroupT, RequestT, ReplyT, SettingsT]):
+class HeartbeatService(GroupService[GroupT], Generic[GroupT, RequestT, ReplyT]):
     """Commands to the groups of one kind.
 
-    :cvar settings_type: the settings of a group; likewise the answer to a heartbeat
+    :cvar reply_type: the answer to a heartbeat
     """
 
-    settings_type: Any
     reply_type: Any = HeartbeatReply
 
     def new_group(self, group_id: str) -> GroupT:
         """Return a group without members, which is not registered."""
         return self.kind(group_id, self._timers)
 
-    def settings(self, group_id: str) -> SettingsT:
-        """Return the settings of a group, as configured now."""
-        settings: SettingsT = self.settings_type.of(self._config, group_id)
-        return settings
-
-    def context(self, group_id: str, now_ms: int, wall_ms: int) -> Context[SettingsT]:
+    def context(self, group_id: str, now_ms: int, wall_ms: int) -> Context:
         """Return what a decision about a group depends on now."""
-        return Context(self.catalog, self.settings(group_id), now_ms, wall_ms)
+        return Context(self.catalog, self._settings(group_id), now_ms, wall_ms)
+
+    def _settings(self, group_id: str) -> Settings:
+        return Settings(self._config, self.kind.type_name, group_id)
 
     # Commands -------------------------------------------------------------------------------------
 
@@ -53,7 +51,7 @@ class HeartbeatService(GroupService[GroupT], Generic[GroupT, RequestT, ReplyT, S
             if repeated is not None:
                 return repeated
         context = self.context(group_id, now_ms, wall_ms)
-        refusal = request.check(group_id, context.settings)
+        refusal = request.check(group_id, self._config)
         if refusal is not None:
             return Outcome(refusal)
         if request.leaves:
@@ -61,7 +59,7 @@ class HeartbeatService(GroupService[GroupT], Generic[GroupT, RequestT, ReplyT, S
         return self.counted(self._join_or_stay(group_id, request, context))
 
     def _join_or_stay(
-        self, group_id: str, request: RequestT, context: Context[SettingsT]
+        self, group_id: str, request: RequestT, context: Context
     ) -> GroupOutcome[ReplyT | Refusal]:
         group = self._groups.get(group_id)
         if request.joins and isinstance(group, ClassicGroup):
@@ -83,13 +81,13 @@ class HeartbeatService(GroupService[GroupT], Generic[GroupT, RequestT, ReplyT, S
         return Refusal(ErrorCode.GROUP_ID_NOT_FOUND, f"{name} group {group_id} not found.")
 
     def _take_over(
-        self, classic: ClassicGroup, request: RequestT, context: Context[SettingsT]
+        self, classic: ClassicGroup, request: RequestT, context: Context
     ) -> GroupOutcome[ReplyT | Refusal] | None:
         """Join a member to a classic group, which becomes one of this kind; None if it does not."""
         return None
 
     def _leave(
-        self, group_id: str, request: RequestT, context: Context[SettingsT]
+        self, group_id: str, request: RequestT, context: Context
     ) -> GroupOutcome[ReplyT | Refusal]:
         group = self.group(group_id)
         if isinstance(group, Refusal):
@@ -104,7 +102,7 @@ class HeartbeatService(GroupService[GroupT], Generic[GroupT, RequestT, ReplyT, S
         return outcome.with_reply(self.reply_type(request.member_id, request.member_epoch))
 
     def remove(
-        self, group: GroupT, member_ids: Collection[str], context: Context[SettingsT]
+        self, group: GroupT, member_ids: Collection[str], context: Context
     ) -> GroupOutcome[None]:
         """Remove members that leave, or whose session or rebalance timeout has ended."""
         return group.remove(member_ids, context)
@@ -120,7 +118,7 @@ class HeartbeatService(GroupService[GroupT], Generic[GroupT, RequestT, ReplyT, S
 
     def start_sessions(self, group: GroupT, now_ms: int) -> None:
         """Start the sessions of a group's members, after a restart."""
-        group.start_sessions(self.settings(group.group_id), now_ms)
+        group.start_sessions(self._settings(group.group_id), now_ms)
 
     def expire(
         self, group: GroupT, kind: str, member_id: str, now_ms: int, wall_ms: int

@@ -13,7 +13,6 @@ from headrace.groups.deadlines import OFFSETS, TimerKey
 from headrace.groups.meters import GroupMeters
 from headrace.groups.records import GroupRecord, OffsetCommit
 from headrace.groups.service import Group
-from headrace.groups.settings import OffsetSettings
 from headrace.groups.share.group import ShareGroup
 from headrace.groups.streams.group import StreamsGroup
 from headrace.outcome import Apply, Outcome
@@ -161,24 +160,23 @@ class OffsetService:
     # Time -----------------------------------------------------------------------------------------
 
     def start(self, now_ms: int) -> None:
-        """Schedule the first check for expired offsets."""
-        self._timers.set(OFFSETS, now_ms + OffsetSettings.of(self._config).check_interval_ms)
+        """Schedule the next check for expired offsets."""
+        interval_ms = self._config.get_int("offsets.retention.check.interval.ms")
+        self._timers.set(OFFSETS, now_ms + interval_ms)
 
     def expire(self, now_ms: int, wall_ms: int) -> Iterable[tuple[str, Outcome[GroupRecord, None]]]:
         """Expire offsets of some groups; yield (group id, outcome). Apply each outcome before
         requesting the next. A timer continues the round.
         """
-        settings = OffsetSettings.of(self._config)
+        retention_ms = self._config.get_int("offsets.retention.minutes") * 60_000
         self._timers.set(OFFSETS, now_ms + PAUSE_MS)
         if not self._expiration.is_under_way:
             self._expiration.begin(self._groups)
-        for group_id, outcome in self._expiration.portion(
-            self._owner, wall_ms, settings.retention_ms
-        ):
+        for group_id, outcome in self._expiration.portion(self._owner, wall_ms, retention_ms):
             count = partial(self._meters.expired, outcome.reply)
             yield group_id, outcome.with_reply(None).then(count)
         if not self._expiration.is_under_way:
-            self._timers.set(OFFSETS, now_ms + settings.check_interval_ms)
+            self.start(now_ms)
 
     def _owner(self, group_id: str) -> Group | None:
         group = self._groups.get(group_id)

@@ -28,7 +28,7 @@ from headrace.groups.records import (
     ShareMember,
     StatePartitions,
 )
-from headrace.groups.settings import ShareGroupSettings, Topic, Topics
+from headrace.groups.settings import Topic, Topics
 from headrace.outcome import Outcome
 from headrace.protocol.errors import ErrorCode, Refusal
 
@@ -120,15 +120,13 @@ def subscribed_names(members: Iterable[ShareMember]) -> frozenset[str]:
     return frozenset(name for member in members for name in member.subscribed_topic_names)
 
 
-class ShareMemberTransition(HeartbeatTransition[ShareState, ShareGroupSettings]):
+class ShareMemberTransition(HeartbeatTransition[ShareState]):
     """The heartbeat of an accepted member. Changes nothing; collects records.
 
     :ivar topics: the existing topics to which any member is subscribed, sorted by name
     """
 
-    def __init__(
-        self, state: ShareState, request: ShareHeartbeat, context: Context[ShareGroupSettings]
-    ) -> None:
+    def __init__(self, state: ShareState, request: ShareHeartbeat, context: Context) -> None:
         self.former = state.members.get(request.member_id)
         super().__init__(state, request.member_id, request.member(self.former), context)
         self._names = subscribed_names(self.members.values())
@@ -198,13 +196,14 @@ class ShareGroup(HeartbeatGroup[ShareState, ShareHeartbeat, ShareHeartbeatReply]
     """One share group. Commands decide and change nothing; :meth:`replay` applies their records."""
 
     type_name = "share"
+    max_size = "group.share.max.size"
     member_timers = (SESSION,)
     becomes_classic = False
     earlier_epoch_detail = ", and it does not match the previous member epoch ({})"
     state_type = ShareState
 
     def _transition(
-        self, state: ShareState, request: ShareHeartbeat, context: Context[ShareGroupSettings]
+        self, state: ShareState, request: ShareHeartbeat, context: Context
     ) -> ShareMemberTransition:
         return ShareMemberTransition(state, request, context)
 
@@ -294,14 +293,11 @@ def _without(by_topic: Mapping[UUID, V], topic_ids: Container[UUID]) -> dict[UUI
     return {topic_id: value for topic_id, value in by_topic.items() if topic_id not in topic_ids}
 
 
-class ShareGroupService(
-    HeartbeatService[ShareGroup, ShareHeartbeat, ShareHeartbeatReply, ShareGroupSettings]
-):
+class ShareGroupService(HeartbeatService[ShareGroup, ShareHeartbeat, ShareHeartbeatReply]):
     """Commands to share groups."""
 
     kind = ShareGroup
     record_types = ShareState.records
-    settings_type = ShareGroupSettings
 
     def to_initialize(
         self, group_id: str, request: ShareHeartbeat
@@ -309,11 +305,10 @@ class ShareGroupService(
         """Return the group of a heartbeat, and the partitions whose share state should be
         initialised before; None if there are none, or the heartbeat will be refused.
         """
-        settings = self.settings(group_id)
-        if request.leaves or request.check(group_id, settings) is not None:
+        if request.leaves or request.check(group_id, self._config) is not None:
             return None
         group = self.member_group(group_id, request)
-        if isinstance(group, Refusal) or group.check(request, settings.max_size) is not None:
+        if isinstance(group, Refusal) or group.check(request, self._config) is not None:
             return None
         partitions = group.to_initialize(request, self.catalog.topics)
         return (group, partitions) if partitions else None

@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from headrace.groups.heartbeats.member import LEAVE_EPOCH, Heartbeat, HeartbeatReply
 from headrace.groups.records import Assignment, ShareMember
-from headrace.groups.settings import ShareGroupSettings
+from headrace.protocol.configuration import Configuration
 from headrace.protocol.errors import ErrorCode, Refusal
 
 MAX_SHARE_MEMBER_ID_LENGTH = 36
@@ -31,7 +31,7 @@ class ShareHeartbeat(Heartbeat):
         """True if the member joins or subscribes."""
         return self.joins or self.subscribed_topic_names is not None
 
-    def check(self, group_id: str, settings: ShareGroupSettings) -> Refusal | None:
+    def check(self, group_id: str, config: Configuration) -> Refusal | None:
         """Return the error of a request that is invalid for any group."""
         message = None
         if not self.member_id:

@@ -34,7 +34,7 @@ from headrace.groups.records import (
     TaskAssignment,
     Topology,
 )
-from headrace.groups.settings import StreamsSettings, Topics
+from headrace.groups.settings import Settings, Topics
 from headrace.outcome import Apply, Outcome
 from headrace.protocol.errors import ErrorCode, Refusal
 
@@ -62,11 +62,14 @@ from .topics import (
 MemberOffsets: TypeAlias = Mapping[str, dict[tuple[str, int], int]]
 """Sums of changelog offsets by task, by member id."""
 
+_STANDBY_REPLICAS = "num.standby.replicas"
+_INITIAL_DELAY = "initial.rebalance.delay.ms"
+
 NO_TOPOLOGY_EPOCH = -1
 """The validated topology epoch of a group while topics are missing."""
 
 
-class StreamsTransition(HeartbeatTransition[StreamsState, StreamsSettings]):
+class StreamsTransition(HeartbeatTransition[StreamsState]):
     """The heartbeat of an accepted member. Changes nothing; collects records. A new topology is
     recorded after the member.
 
@@ -81,7 +84,7 @@ class StreamsTransition(HeartbeatTransition[StreamsState, StreamsSettings]):
         group: StreamsGroup,
         state: StreamsState,
         request: StreamsHeartbeat,
-        context: Context[StreamsSettings],
+        context: Context,
     ) -> None:
         self.former = state.members.get(request.member_id) or StreamsMember()
         super().__init__(state, request.member_id, request.member(self.former), context)
@@ -121,7 +124,7 @@ class StreamsTransition(HeartbeatTransition[StreamsState, StreamsSettings]):
     def _next_epoch(self) -> StreamsEpoch | None:
         assert self.configured is not None
         validated = self.configured.epoch if self.configured.is_ready else NO_TOPOLOGY_EPOCH
-        configs = self.settings.assignment_configs
+        configs = assignment_configs(self.settings)
         epoch = StreamsEpoch(self.epoch.epoch, self._metadata_hash, validated, configs)
         if not self._needs_assignment and epoch == self.epoch:
             return None
@@ -142,7 +145,7 @@ class StreamsTransition(HeartbeatTransition[StreamsState, StreamsSettings]):
     def report_missing_tags(self) -> None:
         """Report that the member lacks client tags that standby tasks are spread by."""
         has = dict(self.member.client_tags)
-        missing = [tag for tag in self.settings.rack_tags if tag not in has]
+        missing = [tag for tag in rack_tags(self.settings) if tag not in has]
         if missing:
             self.report(
                 StatusCode.MISSING_CLIENT_TAGS,
@@ -235,8 +238,9 @@ class StreamsTransition(HeartbeatTransition[StreamsState, StreamsSettings]):
 
     def _assign(self) -> Mapping[str, TaskAssignment]:
         assert self.configured is not None
-        replicas = self.settings.standby_replicas
-        return compute_target(self.state, self.members, self.configured, replicas, self.offsets)
+        return compute_target(
+            self.state, self.members, self.configured, self.settings, self.offsets
+        )
 
     def _reconcile(self) -> StreamsAssignment:
         is_free_on_process = partial(self.state.is_free_on, self.member.process_id)
@@ -244,11 +248,25 @@ class StreamsTransition(HeartbeatTransition[StreamsState, StreamsSettings]):
         return reconcile(self.was, goal, self.request.owned)
 
 
+def rack_tags(settings: Settings) -> tuple[str, ...]:
+    """Return the client tags that members should have."""
+    return settings.config.group_list(settings.group_id, "streams.rack.aware.assignment.tags")
+
+
+def assignment_configs(settings: Settings) -> tuple[tuple[str, str], ...]:
+    """Return the configs that begin a new group epoch when they change, names and values."""
+    configs = {_STANDBY_REPLICAS: str(settings.number(_STANDBY_REPLICAS))}
+    tags = rack_tags(settings)
+    if tags:
+        configs["rack.aware.assignment.tags"] = ",".join(tags)
+    return tuple(configs.items())
+
+
 def compute_target(
     state: StreamsState,
     members: Mapping[str, StreamsMember],
     configured: ConfiguredTopology,
-    standby_replicas: int,
+    settings: Settings,
     offsets: MemberOffsets,
 ) -> Mapping[str, TaskAssignment]:
     """Return a target assignment; no tasks while topics are missing."""
@@ -266,7 +284,7 @@ def compute_target(
         subtopology_id: TaskCount(subtopology.tasks, bool(subtopology.changelogs))
         for subtopology_id, subtopology in configured.subtopologies.items()
     }
-    return assign_sticky(previous, counts, standby_replicas)
+    return assign_sticky(previous, counts, settings.number(_STANDBY_REPLICAS))
 
 
 class StreamsGroup(HeartbeatGroup[StreamsState, StreamsHeartbeat, StreamsHeartbeatReply]):
@@ -281,6 +299,7 @@ class StreamsGroup(HeartbeatGroup[StreamsState, StreamsHeartbeat, StreamsHeartbe
     """
 
     type_name = "streams"
+    max_size = "group.streams.max.size"
     state_type = StreamsState
 
     def __init__(
@@ -303,13 +322,13 @@ class StreamsGroup(HeartbeatGroup[StreamsState, StreamsHeartbeat, StreamsHeartbe
         return holds_only(request.owned, current.assigned)
 
     def _transition(
-        self, state: StreamsState, request: StreamsHeartbeat, context: Context[StreamsSettings]
+        self, state: StreamsState, request: StreamsHeartbeat, context: Context
     ) -> StreamsTransition:
         return StreamsTransition(self, state, request, context)
 
-    def begins_delay(self, settings: StreamsSettings) -> bool:
+    def begins_delay(self, settings: Settings) -> bool:
         """Return whether a heartbeat begins the initial rebalance delay, or may do so."""
-        return self.is_empty and settings.initial_rebalance_delay_ms > 0
+        return self.is_empty and settings.number(_INITIAL_DELAY) > 0
 
     def _answer(
         self, request: StreamsHeartbeat, transition: StreamsTransition, timers: TimerChanges
@@ -317,7 +336,7 @@ class StreamsGroup(HeartbeatGroup[StreamsState, StreamsHeartbeat, StreamsHeartbe
         context, settings = transition.context, transition.settings
         member_id, member = request.member_id, transition.member
         if self.begins_delay(settings) and not self.timers.has(ASSIGN):
-            timers.set(ASSIGN, "", context.now_ms + settings.initial_rebalance_delay_ms)
+            timers.set(ASSIGN, "", context.now_ms + settings.number(_INITIAL_DELAY))
         moves = transition.was.assigned != transition.now.assigned
         endpoint, endpoint_epoch = member.user_endpoint, self.endpoint_epoch
         if endpoint != transition.former.user_endpoint or (moves and endpoint is not None):
@@ -339,7 +358,7 @@ class StreamsGroup(HeartbeatGroup[StreamsState, StreamsHeartbeat, StreamsHeartbe
         reply = StreamsHeartbeatReply(
             member_id,
             transition.now.member_epoch,
-            settings.heartbeat_interval_ms,
+            settings.number("heartbeat.interval.ms"),
             transition.now.assigned if request.joins or moves else None,
             tuple(transition.statuses),
             endpoint_epoch,
@@ -347,8 +366,8 @@ class StreamsGroup(HeartbeatGroup[StreamsState, StreamsHeartbeat, StreamsHeartbe
             if endpoint_epoch == request.endpoint_epoch
             else self._endpoints(transition, configured),
             configured.missing,
-            settings.task_offset_interval_ms,
-            settings.acceptable_recovery_lag,
+            settings.number("task.offset.interval.ms"),
+            settings.number("acceptable.recovery.lag"),
         )
         if transition.state is not self.state and len(self.state.members) == 1:
             shutdown_member_id = None  # with its last member the application has shut down
@@ -428,14 +447,15 @@ class StreamsGroup(HeartbeatGroup[StreamsState, StreamsHeartbeat, StreamsHeartbe
 
     # Time -----------------------------------------------------------------------------------------
 
-    def assign(self, context: Context[StreamsSettings]) -> GroupOutcome[None]:
+    def assign(self, context: Context) -> GroupOutcome[None]:
         """Compute the first target assignment, after the initial rebalance delay."""
         state = self.state
         waits = state.epoch > state.target_epoch.epoch
         if self.is_empty or not waits or self.configured is None:
             return Outcome(None)
-        replicas = context.settings.standby_replicas
-        target = compute_target(state, state.members, self.configured, replicas, self.task_offsets)
+        target = compute_target(
+            state, state.members, self.configured, context.settings, self.task_offsets
+        )
         epoch = AssignmentEpoch(state.epoch, context.wall_ms)
         return Outcome(None, tuple(state.retarget(target, epoch)))
 
@@ -484,18 +504,15 @@ def _partitions(
 HeartbeatOutcome = GroupOutcome[StreamsHeartbeatReply | Refusal]
 
 
-class StreamsGroupService(
-    HeartbeatService[StreamsGroup, StreamsHeartbeat, StreamsHeartbeatReply, StreamsSettings]
-):
+class StreamsGroupService(HeartbeatService[StreamsGroup, StreamsHeartbeat, StreamsHeartbeatReply]):
     """Commands to streams groups."""
 
     kind = StreamsGroup
     record_types = StreamsState.records
-    settings_type = StreamsSettings
     reply_type = StreamsHeartbeatReply
 
     def _join_or_stay(
-        self, group_id: str, request: StreamsHeartbeat, context: Context[StreamsSettings]
+        self, group_id: str, request: StreamsHeartbeat, context: Context
     ) -> HeartbeatOutcome:
         outcome = super()._join_or_stay(group_id, request, context)
         if isinstance(outcome.reply, Refusal) or group_id in self._groups:
@@ -504,7 +521,7 @@ class StreamsGroupService(
         return outcome.with_reply(replace(outcome.reply, endpoint_epoch=0))
 
     def _take_over(
-        self, classic: ClassicGroup, request: StreamsHeartbeat, context: Context[StreamsSettings]
+        self, classic: ClassicGroup, request: StreamsHeartbeat, context: Context
     ) -> HeartbeatOutcome | None:
         """Join the first member of a streams group that replaces an empty classic group."""
         if not classic.is_empty:
@@ -516,7 +533,7 @@ class StreamsGroupService(
         return outcome._replace(records=(GroupMetadata(group_id, None), *outcome.records))
 
     def _leave(
-        self, group_id: str, request: StreamsHeartbeat, context: Context[StreamsSettings]
+        self, group_id: str, request: StreamsHeartbeat, context: Context
     ) -> HeartbeatOutcome:
         outcome = super()._leave(group_id, request, context)
         group = self.group(group_id)

@@ -23,7 +23,7 @@ from headrace.groups.records import (
     Tasks,
     Topology,
 )
-from headrace.groups.settings import StreamsSettings
+from headrace.protocol.configuration import Configuration
 from headrace.protocol.errors import ErrorCode, Refusal
 
 NO_LAG = -1
@@ -89,7 +89,7 @@ class StreamsHeartbeat(Heartbeat):
             return None
         return TaskAssignment(self.active, self.standby, self.warmup)
 
-    def check(self, group_id: str, settings: StreamsSettings) -> Refusal | None:
+    def check(self, group_id: str, config: Configuration) -> Refusal | None:
         """Return the error of a request that is invalid for any group."""
         subtopologies = () if self.topology is None else self.topology.subtopologies
         if any(subtopology.source_topic_regex for subtopology in subtopologies):
