@@ -20,7 +20,7 @@ from headrace.groups.coordinator import GroupCoordinator
 from headrace.groups.deadlines import OFFSETS
 from headrace.groups.offsets.commit_batches import CommitBatches
 from headrace.groups.offsets.committed import NO_RETENTION, commit_record
-from headrace.groups.records import Subtopology, Topology
+from headrace.groups.records import StreamsMember, Subtopology, Topology
 from headrace.groups.share.member import ShareHeartbeat
 from headrace.groups.streams.member import StreamsHeartbeat
 from headrace.protocol.errors import Refusal, StorageError
@@ -422,20 +422,22 @@ class Desk:
         regex = fields.get("regex")
         if joins and owned is None:
             owned = {}
+        if joins and regex is None:
+            names = names or ()
         request = ConsumerHeartbeat(
             member_id,
             epoch,
             fields.get("instance"),
             fields.get("rack"),
+            fields.get("client", "c"),
+            "/h",
             fields.get("rebalance_timeout_ms", 10_000 if joins else -1),
-            names if names is not None or regex is not None or not joins else [],
+            None if names is None else tuple(sorted(set(names))),
             regex,
             fields.get("assignor"),
             None
             if owned is None
             else {self.id_of(name): frozenset(numbers) for name, numbers in owned.items()},
-            fields.get("client", "c"),
-            "/h",
         )
         regex = self.coordinator.consumer.unresolved_regex(group, request)
         if regex is not None and self.matches_regexes:
@@ -467,7 +469,8 @@ class Desk:
     def beat(self, member_id, epoch, names=None, *, group="s", rack=None, client="c"):
         """A share heartbeat; share state that it needs is initialised before, if
         ``state_works``."""
-        request = ShareHeartbeat(member_id, epoch, None, rack, names, client, "/h")
+        names = None if names is None else tuple(sorted(set(names)))
+        request = ShareHeartbeat(member_id, epoch, None, rack, client, "/h", names)
         uninitialized = self.coordinator.share.to_initialize(group, request)
         if uninitialized is not None and self.state_works:
             share_group, partitions = uninitialized
@@ -519,21 +522,23 @@ class Desk:
         if joins and owned is None:
             owned = {}, {}
         active, standby = (None, None) if owned is None else owned
+        endpoint = fields.pop("endpoint", None)
+        tags = fields.pop("tags", () if joins else None)
         request = StreamsHeartbeat(
             member_id,
             epoch,
             fields.pop("instance", None),
             fields.pop("rack", None),
+            "c",
+            "/h",
             fields.pop("rebalance_timeout_ms", 10_000 if joins else -1),
             topology,
             active,
             standby,
             None if owned is None else {},
             fields.pop("process", f"process of {member_id}" if joins else None),
-            fields.pop("endpoint", None),
-            fields.pop("tags", () if joins else None),
-            "c",
-            "/h",
+            None if endpoint is None else StreamsMember.Endpoint(*endpoint),
+            None if tags is None else tuple(StreamsMember.KeyValue(*tag) for tag in sorted(tags)),
             **fields,
         )
         return self.decide(self.coordinator.streams.heartbeat, group, request, *self.times)

@@ -13,16 +13,14 @@ from hypothesis import strategies as st
 from headrace.groups.classic.member import Member
 from headrace.groups.record_schemas import decode, encode
 from headrace.groups.records import (
+    CONSUMER_RECORDS,
+    SHARE_RECORDS,
+    STREAMS_RECORDS,
     AssignmentEpoch,
     ClassicMember,
     CommittedOffset,
     ConsumerAssignment,
-    ConsumerGroupCurrentMemberAssignment,
-    ConsumerGroupMemberMetadata,
-    ConsumerGroupMetadata,
     ConsumerGroupRegularExpression,
-    ConsumerGroupTargetAssignmentMember,
-    ConsumerGroupTargetAssignmentMetadata,
     ConsumerMember,
     CopartitionGroup,
     CurrentAssignment,
@@ -30,28 +28,15 @@ from headrace.groups.records import (
     GenerationMember,
     GroupEpoch,
     GroupMetadata,
-    HeldTaskAssignment,
     InternalTopic,
     MemberState,
     OffsetCommit,
     ResolvedRegex,
     SharedTopic,
-    ShareGroupCurrentMemberAssignment,
-    ShareGroupMemberMetadata,
-    ShareGroupMetadata,
-    ShareGroupStatePartitionMetadata,
-    ShareGroupTargetAssignmentMember,
-    ShareGroupTargetAssignmentMetadata,
     ShareMember,
     StatePartitions,
     StreamsAssignment,
     StreamsEpoch,
-    StreamsGroupCurrentMemberAssignment,
-    StreamsGroupMemberMetadata,
-    StreamsGroupMetadata,
-    StreamsGroupTargetAssignmentMember,
-    StreamsGroupTargetAssignmentMetadata,
-    StreamsGroupTopology,
     StreamsMember,
     Subtopology,
     TaskAssignment,
@@ -123,25 +108,25 @@ CAPTURED = {
         "00000000",
     ),
     "consumer member": (
-        ConsumerGroupMemberMetadata(
+        CONSUMER_RECORDS.member(
             "grp-sh-b-1",
             "m",
-            ConsumerMember(None, "ra", "raw", "/127.0.0.1", ("grp-t1",), "", 30_000),
+            ConsumerMember(None, "ra", "raw", "/127.0.0.1", ("grp-t1",), "", 30_000, None),
         ),
         f"0005000a{GROUP}00016d",
         "000000037261047261770b2f3132372e302e302e3102076772702d743101000075300001000100",
     ),
     "static consumer member with a regular expression": (
-        ConsumerGroupMemberMetadata(
+        CONSUMER_RECORDS.member(
             "grp-sh-b-1",
             "m",
-            ConsumerMember("i3", None, "raw", "/127.0.0.1", (), "cgp.*6552-0", 30_000),
+            ConsumerMember("i3", None, "raw", "/127.0.0.1", (), "cgp.*6552-0", 30_000, None),
         ),
         f"0005000a{GROUP}00016d",
         "000003693300047261770b2f3132372e302e302e31010c6367702e2a363535322d30000075300001000100",
     ),
     "classic member of a consumer group": (
-        ConsumerGroupMemberMetadata(
+        CONSUMER_RECORDS.member(
             "grp-sh-b-1",
             "m",
             ConsumerMember(
@@ -152,10 +137,11 @@ CAPTURED = {
                 ("grp-t1",),
                 "",
                 20_000,
-                classic=ClassicMember(
+                None,
+                ClassicMember(
                     10_000,
                     (
-                        (
+                        ConsumerMember.ClassicProtocol(
                             "range",
                             bytes.fromhex(
                                 "00030000000100066772702d7431ffffffff00000000ffffffffffff"
@@ -170,27 +156,27 @@ CAPTURED = {
         "00030000000100066772702d7431ffffffff00000000ffffffffffff0000",
     ),
     "new consumer group epoch": (
-        ConsumerGroupMetadata("grp-sh-b-1", GroupEpoch(2, 0)),
+        CONSUMER_RECORDS.group("grp-sh-b-1", GroupEpoch(2, 0)),
         f"0003000a{GROUP}",
         "00000000000200",
     ),
     "consumer group epoch": (
-        ConsumerGroupMetadata("grp-sh-b-1", GroupEpoch(4, 0xCA042E484D0C34)),
+        CONSUMER_RECORDS.group("grp-sh-b-1", GroupEpoch(4, 0xCA042E484D0C34)),
         f"0003000a{GROUP}",
         "00000000000401000800ca042e484d0c34",
     ),
     "consumer target epoch": (
-        ConsumerGroupTargetAssignmentMetadata("grp-sh-b-1", AssignmentEpoch(4, 0x1A1FBD232FB)),
+        CONSUMER_RECORDS.target_epoch("grp-sh-b-1", AssignmentEpoch(4, 0x1A1FBD232FB)),
         f"0006000a{GROUP}",
         "000000000004010008000001a1fbd232fb",
     ),
     "consumer target": (
-        ConsumerGroupTargetAssignmentMember("grp-sh-b-1", "m", {TOPIC_ID: (0, 1)}),
+        CONSUMER_RECORDS.target("grp-sh-b-1", "m", {TOPIC_ID: (0, 1)}),
         f"0007000a{GROUP}00016d",
         f"000002{ID_HEX}0300000000000000010000",
     ),
     "consumer current": (
-        ConsumerGroupCurrentMemberAssignment(
+        CONSUMER_RECORDS.current(
             "grp-sh-b-1",
             "m",
             ConsumerAssignment(4, 2, MemberState.STABLE, {TOPIC_ID: {0: 4, 1: 4}}),
@@ -199,7 +185,7 @@ CAPTURED = {
         f"000000000004000000020002{ID_HEX}0300000000000000010100090300000004000000040100",
     ),
     "consumer current, unrevoked": (
-        ConsumerGroupCurrentMemberAssignment(
+        CONSUMER_RECORDS.current(
             "grp-sh-b-1",
             "m",
             ConsumerAssignment(
@@ -215,7 +201,7 @@ CAPTURED = {
         "03000000020000000301000903000000010000000100",
     ),
     "static consumer that is away": (
-        ConsumerGroupCurrentMemberAssignment("grp-sh-b-1", "m", ConsumerAssignment(-2, 0)),
+        CONSUMER_RECORDS.current("grp-sh-b-1", "m", ConsumerAssignment(-2, 0)),
         f"0008000a{GROUP}00016d",
         "0000fffffffe0000000000010100",
     ),
@@ -227,16 +213,21 @@ CAPTURED = {
         "000002076772702d74310000000000002358000001a1fbd2330500",
     ),
     "streams group epoch": (
-        StreamsGroupMetadata(
+        STREAMS_RECORDS.group(
             "grp-sh-b-1",
-            StreamsEpoch(4, -9010562706193886943, 0, (("num.standby.replicas", "1"),)),
+            StreamsEpoch(
+                4,
+                -9010562706193886943,
+                0,
+                (StreamsEpoch.LastAssignmentConfig("num.standby.replicas", "1"),),
+            ),
         ),
         f"0011000a{GROUP}",
         "00000000000482f40cf56eee512102000400000000011902156e756d2e7374616e6462792e7265706c69636173"
         "023100",
     ),
     "streams member": (
-        StreamsGroupMemberMetadata(
+        STREAMS_RECORDS.member(
             "grp-sh-b-1",
             "m",
             StreamsMember(
@@ -247,8 +238,8 @@ CAPTURED = {
                 300_000,
                 0,
                 "a",
-                ("host", 9100),
-                (("zone", "y"),),
+                StreamsMember.Endpoint("host", 9100),
+                (StreamsMember.KeyValue("zone", "y"),),
             ),
         ),
         f"0013000a{GROUP}00016d",
@@ -256,27 +247,27 @@ CAPTURED = {
         "790000",
     ),
     "streams target epoch": (
-        StreamsGroupTargetAssignmentMetadata("grp-sh-b-1", AssignmentEpoch(2, 1795357031740)),
+        STREAMS_RECORDS.target_epoch("grp-sh-b-1", AssignmentEpoch(2, 1795357031740)),
         f"0014000a{GROUP}",
         "000000000002010008000001a2039e3d3c",
     ),
     "streams target": (
-        StreamsGroupTargetAssignmentMember(
+        STREAMS_RECORDS.target(
             "grp-sh-b-1", "m", TaskAssignment({"0": (1,), "1": (0,)}, {"1": (1, 2)})
         ),
         f"0015000a{GROUP}00016d",
         "00000302300200000001000231020000000000020231030000000100000002000100",
     ),
     "streams current, unrevoked": (
-        StreamsGroupCurrentMemberAssignment(
+        STREAMS_RECORDS.current(
             "grp-sh-b-1",
             "m",
             StreamsAssignment(
                 3,
                 3,
                 MemberState.UNREVOKED,
-                HeldTaskAssignment({"0": {1: 3}, "1": {1: 3}}),
-                HeldTaskAssignment({"0": {3: 3}}, {"1": {0: 0}}),
+                TaskAssignment({"0": {1: 3}, "1": {1: 3}}),
+                TaskAssignment({"0": {3: 3}}, {"1": {0: 0}}),
             ),
         ),
         f"0016000a{GROUP}00016d",
@@ -284,7 +275,7 @@ CAPTURED = {
         "0230020000000301000502000000030202310200000000000100",
     ),
     "streams topology": (
-        StreamsGroupTopology(
+        STREAMS_RECORDS.other(
             "grp-sh-b-1",
             Topology(
                 0,
@@ -321,55 +312,55 @@ CAPTURED = {
         "01000202000001020000000000",
     ),
     "share member": (
-        ShareGroupMemberMetadata(
+        SHARE_RECORDS.member(
             "grp-sh-b-1", "m", ShareMember(None, "raw", "/127.0.0.1", ("grp-t1", "nope"))
         ),
         f"000a000a{GROUP}00016d",
         "000000047261770b2f3132372e302e302e3103076772702d7431056e6f706500",
     ),
     "share group epoch": (
-        ShareGroupMetadata("grp-sh-b-1", GroupEpoch(2, 0x229533BB79EF830A)),
+        SHARE_RECORDS.group("grp-sh-b-1", GroupEpoch(2, 0x229533BB79EF830A)),
         f"000b000a{GROUP}",
         "000000000002229533bb79ef830a00",
     ),
     "share target epoch": (
-        ShareGroupTargetAssignmentMetadata("grp-sh-b-1", AssignmentEpoch(2, 0x1A1FB02F3B3)),
+        SHARE_RECORDS.target_epoch("grp-sh-b-1", AssignmentEpoch(2, 0x1A1FB02F3B3)),
         f"000c000a{GROUP}",
         "000000000002010008000001a1fb02f3b3",
     ),
     "share target": (
-        ShareGroupTargetAssignmentMember("grp-sh-b-1", "m", {TOPIC_ID: (0, 2)}),
+        SHARE_RECORDS.target("grp-sh-b-1", "m", {TOPIC_ID: (0, 2)}),
         f"000d000a{GROUP}00016d",
         f"000002{ID_HEX}0300000000000000020000",
     ),
     "empty share target": (
-        ShareGroupTargetAssignmentMember("grp-sh-b-1", "m", {}),
+        SHARE_RECORDS.target("grp-sh-b-1", "m", {}),
         f"000d000a{GROUP}00016d",
         "00000100",
     ),
     "share current": (
-        ShareGroupCurrentMemberAssignment(
-            "grp-sh-b-1", "m", CurrentAssignment(4, 3, {TOPIC_ID: (0,)})
+        SHARE_RECORDS.current(
+            "grp-sh-b-1", "m", CurrentAssignment(4, 3, assigned={TOPIC_ID: (0,)})
         ),
         f"000e000a{GROUP}00016d",
         f"000000000004000000030002{ID_HEX}02000000000000",
     ),
     "share state partitions, initializing": (
-        ShareGroupStatePartitionMetadata(
+        SHARE_RECORDS.other(
             "grp-sh-b-1", StatePartitions({TOPIC_ID: SharedTopic("grp-t1", (0, 1, 2))})
         ),
         f"000f000a{GROUP}",
         f"000002{ID_HEX}076772702d74310400000000000000010000000200010100",
     ),
     "share state partitions, initialized": (
-        ShareGroupStatePartitionMetadata(
+        SHARE_RECORDS.other(
             "grp-sh-b-1", StatePartitions({}, {TOPIC_ID: SharedTopic("grp-t1", (0, 1, 2))})
         ),
         f"000f000a{GROUP}",
         f"00000102{ID_HEX}076772702d743104000000000000000100000002000100",
     ),
     "share member tombstone": (
-        ShareGroupMemberMetadata("grp-sh-b-1", "m", None),
+        SHARE_RECORDS.member("grp-sh-b-1", "m", None),
         f"000a000a{GROUP}00016d",
         None,
     ),

@@ -13,8 +13,8 @@ from headrace.groups.consumer.group import preferred_assignor
 from headrace.groups.consumer.state import ConsumerState
 from headrace.groups.heartbeats.state import topics_hash
 from headrace.groups.records import (
+    CONSUMER_RECORDS,
     ConsumerAssignment,
-    ConsumerGroupCurrentMemberAssignment,
     ConsumerGroupRegularExpression,
     MemberState,
     ResolvedRegex,
@@ -241,9 +241,9 @@ def test_a_log_that_is_compacted_while_it_is_read_gives_no_partition_to_two(desk
     has, has_none = ConsumerAssignment(3, 2, assigned={topic_id: {0: 2}}), ConsumerAssignment(5, 4)
     group = ConsumerState("c")
     for member_id, current in (("m", has), ("n", has), ("m", has_none)):
-        group.replay(ConsumerGroupCurrentMemberAssignment("c", member_id, current))
+        group.replay(CONSUMER_RECORDS.current("c", member_id, current))
     assert not group.is_free(topic_id, 0)
-    group.replay(ConsumerGroupCurrentMemberAssignment("c", "n", None))
+    group.replay(CONSUMER_RECORDS.current("c", "n", None))
     assert group.is_free(topic_id, 0)
 
 

@@ -6,10 +6,8 @@ import pytest
 
 from headrace.groups.coordinator import GroupCoordinator
 from headrace.groups.records import (
-    ConsumerGroupCurrentMemberAssignment,
-    ConsumerGroupMemberMetadata,
-    ShareGroupCurrentMemberAssignment,
-    ShareGroupMemberMetadata,
+    CONSUMER_RECORDS,
+    SHARE_RECORDS,
 )
 from headrace.protocol.errors import Refusal
 from tests.machines.group_desk import Desk
@@ -39,9 +37,7 @@ def desk(monkeypatch):
     return desk
 
 
-@pytest.mark.parametrize(
-    "kind", [ConsumerGroupMemberMetadata, ConsumerGroupCurrentMemberAssignment]
-)
+@pytest.mark.parametrize("kind", [CONSUMER_RECORDS.member, CONSUMER_RECORDS.current])
 def test_a_member_of_a_consumer_group_joins_again_and_gets_its_partitions(desk, kind):
     desk.restart_without(kind)
     assert isinstance(desk.consume("m", 2), Refusal)
@@ -50,7 +46,7 @@ def test_a_member_of_a_consumer_group_joins_again_and_gets_its_partitions(desk, 
 
 
 def test_partitions_of_a_member_that_is_lost_go_to_others(desk):
-    desk.restart_without(ConsumerGroupMemberMetadata)
+    desk.restart_without(CONSUMER_RECORDS.member)
     reply = desk.consume("n", 0, ["t"])
     assert desk.by_name(reply.assigned) == {"t": [0, 1, 2, 3]}
 
@@ -58,14 +54,14 @@ def test_partitions_of_a_member_that_is_lost_go_to_others(desk):
 def test_a_static_member_without_assignment_leaves_after_its_session(desk):
     desk.consume("m", -1)
     desk.consume("m", 0, ["t"], instance="i")
-    desk.restart_without(ConsumerGroupCurrentMemberAssignment)
+    desk.restart_without(CONSUMER_RECORDS.current)
     assert isinstance(desk.consume("o", 0, ["t"], instance="i"), Refusal)  # "m" may be alive
     desk.pass_ms(45_000)
     reply = desk.consume("o", 0, ["t"], instance="i")
     assert desk.by_name(reply.assigned) == {"t": [0, 1, 2, 3]}
 
 
-@pytest.mark.parametrize("kind", [ShareGroupMemberMetadata, ShareGroupCurrentMemberAssignment])
+@pytest.mark.parametrize("kind", [SHARE_RECORDS.member, SHARE_RECORDS.current])
 def test_a_member_of_a_share_group_joins_again(desk, kind):
     desk.restart_without(kind)
     group = desk.coordinator.groups["s"]

@@ -12,6 +12,7 @@ from headrace.groups.records import (
     InternalTopic,
     MemberState,
     StreamsAssignment,
+    StreamsMember,
     Subtopology,
     TaskAssignment,
     Topology,
@@ -454,9 +455,9 @@ def test_endpoints(desk):
     endpoint = ("host", 1)
     assert desk.run("m", 0, endpoint=endpoint).endpoint_epoch == 0  # the group is new
     reply = desk.run("m", 2, endpoint_epoch=-1)
-    assert [(one.endpoint, list(one.active), list(one.standby)) for one in reply.endpoints] == [
-        (endpoint, [("t", (0, 1, 2, 3))], [])
-    ]
+    (read,) = reply.endpoints
+    assert read.endpoint == StreamsMember.Endpoint(*endpoint)
+    assert (list(read.active), list(read.standby)) == ([("t", (0, 1, 2, 3))], [])
     assert desk.run("m", 2, endpoint_epoch=0).endpoints is None
     moved = desk.run("m", 2, endpoint_epoch=0, endpoint=("host", 2))
     assert (moved.member_epoch, moved.endpoint_epoch) == (3, 1)

@@ -14,20 +14,19 @@ from hypothesis import strategies as st
 
 from headrace.groups import record_schemas
 from headrace.groups.records import (
+    CONSUMER_RECORDS,
     AssignmentEpoch,
     CommittedOffset,
-    ConsumerGroupMemberMetadata,
-    ConsumerGroupMetadata,
-    ConsumerGroupTargetAssignmentMetadata,
     ConsumerMember,
     Generation,
     GenerationMember,
     GroupEpoch,
     GroupMetadata,
     OffsetCommit,
-    ShareGroupMemberMetadata,
-    ShareGroupMetadata,
     ShareMember,
+)
+from headrace.groups.records import (
+    SHARE_RECORDS as SHARE_GROUP_RECORDS,
 )
 from headrace.protocol.internal_topics import CONSUMER_OFFSETS, SHARE_GROUP_STATE
 from headrace.share import records as share_records
@@ -97,18 +96,18 @@ CONSUMERS = st.builds(
 GROUP_RECORDS = st.one_of(
     st.builds(OffsetCommit, NAMES, NAMES, NUMBERS, st.none() | COMMITTED),
     st.builds(GroupMetadata, NAMES, st.none() | GENERATIONS),
-    st.builds(ConsumerGroupMetadata, NAMES, st.none() | st.builds(GroupEpoch, NUMBERS, OFFSETS)),
-    st.builds(ShareGroupMetadata, NAMES, st.none() | st.builds(GroupEpoch, NUMBERS, OFFSETS)),
-    st.builds(ConsumerGroupMemberMetadata, NAMES, NAMES, st.none() | CONSUMERS),
+    st.builds(CONSUMER_RECORDS.group, NAMES, st.none() | st.builds(GroupEpoch, NUMBERS, OFFSETS)),
     st.builds(
-        ShareGroupMemberMetadata,
+        SHARE_GROUP_RECORDS.group, NAMES, st.none() | st.builds(GroupEpoch, NUMBERS, OFFSETS)
+    ),
+    st.builds(CONSUMER_RECORDS.member, NAMES, NAMES, st.none() | CONSUMERS),
+    st.builds(
+        SHARE_GROUP_RECORDS.member,
         NAMES,
         NAMES,
         st.none() | st.just(ShareMember(None, "c", "h", ("a",))),
     ),
-    st.builds(
-        ConsumerGroupTargetAssignmentMetadata, NAMES, st.none() | st.just(AssignmentEpoch(3, 0))
-    ),
+    st.builds(CONSUMER_RECORDS.target_epoch, NAMES, st.none() | st.just(AssignmentEpoch(3, 0))),
 )
 SHARE_KEYS = st.builds(share_records.SharePartitionKey, NAMES, st.just(TOPIC_ID), NUMBERS)
 BATCHES = st.lists(
@@ -178,13 +177,13 @@ def expected(record: Any) -> dict[str, Any] | None:
             fields |= {"event": GROUP, "groupType": "classic"}
             if value is not None:
                 fields |= {"epoch": value.generation, "members": len(value.members)}
-        case ConsumerGroupMetadata() | ShareGroupMetadata():
-            kind = "share" if isinstance(record, ShareGroupMetadata) else "consumer"
+        case CONSUMER_RECORDS.group() | SHARE_GROUP_RECORDS.group():
+            kind = "share" if isinstance(record, SHARE_GROUP_RECORDS.group) else "consumer"
             fields |= {"event": GROUP, "groupType": kind} | (
                 {} if value is None else {"epoch": value.epoch}
             )
-        case ConsumerGroupMemberMetadata() | ShareGroupMemberMetadata():
-            kind = "share" if isinstance(record, ShareGroupMemberMetadata) else "consumer"
+        case CONSUMER_RECORDS.member() | SHARE_GROUP_RECORDS.member():
+            kind = "share" if isinstance(record, SHARE_GROUP_RECORDS.member) else "consumer"
             fields |= {"event": MEMBER, "groupType": kind, "memberId": record.member_id}
         case _:
             return None

@@ -8,7 +8,7 @@ import struct
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from operator import attrgetter
-from typing import Any, get_args
+from typing import Any
 
 from headrace.outcome import make
 from headrace.protocol.coordinator_records import RecordTypes
@@ -16,12 +16,25 @@ from headrace.protocol.primitives import i16, topic_id_from
 from headrace.protocol.record_batch import NO_TIMESTAMP
 from headrace.protocol.schema import Message
 
-from .records import CommittedOffset, GroupRecord, OffsetCommit
+from .records import (
+    CONSUMER_RECORDS,
+    SHARE_RECORDS,
+    STREAMS_RECORDS,
+    CommittedOffset,
+    GroupMetadata,
+    GroupRecord,
+    OffsetCommit,
+    SharedTopic,
+    StreamsAssignment,
+)
 
 _KEYS_KEPT = 4096
 """The limit of cached offset keys: commits repeat the same partitions."""
 
-_CLASSES = {record_class.__name__: record_class for record_class in get_args(GroupRecord)}
+_CLASSES = {
+    record_class.__name__: record_class
+    for record_class in (GroupMetadata, *CONSUMER_RECORDS, *SHARE_RECORDS, *STREAMS_RECORDS)
+}
 _TYPES = RecordTypes(
     "group coordinator record",
     dict.fromkeys(_CLASSES, 0) | {"OffsetCommit": 4, "GroupMetadata": 3},
@@ -63,11 +76,27 @@ def encode(record: GroupRecord) -> tuple[bytes, bytes | None]:
 
 def _fields(value: Any) -> Iterable[Any]:
     """Return the fields of the definition of a value, in order."""
-    if hasattr(value, "fields"):
-        return value.fields()
-    if isinstance(value, Mapping):
-        return (value.items(),)
-    return value if isinstance(value, tuple) else attrgetter(*value.__match_args__)(value)
+    if isinstance(value, StreamsAssignment):
+        fields = value.fields()
+    elif isinstance(value, Mapping):
+        fields = (value,)
+    else:
+        fields = value if isinstance(value, tuple) else attrgetter(*value.__match_args__)(value)
+    return map(_field, fields)
+
+
+def _field(value: Any) -> Any:
+    """Return a field of a definition, where mappings are arrays of structures."""
+    if not isinstance(value, Mapping):
+        return value
+    return [(key, *_rest(item)) for key, item in value.items()]
+
+
+def _rest(item: Any) -> Iterable[Any]:
+    """Return the fields of a structure after its key."""
+    if isinstance(item, Mapping):  # numbers with their epochs
+        return item.keys(), item.values()
+    return item if isinstance(item, SharedTopic) else (item,)
 
 
 @lru_cache(_KEYS_KEPT)
@@ -113,7 +142,7 @@ def decode(key: bytes, value: bytes | None) -> GroupRecord | None:
         return make(OffsetCommit, (*raw.key, committed))
     record_class: Any = _CLASSES[raw.type.name]
     decoded = raw.value
-    if decoded is not None and hasattr(record_class, "read"):
+    if decoded is not None and record_class.read is not None:
         decoded = record_class.read(*decoded.as_tuple())
     record: GroupRecord = record_class(*raw.key, decoded)
     return record

@@ -4,7 +4,7 @@
 Each record has its group id, and its member id or partition if it has one. A ``value`` of None is
 a tombstone. The class of a record has the name of Kafka's definition, and its value is a message of
 it. Where a machine needs another value, the ``read`` of the record makes it of the fields of the
-definition, and its ``fields()`` returns them.
+definition.
 
 Source: the schemas of Apache Kafka's group coordinator, KIP-211 (explicit retention), KIP-345
 (static members), KIP-848 (consumer groups), KIP-932 (share groups), KIP-1071 (streams groups).
@@ -12,8 +12,8 @@ Source: the schemas of Apache Kafka's group coordinator, KIP-211 (explicit reten
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from enum import IntEnum
 from types import MappingProxyType
 from typing import Any, ClassVar, Generic, NamedTuple, TypeAlias, TypeVar
@@ -22,14 +22,16 @@ from uuid import UUID
 from headrace.outcome import Outcome
 from headrace.protocol.record_batch import NO_TIMESTAMP
 from headrace.protocol.stored import (
+    ConsumerGroupMemberMetadataValue,
     ConsumerGroupRegularExpressionValue,
     GroupMetadataValue,
     ShareGroupMemberMetadataValue,
+    StreamsGroupMemberMetadataValue,
+    StreamsGroupMetadataValue,
     StreamsGroupTopologyValue,
 )
 
 K = TypeVar("K")
-V = TypeVar("V")
 R = TypeVar("R")
 
 NOTHING: Mapping[Any, Any] = MappingProxyType({})
@@ -55,10 +57,6 @@ def by_key(partitions: Iterable[tuple[K, int]]) -> dict[K, tuple[int, ...]]:
     for key, number in partitions:
         numbers.setdefault(key, []).append(number)
     return {key: tuple(own) for key, own in numbers.items()}
-
-
-def _held_fields(held: Mapping[K, Mapping[int, int]]) -> list[tuple[Any, ...]]:
-    return [(name, epochs.keys(), epochs.values()) for name, epochs in held.items()]
 
 
 def _held(
@@ -106,45 +104,15 @@ are opaque to the broker. The rebalance timeout is -1 in records of version 0.
 """
 
 
-class ClassicMember(NamedTuple):
-    """The fields that only classic members of a consumer group have.
+ConsumerMember = ConsumerGroupMemberMetadataValue
+"""The description of a consumer group's member. Names are sorted. The regular expression is "" if
+there is none. Classic metadata is None for a member of the consumer protocol.
+"""
 
-    :param protocols: the protocols of its JoinGroup, the preferred one first, each with its
-        metadata
-    """
-
-    session_timeout_ms: int
-    protocols: tuple[tuple[str, bytes], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class ConsumerMember:
-    """The description of a consumer group's member. Names are sorted.
-
-    :param subscribed_topic_regex: "" for none
-    :param server_assignor: the assignor that the member prefers; None for no preference
-    :param classic: None for a member of the consumer protocol
-    """
-
-    group_instance_id: str | None = None
-    rack_id: str | None = None
-    client_id: str = ""
-    client_host: str = ""
-    subscribed_topic_names: tuple[str, ...] = ()
-    subscribed_topic_regex: str = ""
-    rebalance_timeout_ms: int = -1
-    server_assignor: str | None = None
-    classic: ClassicMember | None = None
-
-    @classmethod
-    def read(cls, *fields: Any) -> ConsumerMember:
-        """Return the member with these fields of a record."""
-        member, classic = cls(*fields[:-1]), fields[-1]
-        return replace(
-            member,
-            subscribed_topic_regex=member.subscribed_topic_regex or "",
-            classic=None if classic is None else ClassicMember(*classic),
-        )
+ClassicMember = ConsumerMember.ClassicMemberMetadata
+"""What only classic members of a consumer group have: the protocols of its JoinGroup, the preferred
+one first, each with its metadata.
+"""
 
 
 class MemberState(IntEnum):
@@ -161,23 +129,34 @@ class MemberState(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class ConsumerAssignment:
-    """The current assignment of a consumer group's member.
+class CurrentAssignment:
+    """The current assignment of a member. In share groups it has only these fields, and is always
+    stable, as the member waits for nobody.
 
-    :param assigned: the partitions that the member may read
-    :param pending_revocation: the partitions that the member has to revoke and may still read
+    :param assigned: the partitions or tasks that the member may read or run
     """
 
     member_epoch: int = 0
     previous_member_epoch: int = 0
     state: MemberState = MemberState.STABLE
+    assigned: Any = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, *fields: Any) -> CurrentAssignment:
+        """Return the assignment of a share group's member with these fields of a record."""
+        member_epoch, previous_epoch, _, assigned = fields
+        return cls(member_epoch, previous_epoch, assigned=dict(assigned))
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerAssignment(CurrentAssignment):
+    """The current assignment of a consumer group's member.
+
+    :param pending_revocation: the partitions that the member has to revoke and may still read
+    """
+
     assigned: HeldPartitions = field(default_factory=dict)
     pending_revocation: HeldPartitions = field(default_factory=dict)
-
-    def fields(self) -> tuple[Any, ...]:
-        """Return the fields of a record."""
-        held = map(_held_fields, (self.assigned, self.pending_revocation))
-        return self.member_epoch, self.previous_member_epoch, self.state, *held
 
     @classmethod
     def read(cls, *fields: Any) -> ConsumerAssignment:
@@ -214,26 +193,6 @@ class AssignmentEpoch(NamedTuple):
     timestamp_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class CurrentAssignment:
-    """The current assignment of a share group's member, which waits for nobody."""
-
-    state: ClassVar = MemberState.STABLE
-    member_epoch: int
-    previous_member_epoch: int
-    assigned: Assignment
-
-    def fields(self) -> tuple[Any, ...]:
-        """Return the fields of a record."""
-        return self.member_epoch, self.previous_member_epoch, self.state, self.assigned.items()
-
-    @classmethod
-    def read(cls, *fields: Any) -> CurrentAssignment:
-        """Return the assignment with these fields of a record."""
-        member_epoch, previous_epoch, _, assigned = fields
-        return cls(member_epoch, previous_epoch, dict(assigned))
-
-
 class SharedTopic(NamedTuple):
     """Partitions of a topic with share state that is initialised or being initialised."""
 
@@ -256,14 +215,6 @@ class StatePartitions:
     initialized: Mapping[UUID, SharedTopic] = field(default_factory=dict)
     deleting: Mapping[UUID, str] = field(default_factory=dict)
 
-    def fields(self) -> tuple[Any, ...]:
-        """Return the fields of a record."""
-        shared = (
-            [(topic_id, *topic) for topic_id, topic in topics.items()]
-            for topics in (self.initializing, self.initialized)
-        )
-        return *shared, self.deleting.items()
-
     @classmethod
     def read(cls, *fields: Any) -> StatePartitions:
         """Return the partitions with these fields of a record."""
@@ -278,10 +229,6 @@ HeldTasks: TypeAlias = Mapping[str, Mapping[int, int]]
 """Tasks by subtopology id, each partition with the epoch of its assignment if the task is active
 (KIP-1251), and 0 otherwise.
 """
-
-Endpoint: TypeAlias = tuple[str, int]
-"""The host and port of a member for interactive queries."""
-
 
 Topology = StreamsGroupTopologyValue
 """The topology of a streams group, as its first member has sent it."""
@@ -300,124 +247,64 @@ subtopology.
 """
 
 
-@dataclass(frozen=True, slots=True)
-class StreamsMember:
-    """The description of a streams group's member.
+StreamsMember = StreamsGroupMemberMetadataValue
+"""The description of a streams group's member. Its process is a Kafka Streams instance, whose
+members share state directories; its endpoint serves interactive queries. Tags are sorted.
+"""
 
-    :param process_id: the Kafka Streams instance of the member; its members share state directories
-    :param client_tags: names and values, sorted
-    """
+StreamsEpoch = StreamsGroupMetadataValue
+"""The epoch of a streams group, the hash of the topics of its topology, and the configs of the last
+target assignment. The validated topology epoch is -1 unless all topics of the topology exist with
+the right numbers of partitions.
+"""
 
-    group_instance_id: str | None = None
-    rack_id: str | None = None
-    client_id: str = ""
-    client_host: str = ""
-    rebalance_timeout_ms: int = -1
-    topology_epoch: int = -1
-    process_id: str = ""
-    user_endpoint: Endpoint | None = None
-    client_tags: tuple[tuple[str, str], ...] = ()
+TasksT = TypeVar("TasksT", Tasks, HeldTasks)
 
 
-class StreamsEpoch(NamedTuple):
-    """The epoch of a streams group.
+class TaskAssignment(NamedTuple, Generic[TasksT]):
+    """Tasks of a streams group's member by role: those that it should have, or has."""
 
-    :param metadata_hash: the hash of the topics of the topology
-    :param validated_topology_epoch: the topology epoch whose topics all exist with the right
-        numbers of partitions; -1 for none
-    :param assignment_configs: the configs of the last target assignment, names and values
-    """
-
-    epoch: int
-    metadata_hash: int
-    validated_topology_epoch: int = -1
-    assignment_configs: tuple[tuple[str, str], ...] = ()
-
-    def fields(self) -> tuple[Any, ...]:
-        """Return the fields of a record."""
-        return *self[:3], self.assignment_configs or None
+    active: TasksT = NOTHING
+    standby: TasksT = NOTHING
+    warmup: TasksT = NOTHING
 
     @classmethod
-    def read(cls, *fields: Any) -> StreamsEpoch:
-        """Return the epoch with these fields of a record."""
-        epoch, metadata_hash, validated, configs, *_ = fields
-        return cls(epoch, metadata_hash, validated, configs or ())
-
-
-class TaskAssignment(NamedTuple):
-    """Tasks of a streams group's member by role."""
-
-    active: Tasks = NOTHING
-    standby: Tasks = NOTHING
-    warmup: Tasks = NOTHING
-
-    def fields(self) -> Iterable[Any]:
-        """Return the fields of a record."""
-        return (tasks.items() for tasks in self)
-
-    @classmethod
-    def read(cls, *fields: Any) -> TaskAssignment:
+    def read(cls, *fields: Any) -> TaskAssignment[Tasks]:
         """Return the tasks with these fields of a record."""
-        return cls(*map(dict, fields))
+        return TaskAssignment(*map(dict, fields))
 
 
-class HeldTaskAssignment(NamedTuple):
-    """Tasks that a streams group's member has, by role."""
+HeldTaskAssignment: TypeAlias = TaskAssignment[HeldTasks]
+"""Tasks that a streams group's member has, by role."""
 
-    active: HeldTasks = NOTHING
-    standby: HeldTasks = NOTHING
-    warmup: HeldTasks = NOTHING
-
-    def fields(self) -> tuple[Any, ...]:
-        """Return the fields of a record. Only active tasks have epochs there."""
-        active, *others = map(_held_fields, self)
-        return active, *([entry[:2] for entry in entries] for entries in others)
-
-
-NO_TASKS = HeldTaskAssignment()
+NO_TASKS: HeldTaskAssignment = TaskAssignment()
 
 
 @dataclass(frozen=True, slots=True)
-class StreamsAssignment:
+class StreamsAssignment(CurrentAssignment):
     """The current assignment of a streams group's member.
 
-    :param assigned: the tasks that the member may run
     :param pending_revocation: the tasks that the member has to close and may still run
     """
 
-    member_epoch: int = 0
-    previous_member_epoch: int = 0
-    state: MemberState = MemberState.STABLE
     assigned: HeldTaskAssignment = NO_TASKS
     pending_revocation: HeldTaskAssignment = NO_TASKS
 
-    def fields(self) -> tuple[Any, ...]:
-        """Return the fields of a record."""
-        held = *self.assigned.fields(), *self.pending_revocation.fields()
-        return self.member_epoch, self.previous_member_epoch, self.state + 1, *held
+    def fields(self) -> Iterable[Any]:
+        """Return the fields of a record. Only active tasks have epochs there."""
+        yield from (self.member_epoch, self.previous_member_epoch, self.state + 1)
+        for active, standby, warmup in (self.assigned, self.pending_revocation):
+            yield from (active, by_key(each(standby)), by_key(each(warmup)))
 
     @classmethod
     def read(cls, *fields: Any) -> StreamsAssignment:
         """Return the assignment with these fields of a record."""
         member_epoch, previous_epoch, state, *tasks = fields
         held = (
-            HeldTaskAssignment(_held(active, member_epoch), _held(standby, 0), _held(warmup, 0))
+            TaskAssignment(_held(active, member_epoch), _held(standby, 0), _held(warmup, 0))
             for active, standby, warmup in (tasks[:3], tasks[3:])
         )
         return cls(member_epoch, previous_epoch, MemberState(state - 1), *held)
-
-
-@dataclass(frozen=True, slots=True)
-class _GroupRecord(Generic[V]):
-    group_id: str
-    value: V | None
-
-
-@dataclass(frozen=True, slots=True)
-class _MemberRecord(Generic[V]):
-    group_id: str
-    member_id: str
-    value: V | None
 
 
 class OffsetCommit(NamedTuple):
@@ -429,38 +316,23 @@ class OffsetCommit(NamedTuple):
     value: CommittedOffset | None
 
 
-class GroupMetadata(_GroupRecord[Generation]):
-    """Type 2: the last finished generation of a classic group."""
+@dataclass(frozen=True, slots=True)
+class RecordOfGroup:
+    """A record of which a group has one."""
+
+    group_id: str
+    value: Any
+    read: ClassVar[Callable[..., Any] | None]
 
 
-class ConsumerGroupMetadata(_GroupRecord[GroupEpoch]):
-    """Type 3: the epoch of a consumer group."""
+@dataclass(frozen=True, slots=True)
+class RecordOfMember:
+    """A record of which each member has one."""
 
-    read = GroupEpoch
-
-
-class ConsumerGroupMemberMetadata(_MemberRecord[ConsumerMember]):
-    """Type 5: a member of a consumer group."""
-
-    read = ConsumerMember.read
-
-
-class ConsumerGroupTargetAssignmentMetadata(_GroupRecord[AssignmentEpoch]):
-    """Type 6: the epoch of the target assignment; it follows the records of type 7."""
-
-    read = AssignmentEpoch
-
-
-class ConsumerGroupTargetAssignmentMember(_MemberRecord[Assignment]):
-    """Type 7: the target assignment of a member."""
-
-    read = dict
-
-
-class ConsumerGroupCurrentMemberAssignment(_MemberRecord[ConsumerAssignment]):
-    """Type 8: the current assignment of a member."""
-
-    read = ConsumerAssignment.read
+    group_id: str
+    member_id: str
+    value: Any
+    read: ClassVar[Callable[..., Any] | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -470,135 +342,66 @@ class ConsumerGroupRegularExpression:
     group_id: str
     regex: str
     value: ResolvedRegex | None
+    read: ClassVar = None
 
 
-class ShareGroupMemberMetadata(_MemberRecord[ShareMember]):
-    """Type 10: a member of a share group."""
-
-
-class ShareGroupMetadata(_GroupRecord[GroupEpoch]):
-    """Type 11: the epoch of a share group."""
-
-    read = GroupEpoch
-
-
-class ShareGroupTargetAssignmentMetadata(_GroupRecord[AssignmentEpoch]):
-    """Type 12: the epoch of the target assignment; it follows the records of type 13."""
-
-    read = AssignmentEpoch
-
-
-class ShareGroupTargetAssignmentMember(_MemberRecord[Assignment]):
-    """Type 13: the target assignment of a member."""
-
-    read = dict
-
-
-class ShareGroupCurrentMemberAssignment(_MemberRecord[CurrentAssignment]):
-    """Type 14: the current assignment of a member."""
-
-    read = CurrentAssignment.read
-
-
-class ShareGroupStatePartitionMetadata(_GroupRecord[StatePartitions]):
-    """Type 15: the partitions in which a share group has share state."""
-
-    read = StatePartitions.read
-
-
-class StreamsGroupMetadata(_GroupRecord[StreamsEpoch]):
-    """Type 17: the epoch of a streams group."""
-
-    read = StreamsEpoch.read
-
-
-class StreamsGroupMemberMetadata(_MemberRecord[StreamsMember]):
-    """Type 19: a member of a streams group."""
-
-    read = StreamsMember
-
-
-class StreamsGroupTargetAssignmentMetadata(_GroupRecord[AssignmentEpoch]):
-    """Type 20: the epoch of the target assignment; it follows the records of type 21."""
-
-    read = AssignmentEpoch
-
-
-class StreamsGroupTargetAssignmentMember(_MemberRecord[TaskAssignment]):
-    """Type 21: the target assignment of a member."""
-
-    read = TaskAssignment.read
-
-
-class StreamsGroupCurrentMemberAssignment(_MemberRecord[StreamsAssignment]):
-    """Type 22: the current assignment of a member."""
-
-    read = StreamsAssignment.read
-
-
-class StreamsGroupTopology(_GroupRecord[Topology]):
-    """Type 23: the topology of a streams group."""
+GroupRecord: TypeAlias = (
+    OffsetCommit | RecordOfGroup | RecordOfMember | ConsumerGroupRegularExpression
+)
 
 
 class RecordTypes(NamedTuple):
     """The types of a kind's records: the group's epoch, a member, the epoch of the target
-    assignment, a member's target and its current assignment, and the one that only the kind has.
+    assignment, which follows the targets, a member's target and its current assignment, and the one
+    that only the kind has.
     """
 
-    group: Any
-    member: Any
-    target_epoch: Any
-    target: Any
-    current: Any
+    group: type[RecordOfGroup]
+    member: type[RecordOfMember]
+    target_epoch: type[RecordOfGroup]
+    target: type[RecordOfMember]
+    current: type[RecordOfMember]
     other: Any
 
 
+RecordT = TypeVar("RecordT", RecordOfGroup, RecordOfMember)
+
+
+def _type(base: type[RecordT], name: str, read: Callable[..., Any] | None = None) -> type[RecordT]:
+    """Return the class of a type of records.
+
+    :param name: of Kafka's definition
+    :param read: makes the value of the fields of the definition
+    """
+    return type(name, (base,), {"__slots__": (), "read": read})
+
+
+GroupMetadata = _type(RecordOfGroup, "GroupMetadata")
+"""The last finished generation of a classic group."""
+
 CONSUMER_RECORDS = RecordTypes(
-    ConsumerGroupMetadata,
-    ConsumerGroupMemberMetadata,
-    ConsumerGroupTargetAssignmentMetadata,
-    ConsumerGroupTargetAssignmentMember,
-    ConsumerGroupCurrentMemberAssignment,
+    _type(RecordOfGroup, "ConsumerGroupMetadata", GroupEpoch),
+    _type(RecordOfMember, "ConsumerGroupMemberMetadata"),
+    _type(RecordOfGroup, "ConsumerGroupTargetAssignmentMetadata", AssignmentEpoch),
+    _type(RecordOfMember, "ConsumerGroupTargetAssignmentMember", dict),
+    _type(RecordOfMember, "ConsumerGroupCurrentMemberAssignment", ConsumerAssignment.read),
     ConsumerGroupRegularExpression,
 )
 SHARE_RECORDS = RecordTypes(
-    ShareGroupMetadata,
-    ShareGroupMemberMetadata,
-    ShareGroupTargetAssignmentMetadata,
-    ShareGroupTargetAssignmentMember,
-    ShareGroupCurrentMemberAssignment,
-    ShareGroupStatePartitionMetadata,
+    _type(RecordOfGroup, "ShareGroupMetadata", GroupEpoch),
+    _type(RecordOfMember, "ShareGroupMemberMetadata"),
+    _type(RecordOfGroup, "ShareGroupTargetAssignmentMetadata", AssignmentEpoch),
+    _type(RecordOfMember, "ShareGroupTargetAssignmentMember", dict),
+    _type(RecordOfMember, "ShareGroupCurrentMemberAssignment", CurrentAssignment.read),
+    _type(RecordOfGroup, "ShareGroupStatePartitionMetadata", StatePartitions.read),
 )
 STREAMS_RECORDS = RecordTypes(
-    StreamsGroupMetadata,
-    StreamsGroupMemberMetadata,
-    StreamsGroupTargetAssignmentMetadata,
-    StreamsGroupTargetAssignmentMember,
-    StreamsGroupCurrentMemberAssignment,
-    StreamsGroupTopology,
-)
-
-GroupRecord: TypeAlias = (
-    OffsetCommit
-    | GroupMetadata
-    | ConsumerGroupMetadata
-    | ConsumerGroupMemberMetadata
-    | ConsumerGroupTargetAssignmentMetadata
-    | ConsumerGroupTargetAssignmentMember
-    | ConsumerGroupCurrentMemberAssignment
-    | ConsumerGroupRegularExpression
-    | ShareGroupMemberMetadata
-    | ShareGroupMetadata
-    | ShareGroupTargetAssignmentMetadata
-    | ShareGroupTargetAssignmentMember
-    | ShareGroupCurrentMemberAssignment
-    | ShareGroupStatePartitionMetadata
-    | StreamsGroupMetadata
-    | StreamsGroupMemberMetadata
-    | StreamsGroupTargetAssignmentMetadata
-    | StreamsGroupTargetAssignmentMember
-    | StreamsGroupCurrentMemberAssignment
-    | StreamsGroupTopology
+    _type(RecordOfGroup, "StreamsGroupMetadata"),
+    _type(RecordOfMember, "StreamsGroupMemberMetadata"),
+    _type(RecordOfGroup, "StreamsGroupTargetAssignmentMetadata", AssignmentEpoch),
+    _type(RecordOfMember, "StreamsGroupTargetAssignmentMember", TaskAssignment.read),
+    _type(RecordOfMember, "StreamsGroupCurrentMemberAssignment", StreamsAssignment.read),
+    _type(RecordOfGroup, "StreamsGroupTopology"),
 )
 
 GroupOutcome: TypeAlias = Outcome[GroupRecord, R]

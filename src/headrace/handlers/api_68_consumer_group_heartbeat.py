@@ -61,21 +61,21 @@ async def handle(
     is_new = not member_id and request.member_epoch == JOIN_EPOCH
     if is_new and call.version < _FIRST_WITH_OWN_MEMBER_ID:
         member_id = uuid_text(uuid.uuid4())
-    owned = request.topic_partitions
+    owned, names = request.topic_partitions, request.subscribed_topic_names
     heartbeat = ConsumerHeartbeat(
         member_id=member_id,
         member_epoch=request.member_epoch,
-        group_instance_id=request.instance_id,
+        instance_id=request.instance_id,
         rack_id=request.rack_id,
+        client_id=call.client_id or "",
+        client_host=call.client.address,
         rebalance_timeout_ms=request.rebalance_timeout_ms,
-        subscribed_topic_names=request.subscribed_topic_names,
+        subscribed_topic_names=None if names is None else tuple(sorted(set(names))),
         subscribed_topic_regex=request.subscribed_topic_regex,
         server_assignor=request.server_assignor,
         owned=None
         if owned is None
         else {topic.topic_id: frozenset(topic.partitions) for topic in owned if topic.topic_id},
-        client_id=call.client_id or "",
-        client_host=call.client.address,
         may_see=call.sees_topic(),
     )
     regex = call.group_runtime.coordinator.consumer.unresolved_regex(group_id, heartbeat)

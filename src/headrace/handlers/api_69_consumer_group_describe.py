@@ -66,7 +66,7 @@ async def handle(
             target = state.target.get(member_id, {})
             return Member(
                 member_id=member_id,
-                instance_id=member.group_instance_id,
+                instance_id=member.instance_id,
                 rack_id=member.rack_id,
                 member_epoch=current.member_epoch,
                 client_id=member.client_id,
@@ -75,7 +75,7 @@ async def handle(
                 subscribed_topic_regex=member.subscribed_topic_regex,
                 assignment=_assignment(existing(topics, _owned(current))),
                 target_assignment=_assignment(existing(topics, target)),
-                member_type=_CONSUMER if member.classic is None else _CLASSIC,
+                member_type=_CONSUMER if member.classic_member_metadata is None else _CLASSIC,
             )
 
         return DescribedGroup(

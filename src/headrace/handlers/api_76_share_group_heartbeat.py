@@ -46,16 +46,16 @@ async def handle(call: Call, request: ShareGroupHeartbeatRequest) -> ShareGroupH
     """Let a member join, stay in or leave its group, and return its assignment."""
     if len(request.member_id) > MAX_SHARE_MEMBER_ID_LENGTH:
         return ShareGroupHeartbeatResponse(error_code=ErrorCode.INVALID_REQUEST)
-    group_id = request.group_id
+    group_id, names = request.group_id, request.subscribed_topic_names
     groups = call.group_runtime.coordinator.share
     heartbeat = ShareHeartbeat(
         member_id=request.member_id,
         member_epoch=request.member_epoch,
-        group_instance_id=None,
+        instance_id=None,
         rack_id=request.rack_id,
-        subscribed_topic_names=request.subscribed_topic_names,
         client_id=call.client_id or "",
         client_host=call.client.address,
+        subscribed_topic_names=None if names is None else tuple(sorted(set(names))),
     )
 
     def decide(

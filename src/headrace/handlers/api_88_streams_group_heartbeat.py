@@ -17,6 +17,7 @@ from functools import partial
 
 from headrace.groups.records import (
     InternalTopic,
+    StreamsMember,
     Tasks,
     Topology,
 )
@@ -141,18 +142,25 @@ def _heartbeat(call: Call, request: StreamsGroupHeartbeatRequest) -> StreamsHear
     return StreamsHeartbeat(
         member_id=request.member_id,
         member_epoch=request.member_epoch,
-        group_instance_id=request.instance_id,
+        instance_id=request.instance_id,
         rack_id=request.rack_id,
+        client_id=call.client_id or "",
+        client_host=call.client.address,
         rebalance_timeout_ms=request.rebalance_timeout_ms,
         topology=None if topology is None else Topology.SCHEMA.filled(topology.as_tuple()),
         active=_tasks(request.active_tasks),
         standby=_tasks(request.standby_tasks),
         warmup=_tasks(request.warmup_tasks),
         process_id=request.process_id,
-        user_endpoint=None if endpoint is None else (endpoint.host, endpoint.port),
-        client_tags=None if tags is None else tuple({tag.key: tag.value for tag in tags}.items()),
-        client_id=call.client_id or "",
-        client_host=call.client.address,
+        user_endpoint=None
+        if endpoint is None
+        else StreamsMember.Endpoint(endpoint.host, endpoint.port),
+        client_tags=None
+        if tags is None
+        else tuple(
+            StreamsMember.KeyValue(*tag)
+            for tag in sorted({tag.key: tag.value for tag in tags}.items())
+        ),
         task_offsets=_offsets(request.task_offsets),
         task_end_offsets=_offsets(request.task_end_offsets),
         shutdown_application=request.shutdown_application,
@@ -267,5 +275,5 @@ def _endpoint(partitions: EndpointPartitions) -> EndpointToPartitions:
         [TopicPartition(name, numbers) for name, numbers in topics]
         for topics in (partitions.active, partitions.standby)
     )
-    endpoint = StreamsGroupHeartbeatResponse.Endpoint(*partitions.endpoint)
+    endpoint = StreamsGroupHeartbeatResponse.Endpoint(*partitions.endpoint.field_values())
     return EndpointToPartitions(endpoint, active, standby)

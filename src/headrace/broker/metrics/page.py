@@ -13,7 +13,7 @@ from importlib.metadata import version
 
 from headrace.broker.broker import Broker
 from headrace.groups.meters import GroupMeters
-from headrace.groups.records import OffsetCommit, ShareGroupMetadata
+from headrace.groups.records import SHARE_RECORDS, OffsetCommit
 from headrace.handlers import APIS
 from headrace.metric_family import labels
 from headrace.net.metrics import (
@@ -179,7 +179,7 @@ async def _write_coordinators(broker: Broker, page: MetricsPage) -> None:
     groups = broker.coordinators.loaded_groups
     await page.rows(GroupMeters, [("", GroupMeters() if groups is None else groups.meters)])
     name = f"{prefix}share_group_rebalance_total"
-    page.single(name, "New epochs of share groups.", kinds[ShareGroupMetadata])
+    page.single(name, "New epochs of share groups.", kinds[SHARE_RECORDS.group])
 
 
 def _write_process(broker: Broker, page: MetricsPage) -> None:

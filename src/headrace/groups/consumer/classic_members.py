@@ -105,7 +105,7 @@ class ClassicMembers:
         transition = MemberTransition(
             state,
             member_id,
-            as_classic(state.members.get(member_id) or ConsumerMember(), request, subscription),
+            as_classic(state.members.get(member_id) or state.no_member, request, subscription),
             _owned(subscription, context.catalog),
             context,
             assigns=assigns,
@@ -143,11 +143,12 @@ class ClassicMembers:
         member = self._member(member_id, request.group_instance_id, request.generation_id)
         if isinstance(member, ErrorCode):
             return Outcome(SyncReply(member))
-        assert member.classic is not None
+        classic = member.classic_member_metadata
+        assert classic is not None
         current = group.state.current[member_id]
-        protocol, metadata = member.classic.protocols[0]
-        agreed = (PROTOCOL_TYPE, protocol)
-        if (request.protocol_type or PROTOCOL_TYPE, request.protocol or protocol) != agreed:
+        protocol = classic.supported_protocols[0]
+        agreed = (PROTOCOL_TYPE, protocol.name)
+        if (request.protocol_type or PROTOCOL_TYPE, request.protocol or protocol.name) != agreed:
             return Outcome(SyncReply(ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
         timers = TimerChanges(group.timers)
         if (
@@ -157,9 +158,9 @@ class ClassicMembers:
             self._expect_rejoin(member_id, member, timers, now_ms)
             return Outcome(SyncReply(ErrorCode.REBALANCE_IN_PROGRESS), apply=timers.apply)
         timers.cancel(RESYNC, member_id)
-        timers.set(SESSION, member_id, now_ms + member.classic.session_timeout_ms)
+        timers.set(SESSION, member_id, now_ms + classic.session_timeout_ms)
         partitions = named(current.assigned, self._service.catalog)
-        assignment = write_assignment(subscription_version(metadata), partitions)
+        assignment = write_assignment(subscription_version(protocol.metadata), partitions)
         reply = SyncReply(ErrorCode.NONE, request.protocol_type, request.protocol, assignment)
         return Outcome(reply, apply=timers.apply)
 
@@ -171,10 +172,11 @@ class ClassicMembers:
         member = self._member(member_id, instance_id, generation_id)
         if isinstance(member, ErrorCode):
             return Outcome(member)
-        assert member.classic is not None
+        classic = member.classic_member_metadata
+        assert classic is not None
         current = group.state.current[member_id]
         timers = TimerChanges(group.timers)
-        timers.set(SESSION, member_id, now_ms + member.classic.session_timeout_ms)
+        timers.set(SESSION, member_id, now_ms + classic.session_timeout_ms)
         code = ErrorCode.NONE
         if current.member_epoch < group.state.target_epoch.epoch or _assignment_changed(
             group.state, member_id, current
@@ -200,7 +202,7 @@ class ClassicMembers:
             if refusal is not None:
                 return refusal.code
         member = state.members.get(member_id)
-        if member is None or member.classic is None:
+        if member is None or member.classic_member_metadata is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
         is_current = generation_id == state.current[member_id].member_epoch
         return member if is_current else ErrorCode.ILLEGAL_GENERATION

@@ -87,7 +87,7 @@ class MemberTransition(HeartbeatTransition[ConsumerState]):
         self._regex_match = regex_match
         self._may_see = may_see
         self.owned = owned
-        self.former = state.members.get(member_id) or ConsumerMember()
+        self.former = state.members.get(member_id) or state.no_member
         self.regexes: Mapping[str, ResolvedRegex] = state.regexes
         self.resolved_version = state.resolved_versions.get(member.subscribed_topic_regex)
 
@@ -159,7 +159,7 @@ class MemberTransition(HeartbeatTransition[ConsumerState]):
         distinct = {self._subscription(member): member for member in members.values()}
         subscribed = {key: self._topic_ids(member) for key, member in distinct.items()}
         subscribers = {
-            member_id: Subscriber(member.group_instance_id, subscribed[self._subscription(member)])
+            member_id: Subscriber(member.instance_id, subscribed[self._subscription(member)])
             for member_id, member in members.items()
         }
         topic_ids = frozenset[UUID]().union(*subscribed.values())
@@ -207,7 +207,7 @@ class ConsumerGroup(HeartbeatGroup[ConsumerState, ConsumerHeartbeat, ConsumerHea
     def _transition(
         self, state: ConsumerState, request: ConsumerHeartbeat, context: Context
     ) -> MemberTransition:
-        member = request.member(state.members.get(request.member_id) or ConsumerMember())
+        member = request.member(state.members.get(request.member_id) or state.no_member)
         return MemberTransition(
             state,
             request.member_id,
@@ -271,7 +271,7 @@ class ConsumerGroupService(
             return regex or None
         state = group.state
         if regex is None:
-            owner = group.owner(request.group_instance_id) or ""
+            owner = group.owner(request.instance_id) or ""
             member = state.members.get(request.member_id) or state.members.get(owner)
             regex = "" if member is None else member.subscribed_topic_regex
         is_resolved = state.resolved_versions.get(regex) == self.catalog.version

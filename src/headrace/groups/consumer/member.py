@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from typing import TypeAlias
+from dataclasses import dataclass, field
+from typing import ClassVar, TypeAlias
 
 from headrace.groups.heartbeats.member import (
     NO_TIMEOUT,
     STATIC_LEAVE_EPOCH,
     Heartbeat,
     HeartbeatReply,
-    changes,
 )
 from headrace.groups.records import ConsumerMember, HeldPartitions
 from headrace.groups.settings import MaySee
@@ -28,6 +26,7 @@ class ConsumerHeartbeat(Heartbeat):
     """A ConsumerGroupHeartbeat request. None stands for no change.
 
     :param rebalance_timeout_ms: the longest time to revoke partitions; -1 for no change
+    :param subscribed_topic_names: sorted
     :param subscribed_topic_regex: "" for none
     :param owned: the partitions that the member reports as its own
     :param may_see: the topics that the regular expression may match; None for all
@@ -36,12 +35,11 @@ class ConsumerHeartbeat(Heartbeat):
     """
 
     rebalance_timeout_ms: int
-    subscribed_topic_names: Sequence[str] | None
+    subscribed_topic_names: tuple[str, ...] | None
     subscribed_topic_regex: str | None
     server_assignor: str | None
     owned: Owned | None
-    client_id: str
-    client_host: str
+    classic_member_metadata: ClassVar = None
     may_see: MaySee | None = field(default=None, compare=False)
     regex_match: RegexMatch | None = field(default=None, compare=False)
 
@@ -86,21 +84,9 @@ class ConsumerHeartbeat(Heartbeat):
 
     def member(self, former: ConsumerMember) -> ConsumerMember:
         """Return the member of the consumer protocol with the changes of this heartbeat."""
-        names, timeout_ms = self.subscribed_topic_names, self.rebalance_timeout_ms
-        return replace(
-            former,
-            **changes(
-                group_instance_id=self.group_instance_id,
-                rack_id=self.rack_id,
-                client_id=self.client_id,
-                client_host=self.client_host,
-                subscribed_topic_names=None if names is None else tuple(sorted(set(names))),
-                subscribed_topic_regex=self.subscribed_topic_regex,
-                rebalance_timeout_ms=None if timeout_ms == NO_TIMEOUT else timeout_ms,
-                server_assignor=self.server_assignor,
-            ),
-            classic=None,
-        )
+        member = Heartbeat.member(self, former)
+        member.classic_member_metadata = None
+        return member
 
 
 ConsumerHeartbeatReply: TypeAlias = HeartbeatReply[HeldPartitions]

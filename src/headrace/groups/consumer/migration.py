@@ -10,7 +10,7 @@ those of the new kind.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import replace
+from itertools import starmap
 from uuid import UUID
 
 from headrace.groups.classic.group import ClassicGroup
@@ -18,13 +18,11 @@ from headrace.groups.classic.member import JoinReply, JoinRequest, Member, SyncR
 from headrace.groups.classic.membership import Membership
 from headrace.groups.heartbeats.group import Context
 from headrace.groups.records import (
+    CONSUMER_RECORDS,
     Assignment,
     AssignmentEpoch,
     ClassicMember,
     ConsumerAssignment,
-    ConsumerGroupCurrentMemberAssignment,
-    ConsumerGroupMemberMetadata,
-    ConsumerGroupMetadata,
     ConsumerMember,
     Generation,
     GroupEpoch,
@@ -98,9 +96,7 @@ def upgraded(group: ClassicGroup, catalog: TopicCatalog) -> tuple[GroupRecord, .
             if read_assignment_user_data(member.assignment):
                 return _no_upgrade(group, _CUSTOM_ASSIGNOR)
             upgraded_member = _upgraded_member(member, group.members.protocol)
-            introduced.append(
-                ConsumerGroupMemberMetadata(group_id, member.member_id, upgraded_member)
-            )
+            introduced.append(CONSUMER_RECORDS.member(group_id, member.member_id, upgraded_member))
             held[member.member_id] = {
                 topic.topic_id: dict.fromkeys(sorted(numbers), epoch)
                 for name, numbers in assigned.items()
@@ -113,10 +109,10 @@ def upgraded(group: ClassicGroup, catalog: TopicCatalog) -> tuple[GroupRecord, .
     group_epoch = GroupEpoch(epoch, state.topics_hash(catalog, state.subscribed))
     return (
         *introduced,
-        ConsumerGroupMetadata(group_id, group_epoch),
+        CONSUMER_RECORDS.group(group_id, group_epoch),
         *state.retarget(targets, AssignmentEpoch(epoch, 0)),
         *(
-            ConsumerGroupCurrentMemberAssignment(
+            CONSUMER_RECORDS.current(
                 group_id, member_id, ConsumerAssignment(epoch, epoch, assigned=own)
             )
             for member_id, own in held.items()
@@ -127,23 +123,24 @@ def upgraded(group: ClassicGroup, catalog: TopicCatalog) -> tuple[GroupRecord, .
 def _upgraded_member(member: Member, protocol: str | None) -> ConsumerMember:
     names = [name for name, _ in member.protocols]
     subscription = read_subscription(member.metadata(protocol if protocol in names else names[0]))
-    return as_classic(ConsumerMember(rack_id=subscription.rack_id), member, subscription)
+    return as_classic(ConsumerState.no_member, member, subscription)
 
 
 def as_classic(
     former: ConsumerMember, joined: JoinRequest | Member, subscription: ConsumerProtocolSubscription
 ) -> ConsumerMember:
     """Return a member of a consumer group that joins with the classic protocol."""
-    return replace(
-        former,
-        group_instance_id=joined.group_instance_id,
-        rack_id=subscription.rack_id or former.rack_id,
-        client_id=joined.client_id,
-        client_host=joined.client_host,
-        subscribed_topic_names=tuple(sorted(set(subscription.topics))),
-        subscribed_topic_regex="",
-        rebalance_timeout_ms=joined.rebalance_timeout_ms,
-        classic=ClassicMember(joined.session_timeout_ms, joined.protocols),
+    protocols = starmap(ConsumerMember.ClassicProtocol, joined.protocols)
+    return ConsumerMember(
+        joined.group_instance_id,
+        subscription.rack_id or former.rack_id,
+        joined.client_id,
+        joined.client_host,
+        tuple(sorted(set(subscription.topics))),
+        "",
+        joined.rebalance_timeout_ms,
+        former.server_assignor,
+        ClassicMember(joined.session_timeout_ms, tuple(protocols)),
     )
 
 
@@ -208,15 +205,16 @@ def downgraded(
 
 
 def _downgraded_member(member_id: str, member: ConsumerMember) -> Member:
-    assert member.classic is not None, member_id
+    classic = member.classic_member_metadata
+    assert classic is not None, member_id
     return Member(
         member_id,
-        member.group_instance_id,
+        member.instance_id,
         member.client_id,
         member.client_host,
         member.rebalance_timeout_ms,
-        member.classic.session_timeout_ms,
-        member.classic.protocols,
+        classic.session_timeout_ms,
+        tuple((protocol.name, protocol.metadata) for protocol in classic.supported_protocols),
     )
 
 

@@ -36,6 +36,7 @@ class ConsumerState(HeartbeatState[ConsumerMember, GroupEpoch, Assignment, Consu
     """
 
     records = CONSUMER_RECORDS
+    no_member = ConsumerMember(None, None, subscribed_topic_regex="", server_assignor=None)
     no_epoch = GroupEpoch(FIRST_EPOCH, 0)
     no_target = NOTHING
     no_current = ConsumerAssignment()
@@ -99,7 +100,7 @@ class ConsumerState(HeartbeatState[ConsumerMember, GroupEpoch, Assignment, Consu
         self._count(old, -1)
         self._count(member, 1)
         self.classic_members.discard(member_id)
-        if member is not None and member.classic is not None:
+        if member is not None and member.classic_member_metadata is not None:
             self.classic_members.add(member_id)
         self._subscribed = None
 
@@ -109,8 +110,10 @@ class ConsumerState(HeartbeatState[ConsumerMember, GroupEpoch, Assignment, Consu
         count(self.name_users, member.subscribed_topic_names, change)
         if member.subscribed_topic_regex:
             count(self.regex_users, (member.subscribed_topic_regex,), change)
-        if member.classic is not None:
-            count(self.classic_protocols, dict(member.classic.protocols), change)
+        classic = member.classic_member_metadata
+        if classic is not None:
+            names = {protocol.name for protocol in classic.supported_protocols}
+            count(self.classic_protocols, names, change)
 
     def _replay_current(self, member_id: str, current: ConsumerAssignment | None) -> None:
         old = self.current.get(member_id)

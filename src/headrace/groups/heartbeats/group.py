@@ -194,7 +194,7 @@ class HeartbeatGroup(Generic[StateT, RequestT, ReplyT]):
         refusal = self.check(request, context.settings.config)
         if refusal is not None:
             return Outcome(refusal)
-        owner = self.owner(request.group_instance_id) if request.joins else None
+        owner = self.owner(request.instance_id) if request.joins else None
         state, replacement = self.replaced(owner, request.member_id)
         transition: HeartbeatTransition[StateT] = self._transition(state, request, context)
         refusal = transition.run()
@@ -255,7 +255,7 @@ class HeartbeatGroup(Generic[StateT, RequestT, ReplyT]):
 
     def check(self, request: RequestT, config: Configuration) -> Refusal | None:
         """Return the error if the group refuses a heartbeat, or None."""
-        member_id, instance_id = request.member_id, request.group_instance_id
+        member_id, instance_id = request.member_id, request.instance_id
         owner = self.owner(instance_id)
         if self._needs_room(request, owner):
             refusal = self.check_room(member_id, config)
@@ -277,8 +277,8 @@ class HeartbeatGroup(Generic[StateT, RequestT, ReplyT]):
         id.
         """
         member_id = request.member_id
-        if request.group_instance_id is not None:
-            return self.check_instance(member_id, request.group_instance_id)
+        if request.instance_id is not None:
+            return self.check_instance(member_id, request.instance_id)
         if member_id in self.state.current:
             return None
         return Refusal(
@@ -489,4 +489,4 @@ def _classic(member: Any) -> Any:
     """Return what only a classic member has: its session timeout and protocols. It has other timers
     for its part in a rebalance.
     """
-    return getattr(member, "classic", None)
+    return getattr(member, "classic_member_metadata", None)

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from headrace.protocol.configuration import Configuration
 from headrace.protocol.errors import Refusal
+from headrace.protocol.schema import Message
 
 JOIN_EPOCH, LEAVE_EPOCH, STATIC_LEAVE_EPOCH = 0, -1, -2
 NO_TIMEOUT = -1
+_NO_CHANGE = (None, NO_TIMEOUT)
 
 HeldT = TypeVar("HeldT")
+MemberT = TypeVar("MemberT", bound=Message)
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,13 +23,15 @@ class Heartbeat:
 
     :param member_epoch: 0 to join or rejoin, -1 to leave, -2 for a static member that leaves
         temporarily
-    :param group_instance_id: None in share groups, which have no static members
+    :param instance_id: None in share groups, which have no static members
     """
 
     member_id: str
     member_epoch: int
-    group_instance_id: str | None
+    instance_id: str | None
     rack_id: str | None
+    client_id: str
+    client_host: str
 
     @property
     def joins(self) -> bool:
@@ -47,17 +52,26 @@ class Heartbeat:
         """Return the error of a request that is invalid for any group."""
         raise NotImplementedError
 
+    def member(self, former: MemberT) -> MemberT:
+        """Return the member with the changes of this heartbeat, whose fields have its names."""
+        fields = (
+            getattr(former, name) if value in _NO_CHANGE else value
+            for name in former.FIELDS
+            for value in (getattr(self, name),)
+        )
+        return type(former)(*fields)
+
     def naming_fault(self, group_id: str) -> str | None:
         """Return the error text of a name that is empty or missing."""
         for name, text in (
             ("MemberId", self.member_id),
             ("GroupId", group_id),
-            ("InstanceId", self.group_instance_id),
+            ("InstanceId", self.instance_id),
             ("RackId", self.rack_id),
         ):
             if text is not None and not text.strip():
                 return f"{name} can't be empty."
-        if self.member_epoch == STATIC_LEAVE_EPOCH and self.group_instance_id is None:
+        if self.member_epoch == STATIC_LEAVE_EPOCH and self.instance_id is None:
             return "InstanceId can't be null."
         return None
 
@@ -73,8 +87,3 @@ class HeartbeatReply(Generic[HeldT]):
     member_epoch: int
     heartbeat_interval_ms: int = 0
     assigned: HeldT | None = None
-
-
-def changes(**fields: Any) -> dict[str, Any]:
-    """Return the fields of a member that a heartbeat changes: those that are not None."""
-    return {name: value for name, value in fields.items() if value is not None}

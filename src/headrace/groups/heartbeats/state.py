@@ -18,7 +18,6 @@ from typing import Any, ClassVar, Generic, Self, TypeVar
 
 from headrace.groups.records import (
     AssignmentEpoch,
-    ConsumerAssignment,
     ConsumerMember,
     CurrentAssignment,
     GroupEpoch,
@@ -26,7 +25,6 @@ from headrace.groups.records import (
     MemberState,
     RecordTypes,
     ShareMember,
-    StreamsAssignment,
     StreamsEpoch,
     StreamsMember,
 )
@@ -37,7 +35,7 @@ V = TypeVar("V")
 MemberT = TypeVar("MemberT", bound=ConsumerMember | ShareMember | StreamsMember)
 EpochT = TypeVar("EpochT", bound=GroupEpoch | StreamsEpoch)
 TargetT = TypeVar("TargetT")
-CurrentT = TypeVar("CurrentT", bound=ConsumerAssignment | CurrentAssignment | StreamsAssignment)
+CurrentT = TypeVar("CurrentT", bound=CurrentAssignment)
 
 FIRST_EPOCH = 1
 """The epoch of a group without an epoch record; the first member makes it 2."""
@@ -52,6 +50,7 @@ class HeartbeatState(Generic[MemberT, EpochT, TargetT, CurrentT]):
     :cvar records: the types of its records
     :cvar no_epoch: the epoch of a group without a record of it; likewise ``no_target`` and
         ``no_current`` of a member
+    :cvar no_member: what a new member becomes with its first heartbeat
     :ivar group_epoch: the group epoch as it is recorded
     :ivar target: the target assignment of each member, as of ``target_epoch``
     :ivar current: the current assignment of each member
@@ -60,6 +59,7 @@ class HeartbeatState(Generic[MemberT, EpochT, TargetT, CurrentT]):
     """
 
     records: ClassVar[RecordTypes]
+    no_member: MemberT
     no_epoch: EpochT
     no_target: TargetT
     no_current: CurrentT
@@ -216,10 +216,10 @@ class HeartbeatState(Generic[MemberT, EpochT, TargetT, CurrentT]):
         old = self.members.get(member_id)
         put(self.members, member_id, member)
         # Members of share groups have no instance id.
-        instance_id = getattr(old, "group_instance_id", None)
+        instance_id = getattr(old, "instance_id", None)
         if instance_id is not None and self.static_members.get(instance_id) == member_id:
             del self.static_members[instance_id]
-        instance_id = getattr(member, "group_instance_id", None)
+        instance_id = getattr(member, "instance_id", None)
         if instance_id is not None:
             self.static_members[instance_id] = member_id
 

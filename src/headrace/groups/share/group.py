@@ -23,8 +23,9 @@ from headrace.groups.records import (
     CurrentAssignment,
     GroupEpoch,
     GroupOutcome,
+    GroupRecord,
+    RecordOfGroup,
     SharedTopic,
-    ShareGroupStatePartitionMetadata,
     ShareMember,
     StatePartitions,
 )
@@ -73,9 +74,10 @@ class ShareState(HeartbeatState[ShareMember, GroupEpoch, Assignment, CurrentAssi
     """
 
     records = SHARE_RECORDS
+    no_member = ShareMember(None)
     no_epoch = GroupEpoch(FIRST_EPOCH, 0)
     no_target = NOTHING
-    no_current = CurrentAssignment(0, 0, {})
+    no_current = CurrentAssignment()
 
     def __init__(self, group_id: str) -> None:
         super().__init__(group_id)
@@ -103,15 +105,15 @@ class ShareState(HeartbeatState[ShareMember, GroupEpoch, Assignment, CurrentAssi
                     self._covered.setdefault(topic_id, set()).update(partitions)
         return self._covered
 
-    def other_tombstones(self) -> Iterator[ShareGroupStatePartitionMetadata]:
+    def other_tombstones(self) -> Iterator[GroupRecord]:
         """Yield the tombstone of the list of partitions with share state."""
-        yield ShareGroupStatePartitionMetadata(self.group_id, None)
+        yield SHARE_RECORDS.other(self.group_id, None)
 
     def _replay_target(self, member_id: str, target: Assignment | None) -> None:
         super()._replay_target(member_id, target)
         self._covered = None
 
-    def _replay_other(self, record: ShareGroupStatePartitionMetadata) -> None:
+    def _replay_other(self, record: RecordOfGroup) -> None:
         self.partitions = record.value or StatePartitions()
 
 
@@ -127,7 +129,7 @@ class ShareMemberTransition(HeartbeatTransition[ShareState]):
     """
 
     def __init__(self, state: ShareState, request: ShareHeartbeat, context: Context) -> None:
-        self.former = state.members.get(request.member_id)
+        self.former = state.members.get(request.member_id) or state.no_member
         super().__init__(state, request.member_id, request.member(self.former), context)
         self._names = subscribed_names(self.members.values())
         topics = context.catalog.topics
@@ -141,9 +143,7 @@ class ShareMemberTransition(HeartbeatTransition[ShareState]):
     def _next_epoch(self) -> GroupEpoch | None:
         former, state = self.former, self.state
         new_hash = state.topics_hash(self.catalog, self._names)
-        resubscribed = (
-            former is None or former.subscribed_topic_names != self.member.subscribed_topic_names
-        )
+        resubscribed = former.subscribed_topic_names != self.member.subscribed_topic_names
         if not resubscribed and new_hash == state.metadata_hash:
             is_assigned = self.epoch.epoch <= self.target_epoch.epoch
             if not is_assigned or not self._is_due() or self._covers_all():
@@ -186,7 +186,7 @@ class ShareMemberTransition(HeartbeatTransition[ShareState]):
             for topic_id, partitions in assigned.items()
             if topic_id in subscribed
         }
-        return CurrentAssignment(epoch, previous, assigned)
+        return CurrentAssignment(epoch, previous, assigned=assigned)
 
 
 V = TypeVar("V")
@@ -217,7 +217,7 @@ class ShareGroup(HeartbeatGroup[ShareState, ShareHeartbeat, ShareHeartbeatReply]
         heartbeat.
         """
         members = self.state.members
-        member = request.member(members.get(request.member_id))
+        member = request.member(members.get(request.member_id) or self.state.no_member)
         names = subscribed_names({**members, request.member_id: member}.values())
         uninitialized = {}
         for topic in (topics[name] for name in sorted(names) if name in topics):
@@ -278,7 +278,7 @@ class ShareGroup(HeartbeatGroup[ShareState, ShareHeartbeat, ShareHeartbeatReply]
         partitions = replace(self.state.partitions, **changes)
         if partitions == self.state.partitions:
             return Outcome(None)
-        return Outcome(None, (ShareGroupStatePartitionMetadata(self.group_id, partitions),))
+        return Outcome(None, (SHARE_RECORDS.other(self.group_id, partitions),))
 
     def stateful(self) -> dict[UUID, SharedTopic]:
         """Return the partitions whose share state is initialised or being initialised."""

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
 from headrace.groups.heartbeats.member import LEAVE_EPOCH, Heartbeat, HeartbeatReply
-from headrace.groups.records import Assignment, ShareMember
+from headrace.groups.records import Assignment
 from headrace.protocol.configuration import Configuration
 from headrace.protocol.errors import ErrorCode, Refusal
 
@@ -19,12 +18,10 @@ MAX_SHARE_MEMBER_ID_LENGTH = 36
 class ShareHeartbeat(Heartbeat):
     """A ShareGroupHeartbeat request.
 
-    :param subscribed_topic_names: None for no change
+    :param subscribed_topic_names: sorted; None for no change
     """
 
-    subscribed_topic_names: Sequence[str] | None
-    client_id: str
-    client_host: str
+    subscribed_topic_names: tuple[str, ...] | None
 
     @property
     def asks_assignment(self) -> bool:
@@ -45,17 +42,6 @@ class ShareHeartbeat(Heartbeat):
         elif self.member_epoch < LEAVE_EPOCH:
             message = "MemberEpoch is invalid."
         return None if message is None else Refusal(ErrorCode.INVALID_REQUEST, message)
-
-    def member(self, former: ShareMember | None) -> ShareMember:
-        """Return the member with the changes of this heartbeat."""
-        rack_id, names = self.rack_id, self.subscribed_topic_names
-        if rack_id is None and former is not None:
-            rack_id = former.rack_id
-        if names is not None:
-            subscribed = tuple(sorted(set(names)))
-        else:
-            subscribed = () if former is None else former.subscribed_topic_names
-        return ShareMember(rack_id, self.client_id, self.client_host, subscribed)
 
 
 ShareHeartbeatReply: TypeAlias = HeartbeatReply[Assignment]

@@ -33,7 +33,7 @@ class TaskMember(NamedTuple):
     """
 
     process_id: str
-    previous: TaskAssignment | HeldTaskAssignment
+    previous: HeldTaskAssignment
     offsets: Mapping[TaskId, int] = {}
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import starmap
 from typing import TypeAlias
 
 from headrace.deadlines import Deadlines
@@ -20,6 +21,7 @@ from headrace.groups.heartbeats.member import STATIC_LEAVE_EPOCH
 from headrace.groups.heartbeats.service import HeartbeatService
 from headrace.groups.records import (
     NO_TASKS,
+    STREAMS_RECORDS,
     AssignmentEpoch,
     GroupMetadata,
     GroupOutcome,
@@ -28,8 +30,6 @@ from headrace.groups.records import (
     OffsetCommit,
     StreamsAssignment,
     StreamsEpoch,
-    StreamsGroupMemberMetadata,
-    StreamsGroupTopology,
     StreamsMember,
     TaskAssignment,
     Topology,
@@ -86,7 +86,7 @@ class StreamsTransition(HeartbeatTransition[StreamsState]):
         request: StreamsHeartbeat,
         context: Context,
     ) -> None:
-        self.former = state.members.get(request.member_id) or StreamsMember()
+        self.former = state.members.get(request.member_id) or state.no_member
         super().__init__(state, request.member_id, request.member(self.former), context)
         self.request, self.configured = request, group.configured
         self.initial_delay = group.timers.has(ASSIGN) or group.begins_delay(context.settings)
@@ -128,14 +128,15 @@ class StreamsTransition(HeartbeatTransition[StreamsState]):
         epoch = StreamsEpoch(self.epoch.epoch, self._metadata_hash, validated, configs)
         if not self._needs_assignment and epoch == self.epoch:
             return None
-        return epoch._replace(epoch=epoch.epoch + 1)
+        epoch.epoch += 1
+        return epoch
 
     @property
     def _needs_assignment(self) -> bool:
         """True if the member is new or has changed; for a static one, in what matters to assignors,
         so that it can come back from another host.
         """
-        if self.request.group_instance_id is None:
+        if self.request.instance_id is None:
             return self.member != self.former
         return any(
             getattr(self.member, name) != getattr(self.former, name)
@@ -144,7 +145,7 @@ class StreamsTransition(HeartbeatTransition[StreamsState]):
 
     def report_missing_tags(self) -> None:
         """Report that the member lacks client tags that standby tasks are spread by."""
-        has = dict(self.member.client_tags)
+        has = {tag.key for tag in self.member.client_tags}
         missing = [tag for tag in rack_tags(self.settings) if tag not in has]
         if missing:
             self.report(
@@ -170,7 +171,7 @@ class StreamsTransition(HeartbeatTransition[StreamsState]):
         if refusal is not None:
             return refusal
         if ours is None:
-            self.records.append(StreamsGroupTopology(self.state.group_id, theirs))
+            self.records.append(STREAMS_RECORDS.other(self.state.group_id, theirs))
             return theirs
         is_same = ours.epoch == theirs.epoch and in_order(ours.subtopologies) == in_order(
             theirs.subtopologies
@@ -253,13 +254,13 @@ def rack_tags(settings: Settings) -> tuple[str, ...]:
     return settings.config.group_list(settings.group_id, "streams.rack.aware.assignment.tags")
 
 
-def assignment_configs(settings: Settings) -> tuple[tuple[str, str], ...]:
-    """Return the configs that begin a new group epoch when they change, names and values."""
+def assignment_configs(settings: Settings) -> tuple[StreamsEpoch.LastAssignmentConfig, ...]:
+    """Return the configs that begin a new group epoch when they change."""
     configs = {_STANDBY_REPLICAS: str(settings.number(_STANDBY_REPLICAS))}
     tags = rack_tags(settings)
     if tags:
         configs["rack.aware.assignment.tags"] = ",".join(tags)
-    return tuple(configs.items())
+    return tuple(starmap(StreamsEpoch.LastAssignmentConfig, configs.items()))
 
 
 def compute_target(
@@ -480,7 +481,7 @@ class StreamsGroup(HeartbeatGroup[StreamsState, StreamsHeartbeat, StreamsHeartbe
     def replay(self, record: GroupRecord) -> None:
         """Apply one durable record of this group."""
         super().replay(record)
-        if isinstance(record, StreamsGroupMemberMetadata) and record.value is None:
+        if isinstance(record, STREAMS_RECORDS.member) and record.value is None:
             self.task_offsets.pop(record.member_id, None)
             self.task_end_offsets.pop(record.member_id, None)
         if self.is_empty:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple, TypeAlias
 
@@ -12,10 +12,8 @@ from headrace.groups.heartbeats.member import (
     STATIC_LEAVE_EPOCH,
     Heartbeat,
     HeartbeatReply,
-    changes,
 )
 from headrace.groups.records import (
-    Endpoint,
     HeldTaskAssignment,
     InternalTopic,
     StreamsMember,
@@ -73,14 +71,17 @@ class StreamsHeartbeat(Heartbeat):
     standby: Tasks | None
     warmup: Tasks | None
     process_id: str | None
-    user_endpoint: Endpoint | None
-    client_tags: tuple[tuple[str, str], ...] | None
-    client_id: str
-    client_host: str
+    user_endpoint: StreamsMember.Endpoint | None
+    client_tags: tuple[StreamsMember.KeyValue, ...] | None
     task_offsets: tuple[TaskOffset, ...] | None = None
     task_end_offsets: tuple[TaskOffset, ...] | None = None
     shutdown_application: bool = False
     endpoint_epoch: int = 0
+
+    @property
+    def topology_epoch(self) -> int | None:
+        """The epoch of the topology; None without one."""
+        return None if self.topology is None else self.topology.epoch
 
     @property
     def owned(self) -> TaskAssignment | None:
@@ -127,23 +128,10 @@ class StreamsHeartbeat(Heartbeat):
 
     def member(self, former: StreamsMember) -> StreamsMember:
         """Return the member with the changes of this heartbeat."""
-        timeout_ms, tags = self.rebalance_timeout_ms, self.client_tags
-        # A member that joins without an endpoint has none any more.
-        has_endpoint = self.joins or self.user_endpoint is not None
-        return replace(
-            former,
-            **changes(
-                group_instance_id=self.group_instance_id,
-                rack_id=self.rack_id,
-                client_id=self.client_id,
-                client_host=self.client_host,
-                rebalance_timeout_ms=None if timeout_ms == NO_TIMEOUT else timeout_ms,
-                topology_epoch=None if self.topology is None else self.topology.epoch,
-                process_id=self.process_id,
-                client_tags=None if tags is None else tuple(sorted(tags)),
-            ),
-            user_endpoint=self.user_endpoint if has_endpoint else former.user_endpoint,
-        )
+        member = Heartbeat.member(self, former)
+        if self.joins:  # a member that joins without an endpoint has none any more
+            member.user_endpoint = self.user_endpoint
+        return member
 
 
 class EndpointPartitions(NamedTuple):
@@ -152,7 +140,7 @@ class EndpointPartitions(NamedTuple):
     :param active: partitions by topic, of active tasks; likewise ``standby``
     """
 
-    endpoint: Endpoint
+    endpoint: StreamsMember.Endpoint
     active: Sequence[tuple[str, tuple[int, ...]]]
     standby: Sequence[tuple[str, tuple[int, ...]]]
 

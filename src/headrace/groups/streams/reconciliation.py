@@ -119,20 +119,20 @@ def _advance(
     for subtopology_id, partition in promoted:
         standby.revoked.get(subtopology_id, {}).pop(partition, None)
     roles = active, standby, warmup
-    revoked = HeldTaskAssignment(*(_in_order(role.revoked) for role in roles))
+    revoked = TaskAssignment(*(_in_order(role.revoked) for role in roles))
     is_blocked = any(revoked) and _holds_any(owned, revoked)
     for subtopology_id, partition in promoted:
         if is_blocked or partition not in active.gained.get(subtopology_id, {}):
             standby.kept.setdefault(subtopology_id, {})[partition] = _NO_EPOCH
     if is_blocked:
-        kept = HeldTaskAssignment(*(_in_order(role.kept) for role in roles))
+        kept = TaskAssignment(*(_in_order(role.kept) for role in roles))
         return StreamsAssignment(epoch, was.member_epoch, MemberState.UNREVOKED, kept, revoked)
     waits = any(role.waits for role in roles)
     return StreamsAssignment(
         goal.epoch,
         was.member_epoch,
         MemberState.UNRELEASED if waits else MemberState.STABLE,
-        HeldTaskAssignment(*(_in_order(role.assigned()) for role in roles)),
+        TaskAssignment(*(_in_order(role.assigned()) for role in roles)),
     )
 
 

@@ -10,9 +10,9 @@ from headrace.groups.heartbeats.state import FIRST_EPOCH, HeartbeatState, count
 from headrace.groups.records import (
     STREAMS_RECORDS,
     GroupRecord,
+    RecordOfGroup,
     StreamsAssignment,
     StreamsEpoch,
-    StreamsGroupTopology,
     StreamsMember,
     TaskAssignment,
     Topology,
@@ -35,6 +35,7 @@ class StreamsState(HeartbeatState[StreamsMember, StreamsEpoch, TaskAssignment, S
     """
 
     records = STREAMS_RECORDS
+    no_member = StreamsMember(None, None, topology_epoch=-1)
     no_epoch = StreamsEpoch(FIRST_EPOCH, 0, 0)
     no_target = TaskAssignment()
     no_current = StreamsAssignment()
@@ -67,12 +68,12 @@ class StreamsState(HeartbeatState[StreamsMember, StreamsEpoch, TaskAssignment, S
 
     def epoch_without(self, member_ids: Collection[str], catalog: TopicCatalog) -> StreamsEpoch:
         """Return the group epoch when these members have left, whose topics the topology keeps."""
-        return self.group_epoch._replace(epoch=self.epoch + 1)
+        return StreamsEpoch(self.epoch + 1, *self.group_epoch.field_values()[1:])
 
     def tombstones(self) -> Iterator[GroupRecord]:
         """Yield the records that delete the group."""
         yield from super().tombstones()
-        yield StreamsGroupTopology(self.group_id, None)
+        yield STREAMS_RECORDS.other(self.group_id, None)
 
     # Replay ---------------------------------------------------------------------------------------
 
@@ -86,7 +87,7 @@ class StreamsState(HeartbeatState[StreamsMember, StreamsEpoch, TaskAssignment, S
         super()._replay_current(member_id, current)
         self._hold(member_id, 1)
 
-    def _replay_other(self, record: StreamsGroupTopology) -> None:
+    def _replay_other(self, record: RecordOfGroup) -> None:
         topology = self.topology = record.value
         self.required = frozenset() if topology is None else frozenset(required_topics(topology))
         self.source_subtopologies = {
