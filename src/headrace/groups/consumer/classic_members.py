@@ -44,7 +44,8 @@ from headrace.protocol.errors import ErrorCode
 from headrace.protocol.stored import ConsumerProtocolSubscription
 
 from .group import ConsumerGroup, ConsumerGroupService, MemberTransition
-from .migration import as_classic, downgraded, migration_policy, named, replaces_last
+from .member import ClassicJoin
+from .migration import downgraded, migration_policy, named, replaces_last
 from .state import ConsumerState
 
 
@@ -81,7 +82,7 @@ class ClassicMembers:
     ) -> GroupOutcome[JoinReply]:
         """Decide a JoinGroup as the consumer group that the group is.
 
-        :param assigns: see :class:`~headrace.groups.consumer.group.MemberTransition`
+        :param assigns: see :class:`~headrace.groups.consumer.member.ClassicJoin`
         """
         group, now_ms = self._group, context.now_ms
         code = self._check_join(request, context.settings.config)
@@ -102,14 +103,9 @@ class ClassicMembers:
                 return Outcome(JoinReply(refusal.code, ""))
         owner = group.owner(instance_id) if is_new else None
         state, replacement = group.replaced(owner, member_id)
-        transition = MemberTransition(
-            state,
-            member_id,
-            as_classic(state.members.get(member_id) or state.no_member, request, subscription),
-            _owned(subscription, context.catalog),
-            context,
-            assigns=assigns,
-        )
+        owned = _owned(subscription, context.catalog)
+        join = ClassicJoin(member_id, request, subscription, owned, assigns)
+        transition = MemberTransition(group, state, join, context)
         refusal = transition.run()
         assert refusal is None, "a classic member has no regular expression"
         timers = group.timer_changes(transition, request.session_timeout_ms)

@@ -42,15 +42,13 @@ from headrace.groups.records import (
     OffsetCommit,
     ResolvedRegex,
 )
-from headrace.groups.settings import MaySee
 from headrace.outcome import Completion, Outcome
 from headrace.protocol.errors import ErrorCode, Refusal
 
 from .assignors import ASSIGNORS, Subscriber, configured_assignors
-from .member import ConsumerHeartbeat, ConsumerHeartbeatReply
+from .member import ClassicJoin, ConsumerHeartbeat, ConsumerHeartbeatReply
 from .migration import check_upgrade, downgraded, downgrades, told_to_rejoin, upgraded
-from .reconciliation import Goal, Owned, holds_only, reconcile
-from .regex import RegexMatch
+from .reconciliation import Goal, holds_only, reconcile
 from .state import ConsumerState
 
 
@@ -59,37 +57,21 @@ class MemberTransition(HeartbeatTransition[ConsumerState]):
 
     ConsumerGroupHeartbeat and the JoinGroup of a classic member have the same one.
 
-    :param member: the member with its new subscription
-    :param owned: the partitions that the member reports; None when it reports none
-    :param regex_match: the topics that match the member's regular expression. Without them the
-        group keeps those it has, and a member with a new expression gets no partitions for it yet
-    :param may_see: the topics that the regular expression may match; None for all
-    :param assigns: a target assignment may be computed; else the member waits while the current one
-        is out of date
+    :ivar regexes: the topics that match each regular expression, with the changes of this heartbeat
     :ivar resolved_version: the catalog version whose topics were matched with the member's regular
         expression; None if they were not, or without an expression
     """
 
     def __init__(
         self,
+        group: ConsumerGroup,
         state: ConsumerState,
-        member_id: str,
-        member: ConsumerMember,
-        owned: Owned | None,
+        request: ConsumerHeartbeat | ClassicJoin,
         context: Context,
-        *,
-        assigns: bool = True,
-        regex_match: RegexMatch | None = None,
-        may_see: MaySee | None = None,
     ) -> None:
-        super().__init__(state, member_id, member, context)
-        self.assigns = assigns
-        self._regex_match = regex_match
-        self._may_see = may_see
-        self.owned = owned
-        self.former = state.members.get(member_id) or state.no_member
+        super().__init__(group, state, request, context)
         self.regexes: Mapping[str, ResolvedRegex] = state.regexes
-        self.resolved_version = state.resolved_versions.get(member.subscribed_topic_regex)
+        self.resolved_version = state.resolved_versions.get(self.member.subscribed_topic_regex)
 
     @property
     def is_settled(self) -> bool:
@@ -112,7 +94,7 @@ class MemberTransition(HeartbeatTransition[ConsumerState]):
         no member has any more.
         """
         old, new = self.former.subscribed_topic_regex, self.member.subscribed_topic_regex
-        match = self._regex_match
+        match = self.request.regex_match
         if match is None or match.regex != new:
             match = None
         elif match.error:
@@ -128,9 +110,9 @@ class MemberTransition(HeartbeatTransition[ConsumerState]):
         # Another member may have brought the topics while this match waited.
         if match is not None and (resolved_version is None or match.version > resolved_version):
             self.resolved_version = match.version
-            topics = match.topics
-            if self._may_see is not None:
-                topics = tuple(filter(self._may_see, topics))
+            topics, may_see = match.topics, self.request.may_see
+            if may_see is not None:
+                topics = tuple(filter(may_see, topics))
             if new not in regexes or regexes[new].topics != topics:
                 regexes[new] = ResolvedRegex(topics, 0, self.context.wall_ms)
                 self.records.append(ConsumerGroupRegularExpression(group_id, new, regexes[new]))
@@ -152,7 +134,7 @@ class MemberTransition(HeartbeatTransition[ConsumerState]):
         return self.state.topics_hash(self.catalog, frozenset(+names).union(*matched))
 
     def _assigns(self) -> bool:
-        return self.assigns and super()._assigns()
+        return self.request.assigns and super()._assigns()
 
     def _assign(self) -> Mapping[str, Assignment]:
         members = self.members
@@ -180,12 +162,12 @@ class MemberTransition(HeartbeatTransition[ConsumerState]):
 
     def _reconcile(self) -> ConsumerAssignment:
         was, target_epoch = self.was, self.target_epoch.epoch
-        waits = not self.assigns and self.epoch.epoch != target_epoch
+        waits = not self.request.assigns and self.epoch.epoch != target_epoch
         has_target = was.state is MemberState.STABLE and was.member_epoch == target_epoch
         if waits or (has_target and not self._resubscribed):
             return was
         goal = Goal(target_epoch, self.target, self._topic_ids(self.member), self.state.is_free)
-        return reconcile(was, goal, self.owned, resubscribed=self._resubscribed)
+        return reconcile(was, goal, self.request.owned, resubscribed=self._resubscribed)
 
 
 def preferred_assignor(members: Iterable[ConsumerMember], assignors: tuple[str, ...]) -> str:
@@ -203,20 +185,7 @@ class ConsumerGroup(HeartbeatGroup[ConsumerState, ConsumerHeartbeat, ConsumerHea
     max_size = "group.consumer.max.size"
     member_timers = (SESSION, REVOKE, REJOIN, RESYNC)
     state_type = ConsumerState
-
-    def _transition(
-        self, state: ConsumerState, request: ConsumerHeartbeat, context: Context
-    ) -> MemberTransition:
-        member = request.member(state.members.get(request.member_id) or state.no_member)
-        return MemberTransition(
-            state,
-            request.member_id,
-            member,
-            request.owned,
-            context,
-            regex_match=request.regex_match,
-            may_see=request.may_see,
-        )
+    transition_type = MemberTransition
 
     def apply(self, transition: MemberTransition, timers: TimerChanges) -> None:
         """Apply the volatile changes of a member's transition."""

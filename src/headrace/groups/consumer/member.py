@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar, TypeAlias
 
+from headrace.groups.classic.member import JoinRequest
 from headrace.groups.heartbeats.member import (
     NO_TIMEOUT,
     STATIC_LEAVE_EPOCH,
@@ -15,8 +16,10 @@ from headrace.groups.records import ConsumerMember, HeldPartitions
 from headrace.groups.settings import MaySee
 from headrace.protocol.configuration import Configuration
 from headrace.protocol.errors import ErrorCode, Refusal
+from headrace.protocol.stored import ConsumerProtocolSubscription
 
 from .assignors import configured_assignors
+from .migration import as_classic
 from .reconciliation import Owned
 from .regex import RegexMatch
 
@@ -31,7 +34,9 @@ class ConsumerHeartbeat(Heartbeat):
     :param owned: the partitions that the member reports as its own
     :param may_see: the topics that the regular expression may match; None for all
     :param regex_match: the topics that match the member's regular expression, if they were matched
-        for this heartbeat
+        for this heartbeat. Without them the group keeps those it has, and a member with a new
+        expression gets no partitions for it yet
+    :cvar assigns: a target assignment may be computed
     """
 
     rebalance_timeout_ms: int
@@ -40,6 +45,7 @@ class ConsumerHeartbeat(Heartbeat):
     server_assignor: str | None
     owned: Owned | None
     classic_member_metadata: ClassVar = None
+    assigns: ClassVar = True
     may_see: MaySee | None = field(default=None, compare=False)
     regex_match: RegexMatch | None = field(default=None, compare=False)
 
@@ -87,6 +93,27 @@ class ConsumerHeartbeat(Heartbeat):
         member = Heartbeat.member(self, former)
         member.classic_member_metadata = None
         return member
+
+
+@dataclass(frozen=True, slots=True)
+class ClassicJoin:
+    """The JoinGroup of a classic member, as a heartbeat.
+
+    :param assigns: a target assignment may be computed; else the member waits while the current one
+        is out of date
+    """
+
+    member_id: str
+    joined: JoinRequest
+    subscription: ConsumerProtocolSubscription
+    owned: Owned
+    assigns: bool
+    regex_match: ClassVar = None
+    may_see: ClassVar = None
+
+    def member(self, former: ConsumerMember) -> ConsumerMember:
+        """Return the member of the classic protocol that joins."""
+        return as_classic(former, self.joined, self.subscription)
 
 
 ConsumerHeartbeatReply: TypeAlias = HeartbeatReply[HeldPartitions]

@@ -49,7 +49,8 @@ class ConsumerState(HeartbeatState[ConsumerMember, GroupEpoch, Assignment, Consu
         self.regex_users: Counter[str] = Counter()
         self.classic_protocols: Counter[str] = Counter()
         self.resolved_versions: dict[str, int] = {}
-        self._holders: dict[tuple[UUID, int], str] = {}
+        # The number of members that hold a partition: one, but while a log is read.
+        self._holders: Counter[tuple[UUID, int]] = Counter()
         self._subscribed: frozenset[str] | None = None
 
     def is_free(self, topic_id: UUID, partition: int) -> bool:
@@ -81,11 +82,6 @@ class ConsumerState(HeartbeatState[ConsumerMember, GroupEpoch, Assignment, Consu
             if leaving[regex] >= self.regex_users[regex]:
                 yield ConsumerGroupRegularExpression(self.group_id, regex, None)
 
-    def other_tombstones(self) -> Iterator[ConsumerGroupRegularExpression]:
-        """Yield the tombstones of all regular expressions."""
-        for regex in self.regexes:
-            yield ConsumerGroupRegularExpression(self.group_id, regex, None)
-
     # Replay ---------------------------------------------------------------------------------------
 
     def _replay_other(self, record: ConsumerGroupRegularExpression) -> None:
@@ -94,34 +90,24 @@ class ConsumerState(HeartbeatState[ConsumerMember, GroupEpoch, Assignment, Consu
             self.resolved_versions.pop(record.regex, None)
         self._subscribed = None
 
-    def _replay_member(self, member_id: str, member: ConsumerMember | None) -> None:
-        old = self.members.get(member_id)
-        super()._replay_member(member_id, member)
-        self._count(old, -1)
-        self._count(member, 1)
-        self.classic_members.discard(member_id)
-        if member is not None and member.classic_member_metadata is not None:
-            self.classic_members.add(member_id)
+    def _count_member(self, member_id: str, change: int) -> None:
+        super()._count_member(member_id, change)
         self._subscribed = None
-
-    def _count(self, member: ConsumerMember | None, change: int) -> None:
+        member = self.members.get(member_id)
         if member is None:
             return
         count(self.name_users, member.subscribed_topic_names, change)
         if member.subscribed_topic_regex:
             count(self.regex_users, (member.subscribed_topic_regex,), change)
-        classic = member.classic_member_metadata
-        if classic is not None:
-            names = {protocol.name for protocol in classic.supported_protocols}
-            count(self.classic_protocols, names, change)
+        self.classic_members.discard(member_id)
+        if member.classic_member_metadata is not None:
+            protocols = member.classic_member_metadata.supported_protocols
+            count(self.classic_protocols, {protocol.name for protocol in protocols}, change)
+            if change > 0:
+                self.classic_members.add(member_id)
 
-    def _replay_current(self, member_id: str, current: ConsumerAssignment | None) -> None:
-        old = self.current.get(member_id)
-        super()._replay_current(member_id, current)
-        if old is not None:
-            for partition in (*each(old.assigned), *each(old.pending_revocation)):
-                if self._holders.get(partition) == member_id:
-                    del self._holders[partition]
+    def _count_current(self, member_id: str, change: int) -> None:
+        current = self.current.get(member_id)
         if current is not None:
-            for partition in (*each(current.assigned), *each(current.pending_revocation)):
-                self._holders[partition] = member_id
+            held = *each(current.assigned), *each(current.pending_revocation)
+            count(self._holders, held, change)

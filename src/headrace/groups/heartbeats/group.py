@@ -30,6 +30,7 @@ from .member import STATIC_LEAVE_EPOCH, Heartbeat, HeartbeatReply
 from .state import HeartbeatState
 
 StateT = TypeVar("StateT", bound=HeartbeatState[Any, Any, Any, Any])
+RequestT = TypeVar("RequestT", bound=Heartbeat)
 
 
 class Context(NamedTuple):
@@ -53,16 +54,20 @@ class HeartbeatTransition(Generic[StateT]):
     A kind of groups says when the group needs a new epoch, how it assigns, and how the assignment
     of a member follows its target.
 
-    :param member: the member with the changes of this heartbeat
+    :param state: of the group, or as it is after a static member has come back
+    :ivar former: the member before
+    :ivar member: the member with the changes of this heartbeat
     :ivar records: to append, in order
     :ivar was: the member's assignment before
     :ivar now: the member's assignment after
     """
 
-    def __init__(self, state: StateT, member_id: str, member: Any, context: Context) -> None:
-        self.state, self.member_id, self.context = state, member_id, context
+    def __init__(self, group: Any, state: StateT, request: Any, context: Context) -> None:
+        self.group, self.state, self.request, self.context = group, state, request, context
         self.catalog, self.settings = context.catalog, context.settings
-        self.member = member
+        self.member_id = member_id = request.member_id
+        self.former = state.members.get(member_id) or state.no_member
+        self.member = request.member(self.former)
         self.was = self.now = state.current.get(member_id, state.no_current)
         self.epoch = state.group_epoch
         self.target_epoch = state.target_epoch
@@ -136,15 +141,13 @@ class HeartbeatTransition(Generic[StateT]):
         raise NotImplementedError
 
 
-RequestT = TypeVar("RequestT", bound=Heartbeat)
 ReplyT = TypeVar("ReplyT", bound=HeartbeatReply[Any])
 
 
 class HeartbeatGroup(Generic[StateT, RequestT, ReplyT]):
     """One group. Commands decide and change nothing; :meth:`replay` applies their records.
 
-    A kind of groups says which heartbeats it accepts, how their transition is made, and what the
-    answer tells.
+    A kind of groups says which heartbeats it accepts, and what the answer tells.
 
     :cvar type_name: Kafka's name for the kind of groups
     :cvar max_size: the config that limits the members
@@ -163,6 +166,7 @@ class HeartbeatGroup(Generic[StateT, RequestT, ReplyT]):
     becomes_classic: ClassVar[bool] = True
     earlier_epoch_detail: ClassVar[str] = ""
     state_type: type[StateT]
+    transition_type: type[HeartbeatTransition[StateT]]
 
     def __init__(
         self, group_id: str, timers: Deadlines[TimerKey], state: StateT | None = None
@@ -196,7 +200,7 @@ class HeartbeatGroup(Generic[StateT, RequestT, ReplyT]):
             return Outcome(refusal)
         owner = self.owner(request.instance_id) if request.joins else None
         state, replacement = self.replaced(owner, request.member_id)
-        transition: HeartbeatTransition[StateT] = self._transition(state, request, context)
+        transition = self.transition_type(self, state, request, context)
         refusal = transition.run()
         if refusal is not None:
             return Outcome(refusal)
@@ -343,10 +347,6 @@ class HeartbeatGroup(Generic[StateT, RequestT, ReplyT]):
     def _may_repeat(self, request: RequestT, current: Any) -> bool:
         """Return whether a member may repeat its last heartbeat with the previous epoch."""
         return True
-
-    def _transition(self, state: StateT, request: RequestT, context: Context) -> Any:
-        """Return the undecided transition of a heartbeat."""
-        raise NotImplementedError
 
     def _answer(
         self, request: RequestT, transition: Any, timers: TimerChanges

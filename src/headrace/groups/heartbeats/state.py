@@ -171,7 +171,7 @@ class HeartbeatState(Generic[MemberT, EpochT, TargetT, CurrentT]):
 
     def other_tombstones(self) -> Iterator[GroupRecord]:
         """Yield the tombstones of the records that only this kind of groups has."""
-        yield from ()
+        return self.orphans(self.members)
 
     def after(self, records: Collection[GroupRecord]) -> Self:
         """Return a copy of the state with these records replayed. The cost is proportional to the
@@ -213,21 +213,31 @@ class HeartbeatState(Generic[MemberT, EpochT, TargetT, CurrentT]):
             self._replay_current(member_id, None)
 
     def _replay_member(self, member_id: str, member: MemberT | None) -> None:
-        old = self.members.get(member_id)
+        self._count_member(member_id, -1)
         put(self.members, member_id, member)
-        # Members of share groups have no instance id.
-        instance_id = getattr(old, "instance_id", None)
-        if instance_id is not None and self.static_members.get(instance_id) == member_id:
-            del self.static_members[instance_id]
-        instance_id = getattr(member, "instance_id", None)
-        if instance_id is not None:
-            self.static_members[instance_id] = member_id
+        self._count_member(member_id, 1)
 
     def _replay_target(self, member_id: str, target: TargetT | None) -> None:
         put(self.target, member_id, target)
 
     def _replay_current(self, member_id: str, current: CurrentT | None) -> None:
+        self._count_current(member_id, -1)
         put(self.current, member_id, current)
+        self._count_current(member_id, 1)
+
+    def _count_member(self, member_id: str, change: int) -> None:
+        """Count what is derived from the record of a member, or count it no longer."""
+        # Members of share groups have no instance id.
+        instance_id = getattr(self.members.get(member_id), "instance_id", None)
+        if instance_id is None:
+            return
+        if change > 0:
+            self.static_members[instance_id] = member_id
+        elif self.static_members.get(instance_id) == member_id:
+            del self.static_members[instance_id]
+
+    def _count_current(self, member_id: str, change: int) -> None:
+        """Count what is derived from the current assignment of a member, or count it no longer."""
 
     def _replay_other(self, record: Any) -> None:
         """Apply a record that only this kind of groups has."""

@@ -128,9 +128,10 @@ class ShareMemberTransition(HeartbeatTransition[ShareState]):
     :ivar topics: the existing topics to which any member is subscribed, sorted by name
     """
 
-    def __init__(self, state: ShareState, request: ShareHeartbeat, context: Context) -> None:
-        self.former = state.members.get(request.member_id) or state.no_member
-        super().__init__(state, request.member_id, request.member(self.former), context)
+    def __init__(
+        self, group: ShareGroup, state: ShareState, request: ShareHeartbeat, context: Context
+    ) -> None:
+        super().__init__(group, state, request, context)
         self._names = subscribed_names(self.members.values())
         topics = context.catalog.topics
         self.topics = [topics[name] for name in sorted(self._names) if name in topics]
@@ -201,11 +202,7 @@ class ShareGroup(HeartbeatGroup[ShareState, ShareHeartbeat, ShareHeartbeatReply]
     becomes_classic = False
     earlier_epoch_detail = ", and it does not match the previous member epoch ({})"
     state_type = ShareState
-
-    def _transition(
-        self, state: ShareState, request: ShareHeartbeat, context: Context
-    ) -> ShareMemberTransition:
-        return ShareMemberTransition(state, request, context)
+    transition_type = ShareMemberTransition
 
     # Share state ----------------------------------------------------------------------------------
     #

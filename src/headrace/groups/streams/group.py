@@ -86,9 +86,8 @@ class StreamsTransition(HeartbeatTransition[StreamsState]):
         request: StreamsHeartbeat,
         context: Context,
     ) -> None:
-        self.former = state.members.get(request.member_id) or state.no_member
-        super().__init__(state, request.member_id, request.member(self.former), context)
-        self.request, self.configured = request, group.configured
+        super().__init__(group, state, request, context)
+        self.configured = group.configured
         self.initial_delay = group.timers.has(ASSIGN) or group.begins_delay(context.settings)
         self.offsets = group.task_offsets
         if request.task_offsets is not None:
@@ -302,6 +301,7 @@ class StreamsGroup(HeartbeatGroup[StreamsState, StreamsHeartbeat, StreamsHeartbe
     type_name = "streams"
     max_size = "group.streams.max.size"
     state_type = StreamsState
+    transition_type = StreamsTransition
 
     def __init__(
         self, group_id: str, timers: Deadlines[TimerKey], state: StreamsState | None = None
@@ -321,11 +321,6 @@ class StreamsGroup(HeartbeatGroup[StreamsState, StreamsHeartbeat, StreamsHeartbe
 
     def _may_repeat(self, request: StreamsHeartbeat, current: StreamsAssignment) -> bool:
         return holds_only(request.owned, current.assigned)
-
-    def _transition(
-        self, state: StreamsState, request: StreamsHeartbeat, context: Context
-    ) -> StreamsTransition:
-        return StreamsTransition(self, state, request, context)
 
     def begins_delay(self, settings: Settings) -> bool:
         """Return whether a heartbeat begins the initial rebalance delay, or may do so."""

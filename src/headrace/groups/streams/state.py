@@ -77,15 +77,9 @@ class StreamsState(HeartbeatState[StreamsMember, StreamsEpoch, TaskAssignment, S
 
     # Replay ---------------------------------------------------------------------------------------
 
-    def _replay_member(self, member_id: str, member: StreamsMember | None) -> None:
-        self._hold(member_id, -1)
-        super()._replay_member(member_id, member)
-        self._hold(member_id, 1)
-
-    def _replay_current(self, member_id: str, current: StreamsAssignment | None) -> None:
-        self._hold(member_id, -1)
-        super()._replay_current(member_id, current)
-        self._hold(member_id, 1)
+    def _count_member(self, member_id: str, change: int) -> None:
+        super()._count_member(member_id, change)
+        self._count_current(member_id, change)
 
     def _replay_other(self, record: RecordOfGroup) -> None:
         topology = self.topology = record.value
@@ -96,8 +90,8 @@ class StreamsState(HeartbeatState[StreamsMember, StreamsEpoch, TaskAssignment, S
             for name in sources(subtopology)
         }
 
-    def _hold(self, member_id: str, change: int) -> None:
-        """Count the tasks of a member for its process, once its two records are known."""
+    def _count_current(self, member_id: str, change: int) -> None:
+        # The tasks of a member count for its process once its two records are known.
         member, current = self.members.get(member_id), self.current.get(member_id)
         if member is None or current is None:
             return
