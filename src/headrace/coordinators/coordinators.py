@@ -19,8 +19,8 @@ from .runtime import C, CoordinatorRuntime
 from .timer import DeadlineTimer, Expiring
 
 if TYPE_CHECKING:
+    from headrace.groups.catalog import Topic
     from headrace.groups.coordinator import GroupCoordinator
-    from headrace.groups.settings import Topic
     from headrace.share.share_state import ShareCoordinator
     from headrace.transactions.transaction import TransactionCoordinator
 

@@ -29,7 +29,7 @@ from .dead_letter_originals import LoopBudget, LoopBudgetExceeded, Originals
 from .environment import Environment
 
 if TYPE_CHECKING:
-    from headrace.groups.settings import Topic
+    from headrace.groups.catalog import Topic
     from headrace.log.partition_log import PartitionLog
     from headrace.protocol.record_batch import Opening
 

@@ -19,6 +19,7 @@ from headrace.protocol.errors import ErrorCode
 from headrace.protocol.internal_topics import CONSUMER_OFFSETS
 
 from . import record_schemas
+from .catalog import Topic, TopicCatalog
 from .classic.group import ClassicGroup
 from .classic.member import (
     JoinReply,
@@ -28,15 +29,13 @@ from .classic.member import (
     SyncReply,
     SyncRequest,
 )
-from .classic.service import ClassicGroupService
 from .consumer.classic_members import ClassicMembers
 from .consumer.group import ConsumerGroup, ConsumerGroupService
 from .deadlines import OFFSETS, TimerKey
 from .meters import GroupMeters
 from .offsets.service import OffsetService
 from .records import GroupOutcome, GroupRecord, OffsetCommit
-from .service import Group
-from .settings import Topic, TopicCatalog
+from .service import ClassicGroupService, Group
 from .share.group import ShareGroupService
 from .streams.group import StreamsGroupService
 
@@ -210,7 +209,7 @@ class GroupCoordinator:
         self.meters.completed_rebalances = 0
         self.offsets.start(now_ms)
         for group in self.groups.values():
-            self._services[group.type_name].start_sessions(group, now_ms)
+            group.start_sessions(now_ms)
 
     def next_deadline_ms(self) -> int | None:
         """Return when the next timer runs out, in milliseconds of the steady clock, or None."""

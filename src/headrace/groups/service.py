@@ -1,21 +1,29 @@
-"""Commands to groups of one kind: what those of all kinds have in common."""
+"""Commands to groups of one kind: to classic groups, and to those whose members send heartbeats."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from functools import partial
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from headrace.deadlines import Deadlines
+from headrace.outcome import Outcome
 from headrace.protocol.configuration import Configuration
 from headrace.protocol.errors import ErrorCode, Refusal
 
+from .catalog import TopicCatalog
 from .classic.group import ClassicGroup
+from .classic.member import JoinReply, JoinRequest
 from .deadlines import TimerKey
-from .heartbeats.group import HeartbeatGroup
+from .heartbeats.group import Context, HeartbeatGroup, ReplyT, RequestT
+from .heartbeats.member import STATIC_LEAVE_EPOCH, HeartbeatReply
 from .meters import GroupMeters
-from .settings import TopicCatalog
+from .records import Generation, GroupMetadata, GroupOutcome
 
 Group: TypeAlias = ClassicGroup | HeartbeatGroup[Any, Any, Any]
 GroupT = TypeVar("GroupT", bound=Group)
+HeartbeatGroupT = TypeVar("HeartbeatGroupT", bound=HeartbeatGroup[Any, Any, Any])
+R = TypeVar("R")
 
 
 class GroupService(Generic[GroupT]):
@@ -54,7 +62,7 @@ class GroupService(Generic[GroupT]):
 
     def new_group(self, group_id: str) -> GroupT:
         """Return a group without members, which is not registered."""
-        raise NotImplementedError
+        return self.kind(group_id, self._timers, self._config)
 
     def replay(self, record: Any) -> None:
         """Apply a durable record of a group of this kind."""
@@ -68,3 +76,133 @@ class GroupService(Generic[GroupT]):
             del self._groups[group_id]
         else:
             group.replay(record)
+
+
+class ClassicGroupService(GroupService[ClassicGroup]):
+    """Commands to classic groups."""
+
+    kind = ClassicGroup
+    record_types = (GroupMetadata,)
+
+    def join_new(
+        self, group_id: str, request: JoinRequest, ticket: int, now_ms: int, wall_ms: int
+    ) -> GroupOutcome[JoinReply | None]:
+        """Join the first member of a group that is new, or has been empty and of another kind."""
+        former = self._groups.get(group_id)
+        tombstones = () if former is None else former.tombstones()
+        group = self.new_group(group_id)
+        first = GroupMetadata(group_id, Generation("", 0, None, None, wall_ms))
+        group.replay(first)
+        outcome = group.join(request, ticket, now_ms, wall_ms)
+        records = (*tombstones, first, *outcome.records)
+        register = partial(self._groups.__setitem__, group_id, group)
+        return outcome._replace(records=records).then(register)
+
+    def expire(
+        self, group: ClassicGroup, kind: str, member_id: str, now_ms: int, wall_ms: int
+    ) -> GroupOutcome[None]:
+        """Handle a timer of a group that has run out."""
+        return group.expire(kind, member_id, now_ms, wall_ms)
+
+    def replay(self, record: GroupMetadata) -> None:
+        """Apply a durable generation of a group; its tombstone deletes the group."""
+        group, generation = self._groups.get(record.group_id), record.value
+        recorded = group.recorded if isinstance(group, ClassicGroup) else None
+        before = -1 if recorded is None else recorded.generation
+        if generation is not None and generation.members and generation.generation > before:
+            self._meters.completed_rebalances += 1
+        super().replay(record)
+
+
+class HeartbeatService(GroupService[HeartbeatGroupT], Generic[HeartbeatGroupT, RequestT, ReplyT]):
+    """Commands to the groups of one kind.
+
+    :cvar reply_type: the answer to a heartbeat
+    """
+
+    reply_type: Any = HeartbeatReply
+
+    # Commands -------------------------------------------------------------------------------------
+
+    def heartbeat(
+        self, group_id: str, request: RequestT, now_ms: int, wall_ms: int
+    ) -> GroupOutcome[ReplyT | Refusal]:
+        """Join, keep or remove a member."""
+        group = self._groups.get(group_id)
+        if isinstance(group, self.kind):
+            repeated = group.repeat(request, self.catalog.version, now_ms)
+            if repeated is not None:
+                return repeated
+        context = Context(self.catalog, now_ms, wall_ms)
+        refusal = request.check(group_id, self._config)
+        if refusal is not None:
+            return Outcome(refusal)
+        if request.leaves:
+            return self._leave(group_id, request, context)
+        return self.counted(self._join_or_stay(group_id, request, context))
+
+    def _join_or_stay(
+        self, group_id: str, request: RequestT, context: Context
+    ) -> GroupOutcome[ReplyT | Refusal]:
+        group = self._groups.get(group_id)
+        if request.joins and isinstance(group, ClassicGroup):
+            outcome = self._take_over(group, request, context)
+            if outcome is not None:
+                return outcome
+        member_group = self.member_group(group_id, request)
+        if isinstance(member_group, Refusal):
+            return Outcome(member_group)
+        return member_group.heartbeat(request, context)
+
+    def member_group(self, group_id: str, request: RequestT) -> HeartbeatGroupT | Refusal:
+        """Return the group of a heartbeat, or GROUP_ID_NOT_FOUND; a new one if the member joins."""
+        if group_id in self._groups:
+            return self.group(group_id)
+        if request.joins:
+            return self.new_group(group_id)
+        name = self.kind.type_name.capitalize()
+        return Refusal(ErrorCode.GROUP_ID_NOT_FOUND, f"{name} group {group_id} not found.")
+
+    def _take_over(
+        self, classic: ClassicGroup, request: RequestT, context: Context
+    ) -> GroupOutcome[ReplyT | Refusal] | None:
+        """Join a member to a classic group, which becomes one of this kind; None if it does not."""
+        return None
+
+    def _leave(
+        self, group_id: str, request: RequestT, context: Context
+    ) -> GroupOutcome[ReplyT | Refusal]:
+        group = self.group(group_id)
+        if isinstance(group, Refusal):
+            return Outcome(group)
+        refusal = group.check_member(request)
+        if refusal is not None:
+            return Outcome(refusal)
+        if request.member_epoch == STATIC_LEAVE_EPOCH:
+            outcome = group.pause(request.member_id)
+        else:
+            outcome = self.remove(group, (request.member_id,), context)
+        return outcome.with_reply(self.reply_type(request.member_id, request.member_epoch))
+
+    def remove(
+        self, group: HeartbeatGroupT, member_ids: Collection[str], context: Context
+    ) -> GroupOutcome[None]:
+        """Remove members that leave, or whose session or rebalance timeout has ended."""
+        return group.remove(member_ids, context)
+
+    def counted(self, outcome: GroupOutcome[R]) -> GroupOutcome[R]:
+        """Count a new group epoch if the request begins one."""
+        epoch_type = self.record_types[0]
+        if any(type(record) is epoch_type for record in outcome.records):
+            return outcome.then(partial(self._meters.began_epoch, self.kind.type_name))
+        return outcome
+
+    # Time -----------------------------------------------------------------------------------------
+
+    def expire(
+        self, group: HeartbeatGroupT, kind: str, member_id: str, now_ms: int, wall_ms: int
+    ) -> GroupOutcome[None]:
+        """Handle a timer of a group that has run out."""
+        if member_id not in group.state.members or kind not in group.member_timers:
+            return Outcome(None)
+        return self.remove(group, (member_id,), Context(self.catalog, now_ms, wall_ms))

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from functools import partial
 from uuid import UUID
 
+from headrace.groups.catalog import TopicCatalog
 from headrace.groups.classic.member import (
     JoinReply,
     JoinRequest,
@@ -30,9 +31,7 @@ from headrace.groups.records import (
     MemberState,
     each,
 )
-from headrace.groups.settings import TopicCatalog
 from headrace.outcome import Outcome
-from headrace.protocol.configuration import Configuration
 from headrace.protocol.consumer_protocol import (
     PROTOCOL_TYPE,
     by_topic,
@@ -64,9 +63,9 @@ class ClassicMembers:
         protocol, the group becomes classic.
         """
         group, state = self._group, self._group.state
-        context = self._service.context(group.group_id, now_ms, wall_ms)
+        context = Context(self._service.catalog, now_ms, wall_ms)
         owner = group.owner(request.group_instance_id)
-        is_last = owner is not None and replaces_last(state, owner, context.settings.config)
+        is_last = owner is not None and replaces_last(state, owner, group.config)
         outcome = self._service.counted(self._join(request, context, assigns=not is_last))
         if not is_last or outcome.reply.code:
             return outcome
@@ -85,7 +84,7 @@ class ClassicMembers:
         :param assigns: see :class:`~headrace.groups.consumer.member.ClassicJoin`
         """
         group, now_ms = self._group, context.now_ms
-        code = self._check_join(request, context.settings.config)
+        code = self._check_join(request)
         if code:
             return Outcome(JoinReply(code, ""))
         instance_id, is_new = request.group_instance_id, not request.member_id
@@ -116,15 +115,15 @@ class ClassicMembers:
         apply = partial(group.apply, transition, timers)
         return Outcome(reply, (*replacement, *transition.records), apply=apply)
 
-    def _check_join(self, request: JoinRequest, config: Configuration) -> ErrorCode:
+    def _check_join(self, request: JoinRequest) -> ErrorCode:
         """Return the error of a JoinGroup that does not depend on its subscription, or NONE."""
         state = self._group.state
-        refusal = self._group.check_room(request.member_id, config)
+        refusal = self._group.check_room(request.member_id)
         if refusal is not None:
             return refusal.code
         shared, classic = state.classic_protocols, len(state.classic_members)
         supports = any(shared[name] == classic for name, _ in request.protocols)
-        is_mixed = migration_policy(config) != "disabled"
+        is_mixed = migration_policy(self._group.config) != "disabled"
         if not is_mixed or request.protocol_type != PROTOCOL_TYPE or not supports:
             return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
         return ErrorCode.NONE
@@ -217,7 +216,7 @@ class ClassicMembers:
         member_ids = tuple(dict.fromkeys(result for result in leaving if isinstance(result, str)))
         if not member_ids:
             return Outcome(codes)
-        context = self._service.context(self._group.group_id, now_ms, wall_ms)
+        context = Context(self._service.catalog, now_ms, wall_ms)
         return self._service.remove(self._group, member_ids, context).with_reply(codes)
 
     def _leaving(self, member_id: str, instance_id: str | None) -> str | ErrorCode:

@@ -28,7 +28,6 @@ from headrace.groups.deadlines import (
 )
 from headrace.groups.heartbeats.group import Context, HeartbeatGroup, HeartbeatTransition
 from headrace.groups.heartbeats.member import STATIC_LEAVE_EPOCH
-from headrace.groups.heartbeats.service import HeartbeatService
 from headrace.groups.records import (
     Assignment,
     ConsumerAssignment,
@@ -42,6 +41,7 @@ from headrace.groups.records import (
     OffsetCommit,
     ResolvedRegex,
 )
+from headrace.groups.service import HeartbeatService
 from headrace.outcome import Completion, Outcome
 from headrace.protocol.errors import ErrorCode, Refusal
 
@@ -146,7 +146,7 @@ class MemberTransition(HeartbeatTransition[ConsumerState]):
         }
         topic_ids = frozenset[UUID]().union(*subscribed.values())
         topics = map(self.catalog.topics_by_id.__getitem__, topic_ids)
-        assignors = configured_assignors(self.settings.config)
+        assignors = configured_assignors(self.group.config)
         assign = ASSIGNORS[preferred_assignor(members.values(), assignors)]
         in_order = sorted(topics, key=attrgetter("name"))
         partitions = {topic.topic_id: topic.partitions for topic in in_order}
@@ -261,7 +261,9 @@ class ConsumerGroupService(
                 return Outcome(records)
             state, converted = state.after(records), (*converted, *records)
             completions = tuple(told_to_rejoin(classic))
-        outcome = ConsumerGroup(group_id, self._timers, state).heartbeat(request, context)
+        outcome = ConsumerGroup(group_id, self._timers, self._config, state).heartbeat(
+            request, context
+        )
         if isinstance(outcome.reply, Refusal):
             return outcome
         timers = TimerChanges(GroupDeadlines(self._timers, group_id))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar, TypeAlias
 
+from headrace.groups.catalog import MaySee
 from headrace.groups.classic.member import JoinRequest
 from headrace.groups.heartbeats.member import (
     NO_TIMEOUT,
@@ -13,7 +14,6 @@ from headrace.groups.heartbeats.member import (
     HeartbeatReply,
 )
 from headrace.groups.records import ConsumerMember, HeldPartitions
-from headrace.groups.settings import MaySee
 from headrace.protocol.configuration import Configuration
 from headrace.protocol.errors import ErrorCode, Refusal
 from headrace.protocol.stored import ConsumerProtocolSubscription

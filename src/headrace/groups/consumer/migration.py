@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterator, Mapping
 from itertools import starmap
 from uuid import UUID
 
+from headrace.groups.catalog import TopicCatalog
 from headrace.groups.classic.group import ClassicGroup
 from headrace.groups.classic.member import JoinReply, JoinRequest, Member, SyncReply
 from headrace.groups.classic.membership import Membership
@@ -31,7 +32,6 @@ from headrace.groups.records import (
     by_key,
     each,
 )
-from headrace.groups.settings import TopicCatalog
 from headrace.outcome import Completion
 from headrace.protocol.configuration import Configuration
 from headrace.protocol.consumer_protocol import (

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 from headrace.deadlines import Deadlines
+from headrace.groups.catalog import TopicCatalog
 from headrace.groups.deadlines import REVOKE, SESSION, GroupDeadlines, TimerChanges, TimerKey
 from headrace.groups.records import (
     AssignmentEpoch,
@@ -21,7 +22,6 @@ from headrace.groups.records import (
     MemberState,
     OffsetCommit,
 )
-from headrace.groups.settings import Settings, TopicCatalog
 from headrace.outcome import Apply, Outcome
 from headrace.protocol.configuration import Configuration
 from headrace.protocol.errors import ErrorCode, Refusal
@@ -41,7 +41,6 @@ class Context(NamedTuple):
     """
 
     catalog: TopicCatalog
-    settings: Settings
     now_ms: int
     wall_ms: int
 
@@ -64,7 +63,7 @@ class HeartbeatTransition(Generic[StateT]):
 
     def __init__(self, group: Any, state: StateT, request: Any, context: Context) -> None:
         self.group, self.state, self.request, self.context = group, state, request, context
-        self.catalog, self.settings = context.catalog, context.settings
+        self.catalog = context.catalog
         self.member_id = member_id = request.member_id
         self.former = state.members.get(member_id) or state.no_member
         self.member = request.member(self.former)
@@ -116,7 +115,7 @@ class HeartbeatTransition(Generic[StateT]):
         """Return whether the interval between two target assignments has passed."""
         age_ms = self.context.wall_ms - self.target_epoch.timestamp_ms
         # The wall clock may have been set back since.
-        return not 0 <= age_ms < self.settings.number("assignment.interval.ms")
+        return not 0 <= age_ms < self.group.number("assignment.interval.ms")
 
     def _assigns(self) -> bool:
         """Return whether the group needs a target assignment, and may compute it now."""
@@ -154,6 +153,7 @@ class HeartbeatGroup(Generic[StateT, RequestT, ReplyT]):
     :cvar member_timers: the kinds of timers that remove their member when they run out
     :cvar becomes_classic: an empty group becomes classic when a classic member joins
     :cvar earlier_epoch_detail: the end of the reason to refuse an earlier epoch than the previous
+    :param config: the configuration, read whenever a value is needed
     :ivar state: the durable state
     :ivar timers: the timers of the members
     :ivar steady: the last heartbeat of each member that had no effect, with the version of topics
@@ -169,12 +169,20 @@ class HeartbeatGroup(Generic[StateT, RequestT, ReplyT]):
     transition_type: type[HeartbeatTransition[StateT]]
 
     def __init__(
-        self, group_id: str, timers: Deadlines[TimerKey], state: StateT | None = None
+        self,
+        group_id: str,
+        timers: Deadlines[TimerKey],
+        config: Configuration,
+        state: StateT | None = None,
     ) -> None:
-        self.group_id = group_id
+        self.group_id, self.config = group_id, config
         self.state = state or self.state_type(group_id)
         self.timers = GroupDeadlines(timers, group_id)
         self.steady: dict[str, tuple[RequestT, int, ReplyT | Refusal, int]] = {}
+
+    def number(self, name: str) -> int:
+        """Return a config of the group by its name without the kind: ``session.timeout.ms``."""
+        return self.config.group_int(self.group_id, f"{self.type_name}.{name}")
 
     @property
     def protocol_type(self) -> str:
@@ -195,7 +203,7 @@ class HeartbeatGroup(Generic[StateT, RequestT, ReplyT]):
 
     def heartbeat(self, request: RequestT, context: Context) -> GroupOutcome[ReplyT | Refusal]:
         """Join or keep a member, and return its assignment."""
-        refusal = self.check(request, context.settings.config)
+        refusal = self.check(request)
         if refusal is not None:
             return Outcome(refusal)
         owner = self.owner(request.instance_id) if request.joins else None
@@ -204,7 +212,7 @@ class HeartbeatGroup(Generic[StateT, RequestT, ReplyT]):
         refusal = transition.run()
         if refusal is not None:
             return Outcome(refusal)
-        session_timeout_ms = context.settings.number("session.timeout.ms")
+        session_timeout_ms = self.number("session.timeout.ms")
         timers = self.timer_changes(transition, session_timeout_ms)
         if owner is not None and owner != request.member_id:
             self._cancel_timers(owner, timers)  # its id has gone with the replacement
@@ -257,12 +265,12 @@ class HeartbeatGroup(Generic[StateT, RequestT, ReplyT]):
             timers.set(REVOKE, member_id, now_ms + member.rebalance_timeout_ms)
         return timers
 
-    def check(self, request: RequestT, config: Configuration) -> Refusal | None:
+    def check(self, request: RequestT) -> Refusal | None:
         """Return the error if the group refuses a heartbeat, or None."""
         member_id, instance_id = request.member_id, request.instance_id
         owner = self.owner(instance_id)
         if self._needs_room(request, owner):
-            refusal = self.check_room(member_id, config)
+            refusal = self.check_room(member_id)
             if refusal is not None:
                 return refusal
         if request.joins:
@@ -303,9 +311,9 @@ class HeartbeatGroup(Generic[StateT, RequestT, ReplyT]):
             )
         return None
 
-    def check_room(self, member_id: str, config: Configuration) -> Refusal | None:
+    def check_room(self, member_id: str) -> Refusal | None:
         """Return the error if the group is full and the member is new."""
-        max_size = config.get_int(self.max_size)
+        max_size = self.config.get_int(self.max_size)
         if len(self.state.members) < max_size or member_id in self.state.members:
             return None
         return Refusal(
@@ -354,7 +362,7 @@ class HeartbeatGroup(Generic[StateT, RequestT, ReplyT]):
         """Return the answer to a heartbeat, and its volatile changes."""
         was, now = transition.was, transition.now
         tells = request.asks_assignment or was.assigned != now.assigned
-        interval_ms = transition.settings.number("heartbeat.interval.ms")
+        interval_ms = self.number("heartbeat.interval.ms")
         assigned = now.assigned if tells else None
         reply = HeartbeatReply(request.member_id, now.member_epoch, interval_ms, assigned)
         return reply, partial(self.apply, transition, timers)
@@ -404,10 +412,10 @@ class HeartbeatGroup(Generic[StateT, RequestT, ReplyT]):
         for kind in self.member_timers:
             timers.cancel(kind, member_id)
 
-    def start_sessions(self, settings: Settings, now_ms: int) -> None:
+    def start_sessions(self, now_ms: int) -> None:
         """Start the sessions and rebalance timeouts of all members after a restart."""
         self.state.complete_members()
-        session_timeout_ms = settings.number("session.timeout.ms")
+        session_timeout_ms = self.number("session.timeout.ms")
         for member_id, member in self.state.members.items():
             classic = _classic(member)
             timeout_ms = session_timeout_ms if classic is None else classic.session_timeout_ms

@@ -16,6 +16,7 @@ from copy import copy
 from dataclasses import replace
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
+from headrace.groups.catalog import Topic, TopicCatalog
 from headrace.groups.records import (
     AssignmentEpoch,
     ConsumerMember,
@@ -28,7 +29,6 @@ from headrace.groups.records import (
     StreamsEpoch,
     StreamsMember,
 )
-from headrace.groups.settings import Topic, TopicCatalog
 
 K = TypeVar("K")
 V = TypeVar("V")

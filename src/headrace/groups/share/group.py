@@ -12,9 +12,9 @@ from dataclasses import replace
 from typing import Any, TypeAlias, TypeVar
 from uuid import UUID
 
+from headrace.groups.catalog import Topic, Topics
 from headrace.groups.deadlines import SESSION
 from headrace.groups.heartbeats.group import Context, HeartbeatGroup, HeartbeatTransition
-from headrace.groups.heartbeats.service import HeartbeatService
 from headrace.groups.heartbeats.state import FIRST_EPOCH, HeartbeatState
 from headrace.groups.records import (
     NOTHING,
@@ -29,7 +29,7 @@ from headrace.groups.records import (
     ShareMember,
     StatePartitions,
 )
-from headrace.groups.settings import Topic, Topics
+from headrace.groups.service import HeartbeatService
 from headrace.outcome import Outcome
 from headrace.protocol.errors import ErrorCode, Refusal
 
@@ -305,7 +305,7 @@ class ShareGroupService(HeartbeatService[ShareGroup, ShareHeartbeat, ShareHeartb
         if request.leaves or request.check(group_id, self._config) is not None:
             return None
         group = self.member_group(group_id, request)
-        if isinstance(group, Refusal) or group.check(request, self._config) is not None:
+        if isinstance(group, Refusal) or group.check(request) is not None:
             return None
         partitions = group.to_initialize(request, self.catalog.topics)
         return (group, partitions) if partitions else None

@@ -14,11 +14,11 @@ from itertools import starmap
 from typing import TypeAlias
 
 from headrace.deadlines import Deadlines
+from headrace.groups.catalog import Topics
 from headrace.groups.classic.group import ClassicGroup
 from headrace.groups.deadlines import ASSIGN, TimerChanges, TimerKey
 from headrace.groups.heartbeats.group import Context, HeartbeatGroup, HeartbeatTransition
 from headrace.groups.heartbeats.member import STATIC_LEAVE_EPOCH
-from headrace.groups.heartbeats.service import HeartbeatService
 from headrace.groups.records import (
     NO_TASKS,
     STREAMS_RECORDS,
@@ -32,10 +32,12 @@ from headrace.groups.records import (
     StreamsEpoch,
     StreamsMember,
     TaskAssignment,
+    Tasks,
     Topology,
 )
-from headrace.groups.settings import Settings, Topics
+from headrace.groups.service import HeartbeatService
 from headrace.outcome import Apply, Outcome
+from headrace.protocol.configuration import Configuration
 from headrace.protocol.errors import ErrorCode, Refusal
 
 from .assignor import TaskCount, TaskMember, assign_sticky
@@ -88,7 +90,7 @@ class StreamsTransition(HeartbeatTransition[StreamsState]):
     ) -> None:
         super().__init__(group, state, request, context)
         self.configured = group.configured
-        self.initial_delay = group.timers.has(ASSIGN) or group.begins_delay(context.settings)
+        self.initial_delay = group.timers.has(ASSIGN) or group.begins_delay()
         self.offsets = group.task_offsets
         if request.task_offsets is not None:
             told = group.told(request.task_offsets, request)
@@ -123,7 +125,7 @@ class StreamsTransition(HeartbeatTransition[StreamsState]):
     def _next_epoch(self) -> StreamsEpoch | None:
         assert self.configured is not None
         validated = self.configured.epoch if self.configured.is_ready else NO_TOPOLOGY_EPOCH
-        configs = assignment_configs(self.settings)
+        configs = self.group.assignment_configs
         epoch = StreamsEpoch(self.epoch.epoch, self._metadata_hash, validated, configs)
         if not self._needs_assignment and epoch == self.epoch:
             return None
@@ -145,7 +147,7 @@ class StreamsTransition(HeartbeatTransition[StreamsState]):
     def report_missing_tags(self) -> None:
         """Report that the member lacks client tags that standby tasks are spread by."""
         has = {tag.key for tag in self.member.client_tags}
-        missing = [tag for tag in rack_tags(self.settings) if tag not in has]
+        missing = [tag for tag in self.group.rack_tags if tag not in has]
         if missing:
             self.report(
                 StatusCode.MISSING_CLIENT_TAGS,
@@ -238,53 +240,12 @@ class StreamsTransition(HeartbeatTransition[StreamsState]):
 
     def _assign(self) -> Mapping[str, TaskAssignment]:
         assert self.configured is not None
-        return compute_target(
-            self.state, self.members, self.configured, self.settings, self.offsets
-        )
+        return self.group.target(self.state, self.members, self.configured, self.offsets)
 
     def _reconcile(self) -> StreamsAssignment:
         is_free_on_process = partial(self.state.is_free_on, self.member.process_id)
         goal = Goal(self.target_epoch.epoch, self.target, self.state.is_free, is_free_on_process)
         return reconcile(self.was, goal, self.request.owned)
-
-
-def rack_tags(settings: Settings) -> tuple[str, ...]:
-    """Return the client tags that members should have."""
-    return settings.config.group_list(settings.group_id, "streams.rack.aware.assignment.tags")
-
-
-def assignment_configs(settings: Settings) -> tuple[StreamsEpoch.LastAssignmentConfig, ...]:
-    """Return the configs that begin a new group epoch when they change."""
-    configs = {_STANDBY_REPLICAS: str(settings.number(_STANDBY_REPLICAS))}
-    tags = rack_tags(settings)
-    if tags:
-        configs["rack.aware.assignment.tags"] = ",".join(tags)
-    return tuple(starmap(StreamsEpoch.LastAssignmentConfig, configs.items()))
-
-
-def compute_target(
-    state: StreamsState,
-    members: Mapping[str, StreamsMember],
-    configured: ConfiguredTopology,
-    settings: Settings,
-    offsets: MemberOffsets,
-) -> Mapping[str, TaskAssignment]:
-    """Return a target assignment; no tasks while topics are missing."""
-    if not configured.is_ready:
-        return dict.fromkeys(members, TaskAssignment())
-    previous = {
-        member_id: TaskMember(
-            member.process_id,
-            state.current.get(member_id, state.no_current).assigned,
-            offsets.get(member_id, {}),
-        )
-        for member_id, member in members.items()
-    }
-    counts = {
-        subtopology_id: TaskCount(subtopology.tasks, bool(subtopology.changelogs))
-        for subtopology_id, subtopology in configured.subtopologies.items()
-    }
-    return assign_sticky(previous, counts, settings.number(_STANDBY_REPLICAS))
 
 
 class StreamsGroup(HeartbeatGroup[StreamsState, StreamsHeartbeat, StreamsHeartbeatReply]):
@@ -303,10 +264,8 @@ class StreamsGroup(HeartbeatGroup[StreamsState, StreamsHeartbeat, StreamsHeartbe
     state_type = StreamsState
     transition_type = StreamsTransition
 
-    def __init__(
-        self, group_id: str, timers: Deadlines[TimerKey], state: StreamsState | None = None
-    ) -> None:
-        super().__init__(group_id, timers, state)
+    def __init__(self, group_id: str, timers: Deadlines[TimerKey], config: Configuration) -> None:
+        super().__init__(group_id, timers, config)
         self.configured: ConfiguredTopology | None = None
         self.shutdown_member_id: str | None = None
         self.endpoint_epoch = 0
@@ -322,17 +281,53 @@ class StreamsGroup(HeartbeatGroup[StreamsState, StreamsHeartbeat, StreamsHeartbe
     def _may_repeat(self, request: StreamsHeartbeat, current: StreamsAssignment) -> bool:
         return holds_only(request.owned, current.assigned)
 
-    def begins_delay(self, settings: Settings) -> bool:
+    def begins_delay(self) -> bool:
         """Return whether a heartbeat begins the initial rebalance delay, or may do so."""
-        return self.is_empty and settings.number(_INITIAL_DELAY) > 0
+        return self.is_empty and self.number(_INITIAL_DELAY) > 0
+
+    @property
+    def rack_tags(self) -> tuple[str, ...]:
+        """The client tags that members should have."""
+        return self.config.group_list(self.group_id, "streams.rack.aware.assignment.tags")
+
+    @property
+    def assignment_configs(self) -> tuple[StreamsEpoch.LastAssignmentConfig, ...]:
+        """The configs that begin a new group epoch when they change."""
+        configs = {_STANDBY_REPLICAS: str(self.number(_STANDBY_REPLICAS))}
+        if self.rack_tags:
+            configs["rack.aware.assignment.tags"] = ",".join(self.rack_tags)
+        return tuple(starmap(StreamsEpoch.LastAssignmentConfig, configs.items()))
+
+    def target(
+        self,
+        state: StreamsState,
+        members: Mapping[str, StreamsMember],
+        configured: ConfiguredTopology,
+        offsets: MemberOffsets,
+    ) -> Mapping[str, TaskAssignment[Tasks]]:
+        """Return a target assignment; no tasks while topics are missing."""
+        if not configured.is_ready:
+            return dict.fromkeys(members, state.no_target)
+        previous = {
+            member_id: TaskMember(
+                member.process_id,
+                state.current.get(member_id, state.no_current).assigned,
+                offsets.get(member_id, {}),
+            )
+            for member_id, member in members.items()
+        }
+        counts = {
+            subtopology_id: TaskCount(subtopology.tasks, bool(subtopology.changelogs))
+            for subtopology_id, subtopology in configured.subtopologies.items()
+        }
+        return assign_sticky(previous, counts, self.number(_STANDBY_REPLICAS))
 
     def _answer(
         self, request: StreamsHeartbeat, transition: StreamsTransition, timers: TimerChanges
     ) -> tuple[StreamsHeartbeatReply, Apply]:
-        context, settings = transition.context, transition.settings
         member_id, member = request.member_id, transition.member
-        if self.begins_delay(settings) and not self.timers.has(ASSIGN):
-            timers.set(ASSIGN, "", context.now_ms + settings.number(_INITIAL_DELAY))
+        if self.begins_delay() and not self.timers.has(ASSIGN):
+            timers.set(ASSIGN, "", transition.context.now_ms + self.number(_INITIAL_DELAY))
         moves = transition.was.assigned != transition.now.assigned
         endpoint, endpoint_epoch = member.user_endpoint, self.endpoint_epoch
         if endpoint != transition.former.user_endpoint or (moves and endpoint is not None):
@@ -354,7 +349,7 @@ class StreamsGroup(HeartbeatGroup[StreamsState, StreamsHeartbeat, StreamsHeartbe
         reply = StreamsHeartbeatReply(
             member_id,
             transition.now.member_epoch,
-            settings.number("heartbeat.interval.ms"),
+            self.number("heartbeat.interval.ms"),
             transition.now.assigned if request.joins or moves else None,
             tuple(transition.statuses),
             endpoint_epoch,
@@ -362,8 +357,8 @@ class StreamsGroup(HeartbeatGroup[StreamsState, StreamsHeartbeat, StreamsHeartbe
             if endpoint_epoch == request.endpoint_epoch
             else self._endpoints(transition, configured),
             configured.missing,
-            settings.number("task.offset.interval.ms"),
-            settings.number("acceptable.recovery.lag"),
+            self.number("task.offset.interval.ms"),
+            self.number("acceptable.recovery.lag"),
         )
         if transition.state is not self.state and len(self.state.members) == 1:
             shutdown_member_id = None  # with its last member the application has shut down
@@ -443,16 +438,14 @@ class StreamsGroup(HeartbeatGroup[StreamsState, StreamsHeartbeat, StreamsHeartbe
 
     # Time -----------------------------------------------------------------------------------------
 
-    def assign(self, context: Context) -> GroupOutcome[None]:
+    def assign(self, wall_ms: int) -> GroupOutcome[None]:
         """Compute the first target assignment, after the initial rebalance delay."""
         state = self.state
         waits = state.epoch > state.target_epoch.epoch
         if self.is_empty or not waits or self.configured is None:
             return Outcome(None)
-        target = compute_target(
-            state, state.members, self.configured, context.settings, self.task_offsets
-        )
-        epoch = AssignmentEpoch(state.epoch, context.wall_ms)
+        target = self.target(state, state.members, self.configured, self.task_offsets)
+        epoch = AssignmentEpoch(state.epoch, wall_ms)
         return Outcome(None, tuple(state.retarget(target, epoch)))
 
     # Committed offsets ----------------------------------------------------------------------------
@@ -544,5 +537,5 @@ class StreamsGroupService(HeartbeatService[StreamsGroup, StreamsHeartbeat, Strea
         delay.
         """
         if kind == ASSIGN:
-            return group.assign(self.context(group.group_id, now_ms, wall_ms))
+            return group.assign(wall_ms)
         return super().expire(group, kind, member_id, now_ms, wall_ms)

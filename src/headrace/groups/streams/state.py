@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator
 from itertools import chain
 
+from headrace.groups.catalog import TopicCatalog
 from headrace.groups.heartbeats.state import FIRST_EPOCH, HeartbeatState, count
 from headrace.groups.records import (
     STREAMS_RECORDS,
@@ -18,7 +19,6 @@ from headrace.groups.records import (
     Topology,
     each,
 )
-from headrace.groups.settings import TopicCatalog
 
 from .topics import required_topics, sources
 

@@ -12,8 +12,8 @@ from collections.abc import Collection, Iterable, Mapping
 from operator import attrgetter
 from typing import NamedTuple
 
+from headrace.groups.catalog import Topics
 from headrace.groups.records import CopartitionGroup, InternalTopic, Subtopology, Topology
-from headrace.groups.settings import Topics
 from headrace.protocol.errors import ErrorCode, Refusal
 
 from .member import Status, StatusCode

@@ -1,12 +1,10 @@
-"""The configuration and topics that groups use."""
+"""The topics that groups use."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import NamedTuple, Protocol
+from typing import Protocol
 from uuid import UUID
-
-from headrace.protocol.configuration import Configuration
 
 
 class Topic(Protocol):
@@ -40,18 +38,3 @@ class TopicCatalog(Protocol):
     def topics_by_id(self) -> Mapping[UUID, Topic]: ...
     @property
     def version(self) -> int: ...
-
-
-class Settings(NamedTuple):
-    """The configs of one group, which are read whenever they are needed.
-
-    :param kind: the kind of the group, as in the names of its configs
-    """
-
-    config: Configuration
-    kind: str
-    group_id: str
-
-    def number(self, name: str) -> int:
-        """Return a config of the group by its name without the kind: ``session.timeout.ms``."""
-        return self.config.group_int(self.group_id, f"{self.kind}.{name}")
