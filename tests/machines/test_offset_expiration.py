@@ -128,7 +128,7 @@ def test_what_is_pending_can_be_deleted(desk):
     desk.commit(1)
     pending(desk, 0)
     assert desk.delete_committed(("t", 0)) == (0,)
-    desk.coordinator.offsets.end_transaction(7, 0, commit=True)
+    desk.coordinator.offsets.committed.end_transaction(7, 0, commit=True)
     assert desk.committed() == [("t", 1)]
 
 
@@ -234,7 +234,7 @@ def test_an_open_transaction_holds_off_the_expiration(desk):
     desk.pass_ms(70_000)
     assert listed(desk) == ["g", "h"]
     assert desk.committed() == [("t", 1)]
-    desk.coordinator.offsets.end_transaction(7, 0, commit=False)
+    desk.coordinator.offsets.committed.end_transaction(7, 0, commit=False)
     desk.pass_ms(3_000)
     assert listed(desk) == []
 
@@ -244,7 +244,7 @@ def test_what_a_transaction_commits_counts_from_the_commit_within_it(desk):
     pending(desk, 0)
     desk.pass_ms(70_000)
     assert desk.committed() == [("t", 0)]
-    desk.coordinator.offsets.end_transaction(7, 0, commit=True)
+    desk.coordinator.offsets.committed.end_transaction(7, 0, commit=True)
     assert desk.offsets("g")["t"][0].offset == 9
     desk.pass_ms(3_000)
     assert desk.committed() == []

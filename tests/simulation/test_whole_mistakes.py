@@ -14,6 +14,7 @@ import pytest
 from headrace.coordinators.transactions import Transactions
 from headrace.groups.consumer.state import ConsumerState
 from headrace.groups.coordinator import GroupCoordinator
+from headrace.groups.offsets.committed import CommittedOffsets
 from headrace.groups.offsets.service import OffsetService
 from headrace.groups.records import OffsetCommit
 from headrace.handlers import api_51_alter_user_scram_credentials
@@ -134,12 +135,12 @@ def decisions_are_not_finished_at_a_start(patch: Patch) -> None:
 
 @mistake
 def offsets_of_aborted_transactions_are_taken(patch: Patch) -> None:
-    end = OffsetService.end_transaction
+    end = CommittedOffsets.end_transaction
 
     def careless(self: Any, producer_id: int, partition: int, *, commit: bool) -> None:
         end(self, producer_id, partition, commit=True)
 
-    patch.setattr(OffsetService, "end_transaction", careless)
+    patch.setattr(CommittedOffsets, "end_transaction", careless)
 
 
 # Of groups and their offsets

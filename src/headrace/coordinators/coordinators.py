@@ -148,7 +148,9 @@ class Coordinators:
             from headrace.groups.offsets.commit_batches import CommitBatches
 
             groups = self.groups
-            loader.load(logs, groups, groups.offsets.end_transaction, CommitBatches().decode)
+            loader.load(
+                logs, groups, groups.offsets.committed.end_transaction, CommitBatches().decode
+            )
         if logs.exists(SHARE_GROUP_STATE):
             loader.load(logs, self.share_state)
         if logs.exists(TRANSACTION_STATE):

@@ -334,7 +334,7 @@ class Transactions:
             )
         groups = self._group_runtime().coordinator
         if partition_log.topic == groups.topic:
-            groups.offsets.end_transaction(
+            groups.offsets.committed.end_transaction(
                 producer.producer_id, partition_log.partition, commit=marker.commit
             )
         self._logs.appended(partition_log)

@@ -165,7 +165,7 @@ class CommittedOffsets:
         elif at.producer_id != NO_PRODUCER_ID:
             self.pending.replay(record, at)
         else:
-            if self.pending.keys:
+            if self.pending.groups:
                 self.pending.replaced(group_id, topic, partition, at.offset)
             try:
                 self._groups[group_id][topic][partition] = value

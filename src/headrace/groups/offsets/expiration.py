@@ -9,11 +9,12 @@ has another one in an open transaction. A group without offsets and members is d
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator, Mapping
 from itertools import islice
-from typing import Protocol
 
-from headrace.groups.records import CommittedOffset, GroupRecord, OffsetCommit
+from headrace.groups.records import CommittedOffset, GroupOutcome, GroupRecord, OffsetCommit
+from headrace.groups.service import Group
+from headrace.groups.share.group import ShareGroup
 from headrace.outcome import Outcome, Unapplied
 from headrace.protocol.record_batch import NO_TIMESTAMP
 
@@ -32,31 +33,14 @@ PAUSE_MS = 1
 """The time between two portions in milliseconds, in which other requests are served."""
 
 
-class OffsetOwner(Protocol):
-    """The part of a group that the expiration of offsets uses."""
-
-    @property
-    def group_id(self) -> str: ...
-    @property
-    def is_empty(self) -> bool: ...
-
-    def tombstones(self) -> tuple[GroupRecord, ...]:
-        """Return the records that delete the group, except its offsets."""
-
-    def is_subscribed(self, topic: str) -> bool:
-        """Return whether the group is subscribed to a topic."""
-
-    def retention_starts_ms(self, committed: CommittedOffset) -> int | None:
-        """Return when the retention of an offset began, in epoch milliseconds; None if it does not
-        expire.
-        """
-
-
 class OffsetExpiration:
-    """The current round over all groups."""
+    """The current round over all groups.
 
-    def __init__(self, offsets: CommittedOffsets) -> None:
-        self._offsets = offsets
+    :param groups: all groups by id
+    """
+
+    def __init__(self, offsets: CommittedOffsets, groups: Mapping[str, Group]) -> None:
+        self._offsets, self._all_groups = offsets, groups
         self._groups: list[str] = []  # not yet checked
         self._topics: list[str] | None = None  # of the last group, not yet checked
 
@@ -65,28 +49,24 @@ class OffsetExpiration:
         """True while the round has groups left to check."""
         return bool(self._groups)
 
-    def begin(self, group_ids: Iterable[str]) -> None:
-        """Start a round over these groups."""
-        self._groups = list(group_ids)
-        self._topics = None
-
-    def portion(
-        self, owner_of: Callable[[str], OffsetOwner | None], wall_ms: int, retention_ms: int
-    ) -> Iterator[tuple[str, Outcome[GroupRecord, int]]]:
-        """Check groups; yield (group id, outcome). Apply each outcome before requesting the next.
+    def portion(self, wall_ms: int, retention_ms: int) -> Iterator[tuple[str, GroupOutcome[int]]]:
+        """Check groups, in a new round if none is under way; yield (group id, outcome). Apply each
+        outcome before requesting the next.
 
         If an outcome is not applied, its group is left for the next round: its log may be offline
         for long, and others must not wait for it.
 
-        :param owner_of: returns a group by its id; None if it is deleted or its kind has no offsets
         :param retention_ms: ``offsets.retention.minutes``
         :returns: outcomes; the reply is the number of expired offsets
         """
+        if not self._groups:
+            self._groups = list(self._all_groups)
         left = PORTION
         while self._groups and left > 0:
             group_id = self._groups[-1]
-            owner = owner_of(group_id)
-            if owner is None:
+            owner = self._all_groups.get(group_id)
+            # It may be deleted meanwhile. Share groups have no committed offsets.
+            if owner is None or isinstance(owner, ShareGroup):
                 self._end_group()
                 left -= 1
                 continue
@@ -121,7 +101,7 @@ class OffsetExpiration:
         )
 
     def _expired(
-        self, owner: OffsetOwner, topics: list[str], looks: int, wall_ms: int, retention_ms: int
+        self, owner: Group, topics: list[str], looks: int, wall_ms: int, retention_ms: int
     ) -> tuple[int, int, tuple[GroupRecord, ...]]:
         """Check topics of a group, from the end of the list.
 

@@ -8,16 +8,10 @@ not return the partition.
 from __future__ import annotations
 
 from collections.abc import Container, Iterator
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from headrace.groups.records import CommittedOffset, OffsetCommit
 from headrace.outcome import Position
-
-
-class _Key(NamedTuple):
-    group_id: str
-    topic: str
-    partition: int
 
 
 class _Pending(NamedTuple):
@@ -27,78 +21,82 @@ class _Pending(NamedTuple):
     at: int
 
 
-class PendingOffsets:
-    """The offsets of open transactions, by producer and partition of ``__consumer_offsets``.
+_Transaction: TypeAlias = tuple[int, int]
+"""A producer id, and the partition of ``__consumer_offsets`` that has the offsets."""
 
-    :ivar keys: what has pending offsets, with their transactions
+
+class PendingOffsets:
+    """The offsets of open transactions.
+
+    :ivar groups: by group id, by topic and partition, by transaction
     """
 
-    __slots__ = ("_groups", "_transactions", "keys")
+    __slots__ = ("_transactions", "groups")
 
     def __init__(self) -> None:
-        self._transactions: dict[tuple[int, int], dict[_Key, _Pending]] = {}
-        self.keys: dict[_Key, set[tuple[int, int]]] = {}
-        self._groups: dict[str, set[_Key]] = {}
+        self.groups: dict[str, dict[tuple[str, int], dict[_Transaction, _Pending]]] = {}
+        # What each transaction has an offset for: an ordered set of (group id, topic, partition).
+        self._transactions: dict[_Transaction, dict[tuple[str, str, int], None]] = {}
 
     def __contains__(self, key: tuple[str, str, int]) -> bool:
         """Return whether an open transaction has an offset for ``(group id, topic, partition)``."""
-        return key in self.keys
+        return bool(self._of_partition(*key))
 
     def of_group(self, group_id: str) -> list[tuple[str, int]]:
         """Return the (topic, partition) pairs that are pending in a group."""
-        return [(key.topic, key.partition) for key in self._groups.get(group_id, ())]
+        return list(self.groups.get(group_id, ()))
 
     def groups_with(self, topics: Container[str]) -> list[str]:
         """Return the ids of the groups with pending offsets in topics."""
-        return [key.group_id for key in self.keys if key.topic in topics]
+        return [
+            group_id
+            for group_id, partitions in self.groups.items()
+            if any(topic in topics for topic, _ in partitions)
+        ]
 
     def values(self, group_id: str, topic: str, partition: int) -> list[CommittedOffset]:
         """Return the pending offsets of a partition that no later commit has replaced."""
-        key = _Key(group_id, topic, partition)
-        pending = (self._transactions[transaction][key] for transaction in self.keys.get(key, ()))
+        pending = self._of_partition(group_id, topic, partition).values()
         return [value for value, _ in pending if value is not None]
 
     def replay(self, record: OffsetCommit, at: Position) -> None:
         """Add the offset of a transactional record."""
-        assert record.value is not None
-        key, transaction = (
-            _Key(record.group_id, record.topic, record.partition),
-            (at.producer_id, at.partition),
-        )
-        self._transactions.setdefault(transaction, {})[key] = _Pending(record.value, at.offset)
-        self.keys.setdefault(key, set()).add(transaction)
-        self._groups.setdefault(key.group_id, set()).add(key)
+        group_id, topic, partition, value = record
+        transaction = at.producer_id, at.partition
+        pending = self.groups.setdefault(group_id, {}).setdefault((topic, partition), {})
+        pending[transaction] = _Pending(value, at.offset)
+        self._transactions.setdefault(transaction, {})[group_id, topic, partition] = None
 
     def replaced(self, group_id: str, topic: str, partition: int, at: int) -> None:
         """Drop the pending offsets that are older than the commit with record offset ``at``."""
-        key = _Key(group_id, topic, partition)
-        for transaction in self.keys.get(key, ()):
-            pending = self._transactions[transaction][key]
+        of_partition = self._of_partition(group_id, topic, partition)
+        for transaction, pending in of_partition.items():
             if pending.at < at:
-                self._transactions[transaction][key] = pending._replace(value=None)
+                of_partition[transaction] = pending._replace(value=None)
 
     def deleted(self, group_id: str, topic: str, partition: int) -> None:
         """Drop all pending offsets of a partition."""
-        key = _Key(group_id, topic, partition)
-        if key in self.keys:
-            for transaction in self.keys[key]:
-                del self._transactions[transaction][key]
-            self._forget(key)
+        for transaction in self._of_partition(group_id, topic, partition):
+            del self._transactions[transaction][group_id, topic, partition]
+        self._forget(group_id, topic, partition)
 
     def end(self, producer_id: int, partition: int) -> Iterator[tuple[OffsetCommit, Position]]:
         """Remove a transaction; if committed, yield the effective records and their positions."""
-        transaction = (producer_id, partition)
-        for key, (value, at) in self._transactions.pop(transaction, {}).items():
-            transactions = self.keys[key]
-            transactions.discard(transaction)
-            if not transactions:
-                self._forget(key)
+        transaction = producer_id, partition
+        for key in self._transactions.pop(transaction, ()):
+            of_partition = self._of_partition(*key)
+            value, at = of_partition.pop(transaction)
+            if not of_partition:
+                self._forget(*key)
             if value is not None:
                 yield OffsetCommit(*key, value), Position(partition, at)
 
-    def _forget(self, key: _Key) -> None:
-        del self.keys[key]
-        keys = self._groups[key.group_id]
-        keys.discard(key)
-        if not keys:
-            del self._groups[key.group_id]
+    def _of_partition(
+        self, group_id: str, topic: str, partition: int
+    ) -> dict[_Transaction, _Pending]:
+        return self.groups.get(group_id, {}).get((topic, partition), {})
+
+    def _forget(self, group_id: str, topic: str, partition: int) -> None:
+        partitions = self.groups.get(group_id, {})
+        if partitions.pop((topic, partition), None) is not None and not partitions:
+            del self.groups[group_id]

@@ -44,7 +44,7 @@ class OffsetService:
     ) -> None:
         self.committed = CommittedOffsets(config)
         self._groups, self._config, self._timers, self._meters = groups, config, timers, meters
-        self._expiration = OffsetExpiration(self.committed)
+        self._expiration = OffsetExpiration(self.committed, groups)
 
     # Commands -------------------------------------------------------------------------------------
 
@@ -151,12 +151,6 @@ class OffsetService:
         tombstones = self.committed.deletions(group_id, deleted)
         return Outcome(codes, tombstones, apply=partial(self._meters.deleted, len(tombstones)))
 
-    def end_transaction(self, producer_id: int, partition: int, *, commit: bool) -> None:
-        """Commit or drop the offsets of a transaction whose marker was appended to ``partition`` of
-        the internal topic.
-        """
-        self.committed.end_transaction(producer_id, partition, commit=commit)
-
     # Time -----------------------------------------------------------------------------------------
 
     def start(self, now_ms: int) -> None:
@@ -170,14 +164,8 @@ class OffsetService:
         """
         retention_ms = self._config.get_int("offsets.retention.minutes") * 60_000
         self._timers.set(OFFSETS, now_ms + PAUSE_MS)
-        if not self._expiration.is_under_way:
-            self._expiration.begin(self._groups)
-        for group_id, outcome in self._expiration.portion(self._owner, wall_ms, retention_ms):
+        for group_id, outcome in self._expiration.portion(wall_ms, retention_ms):
             count = partial(self._meters.expired, outcome.reply)
             yield group_id, outcome.with_reply(None).then(count)
         if not self._expiration.is_under_way:
             self.start(now_ms)
-
-    def _owner(self, group_id: str) -> Group | None:
-        group = self._groups.get(group_id)
-        return None if isinstance(group, ShareGroup) else group
