@@ -26,6 +26,12 @@ OFFSETS: TimerKey = ("", "offsets", "")
 """The next check of committed offsets, of all groups."""
 
 
+TimerChanges: TypeAlias = dict[tuple[str, str], int | None]
+"""Deadlines to set, None for those to cancel, by kind of timer and member id. They are made when a
+decision is applied.
+"""
+
+
 class GroupDeadlines:
     """The timers of one group, by kind and, where the timer belongs to a member, member id."""
 
@@ -38,7 +44,7 @@ class GroupDeadlines:
         """Set or reset a timer."""
         self._deadlines.set((self._group_id, kind, member_id), deadline_ms)
 
-    def cancel(self, kind: str, member_id: str = "") -> None:
+    def cancel(self, kind: str, member_id: str) -> None:
         """Cancel a timer, if it is set."""
         self._deadlines.cancel((self._group_id, kind, member_id))
 
@@ -46,28 +52,10 @@ class GroupDeadlines:
         """Return whether a timer is set."""
         return (self._group_id, kind, member_id) in self._deadlines
 
-
-class TimerChanges:
-    """Timer changes of one group, made when its decision is applied."""
-
-    __slots__ = ("_changes", "_timers")
-
-    def __init__(self, timers: GroupDeadlines) -> None:
-        self._timers = timers
-        self._changes: dict[tuple[str, str], int | None] = {}
-
-    def set(self, kind: str, member_id: str, deadline_ms: int) -> None:
-        """Set or reset a timer with :meth:`apply`."""
-        self._changes[kind, member_id] = deadline_ms
-
-    def cancel(self, kind: str, member_id: str = "") -> None:
-        """Cancel a timer with :meth:`apply`."""
-        self._changes[kind, member_id] = None
-
-    def apply(self) -> None:
-        """Set and cancel the timers."""
-        for (kind, member_id), deadline_ms in self._changes.items():
+    def apply(self, changes: TimerChanges) -> None:
+        """Set and cancel timers."""
+        for (kind, member_id), deadline_ms in changes.items():
             if deadline_ms is None:
-                self._timers.cancel(kind, member_id)
+                self.cancel(kind, member_id)
             else:
-                self._timers.set(kind, member_id, deadline_ms)
+                self.set(kind, member_id, deadline_ms)

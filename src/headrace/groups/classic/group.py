@@ -13,7 +13,7 @@ from functools import partial
 from typing import TypeVar
 
 from headrace.deadlines import Deadlines
-from headrace.groups.deadlines import SESSION, GroupDeadlines, TimerChanges, TimerKey
+from headrace.groups.deadlines import SESSION, GroupDeadlines, TimerKey
 from headrace.groups.records import (
     CommittedOffset,
     Generation,
@@ -147,8 +147,7 @@ class ClassicGroup:
         self._apply(self.members, transition)
 
     def _transition(self, now_ms: int, wall_ms: int) -> GroupTransition:
-        changes = TimerChanges(self._timers)
-        return GroupTransition(self.group_id, self.members, self._config, changes, now_ms, wall_ms)
+        return GroupTransition(self.group_id, self.members, self._config, now_ms, wall_ms)
 
     def _outcome(self, transition: GroupTransition, reply: R) -> GroupOutcome[R]:
         completions = tuple(transition.completions)
@@ -158,7 +157,7 @@ class ClassicGroup:
     def _apply(self, before: Membership, transition: GroupTransition) -> None:
         assert self.members is before, "another decision was applied in between"
         self.members = transition.draft
-        transition.timers.apply()
+        self._timers.apply(transition.timers)
 
     def tombstones(self) -> tuple[GroupRecord, ...]:
         """Return the records that delete the group, except its offsets."""

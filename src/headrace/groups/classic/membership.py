@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from itertools import chain
 
-from headrace.groups.records import Generation, GenerationMember
+from headrace.groups.records import Generation
 from headrace.protocol.consumer_protocol import PROTOCOL_TYPE, read_subscribed_topics
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.record_batch import NO_TIMESTAMP
@@ -154,13 +154,20 @@ class Membership:
 
         :param assignments: by member id; None for the assignments that members have
         """
+        members = tuple(
+            member.record(
+                self.protocol,
+                member.assignment if assignments is None else assignments.get(member_id, b""),
+            )
+            for member_id, member in self.by_id.items()
+        )
         return Generation(
             self.protocol_type,
             self.generation_id,
             self.protocol,
             self.leader,
             self.state_since_ms,
-            self.record(self.protocol, assignments),
+            members,
         )
 
     def restore(self, generation: Generation) -> None:
@@ -257,25 +264,23 @@ class Membership:
         """Return the id of a static member, or None."""
         return None if instance_id is None else self._static_ids.get(instance_id)
 
-    def check(self, member_id: str, instance_id: str | None, generation_id: int) -> ErrorCode:
-        """Return NONE if the member exists, owns the instance id and names this generation."""
-        if instance_id is not None or member_id not in self.by_id:
-            code = self.check_member(member_id, instance_id)
-            if code:
-                return code
-        if generation_id != self.generation_id:
-            return ErrorCode.ILLEGAL_GENERATION
-        return ErrorCode.NONE
-
-    def check_member(self, member_id: str, instance_id: str | None) -> ErrorCode:
-        """Return NONE if the member exists and, when an instance id is given, owns it."""
+    def check(
+        self, member_id: str, instance_id: str | None, generation_id: int | None = None
+    ) -> ErrorCode:
+        """Return NONE if the member exists and, where they are given, owns the instance id and
+        names this generation.
+        """
         if instance_id is not None:
             owner = self._static_ids.get(instance_id)
             if owner is None:
                 return ErrorCode.UNKNOWN_MEMBER_ID
             if owner != member_id:
                 return ErrorCode.FENCED_INSTANCE_ID
-        return ErrorCode.NONE if member_id in self.by_id else ErrorCode.UNKNOWN_MEMBER_ID
+        if member_id not in self.by_id:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        if generation_id is not None and generation_id != self.generation_id:
+            return ErrorCode.ILLEGAL_GENERATION
+        return ErrorCode.NONE
 
     def all_joined(self) -> bool:
         """Return whether all members have joined the rebalance."""
@@ -288,21 +293,6 @@ class Membership:
     def rebalance_timeout_ms(self) -> int:
         """Return the longest rebalance timeout of any member."""
         return max((member.rebalance_timeout_ms for member in self.by_id.values()), default=0)
-
-    def record(
-        self, protocol: str | None, assignments: Mapping[str, bytes] | None
-    ) -> tuple[GenerationMember, ...]:
-        """Return the members for the record of a generation.
-
-        :param assignments: by member id; None for the assignments that members have
-        """
-        return tuple(
-            member.record(
-                protocol,
-                member.assignment if assignments is None else assignments.get(member_id, b""),
-            )
-            for member_id, member in self.by_id.items()
-        )
 
     def introduce(self, protocol: str | None) -> tuple[JoinedMember, ...]:
         """Return all members for the leader's JoinGroup response."""

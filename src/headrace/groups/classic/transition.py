@@ -38,12 +38,11 @@ class GroupTransition:
         group_id: str,
         membership: Membership,
         config: Configuration,
-        timers: TimerChanges,
         now_ms: int,
         wall_ms: int,
     ) -> None:
         self.draft = membership.copy()
-        self.timers = timers
+        self.timers: TimerChanges = {}
         self.records: tuple[GroupMetadata, ...] = ()
         self.completions: list[Completion] = []
         self._group_id, self._config = group_id, config
@@ -75,7 +74,7 @@ class GroupTransition:
             self._forget_pending(member_id)
             self._add(member_id, request, ticket)
             return None
-        code = draft.check_member(member_id, instance_id)
+        code = draft.check(member_id, instance_id)
         if code:
             return JoinReply(code, member_id)
         return self._join_again(draft.by_id[member_id], request, ticket)
@@ -84,13 +83,13 @@ class GroupTransition:
         """Give a new member an id and require it to rejoin with that id (KIP-394)."""
         member_id = request.new_member_id
         self.draft.pending.add(member_id)
-        self.timers.set(PENDING, member_id, self._now_ms + request.session_timeout_ms)
+        self.timers[PENDING, member_id] = self._now_ms + request.session_timeout_ms
         return JoinReply(ErrorCode.MEMBER_ID_REQUIRED, member_id)
 
     def _add(self, member_id: str, request: JoinRequest, ticket: int) -> None:
         self.draft.add(member_id, request, ticket)
         self.draft.has_newcomer = True
-        self.timers.set(SESSION, member_id, self._now_ms + NEW_MEMBER_JOIN_TIMEOUT_MS)
+        self.timers[SESSION, member_id] = self._now_ms + NEW_MEMBER_JOIN_TIMEOUT_MS
         if not self.draft.is_empty:
             self.rebalance()
             return
@@ -129,7 +128,7 @@ class GroupTransition:
         old = draft.by_id[old_id]
         old = self._answer_join(old, JoinReply(ErrorCode.FENCED_INSTANCE_ID, old_id))
         self._answer_sync(old, SyncReply(ErrorCode.FENCED_INSTANCE_ID))
-        self.timers.cancel(SESSION, old_id)
+        self.timers[SESSION, old_id] = None
         member = draft.replace_static(old_id, request)
         self._restart_session(member)  # a new session timeout applies from the first heartbeat on
         member = self._update(member, request, ticket)
@@ -176,7 +175,7 @@ class GroupTransition:
         if draft.has_newcomer and wait_ms > 0:
             draft.has_newcomer = False
             draft.initial_delay_left_ms = left_ms - wait_ms
-            self.timers.set(JOIN, "", self._now_ms + wait_ms)
+            self.timers[JOIN, ""] = self._now_ms + wait_ms
         else:
             self._complete_join()
 
@@ -189,23 +188,23 @@ class GroupTransition:
                 if unassigned and member.assignment:
                     member = draft.put(member._replace(assignment=b""))
                 self._answer_sync(member, SyncReply(ErrorCode.REBALANCE_IN_PROGRESS))
-            self.timers.cancel(SYNC)
+            self.timers[SYNC, ""] = None
             draft.handle(Event.MEMBERS_CHANGED, self._wall_ms)
-            self.timers.set(JOIN, "", self._now_ms + draft.rebalance_timeout_ms())
+            self.timers[JOIN, ""] = self._now_ms + draft.rebalance_timeout_ms()
         if draft.initial_delay_left_ms is None and draft.all_joined():
             self._complete_join()
 
     def _complete_join(self) -> None:
         """Remove dynamic members that have not joined, and begin the next generation."""
         draft = self.draft
-        self.timers.cancel(JOIN)
+        self.timers[JOIN, ""] = None
         draft.initial_delay_left_ms = None
         for member in draft.all():
             if member.join_ticket is None and member.group_instance_id is None:
                 self._remove(member.member_id)
         if len(draft) and not draft.elect():
             # Only static members remain and none has joined: wait for them.
-            self.timers.set(JOIN, "", self._now_ms + draft.rebalance_timeout_ms())
+            self.timers[JOIN, ""] = self._now_ms + draft.rebalance_timeout_ms()
             return
         draft.begin_generation()
         if not len(draft):
@@ -218,7 +217,7 @@ class GroupTransition:
                 self.completions.append(Completion(member.join_ticket, self._joined(member)))
             self._restart_session(member)
         draft.expect_syncs()
-        self.timers.set(SYNC, "", self._now_ms + draft.rebalance_timeout_ms())
+        self.timers[SYNC, ""] = self._now_ms + draft.rebalance_timeout_ms()
 
     # Syncing and leaving --------------------------------------------------------------------------
 
@@ -230,7 +229,7 @@ class GroupTransition:
         member = draft.by_id[request.member_id]
         member = draft.put(member._replace(is_unsynced=False))
         if draft.all_synced():
-            self.timers.cancel(SYNC)
+            self.timers[SYNC, ""] = None
         self._restart_session(member)
         if self.draft.state is State.STABLE:
             return self._synced(member.assignment)
@@ -265,7 +264,7 @@ class GroupTransition:
         if member_id in draft.pending:
             self._forget_pending(member_id)
             return ErrorCode.NONE
-        code = draft.check_member(member_id, instance_id)
+        code = draft.check(member_id, instance_id)
         if not code:
             self._dismiss(member_id)
         return code
@@ -300,7 +299,7 @@ class GroupTransition:
     # Small steps ----------------------------------------------------------------------------------
 
     def _restart_session(self, member: Member) -> None:
-        self.timers.set(SESSION, member.member_id, self._now_ms + member.session_timeout_ms)
+        self.timers[SESSION, member.member_id] = self._now_ms + member.session_timeout_ms
 
     def _dismiss(self, member_id: str) -> None:
         """Remove a member and answer its waiting requests with UNKNOWN_MEMBER_ID."""
@@ -311,11 +310,11 @@ class GroupTransition:
 
     def _remove(self, member_id: str) -> None:
         self.draft.remove(member_id)
-        self.timers.cancel(SESSION, member_id)
+        self.timers[SESSION, member_id] = None
 
     def _forget_pending(self, member_id: str) -> None:
         self.draft.pending.discard(member_id)
-        self.timers.cancel(PENDING, member_id)
+        self.timers[PENDING, member_id] = None
 
     def _answer_join(self, member: Member, reply: JoinReply) -> Member:
         if member.join_ticket is None:

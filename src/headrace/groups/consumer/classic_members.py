@@ -108,8 +108,8 @@ class ClassicMembers:
         refusal = transition.run()
         assert refusal is None, "a classic member has no regular expression"
         timers = group.timer_changes(transition, request.session_timeout_ms)
-        timers.cancel(REJOIN, member_id)
-        timers.set(RESYNC, member_id, now_ms + request.rebalance_timeout_ms)
+        timers[REJOIN, member_id] = None
+        timers[RESYNC, member_id] = now_ms + request.rebalance_timeout_ms
         epoch = transition.now.member_epoch
         reply = JoinReply(ErrorCode.NONE, member_id, epoch, PROTOCOL_TYPE, protocol, leader="")
         apply = partial(group.apply, transition, timers)
@@ -145,19 +145,22 @@ class ClassicMembers:
         agreed = (PROTOCOL_TYPE, protocol.name)
         if (request.protocol_type or PROTOCOL_TYPE, request.protocol or protocol.name) != agreed:
             return Outcome(SyncReply(ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
-        timers = TimerChanges(group.timers)
+        timers: TimerChanges = {}
         if (
             group.state.target_epoch.epoch > current.member_epoch
             and current.state is not MemberState.UNREVOKED
         ):
             self._expect_rejoin(member_id, member, timers, now_ms)
-            return Outcome(SyncReply(ErrorCode.REBALANCE_IN_PROGRESS), apply=timers.apply)
-        timers.cancel(RESYNC, member_id)
-        timers.set(SESSION, member_id, now_ms + classic.session_timeout_ms)
+            return Outcome(
+                SyncReply(ErrorCode.REBALANCE_IN_PROGRESS),
+                apply=partial(group.timers.apply, timers),
+            )
+        timers[RESYNC, member_id] = None
+        timers[SESSION, member_id] = now_ms + classic.session_timeout_ms
         partitions = named(current.assigned, self._service.catalog)
         assignment = write_assignment(subscription_version(protocol.metadata), partitions)
         reply = SyncReply(ErrorCode.NONE, request.protocol_type, request.protocol, assignment)
-        return Outcome(reply, apply=timers.apply)
+        return Outcome(reply, apply=partial(group.timers.apply, timers))
 
     def heartbeat(
         self, member_id: str, instance_id: str | None, generation_id: int, now_ms: int
@@ -170,22 +173,21 @@ class ClassicMembers:
         classic = member.classic_member_metadata
         assert classic is not None
         current = group.state.current[member_id]
-        timers = TimerChanges(group.timers)
-        timers.set(SESSION, member_id, now_ms + classic.session_timeout_ms)
+        timers: TimerChanges = {(SESSION, member_id): now_ms + classic.session_timeout_ms}
         code = ErrorCode.NONE
         if current.member_epoch < group.state.target_epoch.epoch or _assignment_changed(
             group.state, member_id, current
         ):
             code = ErrorCode.REBALANCE_IN_PROGRESS
             self._expect_rejoin(member_id, member, timers, now_ms)
-        return Outcome(code, apply=timers.apply)
+        return Outcome(code, apply=partial(group.timers.apply, timers))
 
     def _expect_rejoin(
         self, member_id: str, member: ConsumerMember, timers: TimerChanges, now_ms: int
     ) -> None:
         """Start the rebalance timeout of a member that must rejoin."""
         if not self._group.timers.has(REJOIN, member_id):
-            timers.set(REJOIN, member_id, now_ms + member.rebalance_timeout_ms)
+            timers[REJOIN, member_id] = now_ms + member.rebalance_timeout_ms
 
     def _member(
         self, member_id: str, instance_id: str | None, generation_id: int

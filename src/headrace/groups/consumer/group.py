@@ -23,7 +23,6 @@ from headrace.groups.deadlines import (
     REVOKE,
     SESSION,
     SYNC,
-    GroupDeadlines,
     TimerChanges,
 )
 from headrace.groups.heartbeats.group import Context, HeartbeatGroup, HeartbeatTransition
@@ -261,24 +260,21 @@ class ConsumerGroupService(
                 return Outcome(records)
             state, converted = state.after(records), (*converted, *records)
             completions = tuple(told_to_rejoin(classic))
-        outcome = ConsumerGroup(group_id, self._timers, self._config, state).heartbeat(
-            request, context
-        )
+        group = ConsumerGroup(group_id, self._timers, self._config, state)
+        outcome = group.heartbeat(request, context)
         if isinstance(outcome.reply, Refusal):
             return outcome
-        timers = TimerChanges(GroupDeadlines(self._timers, group_id))
-        timers.cancel(JOIN)
-        timers.cancel(SYNC)
+        timers: TimerChanges = {(JOIN, ""): None, (SYNC, ""): None}
         for member_id in classic.members.pending:
-            timers.cancel(PENDING, member_id)
+            timers[PENDING, member_id] = None
         for member in classic.members.all():
-            timers.set(SESSION, member.member_id, now_ms + member.session_timeout_ms)
+            timers[SESSION, member.member_id] = now_ms + member.session_timeout_ms
             for kind in (REJOIN, RESYNC):  # set before the group became classic
-                timers.cancel(kind, member.member_id)
+                timers[kind, member.member_id] = None
         upgraded_outcome = outcome._replace(
             records=(*converted, *outcome.records), completions=completions
         )
-        return upgraded_outcome.then(timers.apply)
+        return upgraded_outcome.then(partial(group.timers.apply, timers))
 
     def remove(
         self, group: ConsumerGroup, member_ids: Collection[str], context: Context

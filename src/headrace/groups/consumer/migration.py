@@ -25,7 +25,6 @@ from headrace.groups.records import (
     ClassicMember,
     ConsumerAssignment,
     ConsumerMember,
-    Generation,
     GroupEpoch,
     GroupMetadata,
     GroupRecord,
@@ -187,20 +186,15 @@ def downgraded(
         for member_id, member in state.members.items()
         if member_id not in leaving
     )
-    protocol = members.select_protocol()
+    members.protocol_type, members.generation_id = PROTOCOL_TYPE, generation_id
+    members.protocol, members.state_since_ms = members.select_protocol(), context.wall_ms
+    members.leader = None if rebalances else next(iter(members.by_id))
     assignments = {}
     for member_id, member in members.by_id.items():
         partitions = named(state.target.get(member_id, {}), context.catalog)
-        version = subscription_version(member.metadata(protocol))
+        version = subscription_version(member.metadata(members.protocol))
         assignments[member_id] = write_assignment(version, partitions)
-    generation = Generation(
-        PROTOCOL_TYPE,
-        generation_id,
-        protocol,
-        leader=None if rebalances else next(iter(members.by_id)),
-        current_state_timestamp=context.wall_ms,
-        members=members.record(protocol, assignments),
-    )
+    generation = members.generation(assignments)
     return (*state.tombstones(), GroupMetadata(state.group_id, generation))
 
 

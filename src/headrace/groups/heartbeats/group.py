@@ -215,7 +215,8 @@ class HeartbeatGroup(Generic[StateT, RequestT, ReplyT]):
         session_timeout_ms = self.number("session.timeout.ms")
         timers = self.timer_changes(transition, session_timeout_ms)
         if owner is not None and owner != request.member_id:
-            self._cancel_timers(owner, timers)  # its id has gone with the replacement
+            # its id has gone with the replacement
+            timers.update({(kind, owner): None for kind in self.member_timers})
         reply, apply = self._answer(request, transition, timers)
         outcome: GroupOutcome[ReplyT | Refusal] = Outcome(
             reply, (*replacement, *transition.records), apply=apply
@@ -255,14 +256,14 @@ class HeartbeatGroup(Generic[StateT, RequestT, ReplyT]):
 
     def timer_changes(self, transition: Any, session_timeout_ms: int) -> TimerChanges:
         """Restart a member's session; start or cancel its rebalance timeout."""
-        timers, member_id = TimerChanges(self.timers), transition.member_id
+        member_id = transition.member_id
         member, now, now_ms = transition.member, transition.now, transition.context.now_ms
-        timers.set(SESSION, member_id, now_ms + session_timeout_ms)
+        timers: TimerChanges = {(SESSION, member_id): now_ms + session_timeout_ms}
         if now.state is not MemberState.UNREVOKED:
-            timers.cancel(REVOKE, member_id)
+            timers[REVOKE, member_id] = None
         # The timeout runs from the first answer that asks for the revocation.
         elif now is not transition.was and _classic(member) is None:
-            timers.set(REVOKE, member_id, now_ms + member.rebalance_timeout_ms)
+            timers[REVOKE, member_id] = now_ms + member.rebalance_timeout_ms
         return timers
 
     def check(self, request: RequestT) -> Refusal | None:
@@ -369,7 +370,7 @@ class HeartbeatGroup(Generic[StateT, RequestT, ReplyT]):
 
     def apply(self, transition: Any, timers: TimerChanges) -> None:
         """Apply the volatile changes of a member's transition."""
-        timers.apply()
+        self.timers.apply(timers)
 
     def _paused(self, current: Any) -> Any:
         """Return the assignment of a static member that leaves temporarily."""
@@ -393,7 +394,7 @@ class HeartbeatGroup(Generic[StateT, RequestT, ReplyT]):
 
     def remove(self, member_ids: Collection[str], context: Context) -> GroupOutcome[None]:
         """Remove members. Others get what they had with later heartbeats."""
-        state, timers = self.state, TimerChanges(self.timers)
+        state = self.state
         epoch = state.epoch_without(member_ids, context.catalog)
         records: list[GroupRecord] = [
             *state.removal(member_ids),
@@ -404,13 +405,10 @@ class HeartbeatGroup(Generic[StateT, RequestT, ReplyT]):
             # No member is left to assign anything to; the next does not wait for the interval.
             target_epoch = AssignmentEpoch(epoch.epoch, 0)
             records.append(state.records.target_epoch(self.group_id, target_epoch))
-        for member_id in member_ids:
-            self._cancel_timers(member_id, timers)
-        return Outcome(None, tuple(records), apply=timers.apply)
-
-    def _cancel_timers(self, member_id: str, timers: TimerChanges) -> None:
-        for kind in self.member_timers:
-            timers.cancel(kind, member_id)
+        timers: TimerChanges = {
+            (kind, member_id): None for member_id in member_ids for kind in self.member_timers
+        }
+        return Outcome(None, tuple(records), apply=partial(self.timers.apply, timers))
 
     def start_sessions(self, now_ms: int) -> None:
         """Start the sessions and rebalance timeouts of all members after a restart."""

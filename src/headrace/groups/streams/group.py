@@ -327,7 +327,7 @@ class StreamsGroup(HeartbeatGroup[StreamsState, StreamsHeartbeat, StreamsHeartbe
     ) -> tuple[StreamsHeartbeatReply, Apply]:
         member_id, member = request.member_id, transition.member
         if self.begins_delay() and not self.timers.has(ASSIGN):
-            timers.set(ASSIGN, "", transition.context.now_ms + self.number(_INITIAL_DELAY))
+            timers[ASSIGN, ""] = transition.context.now_ms + self.number(_INITIAL_DELAY)
         moves = transition.was.assigned != transition.now.assigned
         endpoint, endpoint_epoch = member.user_endpoint, self.endpoint_epoch
         if endpoint != transition.former.user_endpoint or (moves and endpoint is not None):
@@ -364,7 +364,7 @@ class StreamsGroup(HeartbeatGroup[StreamsState, StreamsHeartbeat, StreamsHeartbe
             shutdown_member_id = None  # with its last member the application has shut down
 
         def apply() -> None:
-            timers.apply()
+            self.timers.apply(timers)
             before = self.shutdown_member_id, self.endpoint_epoch
             if before != (shutdown_member_id, endpoint_epoch):
                 self.steady.clear()

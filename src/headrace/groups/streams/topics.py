@@ -101,22 +101,22 @@ class ConfiguredTopology(NamedTuple):
         return self.problem is None
 
 
-class _Problem(Exception):
-    """The topics do not fit the topology; a status tells the members."""
+class _Unfit(Exception):
+    """The topics do not fit the topology, which a status tells the members, or it contradicts
+    itself, and the heartbeat is refused.
+    """
 
-    def __init__(self, code: StatusCode, detail: str) -> None:
-        super().__init__(detail)
-        self.status = Status(code, detail)
+    def __init__(self, reason: Status | Refusal) -> None:
+        super().__init__(reason)
+        self.reason = reason
 
 
-class _Invalid(Exception):
-    """The topology contradicts itself; the heartbeat is refused."""
+def _invalid(message: str) -> _Unfit:
+    return _Unfit(Refusal(ErrorCode.STREAMS_INVALID_TOPOLOGY, message))
 
-    def __init__(
-        self, message: str | None, code: ErrorCode = ErrorCode.STREAMS_INVALID_TOPOLOGY
-    ) -> None:
-        super().__init__(message)
-        self.refusal = Refusal(code, message)
+
+def _misfit(detail: str) -> _Unfit:
+    return _Unfit(Status(StatusCode.INCORRECTLY_PARTITIONED_TOPICS, detail))
 
 
 def check_topology(topology: Topology) -> Refusal | None:
@@ -150,10 +150,10 @@ def configure(topology: Topology, topics: Topics) -> ConfiguredTopology | Refusa
     """Derive the numbers of partitions of a topology's topics from the topics that exist."""
     try:
         return _Configuration(topology, topics).run()
-    except _Problem as problem:
-        return ConfiguredTopology(topology.epoch, {}, problem=problem.status)
-    except _Invalid as invalid:
-        return invalid.refusal
+    except _Unfit as unfit:
+        if isinstance(unfit.reason, Refusal):
+            return unfit.reason
+        return ConfiguredTopology(topology.epoch, {}, problem=unfit.reason)
 
 
 class _Configuration:
@@ -176,11 +176,11 @@ class _Configuration:
     def run(self) -> ConfiguredTopology:
         """Return the configured topology.
 
-        :raises _Problem: topics are missing, or have the wrong number of partitions
-        :raises _Invalid: no topics can fit the topology
+        :raises _Unfit: topics are missing, or have the wrong number of partitions; or none can fit
+            the topology
         """
         if len(self.subtopologies) > MAX_SUBTOPOLOGIES:
-            raise _Invalid(f"The topology has more than {MAX_SUBTOPOLOGIES} subtopologies.")
+            raise _invalid(f"The topology has more than {MAX_SUBTOPOLOGIES} subtopologies.")
         self._check_sources()
         self._decide_repartitions()
         for subtopology in self.subtopologies:
@@ -188,7 +188,7 @@ class _Configuration:
                 self._copartition(subtopology, group)
         self._decide_changelogs()
         if any(count < 1 for count in self.decided.values()):
-            raise _Invalid(None, ErrorCode.UNKNOWN_SERVER_ERROR)
+            raise _Unfit(Refusal(ErrorCode.UNKNOWN_SERVER_ERROR))
         configured = {
             subtopology.subtopology_id: ConfiguredSubtopology(
                 subtopology,
@@ -199,7 +199,7 @@ class _Configuration:
             for subtopology in in_order(self.subtopologies)
         }
         if sum(subtopology.tasks for subtopology in configured.values()) > MAX_STREAMS_TASKS:
-            raise _Invalid(f"The topology has more than {MAX_STREAMS_TASKS} tasks.")
+            raise _invalid(f"The topology has more than {MAX_STREAMS_TASKS} tasks.")
         missing = self._missing(configured.values())
         problem = None
         if missing:
@@ -222,9 +222,11 @@ class _Configuration:
             if name not in self.topics
         }
         if missing:
-            raise _Problem(
-                StatusCode.MISSING_SOURCE_TOPICS,
-                f"Source topics {_summary(sorted(missing))} are missing.",
+            raise _Unfit(
+                Status(
+                    StatusCode.MISSING_SOURCE_TOPICS,
+                    f"Source topics {_summary(sorted(missing))} are missing.",
+                )
             )
 
     # Repartition topics ---------------------------------------------------------------------------
@@ -245,13 +247,13 @@ class _Configuration:
             if not waits:
                 break
             if len(decided) == before:
-                raise _Invalid(
+                raise _invalid(
                     "Failed to compute number of partitions for all repartition topics. There may "
                     "be loops in the topology that cannot be resolved."
                 )
         for subtopology in self.subtopologies:
             if any(topic.name not in decided for topic in subtopology.repartition_source_topics):
-                raise _Invalid(
+                raise _invalid(
                     "Failed to compute number of partitions for all repartition topics, because a "
                     "repartition source topic is never used as a sink topic."
                 )
@@ -278,19 +280,18 @@ class _Configuration:
         if external:
             counts = {name: self._count_of(name) for name in external}
             if len(set(counts.values())) > 1:
-                raise _Problem(StatusCode.INCORRECTLY_PARTITIONED_TOPICS, _unequal(counts))
+                raise _misfit(_unequal(counts))
             count = next(iter(counts.values()))
         elif self._fixed:
             count = self._count_of(min(self._fixed))
             if any(self._count_of(name) != count for name in self._fixed):
-                raise _Problem(StatusCode.INCORRECTLY_PARTITIONED_TOPICS, _unequal(before))
+                raise _misfit(_unequal(before))
         else:
             count = max(before.values())
         for name, had in before.items():
             self.decided[name] = count
             if name in self._fixed and had != count:
-                raise _Problem(
-                    StatusCode.INCORRECTLY_PARTITIONED_TOPICS,
+                raise _misfit(
                     f"Number of partitions [{had}] of repartition topic [{name}] doesn't match "
                     f"number of partitions [{count}] of the source topic.",
                 )
@@ -300,7 +301,7 @@ class _Configuration:
     def _decide_changelogs(self) -> None:
         for subtopology in self.subtopologies:
             if not sources(subtopology):
-                raise _Invalid(
+                raise _invalid(
                     f"No source topics found for subtopology {subtopology.subtopology_id}"
                 )
             count = self._tasks(subtopology)
@@ -319,8 +320,7 @@ class _Configuration:
         for name in sorted(internal.keys() & self.topics.keys()):
             count, expected = self.topics[name].partitions, internal.pop(name).partitions
             if count != expected:
-                raise _Problem(
-                    StatusCode.INCORRECTLY_PARTITIONED_TOPICS,
+                raise _misfit(
                     f"Existing topic {name} has different number of partitions: expected "
                     f"{expected}, found {count}",
                 )
