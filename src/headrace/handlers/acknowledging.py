@@ -9,10 +9,7 @@ from uuid import UUID
 
 from headrace.coordinators.waiting import run_to_end
 from headrace.groups.share.member import MAX_SHARE_MEMBER_ID_LENGTH
-from headrace.net.api import (
-    READ,
-    TOPIC_DENIED,
-)
+from headrace.net.api import READ, TOPIC_DENIED
 from headrace.net.call import Call
 from headrace.protocol.api import ShareAcknowledgeRequest, ShareFetchRequest
 from headrace.protocol.errors import ErrorCode, Refusal, StorageError

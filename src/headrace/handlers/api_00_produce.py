@@ -25,10 +25,7 @@ from functools import partial
 from itertools import islice
 from typing import NamedTuple
 
-from headrace.coordinators.record_checks import (
-    check_coordinator_records,
-    coordinator_records_check,
-)
+from headrace.coordinators.record_checks import check_coordinator_records, coordinator_records_check
 from headrace.log.partition_log import PartitionLog
 from headrace.log.validation import (
     MAGIC_POSITION,
@@ -39,13 +36,7 @@ from headrace.log.validation import (
     single_batch,
     starts_with_batch,
 )
-from headrace.net.api import (
-    TOPIC,
-    TRANSACTIONAL_ID,
-    WRITE,
-    Api,
-    Inside,
-)
+from headrace.net.api import TOPIC, TRANSACTIONAL_ID, WRITE, Api, Inside
 from headrace.net.call import RECEIVE_BUFFER_BYTES, Call, CloseConnection
 from headrace.protocol.api import ProduceRequest, ProduceResponse
 from headrace.protocol.checksum import crc32c_steps
@@ -434,11 +425,7 @@ def _check_transaction(
 
 
 def _check_first_sequence(
-    call: Call,
-    log: PartitionLog,
-    records: memoryview,
-    header: BatchHeader,
-    opening: Opening | None,
+    call: Call, log: PartitionLog, records: memoryview, header: BatchHeader, opening: Opening | None
 ) -> Refusal | None:
     """Return the error for a producer's first batch, or None if it may be appended.
 

@@ -17,12 +17,7 @@ from __future__ import annotations
 
 import asyncio
 
-from headrace.net.api import (
-    READ,
-    TOPIC,
-    Api,
-    Inside,
-)
+from headrace.net.api import READ, TOPIC, Api, Inside
 from headrace.net.call import Call
 from headrace.protocol.api import FetchRequest, FetchResponse
 from headrace.protocol.errors import Refusal

@@ -24,12 +24,7 @@ from collections import Counter
 
 from headrace.log.partition_log import LEADER_EPOCH
 from headrace.log_lines import LimitedLog, get_logger
-from headrace.net.api import (
-    DESCRIBE,
-    TOPIC,
-    Api,
-    Each,
-)
+from headrace.net.api import DESCRIBE, TOPIC, Api, Each
 from headrace.net.call import Call
 from headrace.protocol.api import ListOffsetsRequest, ListOffsetsResponse
 from headrace.protocol.errors import ErrorCode

@@ -28,14 +28,7 @@ from functools import lru_cache
 
 from headrace.log.partition_log import LEADER_EPOCH
 from headrace.log_lines import LimitedLog, get_logger
-from headrace.net.api import (
-    CLUSTER,
-    CREATE,
-    DESCRIBE,
-    TOPIC,
-    Api,
-    Inside,
-)
+from headrace.net.api import CLUSTER, CREATE, DESCRIBE, TOPIC, Api, Inside
 from headrace.net.audit import Change, log_changes
 from headrace.net.call import Call
 from headrace.protocol.api import MetadataRequest, MetadataResponse

@@ -20,14 +20,7 @@ from functools import partial
 from headrace.coordinators.waiting import Deferred
 from headrace.groups.classic.member import MemberIdentity
 from headrace.groups.records import GroupRecord
-from headrace.net.api import (
-    GROUP,
-    READ,
-    TOPIC,
-    Api,
-    Each,
-    on,
-)
+from headrace.net.api import GROUP, READ, TOPIC, Api, Each, on
 from headrace.net.call import Call
 from headrace.outcome import Outcome
 from headrace.protocol.api import OffsetCommitRequest, OffsetCommitResponse

@@ -23,13 +23,7 @@ from typing import cast
 
 from headrace.groups.offsets.committed import TopicOffsets
 from headrace.groups.records import CommittedOffset
-from headrace.net.api import (
-    DESCRIBE,
-    GROUP,
-    TOPIC,
-    Api,
-    Inside,
-)
+from headrace.net.api import DESCRIBE, GROUP, TOPIC, Api, Inside
 from headrace.net.call import SLICED_ABOVE, Call
 from headrace.protocol.api import OffsetFetchRequest, OffsetFetchResponse
 from headrace.protocol.errors import ErrorCode

@@ -19,12 +19,7 @@ import uuid
 from functools import partial
 
 from headrace.groups.classic.member import JoinReply, JoinRequest
-from headrace.net.api import (
-    GROUP,
-    READ,
-    Api,
-    Inside,
-)
+from headrace.net.api import GROUP, READ, Api, Inside
 from headrace.net.call import Call
 from headrace.protocol.api import JoinGroupRequest, JoinGroupResponse
 from headrace.protocol.errors import ErrorCode

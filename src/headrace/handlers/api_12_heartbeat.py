@@ -9,12 +9,7 @@ Version notes:
 
 from __future__ import annotations
 
-from headrace.net.api import (
-    GROUP,
-    READ,
-    Api,
-    on,
-)
+from headrace.net.api import GROUP, READ, Api, on
 from headrace.net.call import Call
 from headrace.protocol.api import HeartbeatRequest, HeartbeatResponse
 from headrace.protocol.errors import ErrorCode

@@ -14,12 +14,7 @@ from __future__ import annotations
 from functools import partial
 
 from headrace.groups.classic.member import SyncRequest
-from headrace.net.api import (
-    GROUP,
-    READ,
-    Api,
-    Inside,
-)
+from headrace.net.api import GROUP, READ, Api, Inside
 from headrace.net.call import Call
 from headrace.protocol.api import SyncGroupRequest, SyncGroupResponse
 from headrace.protocol.errors import ErrorCode

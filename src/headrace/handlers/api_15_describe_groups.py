@@ -17,12 +17,7 @@ from functools import partial
 
 from headrace.groups.classic.member import Member
 from headrace.groups.classic.states import State
-from headrace.net.api import (
-    DESCRIBE,
-    GROUP,
-    Api,
-    Each,
-)
+from headrace.net.api import DESCRIBE, GROUP, Api, Each
 from headrace.net.call import Call
 from headrace.protocol.api import DescribeGroupsRequest, DescribeGroupsResponse
 from headrace.protocol.authorized_operations import NOT_ASKED

@@ -9,13 +9,7 @@ Version notes:
 
 from __future__ import annotations
 
-from headrace.net.api import (
-    CLUSTER,
-    DESCRIBE,
-    GROUP,
-    Api,
-    Inside,
-)
+from headrace.net.api import CLUSTER, DESCRIBE, GROUP, Api, Inside
 from headrace.net.call import Call
 from headrace.protocol.api import ListGroupsRequest, ListGroupsResponse
 

@@ -18,14 +18,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from uuid import UUID
 
-from headrace.net.api import (
-    CREATE,
-    DESCRIBE_CONFIGS,
-    TOPIC,
-    Api,
-    Each,
-    Inside,
-)
+from headrace.net.api import CREATE, DESCRIBE_CONFIGS, TOPIC, Api, Each, Inside
 from headrace.net.audit import Change
 from headrace.net.call import Call
 from headrace.protocol.api import CreateTopicsRequest, CreateTopicsResponse

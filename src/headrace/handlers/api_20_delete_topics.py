@@ -17,15 +17,7 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from typing import NamedTuple
 from uuid import UUID
 
-from headrace.net.api import (
-    CLUSTER,
-    DELETE,
-    DESCRIBE,
-    TOPIC,
-    TOPIC_DENIED,
-    Api,
-    Inside,
-)
+from headrace.net.api import CLUSTER, DELETE, DESCRIBE, TOPIC, TOPIC_DENIED, Api, Inside
 from headrace.net.audit import Change
 from headrace.net.call import Call
 from headrace.protocol.api import DeleteTopicsRequest, DeleteTopicsResponse

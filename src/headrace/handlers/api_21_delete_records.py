@@ -13,12 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from headrace.log.partition_log import PartitionLog
-from headrace.net.api import (
-    DELETE,
-    TOPIC,
-    Api,
-    Each,
-)
+from headrace.net.api import DELETE, TOPIC, Api, Each
 from headrace.net.audit import Change
 from headrace.net.call import Call
 from headrace.protocol.api import DeleteRecordsRequest, DeleteRecordsResponse

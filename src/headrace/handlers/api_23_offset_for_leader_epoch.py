@@ -14,13 +14,7 @@ from __future__ import annotations
 from functools import partial
 
 from headrace.log.partition_log import LEADER_EPOCH
-from headrace.net.api import (
-    CLUSTER_ACTION,
-    DESCRIBE,
-    TOPIC,
-    Api,
-    Each,
-)
+from headrace.net.api import CLUSTER_ACTION, DESCRIBE, TOPIC, Api, Each
 from headrace.net.call import Call
 from headrace.protocol.api import OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse
 from headrace.protocol.errors import ErrorCode

@@ -14,15 +14,7 @@ Version notes:
 
 from __future__ import annotations
 
-from headrace.net.api import (
-    CLUSTER,
-    CLUSTER_ACTION,
-    TOPIC,
-    TRANSACTIONAL_ID,
-    WRITE,
-    Api,
-    Inside,
-)
+from headrace.net.api import CLUSTER, CLUSTER_ACTION, TOPIC, TRANSACTIONAL_ID, WRITE, Api, Inside
 from headrace.net.call import Call
 from headrace.protocol.api import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
 from headrace.protocol.errors import ErrorCode, Refusal

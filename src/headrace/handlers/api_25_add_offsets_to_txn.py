@@ -9,14 +9,7 @@ Version notes:
 
 from __future__ import annotations
 
-from headrace.net.api import (
-    GROUP,
-    READ,
-    TRANSACTIONAL_ID,
-    WRITE,
-    Api,
-    on,
-)
+from headrace.net.api import GROUP, READ, TRANSACTIONAL_ID, WRITE, Api, on
 from headrace.net.call import Call
 from headrace.protocol.api import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from headrace.protocol.errors import ErrorCode, Refusal

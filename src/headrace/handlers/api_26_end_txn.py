@@ -11,21 +11,14 @@ Version notes:
 
 from __future__ import annotations
 
-from headrace.net.api import (
-    TRANSACTIONAL_ID,
-    WRITE,
-    Api,
-    on,
-)
+from headrace.net.api import TRANSACTIONAL_ID, WRITE, Api, on
 from headrace.net.call import Call
 from headrace.protocol.api import EndTxnRequest, EndTxnResponse
 from headrace.protocol.errors import ErrorCode, Refusal
 from headrace.transactions.producer import EPOCH_PER_TRANSACTION, Producer, error_code
 
 API = Api(
-    26,
-    on(WRITE, TRANSACTIONAL_ID, "transactional_id"),
-    storage_error=ErrorCode.NOT_COORDINATOR,
+    26, on(WRITE, TRANSACTIONAL_ID, "transactional_id"), storage_error=ErrorCode.NOT_COORDINATOR
 )
 
 _FIRST_WITH_FENCED = 2

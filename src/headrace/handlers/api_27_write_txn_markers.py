@@ -13,12 +13,7 @@ from __future__ import annotations
 from collections import defaultdict
 
 from headrace.log_lines import LimitedLog, get_logger
-from headrace.net.api import (
-    ALTER,
-    CLUSTER_ACTION,
-    Api,
-    on_cluster,
-)
+from headrace.net.api import ALTER, CLUSTER_ACTION, Api, on_cluster
 from headrace.net.call import Call
 from headrace.protocol.api import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 from headrace.protocol.errors import ErrorCode, StorageError

@@ -18,16 +18,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from headrace.groups.classic.member import MemberIdentity
-from headrace.net.api import (
-    GROUP,
-    READ,
-    TOPIC,
-    TRANSACTIONAL_ID,
-    WRITE,
-    Api,
-    Each,
-    on,
-)
+from headrace.net.api import GROUP, READ, TOPIC, TRANSACTIONAL_ID, WRITE, Api, Each, on
 from headrace.net.call import Call
 from headrace.protocol.api import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 from headrace.protocol.errors import ErrorCode

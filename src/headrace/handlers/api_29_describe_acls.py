@@ -12,11 +12,7 @@ from __future__ import annotations
 from typing import TypeVar
 
 from headrace.net.access_control import NO_AUTHORIZER
-from headrace.net.api import (
-    DESCRIBE,
-    Api,
-    on_cluster,
-)
+from headrace.net.api import DESCRIBE, Api, on_cluster
 from headrace.net.call import Call, CloseConnection
 from headrace.protocol.api import DescribeAclsRequest, DescribeAclsResponse
 from headrace.security.acls import Acl, AclFilter, is_known

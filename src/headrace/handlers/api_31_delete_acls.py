@@ -14,11 +14,7 @@ from collections.abc import Iterator
 from itertools import chain
 
 from headrace.net.access_control import NO_AUTHORIZER
-from headrace.net.api import (
-    ALTER,
-    Api,
-    on_cluster,
-)
+from headrace.net.api import ALTER, Api, on_cluster
 from headrace.net.audit import Change, acl_change
 from headrace.net.call import Call
 from headrace.protocol.api import DeleteAclsRequest, DeleteAclsResponse

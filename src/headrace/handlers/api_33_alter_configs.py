@@ -9,12 +9,7 @@ Version notes:
 
 from __future__ import annotations
 
-from headrace.net.api import (
-    ALTER_CONFIGS,
-    Api,
-    Owner,
-    each_config,
-)
+from headrace.net.api import ALTER_CONFIGS, Api, Owner, each_config
 from headrace.net.call import Call
 from headrace.protocol.api import (
     AlterConfigsRequest,

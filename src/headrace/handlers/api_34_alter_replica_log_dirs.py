@@ -12,11 +12,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
-from headrace.net.api import (
-    ALTER,
-    Api,
-    on_cluster,
-)
+from headrace.net.api import ALTER, Api, on_cluster
 from headrace.net.call import Call
 from headrace.protocol.api import AlterReplicaLogDirsRequest, AlterReplicaLogDirsResponse
 from headrace.protocol.errors import ErrorCode

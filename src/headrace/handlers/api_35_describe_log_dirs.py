@@ -16,11 +16,7 @@ import os
 from collections.abc import Sequence
 from functools import partial
 
-from headrace.net.api import (
-    DESCRIBE,
-    Api,
-    on_cluster,
-)
+from headrace.net.api import DESCRIBE, Api, on_cluster
 from headrace.net.call import Call
 from headrace.protocol.api import DescribeLogDirsRequest, DescribeLogDirsResponse
 from headrace.protocol.errors import ErrorCode
@@ -30,11 +26,7 @@ LogDir = DescribeLogDirsResponse.DescribeLogDirsResult
 TopicDescription = DescribeLogDirsResponse.DescribeLogDirsTopic
 PartitionDescription = DescribeLogDirsResponse.DescribeLogDirsPartition
 
-API = Api(
-    35,
-    on_cluster(DESCRIBE),
-    has_one_error=True,
-)
+API = Api(35, on_cluster(DESCRIBE), has_one_error=True)
 
 _UNKNOWN_SIZE = -1
 

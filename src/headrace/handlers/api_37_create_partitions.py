@@ -13,12 +13,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from headrace.net.api import (
-    ALTER,
-    TOPIC,
-    Api,
-    Each,
-)
+from headrace.net.api import ALTER, TOPIC, Api, Each
 from headrace.net.audit import Change
 from headrace.net.call import Call
 from headrace.protocol.api import CreatePartitionsRequest, CreatePartitionsResponse

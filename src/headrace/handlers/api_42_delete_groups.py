@@ -14,12 +14,7 @@ from collections.abc import Iterator
 from headrace.coordinators import share_state_recovery
 from headrace.groups.share.group import ShareGroup
 from headrace.log_lines import LimitedLog, get_logger
-from headrace.net.api import (
-    DELETE,
-    GROUP,
-    Api,
-    Each,
-)
+from headrace.net.api import DELETE, GROUP, Api, Each
 from headrace.net.audit import Change
 from headrace.net.call import Call
 from headrace.protocol.api import DeleteGroupsRequest, DeleteGroupsResponse

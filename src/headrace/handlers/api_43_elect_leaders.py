@@ -13,11 +13,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from headrace.net.api import (
-    ALTER,
-    Api,
-    on_cluster,
-)
+from headrace.net.api import ALTER, Api, on_cluster
 from headrace.net.call import Call
 from headrace.protocol.api import ElectLeadersRequest, ElectLeadersResponse
 from headrace.protocol.errors import ErrorCode, Refusal

@@ -11,14 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
-from headrace.net.api import (
-    ALTER_CONFIGS,
-    MESSAGES,
-    Api,
-    Owner,
-    each_config,
-    owner_of_configs,
-)
+from headrace.net.api import ALTER_CONFIGS, MESSAGES, Api, Owner, each_config, owner_of_configs
 from headrace.net.audit import Change
 from headrace.net.call import Call
 from headrace.protocol.api import (

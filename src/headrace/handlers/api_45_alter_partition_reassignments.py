@@ -13,11 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from headrace.net.api import (
-    ALTER,
-    Api,
-    on_cluster,
-)
+from headrace.net.api import ALTER, Api, on_cluster
 from headrace.net.call import Call
 from headrace.protocol.api import (
     AlterPartitionReassignmentsRequest,
@@ -49,9 +45,7 @@ async def handle(
 
 
 def _reassign(
-    call: Call,
-    name: str,
-    partition: AlterPartitionReassignmentsRequest.ReassignablePartition,
+    call: Call, name: str, partition: AlterPartitionReassignmentsRequest.ReassignablePartition
 ) -> PartitionResult:
     index = partition.partition_index
     return PartitionResult(index).refused(_check(call, name, index, partition.replicas))

@@ -5,11 +5,7 @@ There is one node, so no replica ever moves: the list is empty.
 
 from __future__ import annotations
 
-from headrace.net.api import (
-    DESCRIBE,
-    Api,
-    on_cluster,
-)
+from headrace.net.api import DESCRIBE, Api, on_cluster
 from headrace.net.call import Call
 from headrace.protocol.api import (
     ListPartitionReassignmentsRequest,

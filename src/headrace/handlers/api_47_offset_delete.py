@@ -10,15 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
-from headrace.net.api import (
-    DELETE,
-    GROUP,
-    READ,
-    TOPIC,
-    Api,
-    Each,
-    on,
-)
+from headrace.net.api import DELETE, GROUP, READ, TOPIC, Api, Each, on
 from headrace.net.audit import Change
 from headrace.net.call import Call
 from headrace.protocol.api import OffsetDeleteRequest, OffsetDeleteResponse

@@ -7,11 +7,7 @@ Version notes:
 
 from __future__ import annotations
 
-from headrace.net.api import (
-    DESCRIBE_CONFIGS,
-    Api,
-    on_cluster,
-)
+from headrace.net.api import DESCRIBE_CONFIGS, Api, on_cluster
 from headrace.net.call import Call
 from headrace.protocol.api import DescribeClientQuotasRequest, DescribeClientQuotasResponse
 from headrace.security.quota_entities import Entity, Part, check_filter, matches

@@ -13,12 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from headrace.net.api import (
-    ALTER_CONFIGS,
-    MESSAGES,
-    Api,
-    on_cluster,
-)
+from headrace.net.api import ALTER_CONFIGS, MESSAGES, Api, on_cluster
 from headrace.net.audit import Change
 from headrace.net.call import Call
 from headrace.net.client_quotas import addresses_of

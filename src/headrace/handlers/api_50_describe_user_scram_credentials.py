@@ -6,11 +6,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from headrace.net.api import (
-    DESCRIBE,
-    Api,
-    on_cluster,
-)
+from headrace.net.api import DESCRIBE, Api, on_cluster
 from headrace.net.call import Call
 from headrace.net.scram_users import credentials_of, user_names
 from headrace.protocol.api import (

@@ -9,11 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from headrace.net import audit
-from headrace.net.api import (
-    ALTER,
-    Api,
-    on_cluster,
-)
+from headrace.net.api import ALTER, Api, on_cluster
 from headrace.net.call import Call
 from headrace.net.scram_users import find_credential, store
 from headrace.protocol.api import (
@@ -21,13 +17,7 @@ from headrace.protocol.api import (
     AlterUserScramCredentialsResponse,
 )
 from headrace.protocol.errors import ErrorCode, Refusal, failure_of
-from headrace.security.scram import (
-    MECHANISM_NUMBERS,
-    Change,
-    Deletion,
-    Upsertion,
-    plan,
-)
+from headrace.security.scram import MECHANISM_NUMBERS, Change, Deletion, Upsertion, plan
 
 Result = AlterUserScramCredentialsResponse.AlterUserScramCredentialsResult
 

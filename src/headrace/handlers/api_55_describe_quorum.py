@@ -13,11 +13,7 @@ Version notes:
 from __future__ import annotations
 
 from headrace.log.partition_log import LEADER_EPOCH
-from headrace.net.api import (
-    DESCRIBE,
-    Api,
-    on_cluster,
-)
+from headrace.net.api import DESCRIBE, Api, on_cluster
 from headrace.net.call import Call
 from headrace.protocol.api import DescribeQuorumRequest, DescribeQuorumResponse
 from headrace.protocol.errors import ErrorCode

@@ -11,11 +11,7 @@ Version notes:
 
 from __future__ import annotations
 
-from headrace.net.api import (
-    ALTER,
-    Api,
-    on_cluster,
-)
+from headrace.net.api import ALTER, Api, on_cluster
 from headrace.net.call import Call
 from headrace.protocol.api import UpdateFeaturesRequest, UpdateFeaturesResponse
 from headrace.protocol.errors import ErrorCode, Refusal, failure_of

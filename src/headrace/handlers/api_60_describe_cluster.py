@@ -8,12 +8,7 @@ Version notes:
 
 from __future__ import annotations
 
-from headrace.net.api import (
-    CLUSTER,
-    DESCRIBE,
-    Api,
-    Inside,
-)
+from headrace.net.api import CLUSTER, DESCRIBE, Api, Inside
 from headrace.net.call import Call
 from headrace.protocol.api import DescribeClusterRequest, DescribeClusterResponse
 from headrace.protocol.errors import ErrorCode

@@ -5,13 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from headrace.log.partition_log import PartitionLog
-from headrace.net.api import (
-    READ,
-    TOPIC,
-    TOPIC_DENIED,
-    Api,
-    Inside,
-)
+from headrace.net.api import READ, TOPIC, TOPIC_DENIED, Api, Inside
 from headrace.net.call import Call
 from headrace.protocol.api import DescribeProducersRequest, DescribeProducersResponse
 from headrace.protocol.errors import ErrorCode, Refusal

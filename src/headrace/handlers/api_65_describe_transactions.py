@@ -5,14 +5,7 @@ from __future__ import annotations
 from itertools import groupby
 from operator import itemgetter
 
-from headrace.net.api import (
-    DESCRIBE,
-    TOPIC,
-    TRANSACTIONAL_ID,
-    Api,
-    Each,
-    Inside,
-)
+from headrace.net.api import DESCRIBE, TOPIC, TRANSACTIONAL_ID, Api, Each, Inside
 from headrace.net.call import Call
 from headrace.protocol.api import DescribeTransactionsRequest, DescribeTransactionsResponse
 from headrace.protocol.errors import ErrorCode

@@ -14,12 +14,7 @@ Version notes:
 from __future__ import annotations
 
 from headrace.groups.consumer.regex import InvalidRegex
-from headrace.net.api import (
-    DESCRIBE,
-    TRANSACTIONAL_ID,
-    Api,
-    Inside,
-)
+from headrace.net.api import DESCRIBE, TRANSACTIONAL_ID, Api, Inside
 from headrace.net.call import Call
 from headrace.protocol.api import ListTransactionsRequest, ListTransactionsResponse
 from headrace.protocol.errors import ErrorCode

@@ -16,16 +16,7 @@ from functools import partial
 
 from headrace.groups.consumer.member import ConsumerHeartbeat
 from headrace.groups.heartbeats.member import JOIN_EPOCH
-from headrace.net.api import (
-    CONSUMER,
-    DESCRIBE,
-    GROUP,
-    READ,
-    TOPIC,
-    Api,
-    Inside,
-    on,
-)
+from headrace.net.api import CONSUMER, DESCRIBE, GROUP, READ, TOPIC, Api, Inside, on
 from headrace.net.call import Call
 from headrace.protocol.api import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
 from headrace.protocol.errors import ErrorCode, Refusal

@@ -15,15 +15,7 @@ from uuid import UUID
 from headrace.groups.consumer.assignors import configured_assignors
 from headrace.groups.consumer.group import ConsumerGroup, preferred_assignor
 from headrace.groups.records import ConsumerAssignment, ConsumerMember
-from headrace.net.api import (
-    CONSUMER,
-    DESCRIBE,
-    GROUP,
-    TOPIC,
-    Api,
-    Each,
-    Inside,
-)
+from headrace.net.api import CONSUMER, DESCRIBE, GROUP, TOPIC, Api, Each, Inside
 from headrace.net.call import Call
 from headrace.protocol.api import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
 

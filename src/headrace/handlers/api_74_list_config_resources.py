@@ -9,11 +9,7 @@ Version notes:
 
 from __future__ import annotations
 
-from headrace.net.api import (
-    DESCRIBE_CONFIGS,
-    Api,
-    on_cluster,
-)
+from headrace.net.api import DESCRIBE_CONFIGS, Api, on_cluster
 from headrace.net.call import Call
 from headrace.protocol.api import ListConfigResourcesRequest, ListConfigResourcesResponse
 from headrace.protocol.configs import ConfigType

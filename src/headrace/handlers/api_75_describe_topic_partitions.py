@@ -10,12 +10,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 
 from headrace.log.partition_log import LEADER_EPOCH
-from headrace.net.api import (
-    DESCRIBE,
-    TOPIC,
-    Api,
-    Inside,
-)
+from headrace.net.api import DESCRIBE, TOPIC, Api, Inside
 from headrace.net.call import Call
 from headrace.protocol.api import DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse
 from headrace.protocol.authorized_operations import TOPIC_OPERATIONS

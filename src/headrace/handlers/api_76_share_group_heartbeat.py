@@ -15,14 +15,7 @@ from headrace.groups.share.member import (
     ShareHeartbeat,
     ShareHeartbeatReply,
 )
-from headrace.net.api import (
-    DESCRIBE,
-    GROUP,
-    READ,
-    TOPIC,
-    Api,
-    on,
-)
+from headrace.net.api import DESCRIBE, GROUP, READ, TOPIC, Api, on
 from headrace.net.call import Call
 from headrace.outcome import Outcome
 from headrace.protocol.api import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse

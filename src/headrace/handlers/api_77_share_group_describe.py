@@ -6,14 +6,7 @@ from collections.abc import Iterator
 
 from headrace.groups.records import CurrentAssignment, ShareMember
 from headrace.groups.share.group import ShareGroup
-from headrace.net.api import (
-    DESCRIBE,
-    GROUP,
-    TOPIC,
-    Api,
-    Each,
-    Inside,
-)
+from headrace.net.api import DESCRIBE, GROUP, TOPIC, Api, Each, Inside
 from headrace.net.call import Call
 from headrace.protocol.api import ShareGroupDescribeRequest, ShareGroupDescribeResponse
 

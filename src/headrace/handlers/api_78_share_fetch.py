@@ -19,14 +19,7 @@ from uuid import UUID
 
 from headrace.coordinators.share_fetches import Fetched, FetchLimits, acquire, has_bytes, wait_keys
 from headrace.log.partition_log import LEADER_EPOCH
-from headrace.net.api import (
-    GROUP,
-    READ,
-    TOPIC,
-    Api,
-    Inside,
-    on,
-)
+from headrace.net.api import GROUP, READ, TOPIC, Api, Inside, on
 from headrace.net.call import SLICED_ABOVE, Call
 from headrace.protocol.api import ShareFetchRequest, ShareFetchResponse
 from headrace.protocol.errors import ErrorCode, Refusal

@@ -13,14 +13,7 @@ from __future__ import annotations
 
 from headrace.log.partition_log import LEADER_EPOCH
 from headrace.log_lines import printable
-from headrace.net.api import (
-    GROUP,
-    READ,
-    TOPIC,
-    Api,
-    Inside,
-    on,
-)
+from headrace.net.api import GROUP, READ, TOPIC, Api, Inside, on
 from headrace.net.call import Call
 from headrace.protocol.api import ShareAcknowledgeRequest, ShareAcknowledgeResponse
 from headrace.protocol.errors import ErrorCode, Refusal

@@ -11,11 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import Protocol, TypeVar
 from uuid import UUID
 
-from headrace.net.api import (
-    CLUSTER_ACTION,
-    Api,
-    on_cluster,
-)
+from headrace.net.api import CLUSTER_ACTION, Api, on_cluster
 from headrace.net.call import Call
 from headrace.protocol.api import (
     InitializeShareGroupStateRequest,
@@ -28,12 +24,7 @@ from headrace.share.records import NO_TOPIC, SharePartitionKey
 Result = InitializeShareGroupStateResponse.InitializeStateResult
 Partition = InitializeShareGroupStateResponse.PartitionResult
 
-API = Api(
-    83,
-    on_cluster(CLUSTER_ACTION),
-    storage_error=ErrorCode.NOT_COORDINATOR,
-    has_message=True,
-)
+API = Api(83, on_cluster(CLUSTER_ACTION), storage_error=ErrorCode.NOT_COORDINATOR, has_message=True)
 
 
 async def handle(

@@ -10,11 +10,7 @@ Version notes:
 
 from __future__ import annotations
 
-from headrace.net.api import (
-    CLUSTER_ACTION,
-    Api,
-    on_cluster,
-)
+from headrace.net.api import CLUSTER_ACTION, Api, on_cluster
 from headrace.net.call import Call
 from headrace.protocol.api import (
     ReadShareGroupStateSummaryRequest,

@@ -15,12 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
-from headrace.groups.records import (
-    InternalTopic,
-    StreamsMember,
-    Tasks,
-    Topology,
-)
+from headrace.groups.records import InternalTopic, StreamsMember, Tasks, Topology
 from headrace.groups.streams.member import (
     EndpointPartitions,
     StatusCode,
@@ -28,18 +23,7 @@ from headrace.groups.streams.member import (
     StreamsHeartbeatReply,
     TaskOffset,
 )
-from headrace.net.api import (
-    CLUSTER,
-    CREATE,
-    DESCRIBE,
-    GROUP,
-    READ,
-    STREAMS,
-    TOPIC,
-    Api,
-    Inside,
-    on,
-)
+from headrace.net.api import CLUSTER, CREATE, DESCRIBE, GROUP, READ, STREAMS, TOPIC, Api, Inside, on
 from headrace.net.call import Call
 from headrace.protocol.api import StreamsGroupHeartbeatRequest, StreamsGroupHeartbeatResponse
 from headrace.protocol.errors import ErrorCode, Refusal
@@ -168,9 +152,7 @@ def _heartbeat(call: Call, request: StreamsGroupHeartbeatRequest) -> StreamsHear
     )
 
 
-def _tasks(
-    tasks_of: Sequence[StreamsGroupHeartbeatRequest.TaskIds] | None,
-) -> Tasks | None:
+def _tasks(tasks_of: Sequence[StreamsGroupHeartbeatRequest.TaskIds] | None) -> Tasks | None:
     if tasks_of is None:
         return None
     tasks: dict[str, tuple[int, ...]] = {}

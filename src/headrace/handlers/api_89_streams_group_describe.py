@@ -21,15 +21,7 @@ from headrace.groups.records import (
 from headrace.groups.records import Subtopology as RecordedSubtopology
 from headrace.groups.streams.group import StreamsGroup
 from headrace.groups.streams.topics import in_order
-from headrace.net.api import (
-    DESCRIBE,
-    GROUP,
-    STREAMS,
-    TOPIC,
-    Api,
-    Each,
-    Inside,
-)
+from headrace.net.api import DESCRIBE, GROUP, STREAMS, TOPIC, Api, Each, Inside
 from headrace.net.call import Call
 from headrace.protocol.api import StreamsGroupDescribeRequest, StreamsGroupDescribeResponse
 

@@ -17,14 +17,7 @@ from collections.abc import Collection, Sequence
 from functools import partial
 
 from headrace.groups.share.group import ShareGroup
-from headrace.net.api import (
-    DESCRIBE,
-    GROUP,
-    TOPIC,
-    TOPIC_DENIED,
-    Api,
-    Inside,
-)
+from headrace.net.api import DESCRIBE, GROUP, TOPIC, TOPIC_DENIED, Api, Inside
 from headrace.net.call import SLICED_ABOVE, Call
 from headrace.protocol.api import (
     DescribeShareGroupOffsetsRequest,

@@ -16,16 +16,7 @@ from uuid import UUID
 
 from headrace.coordinators import share_state_recovery
 from headrace.coordinators.waiting import run_to_end
-from headrace.net.api import (
-    ALTER,
-    GROUP,
-    READ,
-    TOPIC,
-    TOPIC_DENIED,
-    Api,
-    Each,
-    on,
-)
+from headrace.net.api import ALTER, GROUP, READ, TOPIC, TOPIC_DENIED, Api, Each, on
 from headrace.net.audit import Change
 from headrace.net.call import Call
 from headrace.protocol.api import AlterShareGroupOffsetsRequest, AlterShareGroupOffsetsResponse

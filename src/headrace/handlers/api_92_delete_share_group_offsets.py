@@ -6,16 +6,7 @@ from collections.abc import Iterator
 from uuid import UUID
 
 from headrace.coordinators import share_state_recovery
-from headrace.net.api import (
-    DELETE,
-    GROUP,
-    READ,
-    TOPIC,
-    TOPIC_DENIED,
-    Api,
-    Each,
-    on,
-)
+from headrace.net.api import DELETE, GROUP, READ, TOPIC, TOPIC_DENIED, Api, Each, on
 from headrace.net.audit import Change
 from headrace.net.call import Call
 from headrace.protocol.api import DeleteShareGroupOffsetsRequest, DeleteShareGroupOffsetsResponse

@@ -7,13 +7,7 @@ no plugins here, so that the request is refused as by a Kafka without one.
 
 from __future__ import annotations
 
-from headrace.net.api import (
-    GROUP,
-    READ,
-    STREAMS,
-    on,
-    stub,
-)
+from headrace.net.api import GROUP, READ, STREAMS, on, stub
 from headrace.protocol.errors import ErrorCode, Refusal
 
 API, handle = stub(

@@ -5,11 +5,7 @@ This node is the only controller, and active, so that every request is refused.
 
 from __future__ import annotations
 
-from headrace.net.api import (
-    ALTER,
-    Api,
-    on_cluster,
-)
+from headrace.net.api import ALTER, Api, on_cluster
 from headrace.net.call import Call
 from headrace.protocol.api import UnregisterControllerRequest, UnregisterControllerResponse
 from headrace.protocol.errors import ErrorCode

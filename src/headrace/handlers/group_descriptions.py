@@ -6,11 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from typing import Protocol, TypeVar
 from uuid import UUID
 
-from headrace.net.api import (
-    DESCRIBE,
-    GROUP,
-    TOPIC,
-)
+from headrace.net.api import DESCRIBE, GROUP, TOPIC
 from headrace.net.call import SLICED_ABOVE, Call
 from headrace.protocol.errors import ErrorCode, Refusal
 from headrace.topics.catalog import Topic

@@ -92,10 +92,7 @@ class _Expression:
         self.remembered = 0
 
     def end_slice(
-        self,
-        topics: Sequence[tuple[int, str]],
-        end: int,
-        work: asyncio.Task[_Slice | InvalidRegex],
+        self, topics: Sequence[tuple[int, str]], end: int, work: asyncio.Task[_Slice | InvalidRegex]
     ) -> None:
         """Take over what the thread has done.
 
