@@ -6,7 +6,6 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,8 +16,8 @@ from headrace.handlers import APIS
 from headrace.net import audit
 from headrace.net.call import Call, Client
 from headrace.net.listeners import Listener
-from headrace.protocol.errors import ErrorCode
 from tests.handler_client import ask
+from tests.stories.share_stage import Stage, on_stage
 
 CLIENT = Client("127.0.0.1", 1, 1, Listener("", 0))
 ACL = {"principal": "User:bob", "host": "*", "operation": 3, "permission_type": 3}
@@ -143,54 +142,51 @@ def test_a_topic_that_a_client_creates_by_its_name(
     assert lines() == [done("CREATE on TOPIC orders", "metadata")]
 
 
-def fields(**values: Any) -> Any:
-    return SimpleNamespace(**{"error_code": ErrorCode.NONE, **values})
+def test_changes_of_groups(broker: Broker, lines: Callable[[], list[str]]) -> None:
+    """Those that are refused have no line."""
+    offset = {"committed_offset": 5, "committed_leader_epoch": -1, "committed_metadata": ""}
+    partitions = [{"partition_index": 0}, {"partition_index": 1}]
+    starts = [{"partition_index": 0, "start_offset": 7}, {"partition_index": 1, "start_offset": 8}]
+    committed = {"name": "t", "partitions": [{"partition_index": 0, **offset}]}
+    member = {"generation_id_or_member_epoch": -1, "member_id": ""}
+
+    async def change(api_key: int, **request: Any) -> list[str]:
+        await ask(broker, api_key, **request)
+        return lines()
+
+    async def changes() -> None:
+        await ask(broker, 19, topics=[topic("t", 1)])
+        await ask(broker, 8, 9, group_id="g", topics=[committed], **member)
+        lines()
+        deletion = [{"name": "t", "partitions": partitions}]
+        deleted = done("DELETE on GROUP g", "offset_delete", "offset of t-0")
+        assert await change(47, group_id="g", topics=deletion) == [deleted]
+        assert await change(47, group_id="h", topics=deletion) == []
+        deleted = done("DELETE on GROUP g", "delete_groups")
+        assert await change(42, groups_names=["g", "h"]) == [deleted]
+        altered = done("ALTER on GROUP s", "alter_share_group_offsets", "start of t-0 at 7")
+        alteration = [{"topic_name": "t", "partitions": starts}]
+        assert await change(91, group_id="s", topics=alteration) == [altered]
+        deletion = [{"topic_name": "t"}, {"topic_name": "u"}]
+        deleted = done("DELETE on GROUP s", "delete_share_group_offsets", "offsets of t")
+        assert await change(92, group_id="s", topics=deletion) == [deleted]
+        assert await change(92, group_id="s", topics=deletion) == []
+
+    asyncio.run(changes())
 
 
-def changes_of(api_key: int) -> Any:
-    return APIS[api_key].changes
-
-
-def test_changes_of_groups() -> None:
-    refused = ErrorCode.GROUP_ID_NOT_FOUND
-    parts = [
-        fields(partition_index=0, start_offset=7),
-        fields(partition_index=1, start_offset=8, error_code=refused),
-    ]
-    of_group = fields(
-        group_id="g",
-        topics=[fields(name="t", topic_name="t", partitions=parts)],
-        releases=(),
-        error_code=0,
-    )
-    shared = [fields(topic_name="t", partitions=parts)]
-    cases = [
-        (42, fields(results=[fields(group_id="g"), fields(group_id="h", error_code=refused)]), ""),
-        (47, fields(topics=of_group.topics), "offset of t-0"),
-        (91, fields(responses=shared), "start of t-0 at 7"),
-        (92, fields(responses=shared), "offsets of t"),
-    ]
-    for api_key, response, detail in cases:
-        (change,) = changes_of(api_key)(of_group, response)
-        assert (change.resource_type, change.name, change.detail) == ("GROUP", "g", detail)
-        if api_key == 47:  # those of share groups name no topics then
-            response.error_code = refused
-            assert not list(changes_of(api_key)(of_group, response))
-
-
-def test_records_that_are_released() -> None:
-    """A request that releases records names no topics: each range has an answer."""
+@on_stage()
+async def test_records_that_are_released(stage: Stage, lines: Callable[[], list[str]]) -> None:
+    """Each range that a member holds has a line."""
+    stage.produce(10)
+    await stage.member("m").fetch()
     ranges = [
-        fields(topic_name="t", partition_index=0, first_offset=first, last_offset=first + 1)
-        for first in (6, 9)
+        {"topic_name": "t", "partition_index": 0, "first_offset": first, "last_offset": first + 1}
+        for first in (6, 20)
     ]
-    answers = [
-        fields(topic_name="t", partitions=[fields(partition_index=0, error_code=code)])
-        for code in (ErrorCode.NONE, ErrorCode.INVALID_RECORD_STATE)
-    ]
-    request = fields(group_id="g", topics=(), releases=ranges)
-    (change,) = changes_of(91)(request, fields(responses=answers))
-    assert (change.name, change.detail) == ("g", "released 6 to 7 of t-0")
+    await ask(stage.broker, 91, group_id="g", releases=ranges)
+    detail = "released 6 to 7 of t-0"
+    assert lines() == [done("ALTER on GROUP g", "alter_share_group_offsets", detail)]
 
 
 def test_quotas_of_an_entity_that_is_named_twice(
@@ -208,23 +204,10 @@ def test_quotas_of_an_entity_that_is_named_twice(
     assert lines() == [
         done("ALTER_CONFIGS on CLUSTER kafka-cluster", "alter_client_quotas", f"user bob: {detail}")
         for detail in (
-            "consumer_byte_rate=1000 (named twice: unless it was refused)",
+            "consumer_byte_rate=1000",
             "consumer_byte_rate=1000",
         )
     ]
-
-
-def test_an_answer_stays_when_its_line_fails(
-    broker: Broker, caplog: pytest.LogCaptureFixture
-) -> None:
-    async def handle(call: Call, request: object) -> str:
-        return "no response"
-
-    changes = APIS[42].changes
-    assert changes is not None
-    audited = audit.audited("delete_groups", changes, handle)
-    assert asyncio.run(audited(Call(broker, APIS[42], CLIENT, 0, ""), None)) == "no response"
-    assert "cannot be told" in caplog.text
 
 
 def test_names_are_escaped_and_no_value_is_logged(
@@ -254,7 +237,7 @@ def test_a_client_that_has_gone_is_told(broker: Broker, lines: Callable[[], list
     async def handle(call: Call, request: object) -> None:
         await asyncio.sleep(60)
 
-    audited_handle = audit.audited("delete_groups", lambda request, response: iter(()), handle)
+    audited_handle = audit.audited(handle)
 
     async def cancelled() -> None:
         call = Call(broker, APIS[42], CLIENT, 0, "")
@@ -273,7 +256,7 @@ def test_a_client_that_has_gone_is_told(broker: Broker, lines: Callable[[], list
 
 def test_all_requests_that_administrators_make_are_logged() -> None:
     """Only those of members, producers and brokers are not."""
-    logged = {key for key, api in APIS.items() if api.changes is not None}
+    logged = {key for key, api in APIS.items() if api.is_audited}
     words = ("create", "delete", "alter")
     named = {api.key for api in APIS.values() if any(word in api.name for word in words)}
     not_served = {34, 45}  # replicas, and reassignments: there is one broker

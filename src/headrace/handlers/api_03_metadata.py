@@ -29,7 +29,7 @@ from functools import lru_cache
 from headrace.log.partition_log import LEADER_EPOCH
 from headrace.log_lines import LimitedLog, get_logger
 from headrace.net.api import CLUSTER, CREATE, DESCRIBE, TOPIC, Api, Inside
-from headrace.net.audit import Change, log_changes
+from headrace.net.audit import log_rest
 from headrace.net.call import Call
 from headrace.protocol.api import MetadataRequest, MetadataResponse
 from headrace.protocol.errors import ErrorCode, Refusal, StorageError
@@ -173,6 +173,7 @@ async def _create_unknown(call: Call, topics: Sequence[RequestTopic]) -> Mapping
     for names in chunks(list(unknown), MAX_TOPICS_PER_TRANSACTION):
         refusals |= _create(call, names)
         await call.pause()
+    log_rest(call)
     return refusals
 
 
@@ -196,14 +197,12 @@ def _create(call: Call, names: Sequence[str]) -> dict[str, ErrorCode]:
             partitions = call.config.get_int("num.partitions")
             if call.admits_auto_creation(partitions):
                 creation.plan(NewTopic(name, partitions))
-    created = []
     for name, topic in creation.create().items():
         if isinstance(topic, Refusal):
             log.error("clients", "cannot create topics: %s", topic.message)
             refusals[name] = topic.code
         else:
-            created.append(Change(CREATE, "TOPIC", name))
-    log_changes("metadata", call.client, iter(created))
+            call.changed(CREATE, TOPIC, name)
     return refusals
 
 

@@ -15,11 +15,10 @@ Version notes:
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from uuid import UUID
 
 from headrace.net.api import CREATE, DESCRIBE_CONFIGS, TOPIC, Api, Each, Inside
-from headrace.net.audit import Change
 from headrace.net.call import Call
 from headrace.protocol.api import CreateTopicsRequest, CreateTopicsResponse
 from headrace.protocol.errors import ErrorCode, Refusal
@@ -38,19 +37,11 @@ NewTopicRequest = CreateTopicsRequest.CreatableTopic
 Result = CreateTopicsResponse.CreatableTopicResult
 
 
-def changes(request: CreateTopicsRequest, response: CreateTopicsResponse) -> Iterator[Change]:
-    """Yield the topics that were created, for the log."""
-    for result in response.topics:
-        if not result.error_code:
-            count = result.num_partitions
-            yield Change(CREATE, "TOPIC", result.name, f"{count} partitions" if count > 0 else "")
-
-
 API = Api(
     19,
     Each(CREATE, TOPIC, "topics", "name", unless=CREATE, once=True),
     Inside(DESCRIBE_CONFIGS, TOPIC, "partitions and configs are left out"),
-    changes=changes,
+    is_audited=True,
 )
 
 _FIRST_WITH_QUOTA = 6
@@ -79,6 +70,8 @@ async def handle(call: Call, request: CreateTopicsRequest) -> CreateTopicsRespon
             results.append(Result(name).refused(topic))
         else:
             results.append(_created(call, topic, shared))
+            if not request.validate_only:
+                call.changed(CREATE, TOPIC, name, f"{topic.partitions} partitions")
         await call.pause()
     not_allowed = await call.refused_items(Result, refused)
     for result in not_allowed:

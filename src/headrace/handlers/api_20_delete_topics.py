@@ -13,12 +13,11 @@ Version notes:
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from typing import NamedTuple
 from uuid import UUID
 
 from headrace.net.api import CLUSTER, DELETE, DESCRIBE, TOPIC, TOPIC_DENIED, Api, Inside
-from headrace.net.audit import Change
 from headrace.net.call import Call
 from headrace.protocol.api import DeleteTopicsRequest, DeleteTopicsResponse
 from headrace.protocol.errors import ErrorCode, Refusal
@@ -33,13 +32,6 @@ class Target(NamedTuple):
 
     name: str | None
     topic_id: UUID | None
-
-
-def changes(request: DeleteTopicsRequest, response: DeleteTopicsResponse) -> Iterator[Change]:
-    """Yield the topics that were deleted, for the log."""
-    for result in response.responses:
-        if not result.error_code:
-            yield Change(DELETE, "TOPIC", result.name or str(result.topic_id))
 
 
 def refuse(
@@ -57,7 +49,7 @@ API = Api(
     Inside(DELETE, TOPIC, "refused"),
     Inside(DESCRIBE, TOPIC, "the name of a topic that was named by its id is hidden"),
     refuse=refuse,
-    changes=changes,
+    is_audited=True,
 )
 
 _FIRST_WITH_DISABLED = 3
@@ -187,6 +179,8 @@ def _delete_all(
         try:
             if existing:
                 yield from call.topic_deletions.delete(existing)
+                for topic in existing:
+                    call.changed(DELETE, TOPIC, topic.name)
         except CatalogError as error:
             result = Refusal(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
         results |= dict.fromkeys((topic.topic_id for topic in existing), result)

@@ -10,11 +10,10 @@ Version notes:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from headrace.log.partition_log import PartitionLog
 from headrace.net.api import DELETE, TOPIC, Api, Each
-from headrace.net.audit import Change
 from headrace.net.call import Call
 from headrace.protocol.api import DeleteRecordsRequest, DeleteRecordsResponse
 from headrace.protocol.errors import ErrorCode, Refusal
@@ -29,17 +28,7 @@ Topic = DeleteRecordsResponse.DeleteRecordsTopicResult
 Partition = DeleteRecordsResponse.DeleteRecordsPartitionResult
 
 
-def changes(request: DeleteRecordsRequest, response: DeleteRecordsResponse) -> Iterator[Change]:
-    """Yield the partitions of which records were deleted, for the log."""
-    for topic in response.topics:
-        for partition in topic.partitions:
-            if not partition.error_code:
-                index, end = partition.partition_index, partition.low_watermark
-                detail = f"records of partition {index} before {end}"
-                yield Change(DELETE, "TOPIC", topic.name, detail)
-
-
-API = Api(21, Each(DELETE, TOPIC, "topics", "name"), changes=changes)
+API = Api(21, Each(DELETE, TOPIC, "topics", "name"), is_audited=True)
 
 _UNKNOWN_OFFSET = -1
 
@@ -84,6 +73,8 @@ async def _delete(
             result.error_code = start_offset.code
         else:
             result.low_watermark = start_offset
+            detail = f"records of partition {result.partition_index} before {start_offset}"
+            call.changed(DELETE, TOPIC, name, detail)
     return results
 
 

@@ -9,29 +9,20 @@ Version notes:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from headrace.net.access_control import NO_AUTHORIZER
-from headrace.net.api import ALTER, Api, on_cluster
-from headrace.net.audit import Change, acl_change
+from headrace.net.api import ALTER, CLUSTER, Api, on_cluster
+from headrace.net.audit import acl_text
 from headrace.net.call import Call
 from headrace.protocol.api import CreateAclsRequest, CreateAclsResponse
 from headrace.protocol.errors import ErrorCode, failure_of
-from headrace.security.acls import Acl, check_new
+from headrace.security.acls import CLUSTER_NAME, Acl, check_new
 
 from .api_29_describe_acls import checked
 
 Result = CreateAclsResponse.AclCreationResult
 
 
-def changes(request: CreateAclsRequest, response: CreateAclsResponse) -> Iterator[Change]:
-    """Yield the ACLs that were created, for the log."""
-    for creation, result in zip(request.creations, response.results, strict=True):
-        if not result.error_code:
-            yield acl_change("added", Acl(*creation.field_values()))
-
-
-API = Api(30, on_cluster(ALTER), changes=changes)
+API = Api(30, on_cluster(ALTER), is_audited=True)
 
 
 async def handle(call: Call, request: CreateAclsRequest) -> CreateAclsResponse:
@@ -51,4 +42,6 @@ async def handle(call: Call, request: CreateAclsRequest) -> CreateAclsResponse:
     for result in results:
         if not result.error_code:
             result.refused(failed)
+    for acl in acls if failed is None else ():
+        call.changed(ALTER, CLUSTER, CLUSTER_NAME, f"added {acl_text(acl)}")
     return CreateAclsResponse(results=results)

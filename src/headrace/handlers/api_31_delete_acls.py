@@ -10,16 +10,15 @@ Version notes:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import chain
 
 from headrace.net.access_control import NO_AUTHORIZER
-from headrace.net.api import ALTER, Api, on_cluster
-from headrace.net.audit import Change, acl_change
+from headrace.net.api import ALTER, CLUSTER, Api, on_cluster
+from headrace.net.audit import acl_text
 from headrace.net.call import Call
 from headrace.protocol.api import DeleteAclsRequest, DeleteAclsResponse
 from headrace.protocol.errors import ErrorCode, Refusal, failure_of
-from headrace.security.acls import Acl, AclFilter
+from headrace.security.acls import CLUSTER_NAME, Acl, AclFilter
 
 from .api_29_describe_acls import checked
 
@@ -27,15 +26,7 @@ Result = DeleteAclsResponse.DeleteAclsFilterResult
 MatchingAcl = DeleteAclsResponse.DeleteAclsMatchingAcl
 
 
-def changes(request: DeleteAclsRequest, response: DeleteAclsResponse) -> Iterator[Change]:
-    """Yield the ACLs that were deleted, for the log."""
-    for result in response.filter_results:
-        for deleted in result.matching_acls:
-            _, _, *acl = deleted.field_values()  # after the error code and its message
-            yield acl_change("removed", Acl(*acl))
-
-
-API = Api(31, on_cluster(ALTER), changes=changes)
+API = Api(31, on_cluster(ALTER), is_audited=True)
 
 
 async def handle(call: Call, request: DeleteAclsRequest) -> DeleteAclsResponse:
@@ -60,6 +51,8 @@ async def handle(call: Call, request: DeleteAclsRequest) -> DeleteAclsResponse:
     failed = failure_of(control.delete, acls)
     if failed is not None:
         return refused(failed)
+    for acl in acls:
+        call.changed(ALTER, CLUSTER, CLUSTER_NAME, f"removed {acl_text(acl)}")
     return DeleteAclsResponse(
         filter_results=[
             Result(ErrorCode.NONE, None, await call.each(_deleted, matching))

@@ -18,7 +18,7 @@ from headrace.protocol.api import (
 )
 from headrace.protocol.configs import ConfigOperation, ConfigType
 
-from .api_44_incremental_alter_configs import Resource, alter_configs, changes, owner
+from .api_44_incremental_alter_configs import Resource, alter_configs, owner
 
 ConfigChange = IncrementalAlterConfigsRequest.AlterableConfig
 Result = AlterConfigsResponse.AlterConfigsResourceResponse
@@ -28,7 +28,7 @@ def _owner(resource: Resource) -> Owner:
     return None if resource.resource_type == ConfigType.BROKER_LOGGER else owner(resource)
 
 
-API = Api(33, each_config(ALTER_CONFIGS, _owner, once=True), changes=changes)
+API = Api(33, each_config(ALTER_CONFIGS, _owner, once=True), is_audited=True)
 
 
 async def handle(call: Call, request: AlterConfigsRequest) -> AlterConfigsResponse:

@@ -11,10 +11,8 @@ Version notes:
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 
 from headrace.net.api import ALTER, TOPIC, Api, Each
-from headrace.net.audit import Change
 from headrace.net.call import Call
 from headrace.protocol.api import CreatePartitionsRequest, CreatePartitionsResponse
 from headrace.protocol.errors import ErrorCode, Refusal, failure_of
@@ -29,17 +27,7 @@ from headrace.topics.topic_rules import (
 Result = CreatePartitionsResponse.CreatePartitionsTopicResult
 
 
-def changes(
-    request: CreatePartitionsRequest, response: CreatePartitionsResponse
-) -> Iterator[Change]:
-    """Yield the topics that have grown, for the log."""
-    counts = {topic.name: topic.count for topic in request.topics}
-    for result in response.results:
-        if not result.error_code:
-            yield Change(ALTER, "TOPIC", result.name, f"{counts[result.name]} partitions")
-
-
-API = Api(37, Each(ALTER, TOPIC, "topics", "name", once=True), changes=changes)
+API = Api(37, Each(ALTER, TOPIC, "topics", "name", once=True), is_audited=True)
 
 _FIRST_WITH_QUOTA = 3
 """Earlier versions are throttled, but not refused."""
@@ -58,7 +46,10 @@ async def handle(call: Call, request: CreatePartitionsRequest) -> CreatePartitio
         outcomes |= {topic.name: _check(call, topic) for topic in topics}
         totals = {topic.name: topic.count for topic in topics if outcomes[topic.name] is None}
         if totals and not request.validate_only:
-            outcomes |= dict.fromkeys(totals, failure_of(call.catalog.grow_topics, totals))
+            failed = failure_of(call.catalog.grow_topics, totals)
+            outcomes |= dict.fromkeys(totals, failed)
+            for name, total in totals.items() if failed is None else ():
+                call.changed(ALTER, TOPIC, name, f"{total} partitions")
         await call.pause()
     results = [Result(name).refused(outcome) for name, outcome in outcomes.items()]
     return CreatePartitionsResponse(results=results + await call.refused_items(Result, refused))

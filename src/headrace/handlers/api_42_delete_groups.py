@@ -9,13 +9,10 @@ Version notes:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from headrace.coordinators import share_state_recovery
 from headrace.groups.share.group import ShareGroup
 from headrace.log_lines import LimitedLog, get_logger
 from headrace.net.api import DELETE, GROUP, Api, Each
-from headrace.net.audit import Change
 from headrace.net.call import Call
 from headrace.protocol.api import DeleteGroupsRequest, DeleteGroupsResponse
 from headrace.protocol.errors import ErrorCode, StorageError
@@ -25,18 +22,11 @@ Result = DeleteGroupsResponse.DeletableGroupResult
 log = LimitedLog(get_logger("headrace.coordinators"))
 
 
-def changes(request: DeleteGroupsRequest, response: DeleteGroupsResponse) -> Iterator[Change]:
-    """Yield the groups that were deleted, for the log."""
-    for result in response.results:
-        if not result.error_code:
-            yield Change(DELETE, "GROUP", result.group_id)
-
-
 API = Api(
     42,
     Each(DELETE, GROUP, "groups_names"),
     storage_error=ErrorCode.NOT_COORDINATOR,
-    changes=changes,
+    is_audited=True,
 )
 
 
@@ -47,6 +37,8 @@ async def handle(call: Call, request: DeleteGroupsRequest) -> DeleteGroupsRespon
     for group_id in dict.fromkeys(allowed):
         try:
             code = _delete(call, group_id)
+            if not code:
+                call.changed(DELETE, GROUP, group_id)
         except StorageError as error:
             log.error(group_id, "cannot delete the group %s: %s", group_id, error)
             code = ErrorCode.NOT_COORDINATOR

@@ -8,15 +8,12 @@ Version notes:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from headrace.net.api import ALTER_CONFIGS, MESSAGES, Api, Owner, each_config, owner_of_configs
-from headrace.net.audit import Change
 from headrace.net.call import Call
 from headrace.protocol.api import (
-    AlterConfigsRequest,
-    AlterConfigsResponse,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
@@ -29,24 +26,6 @@ Result = IncrementalAlterConfigsResponse.AlterConfigsResourceResponse
 R = TypeVar("R")
 
 
-def changes(
-    request: AlterConfigsRequest | IncrementalAlterConfigsRequest,
-    response: AlterConfigsResponse | IncrementalAlterConfigsResponse,
-) -> Iterator[Change]:
-    """Yield the resources whose configs were altered, for the log: names of configs, no values."""
-    names = {
-        (resource.resource_type, resource.resource_name): ", ".join(
-            config.name for config in resource.configs
-        )
-        for resource in request.resources
-    }
-    for result in response.responses:
-        if not result.error_code:
-            detail = names[result.resource_type, result.resource_name]
-            type_name = ConfigType(result.resource_type).name
-            yield Change(ALTER_CONFIGS, type_name, result.resource_name, detail)
-
-
 def owner(resource: Resource) -> Owner:
     """Return the resource whose permission is needed. Malformed changes are refused before
     permissions are checked, as in Kafka.
@@ -54,7 +33,7 @@ def owner(resource: Resource) -> Owner:
     return owner_of_configs(resource) if why_malformed(resource.configs) is None else None
 
 
-API = Api(44, each_config(ALTER_CONFIGS, owner, once=True), changes=changes)
+API = Api(44, each_config(ALTER_CONFIGS, owner, once=True), is_audited=True)
 
 
 async def handle(
@@ -89,8 +68,12 @@ async def alter_configs(
     outcomes |= {id(resource): _not_allowed(resource, code) for resource, code in refused}
     results = []
     for resource in resources:
-        outcome, resource_type = outcomes[id(resource)], resource.resource_type
-        results.append(result(outcome.code, outcome.message, resource_type, resource.resource_name))
+        outcome = outcomes[id(resource)]
+        resource_type, name = resource.resource_type, resource.resource_name
+        results.append(result(outcome.code, outcome.message, resource_type, name))
+        if not outcome.code and not validate_only:  # names of configs, no values
+            names = ", ".join(config.name for config in resource.configs)
+            call.changed(ALTER_CONFIGS, ConfigType(resource_type), name, names)
     return results
 
 

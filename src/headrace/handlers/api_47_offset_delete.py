@@ -8,10 +8,8 @@ committed succeeds.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
 
 from headrace.net.api import DELETE, GROUP, READ, TOPIC, Api, Each, on
-from headrace.net.audit import Change
 from headrace.net.call import Call
 from headrace.protocol.api import OffsetDeleteRequest, OffsetDeleteResponse
 from headrace.protocol.errors import ErrorCode
@@ -20,23 +18,13 @@ Topic = OffsetDeleteResponse.OffsetDeleteResponseTopic
 Partition = OffsetDeleteResponse.OffsetDeleteResponsePartition
 
 
-def changes(request: OffsetDeleteRequest, response: OffsetDeleteResponse) -> Iterator[Change]:
-    """Yield the offsets that were deleted, for the log."""
-    if not response.error_code:
-        for topic in response.topics:
-            for partition in topic.partitions:
-                if not partition.error_code:
-                    detail = f"offset of {topic.name}-{partition.partition_index}"
-                    yield Change(DELETE, "GROUP", request.group_id, detail)
-
-
 API = Api(
     47,
     on(DELETE, GROUP, "group_id"),
     Each(READ, TOPIC, "topics", "name"),
     storage_error=ErrorCode.NOT_COORDINATOR,
     has_one_error=True,
-    changes=changes,
+    is_audited=True,
 )
 
 
@@ -64,5 +52,7 @@ async def handle(call: Call, request: OffsetDeleteRequest) -> OffsetDeleteRespon
         return OffsetDeleteResponse(error_code=codes)
     for (name, index), code in zip(existing, codes, strict=True):
         results[name].append(Partition(index, code))
+        if not code:
+            call.changed(DELETE, GROUP, request.group_id, f"offset of {name}-{index}")
     topics = [Topic(name, partitions) for name, partitions in results.items()]
     return OffsetDeleteResponse(topics=topics + await call.refused_items(Topic, refused))

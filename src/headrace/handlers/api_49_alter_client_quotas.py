@@ -11,14 +11,14 @@ Version notes:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
-from headrace.net.api import ALTER_CONFIGS, MESSAGES, Api, on_cluster
-from headrace.net.audit import Change
+from headrace.net.api import ALTER_CONFIGS, CLUSTER, MESSAGES, Api, on_cluster
 from headrace.net.call import Call
 from headrace.net.client_quotas import addresses_of
 from headrace.protocol.api import AlterClientQuotasRequest, AlterClientQuotasResponse
 from headrace.protocol.errors import ErrorCode, Refusal, failure_of
+from headrace.security.acls import CLUSTER_NAME
 from headrace.security.quota_entities import Entity, entity_of, host_of, plan, text_of
 
 Entry = AlterClientQuotasRequest.EntryData
@@ -40,31 +40,7 @@ def refuse(request: AlterClientQuotasRequest, code: ErrorCode) -> AlterClientQuo
     )
 
 
-def changes(
-    request: AlterClientQuotasRequest, response: AlterClientQuotasResponse
-) -> Iterator[Change]:
-    """Yield the quotas that were changed, for the log."""
-    details: dict[Entity, str] = {}
-    repeated: set[Entity] = set()
-    for entry in request.entries:
-        entity = _entity(entry)
-        if entity in details:
-            repeated.add(entity)
-            continue
-        details[entity] = ", ".join(
-            f"{op.key} removed" if op.remove else f"{op.key}={op.value:g}" for op in entry.ops
-        )
-    for result in response.entries:
-        entity = _entity(result)
-        # Of an entity that is named twice the first changes are made, and the answer is an error.
-        if not result.error_code or entity in repeated:
-            doubt = " (named twice: unless it was refused)" if entity in repeated else ""
-            names = ", ".join(f"{kind} {name or '<default>'}" for kind, name in entity)
-            detail = f"{names}: {details[entity]}{doubt}"
-            yield Change(ALTER_CONFIGS, "CLUSTER", "kafka-cluster", detail)
-
-
-API = Api(49, on_cluster(ALTER_CONFIGS), refuse=refuse, changes=changes)
+API = Api(49, on_cluster(ALTER_CONFIGS), refuse=refuse, is_audited=True)
 
 
 async def handle(call: Call, request: AlterClientQuotasRequest) -> AlterClientQuotasResponse:
@@ -77,6 +53,7 @@ async def handle(call: Call, request: AlterClientQuotasRequest) -> AlterClientQu
             hosts[host] = await addresses_of(host)
         await call.pause()
     new_quotas: dict[Entity, Mapping[str, float | None]] = {}
+    details: dict[Entity, str] = {}
     outcomes: dict[Entity, Refusal | None] = {}
     for entity, ops in entries:
         if entity in outcomes:
@@ -94,9 +71,15 @@ async def handle(call: Call, request: AlterClientQuotasRequest) -> AlterClientQu
         else:
             outcomes[entity] = None
             new_quotas[entity] = planned
+            details[entity] = ", ".join(
+                f"{op.key} removed" if op.remove else f"{op.key}={op.value:g}" for op in ops
+            )
     failed = None
     if not request.validate_only:
         failed = failure_of(call.quotas.alter, new_quotas, hosts)
+        for entity, detail in details.items() if failed is None else ():
+            names = ", ".join(f"{kind} {name or '<default>'}" for kind, name in entity)
+            call.changed(ALTER_CONFIGS, CLUSTER, CLUSTER_NAME, f"{names}: {detail}")
     return AlterClientQuotasResponse(
         entries=await call.each(
             lambda item: Result(entity=[EntityData(*part) for part in item[0]]).refused(

@@ -6,10 +6,7 @@ request.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-from headrace.net import audit
-from headrace.net.api import ALTER, Api, on_cluster
+from headrace.net.api import ALTER, USER, Api, on_cluster
 from headrace.net.call import Call
 from headrace.net.scram_users import find_credential, store
 from headrace.protocol.api import (
@@ -33,20 +30,7 @@ def refuse(
     )
 
 
-def changes(
-    request: AlterUserScramCredentialsRequest, response: AlterUserScramCredentialsResponse
-) -> Iterator[audit.Change]:
-    """Yield the users that were changed, for the log."""
-    verbs = {deletion.name: ("deleted", deletion.mechanism) for deletion in request.deletions}
-    verbs |= {upsertion.name: ("set", upsertion.mechanism) for upsertion in request.upsertions}
-    for result in response.results:
-        if not result.error_code:
-            verb, mechanism = verbs[result.user]
-            detail = f"{MECHANISM_NUMBERS[mechanism].name} {verb}"
-            yield audit.Change(ALTER, "USER", result.user, detail)
-
-
-API = Api(51, on_cluster(ALTER), refuse=refuse, changes=changes)
+API = Api(51, on_cluster(ALTER), refuse=refuse, is_audited=True)
 
 
 async def handle(
@@ -61,8 +45,12 @@ async def handle(
     planned = plan(
         requested, lambda name, mechanism: find_credential(catalog, mechanism, name) is not None
     )
-    accepted = (change for change in planned.values() if not isinstance(change, Refusal))
+    accepted = [change for change in planned.values() if not isinstance(change, Refusal)]
     failed = failure_of(store, catalog, accepted)
+    for change in accepted if failed is None else ():
+        verb = "deleted" if isinstance(change, Deletion) else "set"
+        mechanism = MECHANISM_NUMBERS[change.mechanism].name
+        call.changed(ALTER, USER, change.name, f"{mechanism} {verb}")
     return AlterUserScramCredentialsResponse(
         results=await call.each(
             lambda item: Result(item[0]).refused(

@@ -11,13 +11,12 @@ members.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from uuid import UUID
 
 from headrace.coordinators import share_state_recovery
 from headrace.coordinators.waiting import run_to_end
 from headrace.net.api import ALTER, GROUP, READ, TOPIC, TOPIC_DENIED, Api, Each, on
-from headrace.net.audit import Change
 from headrace.net.call import Call
 from headrace.protocol.api import AlterShareGroupOffsetsRequest, AlterShareGroupOffsetsResponse
 from headrace.protocol.errors import ErrorCode, Refusal
@@ -33,30 +32,6 @@ ResponseTopic = AlterShareGroupOffsetsResponse.AlterShareGroupOffsetsResponseTop
 Partition = AlterShareGroupOffsetsResponse.AlterShareGroupOffsetsResponsePartition
 
 
-def changes(
-    request: AlterShareGroupOffsetsRequest, response: AlterShareGroupOffsetsResponse
-) -> Iterator[Change]:
-    """Yield the offsets that were set, and the ranges that were released, for the log."""
-    starts = {
-        (topic.topic_name, partition.partition_index): partition.start_offset
-        for topic in request.topics
-        for partition in topic.partitions
-    }
-    releases = iter(request.releases)
-    for topic in response.responses:
-        release = next(releases, None)  # of these there is an answer for each
-        for partition in topic.partitions:
-            if partition.error_code:
-                continue
-            name = f"{topic.topic_name}-{partition.partition_index}"
-            if release is None:
-                start = starts[topic.topic_name, partition.partition_index]
-                detail = f"start of {name} at {start}"
-            else:
-                detail = f"released {release.first_offset} to {release.last_offset} of {name}"
-            yield Change(ALTER, "GROUP", request.group_id, detail)
-
-
 API = Api(
     91,
     on(READ, GROUP, "group_id"),
@@ -64,7 +39,7 @@ API = Api(
     storage_error=ErrorCode.NOT_COORDINATOR,
     has_one_error=True,
     has_message=True,
-    changes=changes,
+    is_audited=True,
 )
 
 NOTHING_HELD = Refusal(ErrorCode.INVALID_RECORD_STATE, "No member holds a record of the range.")
@@ -101,6 +76,7 @@ def _set_starts(
         return group
     outcomes: dict[str, list[tuple[int, Refusal | None]]] = {}
     starts: dict[UUID, dict[int, int]] = {}
+    details = []
     for requested in topics:
         topic = call.catalog.topics.get(requested.topic_name)
         of_topic = outcomes.setdefault(requested.topic_name, [])
@@ -110,8 +86,11 @@ def _set_starts(
             of_topic.append((index, refusal))
             if refusal is None and topic is not None:
                 starts.setdefault(topic.topic_id, {})[index] = partition.start_offset
+                details.append(f"start of {topic.name}-{index} at {partition.start_offset}")
     if starts:
         share_state_recovery.initialize(call.coordinators, group, starts, group.state.epoch)
+    for detail in details:
+        call.changed(ALTER, GROUP, group_id, detail)
     return [_result(call, name, of_topic) for name, of_topic in outcomes.items()]
 
 
@@ -146,7 +125,12 @@ async def _release(
     count = await run_to_end(releasing)
     if isinstance(count, Refusal):
         return count
-    return None if count else NOTHING_HELD
+    if not count:
+        return NOTHING_HELD
+    name = f"{release.topic_name}-{release.partition_index}"
+    detail = f"released {release.first_offset} to {release.last_offset} of {name}"
+    call.changed(ALTER, GROUP, group_id, detail)
+    return None
 
 
 def _check(topic: Topic | None, partition: int) -> Refusal | None:

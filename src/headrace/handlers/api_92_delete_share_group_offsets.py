@@ -2,27 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from uuid import UUID
 
 from headrace.coordinators import share_state_recovery
 from headrace.net.api import DELETE, GROUP, READ, TOPIC, TOPIC_DENIED, Api, Each, on
-from headrace.net.audit import Change
 from headrace.net.call import Call
 from headrace.protocol.api import DeleteShareGroupOffsetsRequest, DeleteShareGroupOffsetsResponse
 from headrace.protocol.errors import ErrorCode, Refusal
 from headrace.share.share_state import NOT_HOSTED
 
 Topic = DeleteShareGroupOffsetsResponse.DeleteShareGroupOffsetsResponseTopic
-
-
-def changes(
-    request: DeleteShareGroupOffsetsRequest, response: DeleteShareGroupOffsetsResponse
-) -> Iterator[Change]:
-    """Yield the topics whose offsets were deleted, for the log."""
-    for topic in response.responses:
-        if not topic.error_code:
-            yield Change(DELETE, "GROUP", request.group_id, f"offsets of {topic.topic_name}")
 
 
 API = Api(
@@ -32,7 +21,7 @@ API = Api(
     storage_error=ErrorCode.NOT_COORDINATOR,
     has_one_error=True,
     has_message=True,
-    changes=changes,
+    is_audited=True,
 )
 
 _NOTHING_TO_DELETE = Refusal(
@@ -49,7 +38,7 @@ async def handle(
     if isinstance(group, Refusal):
         return DeleteShareGroupOffsetsResponse().refused(group)
     stateful = group.topic_ids()
-    topic_ids: set[UUID] = set()
+    deleted: dict[UUID, str] = {}
     topics = []
     for name in dict.fromkeys(topic.topic_name for topic in allowed):
         topic = call.catalog.topics.get(name)
@@ -58,10 +47,12 @@ async def handle(
         elif topic.topic_id not in stateful:
             topics.append(Topic(name).refused(_NOTHING_TO_DELETE))
         else:
-            topic_ids.add(topic.topic_id)
+            deleted[topic.topic_id] = name
             topics.append(Topic(name, topic.topic_id))
-    if topic_ids:
-        share_state_recovery.delete(call.coordinators, group, topic_ids)
+    if deleted:
+        share_state_recovery.delete(call.coordinators, group, deleted)
+    for name in deleted.values():
+        call.changed(DELETE, GROUP, group.group_id, f"offsets of {name}")
     await call.durable()
     topics += [Topic(topic.topic_name).refused(TOPIC_DENIED) for topic, _ in refused]
     return DeleteShareGroupOffsetsResponse(responses=topics)

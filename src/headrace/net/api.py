@@ -25,7 +25,7 @@ from headrace.protocol.schema import Versions, schema_of, snake_case, versions_o
 from headrace.protocol.time_slices import run_now
 from headrace.security.acls import CLUSTER_NAME, ResourceType
 
-from .audit import Change, audited
+from .audit import audited
 from .refusals import refusing_all
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ ALTER, DESCRIBE, CLUSTER_ACTION = Operation.ALTER, Operation.DESCRIBE, Operation
 DESCRIBE_CONFIGS, ALTER_CONFIGS = Operation.DESCRIBE_CONFIGS, Operation.ALTER_CONFIGS
 IDEMPOTENT_WRITE = Operation.IDEMPOTENT_WRITE
 TOPIC, GROUP, CLUSTER = ResourceType.TOPIC, ResourceType.GROUP, ResourceType.CLUSTER
-TRANSACTIONAL_ID = ResourceType.TRANSACTIONAL_ID
+TRANSACTIONAL_ID, USER = ResourceType.TRANSACTIONAL_ID, ResourceType.USER
 
 
 def on_cluster(*operations: Operation) -> Whole:
@@ -174,8 +174,6 @@ Handle: TypeAlias = Callable[[Any, Any], Awaitable[Any]]
 """``handle(call, request)``: returns the response to a :class:`~headrace.net.call.Call`."""
 Refuse: TypeAlias = Callable[[Any, ErrorCode], Any]
 """``refuse(request, code)``: returns the response to a request that is refused as a whole."""
-Changes: TypeAlias = Callable[[Any, Any], Iterator[Change]]
-"""``changes(request, response)``: yields what an administrator's request has changed."""
 
 
 REBALANCE_PROTOCOLS = "group.coordinator.rebalance.protocols"
@@ -199,7 +197,7 @@ class Api:
         error in every place that it has for errors
     :param has_one_error: the response to such a request has its error at the top, and no items
     :param has_message: it has Kafka's message for the error, too
-    :param changes: tells what is logged of it, see :mod:`.audit`
+    :param is_audited: its requests are those of administrators, see :mod:`.audit`
     :param unserved: makes the response, in version 0, to a version that is not served; None to
         close the connection
     :param template: makes a template of a request that was served (docs/decisions/0009)
@@ -218,7 +216,7 @@ class Api:
         refuse: Refuse | None = None,
         has_one_error: bool = False,
         has_message: bool = False,
-        changes: Changes | None = None,
+        is_audited: bool = False,
         unserved: Callable[[Any], Any] | None = None,
         template: MakeTemplate | None = None,
     ) -> None:
@@ -226,7 +224,7 @@ class Api:
         self.rules = rules
         self.is_quick = is_quick
         self.protocol, self.storage_error = protocol, storage_error
-        self.changes = changes
+        self.is_audited = is_audited
         self.unserved = unserved
         self.template = template
         self.request, self.response = schema_of("request", key), schema_of("response", key)
@@ -292,9 +290,7 @@ class Apis(Mapping[int, Api]):
         except KeyError:
             module = import_module(self._modules[api_key])
         api: Api = module.API
-        api.handle = module.handle
-        if api.changes is not None:
-            api.handle = audited(api.name, api.changes, module.handle)
+        api.handle = audited(module.handle) if api.is_audited else module.handle
         self._imported[api_key] = api
         if api.is_quick:
             self.quick.add(api_key)

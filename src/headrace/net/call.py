@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from operator import attrgetter
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from headrace.log_lines import LimitedLog, get_logger
+from headrace.protocol.authorized_operations import Operation
 from headrace.protocol.errors import ErrorCode, Refusal, StorageError
 from headrace.protocol.file_range import Piece
 from headrace.protocol.frames import BadFrame, RequestHeader
@@ -22,6 +24,7 @@ from headrace.security.principal import ANONYMOUS, Principal
 from . import wire
 from .access_control import UNLIMITED, Access
 from .api import DESCRIBE, ERROR_OF, REBALANCE_PROTOCOLS, Api, Each, Owner, Whole
+from .audit import MAX_LINES, log_line
 from .listeners import Listener
 from .refusals import refusing_all, refusing_item
 from .services import Services
@@ -114,6 +117,7 @@ class Call(Services):
     :param client: who has sent it
     :ivar request: the message, when it has been read
     :ivar is_long: True if its response is written in slices
+    :ivar change_count: the changes that it has made for an administrator so far
     """
 
     services: Services
@@ -123,6 +127,7 @@ class Call(Services):
     client_id: str | None
     request: Any = None
     is_long: bool = False
+    change_count: int = 0
     _slice_end_s: float = 0.0
 
     @property
@@ -223,6 +228,28 @@ class Call(Services):
         """
         if not self.topic_logs.is_durable:
             await self.topic_logs.durable()
+
+    # Changes --------------------------------------------------------------------------------------
+
+    def changed(
+        self, operation: Operation, resource_type: Enum, name: str, detail: str = ""
+    ) -> None:
+        """Log a change that the request has made, see :mod:`.audit`.
+
+        :param detail: what was changed, without values of configs; empty if the rest says it
+        """
+        self.change_count += 1
+        if self.change_count <= MAX_LINES:
+            log_line(
+                self.client,
+                "has done %s on %s %s from host %s for %s%s",
+                operation.name,
+                resource_type.name,
+                name,
+                self.client.host,
+                self.api.name,
+                f": {detail}" if detail else "",
+            )
 
     # Quotas ---------------------------------------------------------------------------------------
 
