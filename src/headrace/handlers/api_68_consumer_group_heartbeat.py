@@ -86,9 +86,6 @@ async def handle(
     )
     if reply.assigned is not None:
         response.assignment = Assignment(
-            [
-                TopicPartitions(topic_id, list(partitions))
-                for topic_id, partitions in reply.assigned.items()
-            ]
+            [TopicPartitions(*topic) for topic in reply.assigned.items()]
         )
     return response

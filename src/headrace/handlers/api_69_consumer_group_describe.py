@@ -45,45 +45,36 @@ async def handle(
     def topics_of(group: ConsumerGroup) -> Iterator[str]:
         state = group.state
         for member_id in state.members:
-            owned = _owned(state.current.get(member_id, ConsumerAssignment()))
+            owned = _owned(state.current.get(member_id, state.no_current))
             for partitions in (owned, state.target.get(member_id, {})):
                 yield from (name for _, name, _ in existing(topics, partitions))
 
     def describe(group: ConsumerGroup) -> DescribedGroup:
-        state = group.state
-
-        def member(item: tuple[str, ConsumerMember]) -> Member:
-            member_id, member = item
-            current = state.current.get(member_id, ConsumerAssignment())
-            target = state.target.get(member_id, {})
-            return Member(
-                member_id=member_id,
-                instance_id=member.instance_id,
-                rack_id=member.rack_id,
-                member_epoch=current.member_epoch,
-                client_id=member.client_id,
-                client_host=member.client_host,
-                subscribed_topic_names=member.subscribed_topic_names,
-                subscribed_topic_regex=member.subscribed_topic_regex,
-                assignment=_assignment(existing(topics, _owned(current))),
-                target_assignment=_assignment(existing(topics, target)),
-                member_type=_CONSUMER if member.classic_member_metadata is None else _CLASSIC,
-            )
-
+        assignors = configured_assignors(call.config)
         return DescribedGroup(
-            group_id=group.group_id,
-            group_state=state.state_name,
-            group_epoch=state.epoch,
-            assignment_epoch=state.target_epoch.epoch,
-            assignor_name=preferred_assignor(
-                state.members.values(), configured_assignors(call.config)
-            ),
-            members=call.lazily(member, list(state.members.items())),
+            assignor_name=preferred_assignor(group.state.members.values(), assignors)
+        )
+
+    def member(group: ConsumerGroup, member_id: str, member: ConsumerMember) -> Member:
+        current = group.state.current.get(member_id, group.state.no_current)
+        target = group.state.target.get(member_id, {})
+        return Member(
+            member_id=member_id,
+            instance_id=member.instance_id,
+            rack_id=member.rack_id,
+            member_epoch=current.member_epoch,
+            client_id=member.client_id,
+            client_host=member.client_host,
+            subscribed_topic_names=member.subscribed_topic_names,
+            subscribed_topic_regex=member.subscribed_topic_regex,
+            assignment=_assignment(existing(topics, _owned(current))),
+            target_assignment=_assignment(existing(topics, target)),
+            member_type=_CONSUMER if member.classic_member_metadata is None else _CLASSIC,
         )
 
     return ConsumerGroupDescribeResponse(
         groups=await describe_groups(
-            call, request, DescribedGroup, groups.group, describe, topics_of
+            call, request, DescribedGroup, groups.group, describe, member, topics_of
         )
     )
 

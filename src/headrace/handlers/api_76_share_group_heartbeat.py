@@ -72,10 +72,7 @@ async def handle(call: Call, request: ShareGroupHeartbeatRequest) -> ShareGroupH
     )
     if reply.assigned is not None:
         response.assignment = Assignment(
-            [
-                TopicPartitions(topic_id, partitions)
-                for topic_id, partitions in reply.assigned.items()
-            ]
+            [TopicPartitions(*topic) for topic in reply.assigned.items()]
         )
     return response
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from headrace.groups.records import CurrentAssignment, ShareMember
+from headrace.groups.records import ShareMember
 from headrace.groups.share.group import ShareGroup
 from headrace.net.api import DESCRIBE, GROUP, TOPIC, Api, Each, Inside
 from headrace.net.call import Call
@@ -35,8 +35,8 @@ async def handle(call: Call, request: ShareGroupDescribeRequest) -> ShareGroupDe
             assigned = group.state.current[member_id].assigned
             yield from (name for _, name, _ in existing(topics, assigned))
 
-    def member(item: tuple[str, ShareMember, CurrentAssignment]) -> Member:
-        member_id, member, current = item
+    def member(group: ShareGroup, member_id: str, member: ShareMember) -> Member:
+        current = group.state.current.get(member_id, group.state.no_current)
         return Member(
             member_id=member_id,
             rack_id=member.rack_id,
@@ -50,20 +50,11 @@ async def handle(call: Call, request: ShareGroupDescribeRequest) -> ShareGroupDe
         )
 
     def describe(group: ShareGroup) -> DescribedGroup:
-        members = [
-            (member_id, member, group.state.current[member_id])
-            for member_id, member in group.state.members.items()
-        ]
-        return DescribedGroup(
-            group_id=group.group_id,
-            group_state=group.state_name,
-            group_epoch=group.state.epoch,
-            assignment_epoch=group.state.target_epoch.epoch,
-            assignor_name=_ASSIGNOR,
-            members=call.lazily(member, members),
-        )
+        return DescribedGroup(assignor_name=_ASSIGNOR)
 
     find = call.group_runtime.coordinator.share.group
     return ShareGroupDescribeResponse(
-        groups=await describe_groups(call, request, DescribedGroup, find, describe, topics_of)
+        groups=await describe_groups(
+            call, request, DescribedGroup, find, describe, member, topics_of
+        )
     )

@@ -12,7 +12,7 @@ assign warm-up tasks either.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
 from headrace.groups.records import InternalTopic, StreamsMember, Tasks, Topology
@@ -65,7 +65,7 @@ async def handle(
     """Let a member join, stay in or leave its group, and return its tasks."""
     group_id = request.group_id
     if request.topology is not None:
-        names = list(dict.fromkeys(_topic_names(request.topology)))
+        names = list(dict.fromkeys(topic_names(request.topology)))
         refusal = _check_topic_names(names)
         if refusal is not None:
             return StreamsGroupHeartbeatResponse().refused(refusal)
@@ -113,7 +113,8 @@ def _check_topic_names(names: Iterable[str]) -> Refusal | None:
     return None
 
 
-def _topic_names(topology: StreamsGroupHeartbeatRequest.Topology) -> Iterator[str]:
+def topic_names(topology: StreamsGroupHeartbeatRequest.Topology | Topology) -> Iterator[str]:
+    """Yield the names of the topics in a topology."""
     for subtopology in topology.subtopologies:
         yield from subtopology.source_topics
         yield from subtopology.repartition_sink_topics
@@ -246,10 +247,8 @@ def _statuses(version: int, reply: StreamsHeartbeatReply, failures: str) -> list
     return statuses
 
 
-def _task_ids(tasks: Mapping[str, Iterable[int]]) -> list[TaskIds]:
-    return [
-        TaskIds(subtopology_id, list(partitions)) for subtopology_id, partitions in tasks.items()
-    ]
+def _task_ids(tasks: Mapping[str, Collection[int]]) -> list[TaskIds]:
+    return [TaskIds(*task) for task in tasks.items()]
 
 
 def _endpoint(partitions: EndpointPartitions) -> EndpointToPartitions:

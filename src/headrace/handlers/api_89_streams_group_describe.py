@@ -8,13 +8,12 @@ Refused if ``group.coordinator.rebalance.protocols`` does not have ``streams``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from operator import attrgetter
 
 from headrace.groups.records import (
     HeldTaskAssignment,
     InternalTopic,
-    StreamsAssignment,
     StreamsMember,
     TaskAssignment,
 )
@@ -25,6 +24,7 @@ from headrace.net.api import DESCRIBE, GROUP, STREAMS, TOPIC, Api, Each, Inside
 from headrace.net.call import Call
 from headrace.protocol.api import StreamsGroupDescribeRequest, StreamsGroupDescribeResponse
 
+from .api_88_streams_group_heartbeat import topic_names
 from .group_descriptions import describe_groups
 
 DescribedGroup = StreamsGroupDescribeResponse.DescribedGroup
@@ -54,18 +54,8 @@ async def handle(call: Call, request: StreamsGroupDescribeRequest) -> StreamsGro
     """Describe the streams groups of a request."""
 
     def describe(group: StreamsGroup) -> DescribedGroup:
-        state = group.state
-
-        def member(item: tuple[str, StreamsMember]) -> Member:
-            return _member(group, *item)
-
         return DescribedGroup(
-            group_id=group.group_id,
-            group_state=state.state_name,
-            group_epoch=state.epoch,
-            assignment_epoch=state.target_epoch.epoch,
             topology=_topology(group),
-            members=call.lazily(member, list(state.members.items())),
             topology_description_status=_NOT_STORED if request.include_topology_description else 0,
             assignor_name=call.config.group_value(group.group_id, "streams.assignor.name"),
         )
@@ -73,19 +63,15 @@ async def handle(call: Call, request: StreamsGroupDescribeRequest) -> StreamsGro
     find = call.group_runtime.coordinator.streams.group
     return StreamsGroupDescribeResponse(
         groups=await describe_groups(
-            call, request, DescribedGroup, find, describe, _topics, _HIDDEN
+            call, request, DescribedGroup, find, describe, _member, _topics, _HIDDEN
         )
     )
 
 
 def _topics(group: StreamsGroup) -> Iterator[str]:
-    """Yield the names of the topics in a group's topology, as it is described."""
-    topology = _topology(group)
-    for subtopology in () if topology is None else topology.subtopologies or ():
-        yield from subtopology.source_topics
-        yield from subtopology.repartition_sink_topics
-        yield from (topic.name for topic in subtopology.repartition_source_topics)
-        yield from (topic.name for topic in subtopology.state_changelog_topics)
+    """Return the names of the topics in a group's topology."""
+    topology = group.state.topology
+    return iter(()) if topology is None else topic_names(topology)
 
 
 def _topology(group: StreamsGroup) -> Topology | None:
@@ -133,7 +119,7 @@ def _topics_in_order(topics: Iterable[InternalTopic]) -> list[TopicInfo]:
 
 
 def _member(group: StreamsGroup, member_id: str, member: StreamsMember) -> Member:
-    current = group.state.current.get(member_id, StreamsAssignment())
+    current = group.state.current.get(member_id, group.state.no_current)
     endpoint = member.user_endpoint
     return Member(
         member_id=member_id,
@@ -149,7 +135,7 @@ def _member(group: StreamsGroup, member_id: str, member: StreamsMember) -> Membe
         task_offsets=_offsets(group.task_offsets.get(member_id, {})),
         task_end_offsets=_offsets(group.task_end_offsets.get(member_id, {})),
         assignment=_assignment(current.assigned),
-        target_assignment=_assignment(group.state.target.get(member_id, TaskAssignment())),
+        target_assignment=_assignment(group.state.target.get(member_id, group.state.no_target)),
     )
 
 
@@ -163,7 +149,5 @@ def _assignment(assignment: HeldTaskAssignment | TaskAssignment) -> Assignment:
     )
 
 
-def _tasks(tasks: Mapping[str, Iterable[int]]) -> list[TaskIds]:
-    return [
-        TaskIds(subtopology_id, list(partitions)) for subtopology_id, partitions in tasks.items()
-    ]
+def _tasks(tasks: Mapping[str, Collection[int]]) -> list[TaskIds]:
+    return [TaskIds(*task) for task in tasks.items()]

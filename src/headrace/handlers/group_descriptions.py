@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 from uuid import UUID
 
+from headrace.groups.heartbeats.group import HeartbeatGroup
 from headrace.net.api import DESCRIBE, GROUP, TOPIC
 from headrace.net.call import SLICED_ABOVE, Call
 from headrace.protocol.errors import ErrorCode, Refusal
@@ -22,15 +23,17 @@ class Request(Protocol):
 class DescribedGroup(Protocol):
     """A group in its response."""
 
+    group_id: str
+    group_state: str
+    group_epoch: int
+    assignment_epoch: int
     authorized_operations: int
-
-    @property
-    def members(self) -> Collection[object]: ...
+    members: Any
 
 
 _HIDDEN = "The group has described topic(s) that the client is not authorized to describe."
 
-G = TypeVar("G")
+G = TypeVar("G", bound=HeartbeatGroup[Any, Any, Any])
 D = TypeVar("D", bound=DescribedGroup)
 Refuse = Callable[[int, str | None, str], D]
 """Makes a group of the response from an error, its message, and the id of the group."""
@@ -42,12 +45,15 @@ async def describe_groups(
     refuse: Refuse[D],
     find: Callable[[str], G | Refusal],
     describe: Callable[[G], D],
+    describe_member: Callable[[G, str, Any], object],
     topics: Callable[[G], Iterable[str]],
     message: str = _HIDDEN,
 ) -> Collection[D]:
     """Return a description for each id; one with an error for a group that is not found, or that
     the client may not describe. Many groups are described when the response is written.
 
+    :param describe: describes what groups of this kind have beside members, state and epochs
+    :param describe_member: describes a member by its id and its record
     :param topics: returns the names of the topics that a group uses: the client must be allowed to
         describe them
     :param message: Kafka's message for a group with topics that are hidden
@@ -65,7 +71,13 @@ async def describe_groups(
             DESCRIBE, TOPIC, dict.fromkeys(topics(group))
         ):
             return refuse(ErrorCode.TOPIC_AUTHORIZATION_FAILED, message, group_id)
-        description = describe(group)
+        state, description = group.state, describe(group)
+        description.group_id, description.group_state = group_id, state.state_name
+        description.group_epoch = state.epoch
+        description.assignment_epoch = state.target_epoch.epoch
+        description.members = call.lazily(
+            lambda member: describe_member(group, *member), list(state.members.items())
+        )
         if request.include_authorized_operations:
             description.authorized_operations = call.access.operations(GROUP, group_id)
         return description
