@@ -20,7 +20,7 @@ from functools import partial
 from headrace.coordinators.waiting import Deferred
 from headrace.groups.classic.member import MemberIdentity
 from headrace.groups.records import GroupRecord
-from headrace.net.api import GROUP, READ, TOPIC, Api, Each, on
+from headrace.net.api import READ, READ_GROUP, TOPIC, Api, Each
 from headrace.net.call import Call
 from headrace.outcome import Outcome
 from headrace.protocol.api import OffsetCommitRequest, OffsetCommitResponse
@@ -42,10 +42,10 @@ _FIRST_WITH_TOPIC_IDS = 10
 
 API = Api(
     8,
-    on(READ, GROUP, "group_id"),
+    READ_GROUP,
     Each(READ, TOPIC, "topics", "name", ids_from=_FIRST_WITH_TOPIC_IDS),
     is_quick=True,
-    storage_error=ErrorCode.NOT_COORDINATOR,
+    of_coordinator=True,
 )
 
 

@@ -25,7 +25,7 @@ from headrace.protocol.api import JoinGroupRequest, JoinGroupResponse
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.primitives import MAX_STRING_BYTES
 
-API = Api(11, Inside(READ, GROUP, "refused as a whole"), storage_error=ErrorCode.NOT_COORDINATOR)
+API = Api(11, Inside(READ, GROUP, "refused as a whole"), of_coordinator=True)
 
 _FIRST_WITH_REBALANCE_TIMEOUT = 1
 _FIRST_WITH_KNOWN_MEMBER_ID = 4

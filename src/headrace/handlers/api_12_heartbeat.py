@@ -9,12 +9,11 @@ Version notes:
 
 from __future__ import annotations
 
-from headrace.net.api import GROUP, READ, Api, on
+from headrace.net.api import READ_GROUP, Api
 from headrace.net.call import Call
 from headrace.protocol.api import HeartbeatRequest, HeartbeatResponse
-from headrace.protocol.errors import ErrorCode
 
-API = Api(12, on(READ, GROUP, "group_id"), is_quick=True, storage_error=ErrorCode.NOT_COORDINATOR)
+API = Api(12, READ_GROUP, is_quick=True, of_coordinator=True)
 
 
 async def handle(call: Call, request: HeartbeatRequest) -> HeartbeatResponse:

@@ -13,14 +13,12 @@ from __future__ import annotations
 from functools import partial
 
 from headrace.groups.classic.member import MemberIdentity
-from headrace.net.api import GROUP, READ, Api, on
+from headrace.net.api import READ_GROUP, Api
 from headrace.net.call import Call
 from headrace.protocol.api import LeaveGroupRequest, LeaveGroupResponse
 from headrace.protocol.errors import ErrorCode
 
-API = Api(
-    13, on(READ, GROUP, "group_id"), storage_error=ErrorCode.NOT_COORDINATOR, has_one_error=True
-)
+API = Api(13, READ_GROUP, of_coordinator=True, has_one_error=True)
 
 _FIRST_WITH_MEMBERS = 3
 

@@ -19,7 +19,7 @@ from headrace.net.call import Call
 from headrace.protocol.api import SyncGroupRequest, SyncGroupResponse
 from headrace.protocol.errors import ErrorCode
 
-API = Api(14, Inside(READ, GROUP, "refused as a whole"), storage_error=ErrorCode.NOT_COORDINATOR)
+API = Api(14, Inside(READ, GROUP, "refused as a whole"), of_coordinator=True)
 
 _FIRST_WITH_PROTOCOL = 5
 

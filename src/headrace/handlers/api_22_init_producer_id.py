@@ -15,16 +15,7 @@ Version notes:
 
 from __future__ import annotations
 
-from headrace.net.api import (
-    CLUSTER,
-    IDEMPOTENT_WRITE,
-    TOPIC,
-    TRANSACTIONAL_ID,
-    WRITE,
-    Api,
-    Inside,
-    on,
-)
+from headrace.net.api import CLUSTER, IDEMPOTENT_WRITE, TOPIC, WRITE, WRITE_TRANSACTION, Api, Inside
 from headrace.net.call import Call
 from headrace.protocol.api import InitProducerIdRequest, InitProducerIdResponse
 from headrace.protocol.errors import ErrorCode, Refusal
@@ -33,13 +24,13 @@ from headrace.transactions.producer import Producer, error_code
 
 API = Api(
     22,
-    on(WRITE, TRANSACTIONAL_ID, "transactional_id"),
+    WRITE_TRANSACTION,
     Inside(
         IDEMPOTENT_WRITE,
         CLUSTER,
         "without a transactional id: refused, unless WRITE on any topic is allowed",
     ),
-    storage_error=ErrorCode.NOT_COORDINATOR,
+    of_coordinator=True,
 )
 
 _FIRST_WITH_FENCED = 4

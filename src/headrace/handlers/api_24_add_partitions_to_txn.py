@@ -37,7 +37,7 @@ API = Api(
         TOPIC,
         "before version 4: TOPIC_AUTHORIZATION_FAILED for its partitions; others are not added",
     ),
-    storage_error=ErrorCode.NOT_COORDINATOR,
+    of_coordinator=True,
 )
 
 _FIRST_WITH_FENCED = 2

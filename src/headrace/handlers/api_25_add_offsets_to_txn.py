@@ -9,18 +9,13 @@ Version notes:
 
 from __future__ import annotations
 
-from headrace.net.api import GROUP, READ, TRANSACTIONAL_ID, WRITE, Api, on
+from headrace.net.api import READ_GROUP, WRITE_TRANSACTION, Api
 from headrace.net.call import Call
 from headrace.protocol.api import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from headrace.protocol.errors import ErrorCode, Refusal
 from headrace.transactions.producer import Producer, error_code
 
-API = Api(
-    25,
-    on(WRITE, TRANSACTIONAL_ID, "transactional_id"),
-    on(READ, GROUP, "group_id"),
-    storage_error=ErrorCode.NOT_COORDINATOR,
-)
+API = Api(25, WRITE_TRANSACTION, READ_GROUP, of_coordinator=True)
 
 _FIRST_WITH_FENCED = 2
 

@@ -11,15 +11,13 @@ Version notes:
 
 from __future__ import annotations
 
-from headrace.net.api import TRANSACTIONAL_ID, WRITE, Api, on
+from headrace.net.api import WRITE_TRANSACTION, Api
 from headrace.net.call import Call
 from headrace.protocol.api import EndTxnRequest, EndTxnResponse
 from headrace.protocol.errors import ErrorCode, Refusal
 from headrace.transactions.producer import EPOCH_PER_TRANSACTION, Producer, error_code
 
-API = Api(
-    26, on(WRITE, TRANSACTIONAL_ID, "transactional_id"), storage_error=ErrorCode.NOT_COORDINATOR
-)
+API = Api(26, WRITE_TRANSACTION, of_coordinator=True)
 
 _FIRST_WITH_FENCED = 2
 _FIRST_WITH_NEW_EPOCH = 5

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from headrace.groups.classic.member import MemberIdentity
-from headrace.net.api import GROUP, READ, TOPIC, TRANSACTIONAL_ID, WRITE, Api, Each, on
+from headrace.net.api import READ, READ_GROUP, TOPIC, WRITE_TRANSACTION, Api, Each
 from headrace.net.call import Call
 from headrace.protocol.api import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 from headrace.protocol.errors import ErrorCode
@@ -36,10 +36,10 @@ _FIRST_WITH_GROUP_ID_NOT_FOUND = _FIRST_WITH_TOPIC_IDS = 6
 
 API = Api(
     28,
-    on(WRITE, TRANSACTIONAL_ID, "transactional_id"),
-    on(READ, GROUP, "group_id"),
+    WRITE_TRANSACTION,
+    READ_GROUP,
     Each(READ, TOPIC, "topics", "name", ids_from=_FIRST_WITH_TOPIC_IDS),
-    storage_error=ErrorCode.NOT_COORDINATOR,
+    of_coordinator=True,
 )
 
 

@@ -13,10 +13,7 @@ from typing import TypeVar
 
 from headrace.net.api import ALTER_CONFIGS, MESSAGES, Api, Owner, each_config, owner_of_configs
 from headrace.net.call import Call
-from headrace.protocol.api import (
-    IncrementalAlterConfigsRequest,
-    IncrementalAlterConfigsResponse,
-)
+from headrace.protocol.api import IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse
 from headrace.protocol.configs import ConfigType, why_malformed
 from headrace.protocol.errors import ErrorCode, Refusal
 

@@ -22,7 +22,7 @@ API = Api(
     47,
     on(DELETE, GROUP, "group_id"),
     Each(READ, TOPIC, "topics", "name"),
-    storage_error=ErrorCode.NOT_COORDINATOR,
+    of_coordinator=True,
     has_one_error=True,
     is_audited=True,
 )

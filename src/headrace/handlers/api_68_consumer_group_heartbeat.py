@@ -16,10 +16,10 @@ from functools import partial
 
 from headrace.groups.consumer.member import ConsumerHeartbeat
 from headrace.groups.heartbeats.member import JOIN_EPOCH
-from headrace.net.api import CONSUMER, DESCRIBE, GROUP, READ, TOPIC, Api, Inside, on
+from headrace.net.api import CONSUMER, DESCRIBE, READ_GROUP, TOPIC, Api, Inside, on
 from headrace.net.call import Call
 from headrace.protocol.api import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
-from headrace.protocol.errors import ErrorCode, Refusal
+from headrace.protocol.errors import Refusal
 from headrace.protocol.uuid_text import uuid_text
 
 REGEX_WAIT_S = 0.5
@@ -32,12 +32,12 @@ TopicPartitions = ConsumerGroupHeartbeatResponse.TopicPartitions
 
 API = Api(
     68,
-    on(READ, GROUP, "group_id"),
+    READ_GROUP,
     on(DESCRIBE, TOPIC, "subscribed_topic_names"),
     Inside(DESCRIBE, TOPIC, "not matched by a regular expression"),
     is_quick=True,
     protocol=CONSUMER,
-    storage_error=ErrorCode.NOT_COORDINATOR,
+    of_coordinator=True,
     has_one_error=True,
 )
 

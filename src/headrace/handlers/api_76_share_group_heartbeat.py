@@ -15,7 +15,7 @@ from headrace.groups.share.member import (
     ShareHeartbeat,
     ShareHeartbeatReply,
 )
-from headrace.net.api import DESCRIBE, GROUP, READ, TOPIC, Api, on
+from headrace.net.api import DESCRIBE, READ_GROUP, TOPIC, Api, on
 from headrace.net.call import Call
 from headrace.outcome import Outcome
 from headrace.protocol.api import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
@@ -27,10 +27,10 @@ TopicPartitions = ShareGroupHeartbeatResponse.TopicPartitions
 
 API = Api(
     76,
-    on(READ, GROUP, "group_id"),
+    READ_GROUP,
     on(DESCRIBE, TOPIC, "subscribed_topic_names"),
     is_quick=True,
-    storage_error=ErrorCode.NOT_COORDINATOR,
+    of_coordinator=True,
     has_one_error=True,
 )
 

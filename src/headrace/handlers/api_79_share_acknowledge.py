@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from headrace.log.partition_log import LEADER_EPOCH
 from headrace.log_lines import printable
-from headrace.net.api import GROUP, READ, TOPIC, Api, Inside, on
+from headrace.net.api import READ, READ_GROUP, TOPIC, Api, Inside
 from headrace.net.call import Call
 from headrace.protocol.api import ShareAcknowledgeRequest, ShareAcknowledgeResponse
 from headrace.protocol.errors import ErrorCode, Refusal
@@ -34,7 +34,7 @@ Partition = ShareAcknowledgeResponse.PartitionData
 
 API = Api(
     79,
-    on(READ, GROUP, "group_id"),
+    READ_GROUP,
     Inside(READ, TOPIC, "TOPIC_AUTHORIZATION_FAILED for its partitions"),
     is_quick=True,
     has_one_error=True,

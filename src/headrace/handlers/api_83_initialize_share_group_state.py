@@ -17,14 +17,14 @@ from headrace.protocol.api import (
     InitializeShareGroupStateRequest,
     InitializeShareGroupStateResponse,
 )
-from headrace.protocol.errors import ErrorCode, Refusal
+from headrace.protocol.errors import Refusal
 from headrace.protocol.schema import Message
 from headrace.share.records import NO_TOPIC, SharePartitionKey
 
 Result = InitializeShareGroupStateResponse.InitializeStateResult
 Partition = InitializeShareGroupStateResponse.PartitionResult
 
-API = Api(83, on_cluster(CLUSTER_ACTION), storage_error=ErrorCode.NOT_COORDINATOR, has_message=True)
+API = Api(83, on_cluster(CLUSTER_ACTION), of_coordinator=True, has_message=True)
 
 
 async def handle(

@@ -8,7 +8,7 @@ from __future__ import annotations
 from headrace.net.api import CLUSTER_ACTION, Api, on_cluster
 from headrace.net.call import Call
 from headrace.protocol.api import ReadShareGroupStateRequest, ReadShareGroupStateResponse
-from headrace.protocol.errors import ErrorCode, Refusal
+from headrace.protocol.errors import Refusal
 from headrace.share.records import SharePartitionKey
 
 from .api_83_initialize_share_group_state import serve_each
@@ -17,7 +17,7 @@ Result = ReadShareGroupStateResponse.ReadStateResult
 Partition = ReadShareGroupStateResponse.PartitionResult
 StateBatch = ReadShareGroupStateResponse.StateBatch
 
-API = Api(84, on_cluster(CLUSTER_ACTION), storage_error=ErrorCode.NOT_COORDINATOR, has_message=True)
+API = Api(84, on_cluster(CLUSTER_ACTION), of_coordinator=True, has_message=True)
 
 
 async def handle(call: Call, request: ReadShareGroupStateRequest) -> ReadShareGroupStateResponse:

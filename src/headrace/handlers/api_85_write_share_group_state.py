@@ -13,7 +13,7 @@ from __future__ import annotations
 from headrace.net.api import CLUSTER_ACTION, Api, on_cluster
 from headrace.net.call import Call
 from headrace.protocol.api import WriteShareGroupStateRequest, WriteShareGroupStateResponse
-from headrace.protocol.errors import ErrorCode, Refusal
+from headrace.protocol.errors import Refusal
 from headrace.share.merged_state import combined
 from headrace.share.records import SharePartitionKey, StateBatch
 
@@ -22,7 +22,7 @@ from .api_83_initialize_share_group_state import serve_each
 Result = WriteShareGroupStateResponse.WriteStateResult
 Partition = WriteShareGroupStateResponse.PartitionResult
 
-API = Api(85, on_cluster(CLUSTER_ACTION), storage_error=ErrorCode.NOT_COORDINATOR, has_message=True)
+API = Api(85, on_cluster(CLUSTER_ACTION), of_coordinator=True, has_message=True)
 
 
 async def handle(call: Call, request: WriteShareGroupStateRequest) -> WriteShareGroupStateResponse:

@@ -23,7 +23,7 @@ from headrace.groups.streams.member import (
     StreamsHeartbeatReply,
     TaskOffset,
 )
-from headrace.net.api import CLUSTER, CREATE, DESCRIBE, GROUP, READ, STREAMS, TOPIC, Api, Inside, on
+from headrace.net.api import CLUSTER, CREATE, DESCRIBE, READ_GROUP, STREAMS, TOPIC, Api, Inside
 from headrace.net.call import Call
 from headrace.protocol.api import StreamsGroupHeartbeatRequest, StreamsGroupHeartbeatResponse
 from headrace.protocol.errors import ErrorCode, Refusal
@@ -44,12 +44,12 @@ EndpointToPartitions = StreamsGroupHeartbeatResponse.EndpointToPartitions
 
 API = Api(
     88,
-    on(READ, GROUP, "group_id"),
+    READ_GROUP,
     Inside(DESCRIBE, TOPIC, "TOPIC_AUTHORIZATION_FAILED for the request"),
     Inside(CREATE, CLUSTER, "CREATE on each internal topic is needed"),
     Inside(CREATE, TOPIC, "internal topics are not created, and the status says so"),
     protocol=STREAMS,
-    storage_error=ErrorCode.NOT_COORDINATOR,
+    of_coordinator=True,
     has_one_error=True,
 )
 

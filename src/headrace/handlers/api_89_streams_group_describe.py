@@ -11,12 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from operator import attrgetter
 
-from headrace.groups.records import (
-    HeldTaskAssignment,
-    InternalTopic,
-    StreamsMember,
-    TaskAssignment,
-)
+from headrace.groups.records import HeldTaskAssignment, InternalTopic, StreamsMember, TaskAssignment
 from headrace.groups.records import Subtopology as RecordedSubtopology
 from headrace.groups.streams.group import StreamsGroup
 from headrace.groups.streams.topics import in_order

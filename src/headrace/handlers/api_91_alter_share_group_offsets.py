@@ -16,7 +16,7 @@ from uuid import UUID
 
 from headrace.coordinators import share_state_recovery
 from headrace.coordinators.waiting import run_to_end
-from headrace.net.api import ALTER, GROUP, READ, TOPIC, TOPIC_DENIED, Api, Each, on
+from headrace.net.api import ALTER, GROUP, READ, READ_GROUP, TOPIC, TOPIC_DENIED, Api, Each
 from headrace.net.call import Call
 from headrace.protocol.api import AlterShareGroupOffsetsRequest, AlterShareGroupOffsetsResponse
 from headrace.protocol.errors import ErrorCode, Refusal
@@ -34,9 +34,9 @@ Partition = AlterShareGroupOffsetsResponse.AlterShareGroupOffsetsResponsePartiti
 
 API = Api(
     91,
-    on(READ, GROUP, "group_id"),
+    READ_GROUP,
     Each(READ, TOPIC, "topics", "topic_name"),
-    storage_error=ErrorCode.NOT_COORDINATOR,
+    of_coordinator=True,
     has_one_error=True,
     has_message=True,
     is_audited=True,

@@ -18,7 +18,7 @@ API = Api(
     92,
     on(DELETE, GROUP, "group_id"),
     Each(READ, TOPIC, "topics", "topic_name"),
-    storage_error=ErrorCode.NOT_COORDINATOR,
+    of_coordinator=True,
     has_one_error=True,
     has_message=True,
     is_audited=True,

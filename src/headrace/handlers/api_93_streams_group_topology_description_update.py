@@ -7,12 +7,12 @@ no plugins here, so that the request is refused as by a Kafka without one.
 
 from __future__ import annotations
 
-from headrace.net.api import GROUP, READ, STREAMS, on, stub
+from headrace.net.api import READ_GROUP, STREAMS, stub
 from headrace.protocol.errors import ErrorCode, Refusal
 
 API, handle = stub(
     93,
-    on(READ, GROUP, "group_id"),
+    READ_GROUP,
     error=Refusal(
         ErrorCode.UNSUPPORTED_VERSION,
         "The broker has no streams group topology description plugin configured.",

@@ -142,6 +142,11 @@ def on(operation: Operation, resource_type: ResourceType, field: str) -> Whole:
     return Whole(((operation, resource_type),), names)
 
 
+READ_GROUP = on(READ, GROUP, "group_id")
+"""What the requests of members need."""
+WRITE_TRANSACTION = on(WRITE, TRANSACTIONAL_ID, "transactional_id")
+"""What the requests of transactional producers need."""
+
 _CONFIG_OWNERS: Mapping[int, ResourceType] = {
     ConfigType.TOPIC: TOPIC,
     ConfigType.GROUP: GROUP,
@@ -191,8 +196,8 @@ class Api:
     :param is_quick: its requests take little time and never wait in line
     :param protocol: the protocol of groups without which the API is refused, before permissions are
         checked
-    :param storage_error: the error after a failed write. Coordinators return NOT_COORDINATOR, as
-        Kafka's do: clients find the coordinator again and retry
+    :param of_coordinator: a coordinator serves it. After a failed write that returns
+        NOT_COORDINATOR, as Kafka's do: clients find the coordinator again and retry
     :param refuse: makes the response to a request that is refused as a whole; None for one with the
         error in every place that it has for errors
     :param has_one_error: the response to such a request has its error at the top, and no items
@@ -212,7 +217,7 @@ class Api:
         *rules: Rule,
         is_quick: bool = False,
         protocol: str | None = None,
-        storage_error: ErrorCode = ErrorCode.KAFKA_STORAGE_ERROR,
+        of_coordinator: bool = False,
         refuse: Refuse | None = None,
         has_one_error: bool = False,
         has_message: bool = False,
@@ -223,7 +228,10 @@ class Api:
         self.key = key
         self.rules = rules
         self.is_quick = is_quick
-        self.protocol, self.storage_error = protocol, storage_error
+        self.protocol = protocol
+        self.storage_error = (
+            ErrorCode.NOT_COORDINATOR if of_coordinator else ErrorCode.KAFKA_STORAGE_ERROR
+        )
         self.is_audited = is_audited
         self.unserved = unserved
         self.template = template
