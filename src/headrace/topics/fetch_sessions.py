@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -51,6 +52,7 @@ def next_epoch(epoch: int) -> int:
     return 1 if epoch == _MAX_EPOCH else epoch + 1
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class CachedPartition:
     """A partition of a session: its fields in the last request and in the last response.
 
@@ -59,37 +61,16 @@ class CachedPartition:
     :ivar watched_key: the key of the partition's log while it is watched; None while pending
     """
 
-    __slots__ = (
-        "current_leader_epoch",
-        "fetch_offset",
-        "high_watermark",
-        "last_fetched_epoch",
-        "log_start_offset",
-        "partition",
-        "partition_max_bytes",
-        "session",
-        "topic",
-        "watched_key",
-    )
-
+    session: FetchSession
+    topic: TopicKey
     partition: int
-    fetch_offset: int
-    partition_max_bytes: int
-    current_leader_epoch: int
-    last_fetched_epoch: int
-
-    def __init__(
-        self,
-        session: FetchSession,
-        topic: TopicKey,
-        request: FetchRequest.FetchPartition | CachedPartition,
-    ) -> None:
-        self.session = session
-        self.topic = topic
-        self.partition = request.partition
-        self.high_watermark = self.log_start_offset = _UNTOLD
-        self.watched_key: Hashable = None
-        self.asked(request)
+    fetch_offset: int = 0
+    partition_max_bytes: int = 0
+    current_leader_epoch: int = -1
+    last_fetched_epoch: int = -1
+    high_watermark: int = _UNTOLD
+    log_start_offset: int = _UNTOLD
+    watched_key: Hashable = None
 
     def asked(self, request: FetchRequest.FetchPartition | CachedPartition) -> None:
         """Store the fields of a request for the partition."""
@@ -117,6 +98,7 @@ class CachedPartition:
         self.session.make_pending(self)
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class FetchSession:
     """The partitions that one client fetches.
 
@@ -130,41 +112,18 @@ class FetchSession:
     :ivar is_open: True until the session is closed or evicted
     """
 
-    __slots__ = (
-        "_long_polls",
-        "_partitions",
-        "counted",
-        "created_ms",
-        "epoch",
-        "is_evictable",
-        "is_open",
-        "isolation_level",
-        "last_used_ms",
-        "pending",
-        "session_id",
-        "uses_names",
-    )
-
-    def __init__(
-        self,
-        session_id: int,
-        long_polls: LongPolls,
-        now_ms: float,
-        *,
-        uses_names: bool,
-        isolation_level: int,
-    ) -> None:
-        self.session_id = session_id
-        self.epoch = next_epoch(INITIAL_EPOCH)
-        self.uses_names = uses_names
-        self.isolation_level = isolation_level
-        self.created_ms = self.last_used_ms = now_ms
-        self.counted = 0
-        self.is_evictable = False
-        self.is_open = True
-        self.pending: dict[CachedPartition, None] = {}
-        self._long_polls = long_polls
-        self._partitions: dict[tuple[TopicKey, int], CachedPartition] = {}
+    session_id: int
+    long_polls: LongPolls
+    created_ms: float
+    last_used_ms: float
+    counted: int
+    uses_names: bool
+    isolation_level: int
+    epoch: int = next_epoch(INITIAL_EPOCH)
+    is_evictable: bool = False
+    is_open: bool = True
+    pending: dict[CachedPartition, None] = field(default_factory=dict)
+    _partitions: dict[tuple[TopicKey, int], CachedPartition] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self._partitions)
@@ -181,9 +140,8 @@ class FetchSession:
         key = (topic, request.partition)
         cached = self._partitions.get(key)
         if cached is None:
-            cached = self._partitions[key] = CachedPartition(self, topic, request)
-        else:
-            cached.asked(request)
+            cached = self._partitions[key] = CachedPartition(self, topic, request.partition)
+        cached.asked(request)
         self.pending[cached] = None
         return cached
 
@@ -203,7 +161,7 @@ class FetchSession:
     def make_pending(self, cached: CachedPartition) -> None:
         """Make a partition pending, and wake the request that waits."""
         self.pending[cached] = None
-        self._long_polls.notify(self.wait_key)
+        self.long_polls.notify(self.wait_key)
 
     def watch(self, cached: CachedPartition, log_key: Hashable) -> None:
         """Remove an unchanged partition from the pending ones. The next change of its log makes it
@@ -212,7 +170,7 @@ class FetchSession:
         self.pending.pop(cached, None)
         if cached.watched_key is None:
             cached.watched_key = log_key
-            self._long_polls.watch(log_key, cached)
+            self.long_polls.watch(log_key, cached)
 
     def requeue(self, cached: CachedPartition) -> None:
         """Move a partition behind all other pending ones."""
@@ -224,11 +182,11 @@ class FetchSession:
         self.is_open = False
         for cached in self._partitions.values():
             self._unwatch(cached)
-        self._long_polls.notify(self.wait_key)
+        self.long_polls.notify(self.wait_key)
 
     def _unwatch(self, cached: CachedPartition) -> None:
         if cached.watched_key is not None:
-            self._long_polls.unwatch(cached.watched_key, cached)
+            self.long_polls.unwatch(cached.watched_key, cached)
             cached.watched_key = None
 
 
@@ -275,11 +233,12 @@ class FetchSessions:
         session = FetchSession(
             session_id,
             self._long_polls,
-            now_ms,
+            created_ms=now_ms,
+            last_used_ms=now_ms,
+            counted=size,
             uses_names=uses_names,
             isolation_level=isolation_level,
         )
-        session.counted = size
         self.partitions += size
         self._sessions[session_id] = session
         return session

@@ -14,6 +14,7 @@ import asyncio
 from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from time import perf_counter
 from typing import NamedTuple
@@ -71,6 +72,7 @@ def _match_slice(pattern: str, regex: Regex | None, texts: Sequence[str]) -> _Sl
     return _Slice(regex, matched, matching)
 
 
+@dataclass(slots=True, eq=False)
 class _Expression:
     """The expression of a subscription, and the topics that match it.
 
@@ -81,15 +83,12 @@ class _Expression:
     :ivar remembered: the memory that it was counted with
     """
 
-    __slots__ = ("end", "error", "matching", "regex", "remembered", "work")
-
-    def __init__(self) -> None:
-        self.regex: Regex | None = None
-        self.error = ""
-        self.end = -1
-        self.matching: set[str] = set()
-        self.work: asyncio.Task[_Slice | InvalidRegex] | None = None
-        self.remembered = 0
+    regex: Regex | None = None
+    error: str = ""
+    end: int = -1
+    matching: set[str] = field(default_factory=set)
+    work: asyncio.Task[_Slice | InvalidRegex] | None = None
+    remembered: int = 0
 
     def end_slice(
         self, topics: Sequence[tuple[int, str]], end: int, work: asyncio.Task[_Slice | InvalidRegex]
