@@ -176,8 +176,7 @@ async def handle(call: Call, request: ProduceRequest) -> ProduceResponse | None:
         for is_allowed in (may_write(call, topic),)
         for data in topic.partition_data
     ]
-    refusal = _check_producers(call, request, batches)
-    if refusal is not None:
+    if refusal := _check_producers(call, request, batches):
         refused = [_refused(batch.partition, refusal) for batch in batches]
         return await _answered(call, request, refused)
     if request.transactional_id is not None:
@@ -374,10 +373,8 @@ def _append(
     if isinstance(header, Refusal):
         return _refused(index, header)
     producer = batch.producer if header.attributes & TRANSACTIONAL_BIT else None
-    if producer is not None:
-        refusal = _check_transaction(call, request, producer, log)
-        if refusal is not None:
-            return _refused(index, refusal)
+    if producer is not None and (refusal := _check_transaction(call, request, producer, log)):
+        return _refused(index, refusal)
     if request.acks not in _ACKS:
         return _refused(index, Refusal(ErrorCode.INVALID_REQUIRED_ACKS))
     if log.config.internal and call.client_id != _ADMIN_CLIENT_ID:

@@ -20,8 +20,6 @@ Version notes:
 
 from __future__ import annotations
 
-from collections import Counter
-
 from headrace.log.partition_log import LEADER_EPOCH
 from headrace.log_lines import LimitedLog, get_logger
 from headrace.net.api import DESCRIBE, TOPIC, Api, Each
@@ -53,20 +51,15 @@ _READ_COMMITTED = 1
 async def handle(call: Call, request: ListOffsetsRequest) -> ListOffsetsResponse:
     """Look up an offset for each partition of a request; one that is repeated is refused."""
     allowed, refused = await call.allowed(request.topics)
-    times = Counter(
-        (topic.name, partition.partition_index)
-        for topic in allowed
-        for partition in topic.partitions
-    )
     topics: dict[str, dict[int, Partition]] = {}
     for topic in allowed:
         partitions = topics.setdefault(topic.name, {})
         for query in topic.partitions:
             index = query.partition_index
-            if times[topic.name, index] == 1:
-                partitions[index] = await _look_up(call, topic.name, query, request.isolation_level)
-            else:
+            if index in partitions:  # named twice
                 partitions[index] = Partition(index, ErrorCode.INVALID_REQUEST)
+            else:
+                partitions[index] = await _look_up(call, topic.name, query, request.isolation_level)
             await call.pause()
         await call.pause()
     results = [Topic(name, list(partitions.values())) for name, partitions in topics.items()]

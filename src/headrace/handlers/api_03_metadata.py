@@ -184,8 +184,7 @@ def _create(call: Call, names: Sequence[str]) -> dict[str, ErrorCode]:
     refusals: dict[str, ErrorCode] = {}
     creation = Creation(call.catalog)
     for name in names:
-        refusal = creation.check_name(name)
-        if refusal is not None:
+        if refusal := creation.check_name(name):
             refusals[name] = refusal.code
         elif name in INTERNAL_TOPICS:
             try:
@@ -211,11 +210,7 @@ def _describe(call: Call, topic: RequestTopic, refusals: Mapping[str, ErrorCode]
 
     :param refusals: the errors of topics that could not be created, by name
     """
-    catalog, name = call.catalog, topic.name
-    if topic.topic_id is not None:
-        present = catalog.topics_by_id.get(topic.topic_id)
-    else:
-        present = catalog.topics.get(name or "")
+    name, present = topic.name, call.catalog.find(topic.topic_id, topic.name)
     if present is not None:
         return _described(call, present)
     if topic.topic_id is not None:

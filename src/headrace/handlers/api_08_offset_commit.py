@@ -103,7 +103,7 @@ def _decide(
     )
     if not records:
         return Outcome(())
-    outcome = call.group_runtime.coordinator.offsets.commit(
+    outcome = call.groups.offsets.commit(
         request.group_id,
         MemberIdentity(request.member_id, request.group_instance_id),
         request.generation_id_or_member_epoch,

@@ -84,7 +84,7 @@ async def _group(call: Call, group: RequestGroup, *, is_stable: bool) -> Group:
 
     :param is_stable: refuse partitions that have an offset in an open transaction
     """
-    offsets, group_id = call.group_runtime.coordinator.offsets, group.group_id
+    offsets, group_id = call.groups.offsets, group.group_id
     if not call.may(DESCRIBE, GROUP, group_id):
         return Group(group_id, error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
     refused = offsets.check_fetch(group_id, group.member_id, group.member_epoch)
@@ -126,20 +126,14 @@ def _topic(
     call: Call, group_id: str, requested: RequestTopic, pending: Collection[tuple[str, int]]
 ) -> ResponseTopic:
     """Return the committed offsets of the partitions of a topic that a request names."""
-    catalog = call.catalog
     has_ids = call.version >= _FIRST_WITH_TOPIC_IDS
     name = None if has_ids else requested.name
     if not call.may_use_topic(DESCRIBE, requested.topic_id, name):
         return _refused(requested, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-    topic, unknown = catalog.topics.get(requested.name), ErrorCode.NONE
-    if has_ids:
-        topic = None if requested.topic_id is None else catalog.topics_by_id.get(requested.topic_id)
-        unknown = ErrorCode.UNKNOWN_TOPIC_ID
+    topic = call.catalog.find(requested.topic_id, requested.name)
     if topic is None:
-        return _refused(requested, unknown)
-    offsets = call.group_runtime.coordinator.offsets.committed.of_group(group_id).get(
-        topic.name, {}
-    )
+        return _refused(requested, ErrorCode.UNKNOWN_TOPIC_ID if has_ids else ErrorCode.NONE)
+    offsets = call.groups.offsets.committed.of_group(group_id).get(topic.name, {})
     unstable = _unstable(topic, pending)
     topic_ids = (None, topic.topic_id)
     partitions = []

@@ -24,6 +24,7 @@ from headrace.net.api import (
     CLUSTER,
     CLUSTER_ACTION,
     DESCRIBE,
+    ERROR_OF,
     GROUP,
     MESSAGES,
     TRANSACTIONAL_ID,
@@ -48,6 +49,7 @@ log = LimitedLog(get_logger("headrace.coordinators"))
 
 _GROUP, _TRANSACTION, _SHARE = 0, 1, 2
 _TOPICS = {_GROUP: CONSUMER_OFFSETS, _TRANSACTION: TRANSACTION_STATE, _SHARE: SHARE_GROUP_STATE}
+_KINDS = {_GROUP: GROUP, _TRANSACTION: TRANSACTIONAL_ID}
 _FIRST_WITH_SEVERAL_KEYS = 4
 _FIRST_WITH_SHARE = 6
 _TOPIC_ID = re.compile(r"[A-Za-z0-9_-]{22}(==)?")
@@ -85,10 +87,9 @@ def _prepare(call: Call, key_type: int, key: str) -> ErrorCode:
     topic = _TOPICS.get(key_type)
     if topic is None:
         return ErrorCode.INVALID_REQUEST
-    if key_type == _GROUP and not call.may(DESCRIBE, GROUP, key):
-        return ErrorCode.GROUP_AUTHORIZATION_FAILED
-    if key_type == _TRANSACTION and not call.may(DESCRIBE, TRANSACTIONAL_ID, key):
-        return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    kind = _KINDS.get(key_type)
+    if kind is not None and not call.may(DESCRIBE, kind, key):
+        return ERROR_OF[kind]
     if key_type == _SHARE:
         if call.version < _FIRST_WITH_SHARE:
             return ErrorCode.INVALID_REQUEST

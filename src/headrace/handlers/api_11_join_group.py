@@ -65,7 +65,7 @@ async def handle(call: Call, request: JoinGroupRequest) -> JoinGroupResponse:
         known_member_id_required=call.version >= _FIRST_WITH_KNOWN_MEMBER_ID,
         skips_assignment=call.version >= _FIRST_WITH_SKIP_ASSIGNMENT,
     )
-    decide = partial(call.group_runtime.coordinator.join, group_id, join)
+    decide = partial(call.groups.join, group_id, join)
     return _response(call, await call.group_runtime.write_parkable(group_id, decide))
 
 

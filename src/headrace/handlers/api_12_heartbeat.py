@@ -18,7 +18,7 @@ API = Api(12, READ_GROUP, is_quick=True, of_coordinator=True)
 
 async def handle(call: Call, request: HeartbeatRequest) -> HeartbeatResponse:
     """Extend a member's session; return REBALANCE_IN_PROGRESS if it must rejoin."""
-    outcome = call.group_runtime.coordinator.heartbeat(
+    outcome = call.groups.heartbeat(
         request.group_id,
         request.member_id,
         request.group_instance_id,

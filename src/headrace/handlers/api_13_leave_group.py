@@ -31,7 +31,7 @@ async def handle(call: Call, request: LeaveGroupRequest) -> LeaveGroupResponse:
         leavers = [
             MemberIdentity(member.member_id, member.group_instance_id) for member in request.members
         ]
-    decide = partial(call.group_runtime.coordinator.leave, request.group_id, leavers)
+    decide = partial(call.groups.leave, request.group_id, leavers)
     reply = await call.group_runtime.write(request.group_id, decide)
     if isinstance(reply, ErrorCode):
         return LeaveGroupResponse(error_code=reply)

@@ -44,7 +44,7 @@ async def handle(call: Call, request: SyncGroupRequest) -> SyncGroupResponse:
             for assignment in request.assignments
         ),
     )
-    decide = partial(call.group_runtime.coordinator.sync, request.group_id, sync)
+    decide = partial(call.groups.sync, request.group_id, sync)
     reply = await call.group_runtime.write_parkable(request.group_id, decide)
     return SyncGroupResponse(
         error_code=reply.code,

@@ -41,7 +41,7 @@ async def handle(call: Call, request: DescribeGroupsRequest) -> DescribeGroupsRe
 
 def _describe(call: Call, with_operations: bool, group_id: str) -> DescribedGroup:
     operations = call.access.operations(GROUP, group_id) if with_operations else NOT_ASKED
-    group = call.group_runtime.coordinator.classic.group(group_id)
+    group = call.groups.classic.group(group_id)
     if isinstance(group, Refusal):
         dead = DescribedGroup(group_id=group_id, group_state="Dead")
         if call.version >= _FIRST_WITH_ERROR:

@@ -22,7 +22,7 @@ API = Api(
 
 async def handle(call: Call, request: ListGroupsRequest) -> ListGroupsResponse:
     """List the groups that match the filters."""
-    groups = call.group_runtime.coordinator.list(request.states_filter, request.types_filter)
+    groups = call.groups.list(request.states_filter, request.types_filter)
     if not call.access.allows_cluster(DESCRIBE, is_audited=False):
         groups = [
             group for group in groups if call.may(DESCRIBE, GROUP, group[0], is_audited=False)

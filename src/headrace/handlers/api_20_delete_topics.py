@@ -128,10 +128,7 @@ def _find(call: Call, target: Target) -> Topic | Result:
     that gives an id needs the permission to delete it; the refusal has the name of the topic only
     if the client may describe it.
     """
-    if target.topic_id is not None:
-        topic = call.catalog.topics_by_id.get(target.topic_id)
-    else:
-        topic = call.catalog.topics.get(target.name or "")
+    topic = call.catalog.find(target.topic_id, target.name)
     if not call.access.allows_cluster(DELETE, is_audited=False):
         if target.name is None:
             if topic is not None and not call.may(DELETE, TOPIC, topic.name):

@@ -44,13 +44,7 @@ async def handle(call: Call, request: DeleteRecordsRequest) -> DeleteRecordsResp
             await call.pause()
         topics.append(Topic(topic.name, results))
         await call.pause()
-    for topic, code in refused:
-        results = [
-            Partition(partition.partition_index, _UNKNOWN_OFFSET, code)
-            for partition in topic.partitions
-        ]
-        topics.append(Topic(topic.name, results))
-    return DeleteRecordsResponse(topics=topics)
+    return DeleteRecordsResponse(topics=topics + await call.refused_items(Topic, refused))
 
 
 async def _delete(

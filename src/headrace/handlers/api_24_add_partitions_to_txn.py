@@ -108,8 +108,7 @@ async def _codes(call: Call, transaction: Transaction) -> dict[TopicPartition, E
         return dict.fromkeys(partitions, code)
     codes = dict.fromkeys(partitions, ErrorCode.NONE)
     for partition in partitions:
-        refusal = transactions.coordinator.takes_part(transactional_id, producer, partition)
-        if refusal is not None:
+        if refusal := transactions.coordinator.takes_part(transactional_id, producer, partition):
             is_abortable = refusal.code == ErrorCode.INVALID_TXN_STATE
             codes[partition] = ErrorCode.TRANSACTION_ABORTABLE if is_abortable else refusal.code
     return codes

@@ -24,7 +24,7 @@ from headrace.protocol.api import TxnOffsetCommitRequest, TxnOffsetCommitRespons
 from headrace.protocol.errors import ErrorCode
 from headrace.transactions.producer import Producer
 
-from .offset_commits import answered_topics, commit_records, find_topic, set_codes
+from .offset_commits import answered_topics, commit_records, set_codes
 
 RequestedTopic = TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic
 Topic = TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic
@@ -63,7 +63,7 @@ async def handle(call: Call, request: TxnOffsetCommitRequest) -> TxnOffsetCommit
     if not_joined:
         set_codes(accepted, [not_joined] * len(accepted))
     elif records:
-        outcome = call.group_runtime.coordinator.offsets.commit(
+        outcome = call.groups.offsets.commit(
             group_id,
             MemberIdentity(request.member_id, request.group_instance_id),
             request.generation_id_or_member_epoch,
@@ -86,7 +86,7 @@ def _names_partitions(
 ) -> bool:
     """Return whether any of the partitions exists: without one there is nothing to commit."""
     for requested in topics:
-        topic = find_topic(call, requested)
+        topic = call.catalog.find(requested.topic_id, requested.name)
         if topic is not None and any(
             0 <= partition.partition_index < topic.partitions for partition in requested.partitions
         ):
@@ -110,14 +110,13 @@ async def _join_transaction(
         if isinstance(offsets_log, ErrorCode):
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         is_durable = is_durable or call.transactions.is_open(producer, offsets_log)
-        refusal = call.transactions.may_write(
+        if refusal := call.transactions.may_write(
             request.transactional_id,
             producer,
             offsets_log,
             adds_partition=call.version >= _FIRST_THAT_ADDS_GROUP,
             knows_abortable=call.version >= _FIRST_WITH_TRANSACTION_ABORTABLE,
-        )
-        if refusal is not None:
+        ):
             return refusal.code
         if is_durable or call.topic_logs.is_durable:
             return ErrorCode.NONE

@@ -66,8 +66,9 @@ def _check(call: Call, topic: CreatePartitionsRequest.CreatePartitionsTopic) -> 
     assignments = None
     if topic.assignments is not None:
         assignments = [assignment.broker_ids for assignment in topic.assignments]
-    refusal = check_growth(topic.name, present.partitions, topic.count, assignments, call.node_id)
-    if refusal is not None:
+    if refusal := check_growth(
+        topic.name, present.partitions, topic.count, assignments, call.node_id
+    ):
         return refusal
     added = topic.count - present.partitions
     if added > MAX_PARTITIONS_PER_REQUEST:

@@ -44,7 +44,7 @@ async def handle(call: Call, request: DeleteGroupsRequest) -> DeleteGroupsRespon
 
 
 def _delete(call: Call, group_id: str) -> ErrorCode:
-    groups = call.group_runtime.coordinator
+    groups = call.groups
     group = groups.groups.get(group_id)
     share_group = group if isinstance(group, ShareGroup) and group.is_empty else None
     if share_group is not None:

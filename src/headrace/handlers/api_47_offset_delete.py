@@ -44,7 +44,7 @@ async def handle(call: Call, request: OffsetDeleteRequest) -> OffsetDeleteRespon
             else:
                 unknown = Partition(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
                 results[topic.name].append(unknown)
-    offsets = call.group_runtime.coordinator.offsets
+    offsets = call.groups.offsets
     codes = await call.group_runtime.write(
         request.group_id, lambda now_ms, wall_ms: offsets.delete(request.group_id, existing)
     )

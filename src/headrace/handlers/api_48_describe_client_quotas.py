@@ -28,8 +28,7 @@ API = Api(
 async def handle(call: Call, request: DescribeClientQuotasRequest) -> DescribeClientQuotasResponse:
     """Describe the entities that match a filter."""
     parts = [Part(*component.field_values()) for component in request.components]
-    refusal = check_filter(parts)
-    if refusal is not None:
+    if refusal := check_filter(parts):
         return DescribeClientQuotasResponse(entries=None).refused(refusal)
     quotas = call.quotas.machine.entities
     matching = []

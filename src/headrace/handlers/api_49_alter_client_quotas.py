@@ -21,7 +21,6 @@ from headrace.protocol.errors import ErrorCode, Refusal, failure_of
 from headrace.security.acls import CLUSTER_NAME
 from headrace.security.quota_entities import Entity, entity_of, host_of, plan, text_of
 
-Entry = AlterClientQuotasRequest.EntryData
 Result = AlterClientQuotasResponse.EntryData
 EntityData = AlterClientQuotasResponse.EntityData
 
@@ -45,7 +44,13 @@ API = Api(49, on_cluster(ALTER_CONFIGS), refuse=refuse, is_audited=True)
 
 async def handle(call: Call, request: AlterClientQuotasRequest) -> AlterClientQuotasResponse:
     """Change the valid entities of a request, or check them."""
-    entries = await call.each(lambda entry: (_entity(entry), entry.ops), request.entries)
+    entries = await call.each(
+        lambda entry: (
+            entity_of({part.entity_type: part.entity_name for part in entry.entity}),
+            entry.ops,
+        ),
+        request.entries,
+    )
     hosts: dict[str, list[str]] = {}
     for entity, _ in entries:
         host = host_of(entity)
@@ -88,7 +93,3 @@ async def handle(call: Call, request: AlterClientQuotasRequest) -> AlterClientQu
             outcomes.items(),
         )
     )
-
-
-def _entity(entry: Entry | Result) -> Entity:
-    return entity_of({part.entity_type: part.entity_name for part in entry.entity})

@@ -29,8 +29,7 @@ async def handle(call: Call, request: UpdateFeaturesRequest) -> UpdateFeaturesRe
         FeatureUpdate(update.feature, update.max_version_level, update.upgrade_type)
         for update in request.feature_updates
     ]
-    refusal = features.check(updates)
-    if refusal is not None:
+    if refusal := features.check(updates):
         refusal = Refusal(refusal.code, f"{_FAILED}{refusal.message}")
     elif not request.validate_only:
         refusal = failure_of(features.apply, updates)

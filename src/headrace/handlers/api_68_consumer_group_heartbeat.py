@@ -69,13 +69,13 @@ async def handle(
         else {topic.topic_id: frozenset(topic.partitions) for topic in owned if topic.topic_id},
         may_see=call.sees_topic(),
     )
-    regex = call.group_runtime.coordinator.consumer.unresolved_regex(group_id, heartbeat)
+    regex = call.groups.consumer.unresolved_regex(group_id, heartbeat)
     if regex is not None:
         # If that takes long, a later heartbeat brings the partitions.
         match = await call.regex_matcher.match_topics(regex, REGEX_WAIT_S)
         heartbeat = replace(heartbeat, regex_match=match)
 
-    decide = partial(call.group_runtime.coordinator.consumer.heartbeat, group_id, heartbeat)
+    decide = partial(call.groups.consumer.heartbeat, group_id, heartbeat)
     reply = await call.group_runtime.write(group_id, decide)
     if isinstance(reply, Refusal):
         return ConsumerGroupHeartbeatResponse().refused(reply)

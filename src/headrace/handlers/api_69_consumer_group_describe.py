@@ -40,7 +40,7 @@ async def handle(
     call: Call, request: ConsumerGroupDescribeRequest
 ) -> ConsumerGroupDescribeResponse:
     """Describe the consumer groups of a request."""
-    groups, topics = call.group_runtime.coordinator.consumer, call.catalog.topics_by_id
+    groups, topics = call.groups.consumer, call.catalog.topics_by_id
 
     def topics_of(group: ConsumerGroup) -> Iterator[str]:
         state = group.state

@@ -7,9 +7,7 @@ with this heartbeat, not with the next one.
 from __future__ import annotations
 
 from headrace.coordinators import share_state_recovery
-from headrace.coordinators.coordinators import Coordinators
 from headrace.groups.records import GroupRecord
-from headrace.groups.share.group import Partitions, ShareGroup
 from headrace.groups.share.member import (
     MAX_SHARE_MEMBER_ID_LENGTH,
     ShareHeartbeat,
@@ -40,7 +38,7 @@ async def handle(call: Call, request: ShareGroupHeartbeatRequest) -> ShareGroupH
     if len(request.member_id) > MAX_SHARE_MEMBER_ID_LENGTH:
         return ShareGroupHeartbeatResponse(error_code=ErrorCode.INVALID_REQUEST)
     group_id, names = request.group_id, request.subscribed_topic_names
-    groups = call.group_runtime.coordinator.share
+    groups = call.groups.share
     heartbeat = ShareHeartbeat(
         member_id=request.member_id,
         member_epoch=request.member_epoch,
@@ -60,9 +58,14 @@ async def handle(call: Call, request: ShareGroupHeartbeatRequest) -> ShareGroupH
 
     while (reply := await call.group_runtime.write(group_id, decide)) is None:
         # Groups and topics may have changed since it was decided.
-        uninitialized = groups.to_initialize(group_id, heartbeat)
-        if uninitialized is not None:
-            _initialize(call.coordinators, *uninitialized)
+        if uninitialized := groups.to_initialize(group_id, heartbeat):
+            group, partitions = uninitialized
+            starts = {  # unknown: the first fetch resolves the start offset
+                topic_id: dict.fromkeys(topic.partitions, UNKNOWN)
+                for topic_id, topic in partitions.items()
+            }
+            least_epoch = group.state.epoch + 1
+            share_state_recovery.initialize(call.coordinators, group, starts, least_epoch)
     if isinstance(reply, Refusal):
         return ShareGroupHeartbeatResponse().refused(reply)
     response = ShareGroupHeartbeatResponse(
@@ -75,13 +78,3 @@ async def handle(call: Call, request: ShareGroupHeartbeatRequest) -> ShareGroupH
             [TopicPartitions(*topic) for topic in reply.assigned.items()]
         )
     return response
-
-
-def _initialize(coordinators: Coordinators, group: ShareGroup, partitions: Partitions) -> None:
-    """Initialize share-partitions with the next group epoch and no start offset. The first fetch
-    resolves the start offset.
-    """
-    starts = {
-        topic_id: dict.fromkeys(topic.partitions, UNKNOWN) for topic_id, topic in partitions.items()
-    }
-    share_state_recovery.initialize(coordinators, group, starts, group.state.epoch + 1)

@@ -52,7 +52,7 @@ async def handle(call: Call, request: ShareGroupDescribeRequest) -> ShareGroupDe
     def describe(group: ShareGroup) -> DescribedGroup:
         return DescribedGroup(assignor_name=_ASSIGNOR)
 
-    find = call.group_runtime.coordinator.share.group
+    find = call.groups.share.group
     return ShareGroupDescribeResponse(
         groups=await describe_groups(
             call, request, DescribedGroup, find, describe, member, topics_of

@@ -48,7 +48,10 @@ _BATCH_OPTIMIZED, _RECORD_LIMIT = 0, 1
 
 async def handle(call: Call, request: ShareFetchRequest) -> ShareFetchResponse:
     """Apply acknowledgements, then acquire records. Wait for them if there are none."""
-    if not names_member(request) or (request.is_renew_ack and _wants_records(request)):
+    if not names_member(request) or (
+        request.is_renew_ack
+        and any((request.max_bytes, request.min_bytes, request.max_records, request.max_wait_ms))
+    ):
         return ShareFetchResponse(error_code=ErrorCode.INVALID_REQUEST)
     share = call.share
     group_id = request.group_id or ""
@@ -82,12 +85,6 @@ async def handle(call: Call, request: ShareFetchRequest) -> ShareFetchResponse:
         gained = [(data.topic_id, data.error_code, data.acquired) for data in fetched]
         call.metrics.share.fetched(group_id, started, len(session.partitions), gained)
     return _response(fetch, fetched, acknowledged)
-
-
-def _wants_records(request: ShareFetchRequest) -> bool:
-    return bool(
-        request.max_bytes or request.min_bytes or request.max_records or request.max_wait_ms
-    )
 
 
 @dataclass(frozen=True, slots=True)

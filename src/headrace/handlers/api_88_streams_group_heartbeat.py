@@ -66,14 +66,13 @@ async def handle(
     group_id = request.group_id
     if request.topology is not None:
         names = list(dict.fromkeys(topic_names(request.topology)))
-        refusal = _check_topic_names(names)
-        if refusal is not None:
+        if refusal := _check_topic_names(names):
             return StreamsGroupHeartbeatResponse().refused(refusal)
         if not call.access.allows_all(DESCRIBE, TOPIC, names):
             return StreamsGroupHeartbeatResponse(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     heartbeat = _heartbeat(call, request)
 
-    decide = partial(call.group_runtime.coordinator.streams.heartbeat, group_id, heartbeat)
+    decide = partial(call.groups.streams.heartbeat, group_id, heartbeat)
     reply = await call.group_runtime.write(group_id, decide)
     if isinstance(reply, Refusal):
         return StreamsGroupHeartbeatResponse().refused(reply)

@@ -55,7 +55,7 @@ async def handle(call: Call, request: StreamsGroupDescribeRequest) -> StreamsGro
             assignor_name=call.config.group_value(group.group_id, "streams.assignor.name"),
         )
 
-    find = call.group_runtime.coordinator.streams.group
+    find = call.groups.streams.group
     return StreamsGroupDescribeResponse(
         groups=await describe_groups(
             call, request, DescribedGroup, find, describe, _member, _topics, _HIDDEN

@@ -84,7 +84,7 @@ class _Describing:
         call, group_id = self._call, described.group_id
         if not call.may(DESCRIBE, GROUP, group_id):
             return ResponseGroup(group_id, error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
-        group = call.group_runtime.coordinator.groups.get(group_id)
+        group = call.groups.groups.get(group_id)
         topics: Sequence[tuple[str, Collection[int]]] = ()
         if described.topics is not None:
             topics = [(topic.topic_name, topic.partitions) for topic in described.topics]

@@ -71,7 +71,7 @@ async def handle(
 def _set_starts(
     call: Call, group_id: str, topics: Sequence[RequestTopic]
 ) -> list[ResponseTopic] | Refusal:
-    group = call.group_runtime.coordinator.share.empty_group(group_id, create=True)
+    group = call.groups.share.empty_group(group_id, create=True)
     if isinstance(group, Refusal):
         return group
     outcomes: dict[str, list[tuple[int, Refusal | None]]] = {}

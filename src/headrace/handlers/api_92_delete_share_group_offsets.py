@@ -34,7 +34,7 @@ async def handle(
 ) -> DeleteShareGroupOffsetsResponse:
     """Delete the share state of a group in each topic of a request."""
     allowed, refused = await call.allowed(request.topics)
-    group = call.group_runtime.coordinator.share.empty_group(request.group_id, create=False)
+    group = call.groups.share.empty_group(request.group_id, create=False)
     if isinstance(group, Refusal):
         return DeleteShareGroupOffsetsResponse().refused(group)
     stateful = group.topic_ids()

@@ -15,7 +15,6 @@ from headrace.protocol.api import (
     TxnOffsetCommitResponse,
 )
 from headrace.protocol.errors import ErrorCode
-from headrace.topics.catalog import Topic
 
 RequestTopic = (
     OffsetCommitRequest.OffsetCommitRequestTopic
@@ -56,7 +55,7 @@ def commit_records(
     records: list[OffsetCommit] = []
     accepted: list[P] = []
     for requested, answers in topics:
-        topic = find_topic(call, requested)
+        topic = call.catalog.find(requested.topic_id, requested.name)
         for partition in requested.partitions:
             index = partition.partition_index
             if topic is None:
@@ -84,16 +83,10 @@ def commit_records(
     return records, accepted
 
 
-def find_topic(call: Call, requested: RequestTopic | T) -> Topic | None:
-    """Return the topic that a request names, by its name or its id; None if it does not exist."""
-    if requested.topic_id is None:
-        return call.catalog.topics.get(requested.name)
-    return call.catalog.topics_by_id.get(requested.topic_id)
-
-
 def answered_topics(call: Call, topics: Iterable[T]) -> list[T]:
     """Return topics of a response without those that exist and have no partitions in it."""
-    return [topic for topic in topics if topic.partitions or find_topic(call, topic) is None]
+    find = call.catalog.find
+    return [topic for topic in topics if topic.partitions or not find(topic.topic_id, topic.name)]
 
 
 def set_codes(answers: Iterable[P], codes: Sequence[ErrorCode]) -> None:

@@ -17,6 +17,7 @@ _UNKNOWN = frozenset(
     (
         "base_offset",
         "log_start_offset",
+        "low_watermark",
         "high_watermark",
         "leader_id",
         "offset",

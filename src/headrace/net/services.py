@@ -126,6 +126,11 @@ class Services:
         return self.coordinators.group_runtime
 
     @property
+    def groups(self) -> GroupCoordinator:
+        """The group coordinator: it decides, and its runtime writes."""
+        return self.coordinators.group_runtime.coordinator
+
+    @property
     def share_state_runtime(self) -> CoordinatorRuntime[ShareCoordinator]:
         """The runtime of the share coordinator."""
         return self.coordinators.share_state_runtime

@@ -348,6 +348,14 @@ class Catalog:
         self.version += 1
         return topics
 
+    def find(self, topic_id: UUID | None, name: str | None) -> Topic | None:
+        """Return the topic that a request names, by its id or else by its name; None if it does not
+        exist.
+        """
+        if topic_id is not None:
+            return self._topics_by_id.get(topic_id)
+        return self._topics.get(name or "")
+
     def sorted_names(self) -> Sequence[str]:
         """Return the names of all topics in order. They are sorted again after a change."""
         if self._sorted[0] != self.version:

@@ -6,10 +6,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from headrace.protocol.errors import ErrorCode, Refusal
+from headrace.protocol.errors import ErrorCode, Refusal, failure_of
 from headrace.protocol.topic_names import why_illegal
 
-from .catalog import Catalog, CatalogError, NewTopic, Topic, fold
+from .catalog import Catalog, NewTopic, Topic, fold
 
 MAX_PARTITIONS_PER_REQUEST = 10_000
 """Kafka's own: the partitions that one request may create."""
@@ -36,8 +36,7 @@ def check_new_topic_name(name: str, twin: str | None) -> Refusal | None:
         return Refusal(
             ErrorCode.INVALID_REQUEST, f"Creation of internal topic {name} is prohibited."
         )
-    refusal = check_topic_name(name)
-    if refusal is not None:
+    if refusal := check_topic_name(name):
         return refusal
     if name == twin:
         return Refusal(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
@@ -98,8 +97,7 @@ def _assigned_count(
             message = f"Found multiple manual partition assignments for partition {partition}"
             return Refusal(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
         seen.add(partition)
-        refusal = check_assignment(brokers, node_id)
-        if refusal is not None:
+        if refusal := check_assignment(brokers, node_id):
             return refusal
     if seen != set(range(len(seen))):
         message = "partitions should be a consecutive 0-based integer sequence"
@@ -181,14 +179,9 @@ class Creation:
         results: dict[str, Topic | Refusal] = {}
         new: list[NewTopic] = []
         for topic in self._planned.values():
-            refusal = check_new_topic_name(topic.name, self._catalog.twin(topic.name))
-            if refusal is None:
-                new.append(topic)
-            else:
+            if refusal := check_new_topic_name(topic.name, self._catalog.twin(topic.name)):
                 results[topic.name] = refusal
-        try:
-            created = self._catalog.create_topics(new) if new else []
-            return results | {topic.name: topic for topic in created}
-        except CatalogError as error:
-            failed = Refusal(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
-            return results | {topic.name: failed for topic in new}
+            else:
+                new.append(topic)
+        failed = failure_of(self._catalog.create_topics, new) if new else None
+        return results | {topic.name: failed or self._catalog.topics[topic.name] for topic in new}
