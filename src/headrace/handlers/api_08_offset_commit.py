@@ -18,15 +18,12 @@ from collections.abc import Iterator
 from functools import partial
 
 from headrace.coordinators.waiting import Deferred
-from headrace.groups.classic.member import MemberIdentity
-from headrace.groups.records import GroupRecord
 from headrace.net.api import READ, READ_GROUP, TOPIC, Api, Each
 from headrace.net.call import Call
-from headrace.outcome import Outcome
 from headrace.protocol.api import OffsetCommitRequest, OffsetCommitResponse
 from headrace.protocol.errors import ErrorCode
 
-from .offset_commits import answered_topics, commit_records, set_codes
+from .offset_commits import answered_topics, decide_commit
 
 RequestedTopic = OffsetCommitRequest.OffsetCommitRequestTopic
 Topic = OffsetCommitResponse.OffsetCommitResponseTopic
@@ -84,32 +81,14 @@ def _portions(pairs: Portion) -> Iterator[Portion]:
 def _commit(
     call: Call, request: OffsetCommitRequest, portion: Portion
 ) -> Deferred[tuple[ErrorCode, ...]]:
-    return call.group_runtime.write(
-        request.group_id, partial(_decide, call, request, portion), commutes=True
-    )
-
-
-def _decide(
-    call: Call, request: OffsetCommitRequest, portion: Portion, now_ms: int, wall_ms: int
-) -> Outcome[GroupRecord, tuple[ErrorCode, ...]]:
-    records, accepted = commit_records(
+    decide = partial(
+        decide_commit,
         call,
-        request.group_id,
+        request,
         portion,
         Partition,
         has_ids=call.version >= _FIRST_WITH_TOPIC_IDS,
-        wall_ms=wall_ms,
+        knows_group_id_not_found=call.version >= _FIRST_WITH_GROUP_ID_NOT_FOUND,
         retention_ms=request.retention_time_ms,
     )
-    if not records:
-        return Outcome(())
-    outcome = call.groups.offsets.commit(
-        request.group_id,
-        MemberIdentity(request.member_id, request.group_instance_id),
-        request.generation_id_or_member_epoch,
-        records,
-        now_ms,
-        knows_group_id_not_found=call.version >= _FIRST_WITH_GROUP_ID_NOT_FOUND,
-    )
-    set_codes(accepted, outcome.reply)
-    return outcome
+    return call.group_runtime.write(request.group_id, decide, commutes=True)

@@ -17,14 +17,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from headrace.groups.classic.member import MemberIdentity
 from headrace.net.api import READ, READ_GROUP, TOPIC, WRITE_TRANSACTION, Api, Each
 from headrace.net.call import Call
 from headrace.protocol.api import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 from headrace.protocol.errors import ErrorCode
 from headrace.transactions.producer import Producer
 
-from .offset_commits import answered_topics, commit_records, set_codes
+from .offset_commits import answered_topics, decide_commit
 
 RequestedTopic = TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic
 Topic = TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic
@@ -45,36 +44,26 @@ API = Api(
 
 async def handle(call: Call, request: TxnOffsetCommitRequest) -> TxnOffsetCommitResponse:
     """Write offsets that take effect when the transaction is committed."""
-    group_id = request.group_id
     producer = Producer(request.producer_id, request.producer_epoch)
     allowed, refused = await call.allowed(request.topics)
     not_joined = ErrorCode.NONE
     if _names_partitions(call, allowed):
         not_joined = await _join_transaction(call, request, producer)
     pairs: list[tuple[RequestedTopic, list[Partition]]] = [(topic, []) for topic in allowed]
-    records, accepted = commit_records(
+    outcome = decide_commit(
         call,
-        group_id,
+        request,
         pairs,
         Partition,
+        call.clock.now_ms(),
+        call.clock.wall_ms(),
         has_ids=call.version >= _FIRST_WITH_TOPIC_IDS,
-        wall_ms=call.clock.wall_ms(),
+        knows_group_id_not_found=call.version >= _FIRST_WITH_GROUP_ID_NOT_FOUND,
+        transactional=True,
+        refused=not_joined,
     )
-    if not_joined:
-        set_codes(accepted, [not_joined] * len(accepted))
-    elif records:
-        outcome = call.groups.offsets.commit(
-            group_id,
-            MemberIdentity(request.member_id, request.group_instance_id),
-            request.generation_id_or_member_epoch,
-            records,
-            call.clock.now_ms(),
-            knows_group_id_not_found=call.version >= _FIRST_WITH_GROUP_ID_NOT_FOUND,
-            transactional=True,
-        )
-        set_codes(accepted, outcome.reply)
-        if outcome.records:
-            call.group_runtime.write_now(group_id, outcome, producer)
+    if outcome.records:
+        call.group_runtime.write_now(request.group_id, outcome, producer)
     await call.durable()
     topics = [Topic(topic.name, topic.topic_id, answers) for topic, answers in pairs]
     refusals = await call.refused_items(Topic, refused)

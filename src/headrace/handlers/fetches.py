@@ -63,9 +63,7 @@ class _Reading:
         "_wanted_bytes",
     )
 
-    def __init__(
-        self, call: Call, request: FetchRequest, *, again: bool, known: bool = False
-    ) -> None:
+    def __init__(self, call: Call, request: FetchRequest, *, again: bool, known: bool) -> None:
         self._call = call
         self._logs = call.topic_logs
         self._allowed: dict[TopicKey, bool] | None = {} if call.access.is_limited else None
