@@ -75,12 +75,9 @@ async def handle(call: Call, request: MetadataRequest) -> MetadataResponse:
         code = ErrorCode.INVALID_REQUEST
         refused = [_refused(topic, code) for topic in topics or ()]
         return MetadataResponse(topics=refused, error_code=code)
-    client = call.client
     response = MetadataResponse(
         brokers=[
-            MetadataResponse.MetadataResponseBroker(
-                call.node_id, *client.listener.address, call.config.get_str("broker.rack")
-            )
+            MetadataResponse.MetadataResponseBroker(*call.node, call.config.get_str("broker.rack"))
         ],
         cluster_id=call.catalog.cluster_id,
         controller_id=call.node_id,

@@ -74,7 +74,7 @@ async def handle(call: Call, request: FindCoordinatorRequest) -> FindCoordinator
 def _coordinator(call: Call, key_type: int, key: str) -> Coordinator:
     code = _prepare(call, key_type, key)
     if not code:
-        return Coordinator(key, call.node_id, *call.client.listener.address)
+        return Coordinator(key, *call.node)
     message = ""
     # Apache Kafka has messages for missing permissions on the cluster, and of old versions.
     if call.version < _FIRST_WITH_SEVERAL_KEYS or code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED:

@@ -32,7 +32,7 @@ async def handle(call: Call, request: DescribeClusterRequest) -> DescribeCluster
             error_message=f"Unsupported endpoint type {request.endpoint_type}",
         )
     this_broker = DescribeClusterResponse.DescribeClusterBroker(
-        call.node_id, *call.client.listener.address, call.config.get_str("broker.rack")
+        *call.node, call.config.get_str("broker.rack")
     )
     response = DescribeClusterResponse(
         cluster_id=call.catalog.cluster_id, controller_id=call.node_id, brokers=[this_broker]

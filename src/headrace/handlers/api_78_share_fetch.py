@@ -206,7 +206,6 @@ def _response(
 
     The response to a full request (epoch 0) has all partitions of the session.
     """
-    node_id, client = fetch.call.node_id, fetch.call.client
     results = {(data.topic_id, data.partition): data for data in fetched}
     keys = dict.fromkeys((*results, *acknowledged))
     if fetch.request.share_session_epoch == INITIAL_EPOCH and fetch.takes_records:
@@ -216,25 +215,24 @@ def _response(
     for key in keys:
         topic_id, index = key
         partition = Partition(index, records=b"")
-        data = results.get(key)
-        if data is not None:
+        if data := results.get(key):
             partition.error_code = data.error_code
             if not fetch.request.offsets_only:
                 partition.records = data.records
             partition.acquired_records = [AcquiredRecords(*run) for run in data.acquired]
-        refusal = acknowledged.get(key)
-        if refusal is not None:
+        if refusal := acknowledged.get(key):
             partition.acknowledge_error_code = refusal.code
             partition.acknowledge_error_message = refusal.message
         if partition.error_code in NOT_LEADER or partition.acknowledge_error_code in NOT_LEADER:
             is_led_elsewhere = True
-            partition.current_leader = ShareFetchResponse.LeaderIdAndEpoch(node_id, LEADER_EPOCH)
+            partition.current_leader = ShareFetchResponse.LeaderIdAndEpoch(
+                fetch.call.node_id, LEADER_EPOCH
+            )
         topics.setdefault(topic_id, []).append(partition)
     response = ShareFetchResponse(
         acquisition_lock_timeout_ms=fetch.settings.lock_duration_ms,
         responses=[Topic(topic_id, partitions) for topic_id, partitions in topics.items()],
     )
     if is_led_elsewhere:
-        endpoint = ShareFetchResponse.NodeEndpoint(node_id, *client.listener.address)
-        response.node_endpoints = [endpoint]
+        response.node_endpoints = [ShareFetchResponse.NodeEndpoint(*fetch.call.node)]
     return response

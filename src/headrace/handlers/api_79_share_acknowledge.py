@@ -60,9 +60,7 @@ async def handle(call: Call, request: ShareAcknowledgeRequest) -> ShareAcknowled
             lambda topic: _topic(topic, acknowledged, call.node_id), request.topics
         )
         if any(refusal and refusal.code in NOT_LEADER for refusal in acknowledged.values()):
-            address = call.client.listener.address
-            endpoint = ShareAcknowledgeResponse.NodeEndpoint(call.node_id, *address)
-            response.node_endpoints = [endpoint]
+            response.node_endpoints = [ShareAcknowledgeResponse.NodeEndpoint(*call.node)]
     await call.durable()
     return response
 
@@ -82,8 +80,8 @@ def _topic(
     partitions = []
     for acknowledgements in topic.partitions:
         partition = Partition(acknowledgements.partition_index)
-        refusal = acknowledged.get((topic.topic_id or NO_TOPIC, partition.partition_index))
-        if refusal is not None:
+        key = topic.topic_id or NO_TOPIC, partition.partition_index
+        if refusal := acknowledged.get(key):
             partition.error_code, partition.error_message = refusal.code, refusal.message
             if refusal.code in NOT_LEADER:
                 partition.current_leader = ShareAcknowledgeResponse.LeaderIdAndEpoch(

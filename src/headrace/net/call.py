@@ -136,6 +136,11 @@ class Call(Services):
         return str(self.data_dir.absolute())
 
     @property
+    def node(self) -> tuple[int, str, int]:
+        """This node: its id, and the host and port of the listener that the client has reached."""
+        return self.node_id, *self.client.listener.address
+
+    @property
     def advertised_listeners(self) -> str:
         """The advertised listeners of the broker; without any the one that the client has
         reached.
