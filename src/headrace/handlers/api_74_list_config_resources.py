@@ -32,9 +32,9 @@ async def handle(call: Call, request: ListConfigResourcesRequest) -> ListConfigR
         types = {ConfigType.CLIENT_METRICS}
     if not types <= names.keys():
         return ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
-    resources = []
-    for resource_type in names:
-        for name in names[resource_type] if resource_type in types else ():
-            resources.append(ListConfigResourcesResponse.ConfigResource(name, resource_type))
-            await call.pause()
-    return ListConfigResourcesResponse(config_resources=resources)
+    resources = [(name, kind) for kind in names if kind in types for name in names[kind]]
+    return ListConfigResourcesResponse(
+        config_resources=call.lazily(
+            lambda resource: ListConfigResourcesResponse.ConfigResource(*resource), resources
+        )
+    )

@@ -22,7 +22,6 @@ from headrace.protocol.api import AlterShareGroupOffsetsRequest, AlterShareGroup
 from headrace.protocol.errors import ErrorCode, Refusal
 from headrace.share.records import SharePartitionKey
 from headrace.share.share_state import NOT_HOSTED
-from headrace.topics.catalog import Topic
 
 MAX_RELEASES_PER_REQUEST = 1000
 """The ranges of records to release in one request of AlterShareGroupOffsets."""
@@ -82,11 +81,12 @@ def _set_starts(
         of_topic = outcomes.setdefault(requested.topic_name, [])
         for partition in requested.partitions:
             index = partition.partition_index
-            refusal = _check(topic, index)
-            of_topic.append((index, refusal))
-            if refusal is None and topic is not None:
-                starts.setdefault(topic.topic_id, {})[index] = partition.start_offset
-                details.append(f"start of {topic.name}-{index} at {partition.start_offset}")
+            if topic is None or not 0 <= index < topic.partitions:
+                of_topic.append((index, NOT_HOSTED))
+                continue
+            of_topic.append((index, None))
+            starts.setdefault(topic.topic_id, {})[index] = partition.start_offset
+            details.append(f"start of {topic.name}-{index} at {partition.start_offset}")
     if starts:
         share_state_recovery.initialize(call.coordinators, group, starts, group.state.epoch)
     for detail in details:
@@ -117,9 +117,8 @@ async def _release(
     if not call.may(READ, TOPIC, release.topic_name):
         return TOPIC_DENIED
     topic = call.catalog.topics.get(release.topic_name)
-    refusal = _check(topic, release.partition_index)
-    if refusal is not None or topic is None:
-        return refusal
+    if topic is None or not 0 <= release.partition_index < topic.partitions:
+        return NOT_HOSTED
     key = SharePartitionKey(group_id, topic.topic_id, release.partition_index)
     releasing = call.share.release_range(key, release.first_offset, release.last_offset)
     count = await run_to_end(releasing)
@@ -131,10 +130,6 @@ async def _release(
     detail = f"released {release.first_offset} to {release.last_offset} of {name}"
     call.changed(ALTER, GROUP, group_id, detail)
     return None
-
-
-def _check(topic: Topic | None, partition: int) -> Refusal | None:
-    return None if topic is not None and 0 <= partition < topic.partitions else NOT_HOSTED
 
 
 def _result(call: Call, name: str, outcomes: Iterable[tuple[int, Refusal | None]]) -> ResponseTopic:

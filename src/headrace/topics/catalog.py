@@ -376,10 +376,11 @@ class Catalog:
         """
         entries: list[Entry] = []
         for topic in topics:
-            entries.append((_TOPIC, topic.name, None))
-            entries.append((_DELETED, topic.topic_id.hex, (topic.name, topic.partitions)))
-            if topic.configs:
-                entries.append(_configs_entry(("topic", topic.name), {}))
+            entries += (
+                (_TOPIC, topic.name, None),
+                _configs_entry(("topic", topic.name), {}),
+                (_DELETED, topic.topic_id.hex, (topic.name, topic.partitions)),
+            )
         self._write(f"delete {_named(topics)}", entries)
         for topic in topics:
             self._configs.pop(("topic", topic.name), None)
