@@ -95,7 +95,7 @@ _WITHOUT_LOG_START = frozenset(
 )
 """Errors of the log whose response has no log start offset."""
 _NOT_ALLOWED = Refusal(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-_NO_RECORDS = memoryview(b"")
+_NO_RECORDS, _NO_BATCH = memoryview(b""), Refusal(ErrorCode.INVALID_RECORD)
 _ADMIN_CLIENT_ID = "__admin_client"
 """The client id that may write to internal topics."""
 _FIRST_WITH_TRANSACTION_ABORTABLE = 11
@@ -171,7 +171,13 @@ def log_of(
 async def handle(call: Call, request: ProduceRequest) -> ProduceResponse | None:
     """Append the batch of each partition, and answer when all are durable."""
     batches = [
-        _Batch(topic, is_allowed, data.index, data.records or _NO_RECORDS, _header_of(data))
+        _Batch(
+            topic,
+            is_allowed,
+            data.index,
+            data.records or _NO_RECORDS,
+            single_batch(data.records) if data.records else _NO_BATCH,
+        )
         for topic in request.topic_data
         for is_allowed in (may_write(call, topic),)
         for data in topic.partition_data
@@ -194,10 +200,6 @@ async def handle(call: Call, request: ProduceRequest) -> ProduceResponse | None:
         await call.pause()
         answers.append(await _append_in_turn(call, request, batches[number]))
     return await _answered(call, request, answers)
-
-
-def _header_of(data: ProduceRequest.PartitionProduceData) -> BatchHeader | Refusal:
-    return single_batch(data.records) if data.records else Refusal(ErrorCode.INVALID_RECORD)
 
 
 async def _answered(

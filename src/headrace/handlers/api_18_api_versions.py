@@ -46,11 +46,6 @@ async def handle(call: Call, request: ApiVersionsRequest) -> ApiVersionsResponse
     return _supported(call, ErrorCode.NONE, zero_levels=call.version >= 4)
 
 
-def _unserved(call: Call) -> ApiVersionsResponse:
-    """Return the response to an unknown version, which all clients can read (KIP-511)."""
-    return _supported(call, ErrorCode.UNSUPPORTED_VERSION)
-
-
 def _supported(
     call: Call, error_code: ErrorCode, *, zero_levels: bool = False
 ) -> ApiVersionsResponse:
@@ -81,4 +76,5 @@ def _supported(
     )
 
 
-API = Api(18, is_quick=True, unserved=_unserved)
+API = Api(18, is_quick=True, unserved=lambda call: _supported(call, ErrorCode.UNSUPPORTED_VERSION))
+"""All clients can read the response to an unknown version (KIP-511)."""

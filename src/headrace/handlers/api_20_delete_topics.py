@@ -13,7 +13,7 @@ Version notes:
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Sequence
 from typing import NamedTuple
 from uuid import UUID
 
@@ -88,12 +88,15 @@ async def handle(call: Call, request: DeleteTopicsRequest) -> DeleteTopicsRespon
     topics = [topic for topic in results.values() if isinstance(topic, Topic)]
     deleted = await call.to_end(_delete_all(call, topics))
     await call.durable()  # Deleting a topic also deletes its offsets and share state.
-    return DeleteTopicsResponse(
-        responses=[
-            _deleted(target, topic, deleted) if isinstance(topic, Topic) else topic
-            for target, topic in results.items()
-        ]
-    )
+    responses = []
+    for target, topic in results.items():
+        if isinstance(topic, Result):
+            responses.append(topic)
+        elif topic.topic_id in deleted:
+            responses.append(_result(topic, deleted[topic.topic_id]))
+        else:
+            responses.append(_unknown(target))
+    return DeleteTopicsResponse(responses=responses)
 
 
 def _targets(request: DeleteTopicsRequest) -> list[Target]:
@@ -154,12 +157,6 @@ def _unknown(target: Target) -> Result:
 
 def _result(topic: Topic, outcome: Refusal | None) -> Result:
     return Result(topic.name, topic.topic_id).refused(outcome)
-
-
-def _deleted(target: Target, topic: Topic, deleted: Mapping[UUID, Refusal | None]) -> Result:
-    if topic.topic_id not in deleted:
-        return _unknown(target)
-    return _result(topic, deleted[topic.topic_id])
 
 
 def _delete_all(

@@ -18,7 +18,7 @@ from headrace.net.audit import acl_text
 from headrace.net.call import Call
 from headrace.protocol.api import DeleteAclsRequest, DeleteAclsResponse
 from headrace.protocol.errors import ErrorCode, Refusal, failure_of
-from headrace.security.acls import CLUSTER_NAME, Acl, AclFilter
+from headrace.security.acls import CLUSTER_NAME, AclFilter
 
 from .api_29_describe_acls import checked
 
@@ -55,11 +55,11 @@ async def handle(call: Call, request: DeleteAclsRequest) -> DeleteAclsResponse:
         call.changed(ALTER, CLUSTER, CLUSTER_NAME, f"removed {acl_text(acl)}")
     return DeleteAclsResponse(
         filter_results=[
-            Result(ErrorCode.NONE, None, await call.each(_deleted, matching))
+            Result(
+                ErrorCode.NONE,
+                None,
+                await call.each(lambda acl: MatchingAcl(ErrorCode.NONE, None, *acl), matching),
+            )
             for matching in acls_by_filter
         ]
     )
-
-
-def _deleted(acl: Acl) -> MatchingAcl:
-    return MatchingAcl(ErrorCode.NONE, None, *acl)

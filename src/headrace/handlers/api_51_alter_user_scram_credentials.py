@@ -40,7 +40,9 @@ async def handle(
     catalog = call.catalog
     requested: list[Change] = [
         *await call.each(lambda deletion: Deletion(*deletion.field_values()), request.deletions),
-        *await call.each(_upsertion, request.upsertions),
+        *await call.each(
+            lambda upsertion: Upsertion(*upsertion.field_values()), request.upsertions
+        ),
     ]
     planned = plan(
         requested, lambda name, mechanism: find_credential(catalog, mechanism, name) is not None
@@ -58,14 +60,4 @@ async def handle(
             ),
             planned.items(),
         )
-    )
-
-
-def _upsertion(upsertion: AlterUserScramCredentialsRequest.ScramCredentialUpsertion) -> Upsertion:
-    return Upsertion(
-        upsertion.name,
-        upsertion.mechanism,
-        upsertion.iterations,
-        bytes(upsertion.salt),
-        bytes(upsertion.salted_password),
     )
