@@ -7,7 +7,7 @@ import struct
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 
-from headrace.log.replay import FoundBatch
+from headrace.log.partition_log import FoundBatch
 from headrace.protocol import record_batch
 from headrace.protocol.errors import StorageError
 

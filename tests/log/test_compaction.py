@@ -368,7 +368,7 @@ def test_records_are_on_disk_before_those_that_they_replace_are_removed(
     log = disk.log(cleanup_policy="compact", min_cleanable_dirty_ratio=0.0, segment_bytes=150)
     fill(log, 5, keys=1)
     forced: list[int] = []
-    fsync, begin = segment.Segment.fsync, swap.begin
+    fsync, begin = segment.Segment.fsync, swap.Swap.begin
 
     def noted_fsync(self: segment.Segment, *args: Any) -> None:
         fsync(self, *args)
@@ -380,7 +380,7 @@ def test_records_are_on_disk_before_those_that_they_replace_are_removed(
         begin(*args)
 
     monkeypatch.setattr(segment.Segment, "fsync", noted_fsync)
-    monkeypatch.setattr(swap, "begin", checked_begin)
+    monkeypatch.setattr(swap.Swap, "begin", checked_begin)
     assert plan_and_clean(log) is not None
     assert set(offsets(log)) < {0, 1, 2, 3, 4}
 

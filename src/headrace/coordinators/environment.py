@@ -14,8 +14,7 @@ from headrace.protocol.errors import ErrorCode, Refusal
 if TYPE_CHECKING:
     # Groups are not imported before one is needed, so these are names for annotations only.
     from headrace.groups.catalog import Topic, TopicCatalog
-    from headrace.log.partition_log import Appended, PartitionLog
-    from headrace.log.replay import FoundBatch
+    from headrace.log.partition_log import Appended, FoundBatch, PartitionLog
     from headrace.protocol.record_batch import Opening
     from headrace.share.records import SharePartitionKey
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Any, Protocol
 
-from headrace.log.replay import FoundBatch
+from headrace.log.partition_log import FoundBatch
 from headrace.log_lines import LimitedLog, get_logger
 from headrace.outcome import Coordinator, Position, make
 from headrace.protocol import record_batch

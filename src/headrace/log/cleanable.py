@@ -21,14 +21,14 @@ class Cleanable(NamedTuple):
 
     :ivar first_dirty_offset: end offset, exclusive, of what earlier rounds have cleaned
     :ivar end_offset: end offset of this round, exclusive
-    :ivar segments: segments with offsets before ``end_offset``
+    :ivar segments: segments with offsets before ``end_offset``, each with its own end offset
     :ivar dirty_ratio: share of the bytes of ``segments`` that no round has cleaned, 0 to 1
     :ivar is_overdue: True if a record has waited for longer than max.compaction.lag.ms
     """
 
     first_dirty_offset: int
     end_offset: int
-    segments: tuple[Segment, ...]
+    segments: tuple[tuple[Segment, int], ...]
     dirty_ratio: float
     is_overdue: bool
 
@@ -55,8 +55,8 @@ def cleanable(log: PartitionLog, now_ms: int) -> Cleanable | None:
     dirty_bytes = sum(segment.size_bytes for segment in dirty if segment.base_offset < end_offset)
     if end_offset <= first_dirty or not dirty_bytes:
         return None
-    to_clean = tuple(segment for segment, _ in sealed if segment.base_offset < end_offset)
-    ratio = dirty_bytes / sum(segment.size_bytes for segment in to_clean)
+    to_clean = tuple(pair for pair in sealed if pair[0].base_offset < end_offset)
+    ratio = dirty_bytes / sum(segment.size_bytes for segment, _ in to_clean)
     is_overdue = _is_overdue(log, dirty, now_ms)
     if ratio <= config.min_cleanable_dirty_ratio and not is_overdue:
         return None
@@ -94,8 +94,8 @@ def expect_gaps(log: PartitionLog) -> None:
     :raises OSError: when the disk fails
     """
     path = f"{log.path}/{CLEANER_OFFSET_FILE}"
-    with log.saving() as may_save:
-        if may_save and not os.path.exists(path):
+    with log.saving:
+        if not log.is_deleted and not os.path.exists(path):
             checked_file.replace(path, log.first_dirty_offset or 0, sync=log.syncs)
 
 

@@ -26,7 +26,6 @@ from headrace.log.segment import MAX_RELATIVE_OFFSET, Segment, checked_scan
 from headrace.log_lines import get_logger
 from headrace.protocol.record_batch import (
     HEADER_BYTES,
-    NO_TIMESTAMP,
     BatchHeader,
     CorruptBatch,
     Opening,
@@ -150,9 +149,8 @@ class _Output:
     def add(self, data: bytes | memoryview) -> None:
         """Add a batch."""
         header = header_at(data[:HEADER_BYTES])
-        max_timestamp = header.max_timestamp if header.record_count else NO_TIMESTAMP
         position = self.segment.size_bytes + self._pending
-        self.segment.note(position, len(data), header.last_offset, max_timestamp, self._interval)
+        self.segment.note(position, header, header.last_offset, self._interval)
         self._buffers.append(data)
         self._pending += len(data)
         if self._pending >= WRITE_BYTES:
@@ -219,23 +217,24 @@ class Round:
         self.end_offset = plan.end_offset
         self.read_bytes = self.written_bytes = self.keys = 0
         self._first_dirty_offset = plan.first_dirty_offset
-        number = log.segments.find_run(plan.segments)
-        assert number is not None
-        self._sources = [
-            _Source(segment, log.segments[following].base_offset)
-            for following, segment in enumerate(plan.segments, number + 1)
-        ]
+        self._sources = [_Source(*pair) for pair in plan.segments]
         self._config = log.config
-        self._now_ms = now_ms
-        self._opening = Opening(pause=pace.rests())
-        self._latest = LatestOffsets(dedupe_bytes, self._opening)
+        opening = Opening(pause=pace.rests())
+        self._latest = LatestOffsets(dedupe_bytes, opening)
         self._entries = log.aborted.overlapping(log.log_start_offset, log.end_offset)
-        self._aborted = AbortedLookup(self._entries)
-        self._producers = last_of_producers(log.producers)
+        self._compactor = Compactor(
+            self._latest,
+            plan.end_offset,
+            aborted=AbortedLookup(self._entries),
+            producers=last_of_producers(log.producers),
+            now_ms=now_ms,
+            delete_retention_ms=log.config.delete_retention_ms,
+            opening=opening,
+        )
         self._pace = pace
         self._directory = f"{log.path}/{swap.CLEANING}"
         self._output: _Output | None = None
-        self._begun: tuple[int, int] | None = None
+        self._begun: swap.Swap | None = None
 
     def steps(self) -> Generator[Callable[[], None]]:
         """Yield functions to run one after the other in a cleaner thread. The code between them is
@@ -248,21 +247,13 @@ class Round:
         if self.log.syncs:  # a power cut must not take records for which earlier ones are removed
             yield self.log.flush
         yield self._note_keys
-        compactor = Compactor(
-            self._latest,
-            self.end_offset,
-            aborted=self._aborted,
-            producers=self._producers,
-            now_ms=self._now_ms,
-            delete_retention_ms=self._config.delete_retention_ms,
-            opening=self._opening,
-        )
+        self._compactor.end_offset = self.end_offset
         sources = [
             source for source in self._sources if source.segment.base_offset < self.end_offset
         ]
         try:
             for group in group_segments(sources, self._config):
-                yield partial(self._clean, compactor, group)
+                yield partial(self._clean, group)
                 if self._output is not None:
                     self._begin(group)
                     yield self._sync
@@ -272,7 +263,7 @@ class Round:
             if self._output is not None:
                 self._output.segment.abandon()
             if self._begun is not None:
-                self._cancel(*self._begun)
+                self._cancel(self._begun)
         yield self._clear
         self._check()
         cleaned_up_to(self.log, self.end_offset)
@@ -293,7 +284,7 @@ class Round:
                     self.end_offset = header.base_offset
                     break
                 self.read_bytes += header.size_bytes
-                if header.is_control or header in self._aborted:
+                if header.is_control or header in self._compactor.aborted:
                     continue
                 not_noted = latest.note(header, batch, first)
                 if not_noted is not None:
@@ -303,26 +294,26 @@ class Round:
                 break
         self.keys = len(latest)
 
-    def _clean(self, compactor: Compactor, group: Sequence[_Source]) -> None:
+    def _clean(self, group: Sequence[_Source]) -> None:
         """Write the new segment of a group; if it would be the same there is no output."""
         self._clear()
         swap.discard_old(self.log.path)  # a start may restore those of this round
         os.mkdir(self._directory, DIRECTORY_MODE)  # its parent is missing only after a deletion
         try:
-            self._write(compactor, group)
+            self._write(group)
         except BaseException:
             if not self.log.is_deleted:  # else a new topic may have the same directory
                 self._clear()  # the disk may be full
             raise
 
-    def _write(self, compactor: Compactor, group: Sequence[_Source]) -> None:
+    def _write(self, group: Sequence[_Source]) -> None:
         base_offset = group[0].segment.base_offset
         output = self._output = _Output(self._directory, base_offset, self._config, self._pace)
         changed = len(group) > 1
         for source in group:
             for header, batch in source.batches(self._pace):
                 self.read_bytes += header.size_bytes
-                cleaned = compactor.clean(header, batch)
+                cleaned = self._compactor.clean(header, batch)
                 changed = changed or cleaned is not batch
                 if cleaned is not None:
                     output.add(cleaned)
@@ -353,20 +344,20 @@ class Round:
 
     def _begin(self, group: Sequence[_Source]) -> None:
         self._check(group)
-        self._begun = group[0].segment.base_offset, group[-1].end_offset
-        swap.begin(self.log.path, *self._begun)
+        self._begun = swap.Swap(self.log.path, group[0].segment.base_offset, group[-1].end_offset)
+        self._begun.begin()
 
     def _sync(self) -> None:
         if self.log.syncs:
             fsync_path(self.log.path)
 
-    def _cancel(self, base_offset: int, end_offset: int) -> None:
+    def _cancel(self, begun: swap.Swap) -> None:
         """Undo the decision to replace segments. A start must not find it, because the log may have
         changed by then.
         """
         try:
             if not self.log.is_deleted:
-                swap.cancel(self.log.path, base_offset, end_offset)
+                begun.cancel()
         except OSError as error:
             self.log.is_uncleanable = True
             logger.error(
@@ -378,9 +369,9 @@ class Round:
     def _finish(self, group: Sequence[_Source]) -> None:
         """Put the new segment in the place of the old ones."""
         number = self._check(group)
-        assert self._output is not None
-        assert self._begun is not None
-        cleaned, begun = self._output.segment, self._begun
+        output, begun = self._output, self._begun
+        assert output is not None
+        assert begun is not None
         self._output = self._begun = None
         self.log.announce_change()
         old = [source.segment for source in group]
@@ -388,9 +379,9 @@ class Round:
             segment.abandon()
         # Before the files are renamed: a thread that forces segments to disk takes the log offline
         # if a file of a listed segment is missing.
-        self.log.replace_segments(number, len(old), cleaned)
+        self.log.replace_segments(number, len(old), output.segment)
         try:
-            swap.finish(self.log.path, *begun)
+            begun.finish()
         except OSError as error:
             self.log.segments.replace(number, 1, old)
             self.log.is_uncleanable = True
@@ -400,4 +391,4 @@ class Round:
                 error,
             )
             raise
-        self.log.aborted.drop(begun[0], min(begun[1], self.end_offset))
+        self.log.aborted.drop(begun.base_offset, min(begun.end_offset, self.end_offset))

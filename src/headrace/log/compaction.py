@@ -13,6 +13,7 @@ first gets a *delete horizon*, and is removed when that time has passed.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from hashlib import blake2b
 from sys import getsizeof
 from typing import NamedTuple
@@ -27,7 +28,6 @@ from headrace.protocol.record_batch import (
     HEADER_BYTES,
     LENGTH_OVERHEAD,
     LOG_APPEND_TIME_BIT,
-    NO_PRODUCER_ID,
     NO_TIMESTAMP,
     OPEN_ANY,
     BatchHeader,
@@ -168,63 +168,42 @@ def last_of_producers(producers: ProducerState) -> dict[int, LastOfProducer]:
     }
 
 
+@dataclass(slots=True)
 class Compactor:
     """The second pass of one round; it is given the batches from the start of the log.
 
-    :param latest: last offsets of the keys in the part that is cleaned for the first time
-    :param end_offset: end of that part, exclusive; later batches stay as they are. The batch that
+    :ivar latest: last offsets of the keys in the part that is cleaned for the first time
+    :ivar end_offset: end of that part, exclusive; later batches stay as they are. The batch that
         ends there is kept even without records, so that readers get to that offset
-    :param aborted: the aborted transactions of the log
-    :param producers: producer id -> its last write
-    :param delete_retention_ms: time from when a tombstone or marker is no longer needed to its
+    :ivar aborted: the aborted transactions of the log
+    :ivar producers: producer id -> its last write
+    :ivar delete_retention_ms: time from when a tombstone or marker is no longer needed to its
         removal
-    :param opening: the limits on opening batches
+    :ivar opening: the limits on opening batches
     """
 
-    __slots__ = (
-        "_aborted",
-        "_delete_retention_ms",
-        "_end_offset",
-        "_latest",
-        "_now_ms",
-        "_opening",
-        "_producers",
-        "_with_data",
-    )
-
-    def __init__(
-        self,
-        latest: Mapping[bytes, int] | LatestOffsets,
-        end_offset: int,
-        *,
-        aborted: AbortedLookup,
-        producers: Mapping[int, LastOfProducer],
-        now_ms: int,
-        delete_retention_ms: int,
-        opening: Opening = OPEN_ANY,
-    ) -> None:
-        self._latest = latest
-        self._end_offset = end_offset
-        self._aborted = aborted
-        self._producers = producers
-        self._now_ms = now_ms
-        self._delete_retention_ms = delete_retention_ms
-        self._opening = opening
-        self._with_data: set[int] = set()
-        """Producers with data batches of a transaction whose marker was not read yet."""
+    latest: Mapping[bytes, int] | LatestOffsets
+    end_offset: int
+    aborted: AbortedLookup
+    producers: Mapping[int, LastOfProducer]
+    now_ms: int
+    delete_retention_ms: int
+    opening: Opening = OPEN_ANY
+    _with_data: set[int] = field(default_factory=set)
+    """Producers with data batches of a transaction whose marker was not read yet."""
 
     def clean(self, header: BatchHeader, batch: memoryview) -> bytes | memoryview | None:
         """Return the replacement of a batch: itself, a batch with fewer records, or None.
 
         :raises CorruptBatch: when the batch cannot be read
         """
-        if header.base_offset >= self._end_offset:
+        if header.base_offset >= self.end_offset:
             return batch
         if header.is_control:
             return self._clean_marker(header, batch)
         if header.is_transactional:
             self._with_data.add(header.producer_id)
-        if header in self._aborted:
+        if header in self.aborted:
             return self._without_records(header)
         return self._clean_data(header, batch)
 
@@ -237,31 +216,21 @@ class Compactor:
         if not header.record_count:  # left empty by an earlier round
             return self._at_the_end(header)
         if horizon is None:
-            return self._rebuilt(header, batch, _Choice.all_of(header), self._new_horizon())
-        last = self._producers.get(producer_id)
+            choices = bytearray(b"\1") * header.record_count
+            return self._rebuilt(header, batch, choices, self._new_horizon())
+        last = self.producers.get(producer_id)
         is_last = (
             last is not None and last.last_offset is None and last.epoch == header.producer_epoch
         )
-        return batch if self._now_ms < horizon or is_last else self._at_the_end(header)
+        return batch if self.now_ms < horizon or is_last else self._at_the_end(header)
 
     def _clean_data(self, header: BatchHeader, batch: memoryview) -> bytes | memoryview | None:
         horizon = header.delete_horizon_ms
-        tombstones_stay = horizon is None or self._now_ms < horizon
-        chosen = self._choose(header, batch, tombstones_stay=tombstones_stay)
-        if not chosen.count:
-            return self._without_records(header)
-        if chosen.has_tombstone and horizon is None:
-            return self._rebuilt(header, batch, chosen, self._new_horizon())
-        if chosen.count == header.record_count:
-            return batch
-        return self._rebuilt(header, batch, chosen, None)
-
-    def _choose(self, header: BatchHeader, batch: memoryview, *, tombstones_stay: bool) -> _Choice:
-        """Choose the records of a data batch to keep. Those from the end of the part on stay."""
-        last_offset_of, end_offset = self._latest.get, self._end_offset
+        tombstones_stay = horizon is None or self.now_ms < horizon
+        last_offset_of, end_offset = self.latest.get, self.end_offset
         choices = bytearray()
         has_tombstone = False
-        for slot in slots(batch, header, self._opening):
+        for slot in slots(batch, header, self.opening):
             key = slot.key
             stays = slot.offset >= end_offset or (
                 key is not None
@@ -270,45 +239,47 @@ class Compactor:
             )
             has_tombstone = has_tombstone or (stays and slot.is_tombstone)
             choices.append(stays)
-        return _Choice(choices, has_tombstone)
+        if not any(choices):
+            return self._without_records(header)
+        if has_tombstone and horizon is None:
+            return self._rebuilt(header, batch, choices, self._new_horizon())
+        return batch if all(choices) else self._rebuilt(header, batch, choices, None)
 
     def _new_horizon(self) -> int:
-        return min(self._now_ms + self._delete_retention_ms, MAX_INT64)
+        return min(self.now_ms + self.delete_retention_ms, MAX_INT64)
 
     def _without_records(self, header: BatchHeader) -> bytes | None:
         """Return an empty batch if it has the last sequence of a known producer; else None."""
-        last = (
-            self._producers.get(header.producer_id)
-            if header.producer_id != NO_PRODUCER_ID
-            else None
-        )
+        last = self.producers.get(header.producer_id)
         if last is not None and last.last_offset == header.last_offset:
             return empty(header)
         return self._at_the_end(header)
 
     def _at_the_end(self, header: BatchHeader) -> bytes | None:
-        return empty(header) if header.last_offset + 1 == self._end_offset else None
+        return empty(header) if header.last_offset + 1 == self.end_offset else None
 
     def _rebuilt(
-        self, header: BatchHeader, batch: memoryview, chosen: _Choice, horizon: int | None
+        self, header: BatchHeader, batch: memoryview, choices: bytearray, horizon: int | None
     ) -> bytes:
         """Return the batch with only the chosen records, and with a delete horizon if one is given.
 
         The records are read a second time, and compressed one by one.
+
+        :param choices: 1 for each record that stays, 0 for each other one
         """
         base_timestamp = header.base_timestamp
         by_ms = 0 if horizon is None else base_timestamp - horizon
         stream = compressor(header.codec)
         pieces: list[bytes] = []
         largest_delta = MIN_INT64
-        for slot, stays in zip(slots(batch, header, self._opening), chosen.stays, strict=True):
+        for slot, stays in zip(slots(batch, header, self.opening), choices, strict=True):
             if stays:
                 largest_delta = max(largest_delta, slot.timestamp_delta)
                 pieces.append(stream.compress(_shifted(slot, by_ms)))
         pieces.append(stream.flush())
         payload = b"".join(pieces)
         changed = header._replace(
-            batch_length=HEADER_BYTES - LENGTH_OVERHEAD + len(payload), record_count=chosen.count
+            batch_length=HEADER_BYTES - LENGTH_OVERHEAD + len(payload), record_count=sum(choices)
         )
         if horizon is not None:
             changed = changed._replace(
@@ -317,25 +288,6 @@ class Compactor:
         if not header.attributes & LOG_APPEND_TIME_BIT:
             changed = changed._replace(max_timestamp=base_timestamp + largest_delta)
         return seal(changed, payload) + payload
-
-
-class _Choice:
-    """The records of a batch that stay.
-
-    :ivar stays: 1 for each record that stays, 0 for each other one
-    """
-
-    __slots__ = ("count", "has_tombstone", "stays")
-
-    def __init__(self, stays: bytearray, has_tombstone: bool) -> None:
-        self.stays = stays
-        self.count = sum(stays)
-        self.has_tombstone = has_tombstone
-
-    @classmethod
-    def all_of(cls, header: BatchHeader) -> _Choice:
-        """Return the choice of all records of a batch."""
-        return cls(bytearray(b"\1") * header.record_count, has_tombstone=False)
 
 
 def _shifted(slot: Slot, by_ms: int) -> bytes:

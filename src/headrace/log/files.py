@@ -36,7 +36,7 @@ class OpenSegment(Protocol):
     """Set by each use. When it is the segment's turn to be released, the flag is cleared instead.
     """
 
-    def release(self, *, forget: bool = True) -> None:
+    def release(self) -> None:
         """Save the indexes and close the handle."""
 
 
@@ -101,7 +101,7 @@ class OpenFiles:
                 segment.used = False
                 self._ring[segment] = None
             else:
-                segment.release(forget=False)
+                segment.release()
                 return
 
 

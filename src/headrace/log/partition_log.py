@@ -22,8 +22,7 @@ from headrace.log.files import DIRECTORY_MODE, fsync_path
 from headrace.log.log_config import LogConfig
 from headrace.log.producer_state import ProducerState
 from headrace.log.recovery import CorruptLog
-from headrace.log.retention import segments_to_delete
-from headrace.log.segment import SUFFIXES, Segment, TornTailError
+from headrace.log.segment import SUFFIXES, Segment, TornTailError, checked_scan
 from headrace.log.segment_list import SegmentList, index_of
 from headrace.log.validation import check_client_batch
 from headrace.log_lines import LimitedLog, get_logger
@@ -41,7 +40,7 @@ from headrace.protocol.record_batch import (
     place,
 )
 
-from . import aborted_transactions, partition_metadata, recovery
+from . import aborted_transactions, checked_file, partition_metadata, recovery
 
 logger = get_logger("headrace.log")
 limited = LimitedLog(logger)
@@ -67,6 +66,14 @@ class Appended(NamedTuple):
     duplicate: bool = False
 
 
+class FoundBatch(NamedTuple):
+    """A whole batch with the right checksum, and the file that has it."""
+
+    path: str
+    header: BatchHeader
+    data: memoryview
+
+
 class PartitionLog:
     """Batches in segment files, from ``log_start_offset`` up to ``end_offset``, exclusive.
 
@@ -75,6 +82,8 @@ class PartitionLog:
     :ivar config: the topic's configuration; replaced when it changes
     :ivar syncs: True if files are forced to disk
     :ivar is_deleted: True if the topic was deleted
+    :ivar saving: held while a thread writes a small file of the log, unless the topic was deleted.
+        The deletion waits for it, as a new log may have the same path
     :ivar first_dirty_offset: first offset that no round of compaction has cleaned; None until it is
         read from disk
     :ivar is_uncleanable: True if compaction skips this log until the next start
@@ -103,10 +112,7 @@ class PartitionLog:
         self._full = False
         self._offline: Refusal | None = None
         self._forcing = threading.Lock()
-        self._saving = threading.Lock()
-        """Held while a thread writes a small file of the log. The deletion of the log waits for it,
-        as a new log may have the same path.
-        """
+        self.saving = threading.Lock()
         self._saved_log_start = 0
         """The largest offset given to :meth:`save_log_start`."""
         self._forced_snapshot = -1
@@ -130,14 +136,14 @@ class PartitionLog:
     def log_start_offset(self) -> int:
         """First offset that can be read."""
         if not self._loaded:
-            self._load()
+            self.load()
         return self._log_start_offset
 
     @property
     def end_offset(self) -> int:
         """Offset of the next record. On one node this is the high watermark too."""
         if not self._loaded:
-            self._load()
+            self.load()
         return self._end_offset
 
     @property
@@ -152,12 +158,14 @@ class PartitionLog:
     @property
     def producers(self) -> ProducerState:
         """The state of the producers that have written here."""
-        return self._used()._producers
+        self.load()
+        return self._producers
 
     @property
     def aborted(self) -> AbortedTransactions:
         """The aborted transactions, which read_committed readers skip."""
-        return self._used()._aborted
+        self.load()
+        return self._aborted
 
     @property
     def unflushed_records(self) -> int:
@@ -183,7 +191,8 @@ class PartitionLog:
     @property
     def segments(self) -> SegmentList:
         """All segments, oldest first; the last one is appended to."""
-        return self._used()._segments
+        self.load()
+        return self._segments
 
     def end_offset_for_epoch(self, leader_epoch: int) -> tuple[int, int]:
         """Return ``(epoch, end offset)`` of a leader epoch; (-1, -1) for an unknown epoch."""
@@ -198,14 +207,8 @@ class PartitionLog:
 
         :raises OSError: when the disk fails
         """
-        if not self._loaded:
-            self._load()
-
-    def _used(self) -> PartitionLog:
-        self.load()
-        return self
-
-    def _load(self) -> None:
+        if self._loaded:
+            return
         self._directory.check_held()
         self.announce_change()
         name = os.path.basename(self.path)
@@ -246,7 +249,6 @@ class PartitionLog:
         """
         try:
             recovery.rewrite(self.path, list(self._segments), self._flushed_offset)
-            recovery.unmark_offline(self.path)
         except OSError as error:
             self.take_offline(error)
             return
@@ -286,7 +288,7 @@ class PartitionLog:
         view = data if isinstance(data, memoryview) else memoryview(data)
         try:
             if not self._loaded:
-                self._load()
+                self.load()
             if self._offline is not None:
                 return self._offline
             if not from_client:
@@ -334,13 +336,13 @@ class PartitionLog:
         position = segment.size_bytes
         # Only the write may fail, and it leaves the segment as it was: memory follows the file.
         if view is self._staged and segment.is_staged:
-            segment.append_staged(buffers[:1], size)
+            segment.append(buffers[:1], size, staged_bytes=len(buffers[1]))
         else:
             segment.append(buffers, size)
         if self._full:
             logger.warning("%s can be written again", self.path)
             self._full = False
-        segment.note(position, size, last_offset, header.max_timestamp, config.index_interval_bytes)
+        segment.note(position, header, last_offset, config.index_interval_bytes)
         if header.producer_id != NO_PRODUCER_ID:
             self._producers.replay(header, base_offset)
         self._end_offset = last_offset + 1
@@ -366,8 +368,9 @@ class PartitionLog:
         :return: KAFKA_STORAGE_ERROR when the disk fails; else None
         """
         self._staged, self._staged_checksum = batch, checksum
+        self.load()
         for _ in range(_STAGING_ATTEMPTS):
-            if self.is_deleted or self._used()._offline is not None:
+            if self.is_deleted or self._offline is not None:
                 return None
             checked = check_client_batch(batch, self.config, now_ms, header, None, checksum)
             if isinstance(checked, Refusal):
@@ -538,6 +541,38 @@ class PartitionLog:
             return []
         return segments[index_of(segments, self._log_start_offset) :]
 
+    def checked_batches(self) -> Iterator[FoundBatch]:
+        """Yield all batches, beginning with the one that has the log start offset. Coordinators
+        load their state with this.
+
+        :raises CorruptLog: where the next batch is damaged or missing. Damage that a crash has left
+            at the end was cut off when the log was loaded
+        """
+        start = self.log_start_offset
+        expected: int | None = None
+        for segment in self.live_segments():
+            path, fd = segment.path(".log"), segment.open()
+            size_bytes = os.fstat(fd).st_size
+            end = 0 if segment.base_offset >= start else segment.indexed_position(start)
+            for position, header, data in checked_scan(fd, end, size_bytes):
+                if (
+                    expected is not None
+                    and header.base_offset != expected
+                    and not self.config.is_compacted
+                ):
+                    raise CorruptLog.gap(path, expected, header.base_offset)
+                expected = header.last_offset + 1
+                end = position + header.size_bytes
+                if header.last_offset >= start:
+                    yield FoundBatch(path, header, data)
+            if end != size_bytes:
+                raise CorruptLog.damage(
+                    path,
+                    end,
+                    expected or start,
+                    "this is not a whole batch with the right checksum",
+                )
+
     # ------------------------------------------------------------------ deleting
 
     def delete_records(self, before_offset: int, *, sync: bool = True) -> int | Refusal:
@@ -551,10 +586,7 @@ class PartitionLog:
         target = self.new_log_start(before_offset)
         if isinstance(target, Refusal):
             return target
-        refusal = None
-        if target > self._log_start_offset:
-            refusal = self.save_log_start(target, sync=sync)
-        return refusal or self.advance_log_start(target)
+        return self.save_log_start(target, sync=sync) or self.advance_log_start(target)
 
     def new_log_start(self, before_offset: int) -> int | Refusal:
         """Return the log start offset for the deletion of the records before an offset. This
@@ -576,30 +608,23 @@ class PartitionLog:
             return Refusal(ErrorCode.OFFSET_OUT_OF_RANGE, message)
         return target
 
-    @contextlib.contextmanager
-    def saving(self) -> Iterator[bool]:
-        """Hold off a deletion of the log while a thread writes a small file of it.
-
-        Yield False if the topic was deleted: a new one may have the same path.
-        """
-        with self._saving:
-            yield not self.is_deleted
-
     def save_log_start(self, offset: int, *, sync: bool = True) -> Refusal | None:
-        """Write a log start offset to disk, unless a larger one was written. This blocks; any
-        thread may call it. :meth:`advance_log_start` follows.
+        """Write a log start offset to disk, unless the log starts there already, or a larger one
+        was written. This blocks; any thread may call it. :meth:`advance_log_start` follows.
 
         :param sync: see :meth:`delete_records`
         :return: UNKNOWN_TOPIC_OR_PARTITION if the topic was deleted, KAFKA_STORAGE_ERROR when the
             disk fails or the log is offline; else None
         """
-        with self._saving:
+        with self.saving:
             if self.is_deleted:
                 return Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The topic was deleted")
-            if self._offline is not None or offset <= self._saved_log_start:
+            least = max(self._saved_log_start, self._log_start_offset)
+            if self._offline is not None or offset <= least:
                 return self._offline
             try:
-                recovery.write_log_start(self.path, offset, sync=sync and self.syncs)
+                path = f"{self.path}/{recovery.LOG_START_FILE}"
+                checked_file.replace(path, offset, sync=sync and self.syncs)
             except OSError as error:
                 return Refusal(
                     ErrorCode.KAFKA_STORAGE_ERROR,
@@ -627,7 +652,7 @@ class PartitionLog:
 
         :raises OSError: when the disk fails
         """
-        with self._saving:
+        with self.saving:
             path = recovery.snapshot_path(self.path, offset)
             if self.is_deleted or (offset == self._forced_snapshot and os.path.exists(path)):
                 return
@@ -646,29 +671,23 @@ class PartitionLog:
         if not self.end_offset or not self._segments or self.is_offline:
             return 0
         segments = list(self._segments)
-        count = segments_to_delete(
+        old = segments_to_delete(
             segments, self.config, self._log_start_offset, self._end_offset, now_ms
         )
-        if not count:
+        if not old:
             return 0
         self.announce_change()
-        if count == len(segments):
+        if old == len(segments):
             self.roll(now_ms)
-        if count + 1 == len(self._segments) and not self._segments[-1].size_bytes:
+        if old + 1 == len(self._segments) and not self._segments[-1].size_bytes:
             # No batch will have the producers any more.
             yield partial(self._save_producers, self._end_offset, self._producers.snapshot())
-        return (yield from self._delete_segments(segments[:count]))
-
-    def _delete_segments(self, old: Sequence[Segment]) -> Generator[Callable[[], None], None, int]:
-        """Delete the oldest segments one after the other, unless they are deleted or replaced
-        meanwhile; see :meth:`retention_steps`.
-        """
         count = 0
         try:
-            for segment in old:
+            for segment in segments[:old]:
                 is_oldest = len(self._segments) > 1 and self._segments[0] is segment
                 if not is_oldest or self.is_offline:
-                    break
+                    break  # it was deleted or replaced meanwhile
                 self.announce_change()
                 self._log_start_offset = max(self._log_start_offset, self._segments[1].base_offset)
                 delete_files = self._segments.retire_oldest()
@@ -747,9 +766,12 @@ class PartitionLog:
                     self._directory.make_durable()
                 fsync_path(self.path, must_exist=True)
                 self._directory_is_durable = True
-                active = segments[-1:]
-                if active and not os.path.exists(active[0].path(".log")):
-                    self._check_deletion(active[0])
+                for active in segments[-1:]:
+                    path = active.path(".log")
+                    if not os.path.exists(path) and any(
+                        active is listed for listed in list(self._segments)
+                    ):  # somebody else has deleted it
+                        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
             except OSError as error:
                 if self.is_deleted:
                     return
@@ -757,14 +779,6 @@ class PartitionLog:
                 self.take_offline(error)
                 recovery.force_offline_mark(self.path)
                 raise
-
-    def _check_deletion(self, segment: Segment) -> None:
-        """Check that a missing file was deleted by this log.
-
-        :raises FileNotFoundError: when somebody else has deleted it
-        """
-        if not self.is_deleted and any(segment is listed for listed in list(self._segments)):
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), segment.path(".log"))
 
     def _check_online(self) -> None:
         if self._offline is not None:
@@ -842,10 +856,44 @@ class PartitionLog:
     def delete(self) -> None:
         """Close the files and refuse later appends. The caller removes the directory."""
         self.announce_change()
-        with self._saving:
+        with self.saving:
             self.is_deleted = True
         self._offline = None
         for segment in self._segments:
             segment.abandon()
         self._segments, self._loaded = SegmentList(), True
         self._log_start_offset = self._end_offset = self._flushed_offset = 0
+
+
+def segments_to_delete(
+    segments: Sequence[Segment],
+    config: LogConfig,
+    log_start_offset: int,
+    end_offset: int,
+    now_ms: int,
+) -> int:
+    """Return the number of segments that retention deletes, counted from the oldest.
+
+    As in Kafka: with ``delete`` in ``cleanup.policy`` those whose newest record is older than
+    ``retention.ms``, then those without which the log still has at least ``retention.bytes``; with
+    any policy those that lie wholly before the log start offset. If all segments are to be deleted,
+    the caller rolls a new one first. An empty last segment is kept.
+
+    :raises OSError: when the time index of a segment cannot be read
+    """
+    ends = [segment.base_offset for segment in segments[1:]] + [end_offset]
+    candidates = len(segments) - (segments[-1].size_bytes == 0)
+    count = 0
+    while count < candidates and ends[count] <= log_start_offset:
+        count += 1
+    if "delete" not in config.cleanup_policy:
+        return count
+    if config.retention_ms >= 0:
+        while count < candidates and now_ms - segments[count].newest_ms > config.retention_ms:
+            count += 1
+    if config.retention_bytes >= 0:
+        surplus = sum(segment.size_bytes for segment in segments[count:]) - config.retention_bytes
+        while count < candidates and surplus >= segments[count].size_bytes:
+            surplus -= segments[count].size_bytes
+            count += 1
+    return count

@@ -12,7 +12,6 @@ import contextlib
 import os
 import re
 from collections.abc import Callable, Iterable, Sequence
-from operator import attrgetter
 from typing import NamedTuple
 
 from headrace.log.aborted_transactions import AbortedTransaction, AbortedTransactions
@@ -30,7 +29,6 @@ from headrace.log.producer_state import ProducerState
 from headrace.log.segment import Segment, scan
 from headrace.log.segment_list import index_of
 from headrace.log_lines import get_logger
-from headrace.protocol.primitives import MAX_INT64
 from headrace.protocol.record_batch import (
     BatchHeader,
     CorruptBatch,
@@ -44,6 +42,7 @@ from . import aborted_transactions, checked_file, checksums, partition_metadata,
 logger = get_logger("headrace.log")
 
 LOG_START_FILE = "log-start-offset"
+"""The log start offset that DeleteRecords asked for."""
 OFFLINE_FILE = "offline"
 _KEPT = re.compile(r"[0-9]{20}\.log\.damaged(?:-[0-9]+)?")
 SNAPSHOTS_KEPT = 2
@@ -125,7 +124,7 @@ def load(directory: str, files: OpenFiles, *, crashed: bool, refuse_damage: bool
             start,
         )
         for segment in loaded.segments:
-            segment.delete()
+            segment.retire()()
         return LoadedLog([], loaded.producers, AbortedTransactions(), start, start, start)
     return loaded._replace(log_start_offset=max(start, loaded.log_start_offset))
 
@@ -148,13 +147,7 @@ def _load_segments(
         affected = index_of(segments, point)
         replayed = True
         if crashed:
-            _recover(
-                segments,
-                affected,
-                on_batch,
-                refuse_damage=refuse_damage,
-                may_be_torn=may_be_torn,
-            )
+            _recover(segments, affected, on_batch, refuse_damage, may_be_torn)
         elif point < active.next_offset:
             for segment in segments[affected:]:
                 start = segment.locate(point)
@@ -193,13 +186,12 @@ def _read_aborted(directory: str, segments: list[Segment], point: int) -> Aborte
             )
             return _find_aborted(directory, segments, point)
         entries += of_segment
-    return AbortedTransactions(sorted(entries, key=attrgetter("last_offset")))
+    return AbortedTransactions(entries)
 
 
 def _find_aborted(directory: str, segments: list[Segment], point: int) -> AbortedTransactions:
     producers, aborted = ProducerState(), AbortedTransactions()
     on_batch = _replay_from(directory, segments[0].base_offset, producers, aborted)
-    read: list[tuple[Segment, int, int]] = []
     for segment in segments:
         if segment.base_offset >= point:
             break
@@ -213,33 +205,20 @@ def _find_aborted(directory: str, segments: list[Segment], point: int) -> Aborte
                 end, end_offset = position + header.size_bytes, header.last_offset + 1
         finally:
             os.close(fd)
-        read.append((segment, end, end_offset))
-    _write_aborted(segments, aborted)
-    for segment, end, end_offset in read:
+        entries = aborted.in_segment(segment.base_offset, end_offset)
+        aborted_transactions.write(segment.path(aborted_transactions.SUFFIX), entries)
         segment.renew_checksums(end, end_offset)
     return aborted
-
-
-def _write_aborted(
-    segments: Sequence[Segment], aborted: AbortedTransactions
-) -> list[list[AbortedTransaction]]:
-    """Write the ``.txnindex`` files of segments, up to the last one of the log; return what they
-    have.
-    """
-    ends = [*(segment.base_offset for segment in segments[1:]), MAX_INT64]
-    contents = []
-    for segment, end in zip(segments, ends, strict=True):
-        contents.append(aborted.in_segment(segment.base_offset, end))
-        aborted_transactions.write(segment.path(aborted_transactions.SUFFIX), contents[-1])
-    return contents
 
 
 def _save_aborted(segments: Sequence[Segment], aborted: AbortedTransactions) -> None:
     """Write the ``.txnindex`` files of the segments that were replayed. Replace checksums that are
     of fewer entries, or of more of the log than there is: it will have other entries there.
     """
-    for segment, entries in zip(segments, _write_aborted(segments, aborted), strict=True):
+    for segment in segments:
         stem, end_offset = segment.path(""), segment.next_offset
+        entries = aborted.in_segment(segment.base_offset, end_offset)
+        aborted_transactions.write(segment.path(aborted_transactions.SUFFIX), entries)
         sums = checksums.read(stem)
         if sums is not None and (
             sums.end_offset > end_offset
@@ -308,7 +287,6 @@ def _recover(
     segments: list[Segment],
     first: int,
     on_batch: OnBatch,
-    *,
     refuse_damage: bool,
     may_be_torn: bool,
 ) -> None:
@@ -319,7 +297,7 @@ def _recover(
     """
     for number in range(first, len(segments)):
         segment = segments[number]
-        end = segment.rebuild(check_crc=True, on_batch=on_batch)
+        end = segment.rebuild(on_batch)
         if end == segment.size_bytes:
             continue
         later = segments[number + 1 :]
@@ -343,7 +321,7 @@ def _recover(
         )
         for following in reversed(later):
             logger.warning("Removed %s: the segment before it is torn", following.path(".log"))
-            following.delete()
+            following.retire()()
         segment.truncate(end)
         del segments[number + 1 :]
         return
@@ -387,7 +365,7 @@ def kept_files(directory: str, names: Iterable[str]) -> list[str]:
 
 def rewrite(directory: str, segments: Sequence[Segment], from_offset: int) -> None:
     """Replace the files of segments that have offsets from ``from_offset`` on by copies that are on
-    disk.
+    disk, and remove the mark of a log that is offline.
 
     After a failed fsync the page cache may have data that the disk does not have, and that no later
     fsync writes. To write it again in place is not enough: ext4 takes the blocks that it has
@@ -399,6 +377,7 @@ def rewrite(directory: str, segments: Sequence[Segment], from_offset: int) -> No
     for segment in segments[index_of(segments, from_offset) :]:
         segment.replace_by_copy(segment.size_bytes)
     fsync_path(directory)
+    os.unlink(f"{directory}/{OFFLINE_FILE}")
 
 
 # ---------------------------------------------------------------------- small files
@@ -424,14 +403,6 @@ def force_offline_mark(directory: str) -> None:
 def is_marked_offline(directory: str) -> bool:
     """Return True if the log in a directory went offline and has not been verified since."""
     return os.path.exists(f"{directory}/{OFFLINE_FILE}")
-
-
-def unmark_offline(directory: str) -> None:
-    """Remove the mark of a log that has been verified.
-
-    :raises OSError: when the disk fails
-    """
-    os.unlink(f"{directory}/{OFFLINE_FILE}")
 
 
 def snapshot_path(directory: str, offset: int) -> str:
@@ -479,15 +450,6 @@ def write_snapshot(directory: str, offset: int, data: bytes, *, sync: bool) -> N
     for old in snapshot_offsets(directory)[SNAPSHOTS_KEPT:]:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(snapshot_path(directory, old))
-
-
-def write_log_start(directory: str, offset: int, *, sync: bool) -> None:
-    """Save the log start offset that DeleteRecords asked for.
-
-    :param sync: force it to disk
-    :raises OSError: when the disk fails
-    """
-    checked_file.replace(f"{directory}/{LOG_START_FILE}", offset, sync=sync)
 
 
 def _read_log_start(directory: str) -> int:

@@ -9,7 +9,6 @@ import contextlib
 import errno
 import os
 from collections.abc import Callable, Generator, Iterator, Sequence
-from functools import partial
 
 from headrace.log import checksums
 from headrace.log.files import OpenFiles, fsync_path, replacing
@@ -49,15 +48,10 @@ DELETED = ".deleted"
 
 
 class DamagedSegment(OSError):
-    """A file in which a batch cannot be found, because one before it is damaged.
+    """A file in which a batch cannot be found, because one before it is damaged."""
 
-    :ivar segment: the segment
-    """
-
-    def __init__(self, segment: Segment, position: int) -> None:
-        text = f"there is no whole batch at position {position}"
-        super().__init__(errno.EIO, text, segment.path(".log"))
-        self.segment = segment
+    def __init__(self, path: str, position: int) -> None:
+        super().__init__(errno.EIO, f"there is no whole batch at position {position}", path)
 
 
 class TornTailError(OSError):
@@ -109,12 +103,6 @@ def _disk_is_full() -> OSError:
     return OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-def _unlink_all(paths: Sequence[str]) -> None:
-    for path in paths:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(path)
-
-
 class Segment:
     """A run of batches beginning with ``base_offset``. Only the newest segment of a log is appended
     to.
@@ -125,8 +113,6 @@ class Segment:
     :ivar next_offset: offset after the last batch; known once the segment was opened or appended to
     :ivar damaged_at: position from which on the file could not be read when its indexes were
         rebuilt; None if it could
-    :ivar after_damage: offset and position of the first whole batch after each damaged part that is
-        known
     :ivar lacks_entries: True if an aborted transaction could not be written to ``.txnindex``
     :ivar reads_fail: True if the disk could not read the file once. Then a read returns a few
         batches as bytes, as a file range would fail when it is sent
@@ -146,7 +132,6 @@ class Segment:
         "_max_timestamp_offset",
         "_since_index",
         "_summed_bytes",
-        "after_damage",
         "base_offset",
         "created_ms",
         "damaged_at",
@@ -171,7 +156,6 @@ class Segment:
         self.size_bytes = size_bytes
         self.created_ms = created_ms
         self.next_offset = base_offset
-        self.after_damage: tuple[tuple[int, int], ...] = ()
         self.lacks_entries = False
         self.reads_fail = False
         self.is_staged = False
@@ -219,7 +203,7 @@ class Segment:
                     raise
         return self.fd
 
-    def release(self, *, forget: bool = True) -> None:
+    def release(self) -> None:
         """Save the indexes, close the handle and free the memory. The next use opens the segment
         again.
         """
@@ -228,10 +212,7 @@ class Segment:
         self.discard_staged()
         self.save_indexes()
         self._close()
-        self._loaded = False
         self.offsets, self.times = OffsetIndex(), TimeIndex()
-        if forget:
-            self._files.forget(self)
 
     def save_indexes(self) -> None:
         """Write the new index entries, and the checksums of the small files. If that fails the
@@ -272,11 +253,12 @@ class Segment:
         self._loaded = False
         if self.fd >= 0:
             self._close()
-            self._files.forget(self)
 
     def _close(self) -> None:
         os.close(self.fd)
         self.fd = -1
+        self._loaded = False
+        self._files.forget(self)
 
     def renew_checksums(self, size_bytes: int, end_offset: int) -> None:
         """Write the checksum of ``.txnindex``, after the aborted transactions were found again in
@@ -297,23 +279,14 @@ class Segment:
         File ranges can still be read: the handle is kept until the last one is gone, unless too
         many handles are kept already.
         """
-        self.is_staged = False
-        if self._held and not self._ended:
-            self._ended = True
-            self._keep_for_ranges()
-        elif self.fd >= 0:
-            self._close()
-            self._loaded = False
-            self._files.forget(self)
-
-    def _keep_for_ranges(self) -> None:
-        self._loaded = False
+        self.is_staged = self._loaded = False
+        keeps = self._held > 0 and not self._ended and self._files.keep()
+        self._ended = self._ended or self._held > 0
         if self.fd >= 0:
             self._files.forget(self)
-        if not self._files.keep():
-            if self.fd >= 0:
+            if not keeps:
                 self._close()
-        elif self.fd < 0:
+        elif keeps:
             try:
                 self.fd = os.open(self.path(".log"), os.O_RDONLY | os.O_CLOEXEC)
             except OSError:  # the ranges cannot be read then
@@ -343,12 +316,13 @@ class Segment:
             with contextlib.suppress(FileNotFoundError):
                 os.rename(path, path + DELETED)
                 retired.append(path + DELETED)
-        return partial(_unlink_all, retired)
 
-    def delete(self) -> None:
-        """Delete the files."""
-        self.abandon()
-        _unlink_all([self.path(suffix) for suffix in SUFFIXES])
+        def delete_files() -> None:
+            for path in retired:
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(path)
+
+        return delete_files
 
     def _load(self) -> None:
         """Read the indexes from their files. Rebuild them unless they have their checksums, and
@@ -414,46 +388,28 @@ class Segment:
 
     def _is_latest(self, timestamp: int, last_offset: int) -> bool:
         """Return True if the batch that ends with an offset has this largest timestamp."""
-        start = self.offsets.last(LAST_OFFSET, last_offset - self.base_offset)
-        position = start[1] if start is not None else 0
-        if position < 0:
-            return False
+        position = self.indexed_position(last_offset)
         for _, header, _ in scan(self.open(), position, self.size_bytes):
             if header.last_offset >= last_offset:
                 return (header.max_timestamp, header.last_offset) == (timestamp, last_offset)
         return False
 
-    def rebuild(
-        self,
-        *,
-        check_crc: bool = False,
-        on_batch: Callable[[BatchHeader, memoryview], None] | None = None,
-    ) -> int:
+    def rebuild(self, on_batch: Callable[[BatchHeader, memoryview], None] | None = None) -> int:
         """Build both indexes from the batches, and return the size of the whole, valid batches.
 
-        :param check_crc: compare checksums too, as after a crash, and stop at the first wrong one
-        :param on_batch: called with each valid batch's header and, with ``check_crc``, all its
-            bytes
+        :param on_batch: compare checksums too, as after a crash, stop at the first wrong one, and
+            call this with the header and the bytes of each valid batch
         :raises OSError: when the file cannot be read
         """
-        if self.fd < 0:
-            self._loaded = True  # the indexes are rebuilt and need not be read
-            self.fd = self._files.open(self.path(".log"), self)
+        self._loaded = True  # the indexes are rebuilt and need not be read
+        fd = self.open()
         self._reset()
-        self._loaded = True
         self._summed_bytes = -1
         end = 0
-        for position, header, batch in scan(self.fd, 0, self.size_bytes, whole=check_crc):
-            if not self._may_follow(header) or (check_crc and not has_right_crc(batch, header)):
+        for position, header, batch in scan(fd, 0, self.size_bytes, whole=on_batch is not None):
+            if not self._may_follow(header) or (on_batch and not has_right_crc(batch, header)):
                 break
-            max_timestamp = header.max_timestamp if header.record_count else NO_TIMESTAMP
-            self.note(
-                position,
-                header.size_bytes,
-                header.last_offset,
-                max_timestamp,
-                REBUILT_INDEX_INTERVAL_BYTES,
-            )
+            self.note(position, header, header.last_offset, REBUILT_INDEX_INTERVAL_BYTES)
             end = position + header.size_bytes
             if on_batch:
                 on_batch(header, batch)
@@ -490,9 +446,11 @@ class Segment:
 
     # ------------------------------------------------------------------ appending
 
-    def append(self, buffers: Buffers, size_bytes: int) -> None:
+    def append(self, buffers: Buffers, size_bytes: int, *, staged_bytes: int = 0) -> None:
         """Write at the end of the file. If that fails the segment is as it was.
 
+        :param staged_bytes: the end of the batch that :meth:`stage` has written; the buffers have
+            what comes before. Without it, a batch that was staged is discarded
         :raises OSError: such as ENOSPC; the bytes written are cut off again
         :raises TornTailError: when they could not be cut off
         """
@@ -500,23 +458,25 @@ class Segment:
         self.used = True
         position = self.size_bytes
         try:
-            self.discard_staged()
+            if not staged_bytes:
+                self.discard_staged()
             written = pwritev(fd, buffers, position)
-            if written != size_bytes:
+            if written != size_bytes - staged_bytes:
                 self._write_rest(b"".join(buffers), written)
         except OSError:
             self._cut_tail()
             raise
+        self.is_staged = False
         self.size_bytes = position + size_bytes
 
     def stage(self, batch: memoryview) -> Generator[None, None, None]:
         """Write a batch where the next one will be, but for its beginning, and yield between pieces
-        of it. :meth:`append_staged` adds it. Any other use of the end of the file discards it:
+        of it. :meth:`append` adds it. Any other use of the end of the file discards it:
         :attr:`is_staged` is False then.
 
         :raises OSError: as :meth:`append`
         """
-        fd = self.fd if self.fd >= 0 else self.open()
+        fd = self.open()
         self.is_staged = True
         position = self.size_bytes
         start = PREFIX_BYTES
@@ -528,25 +488,10 @@ class Segment:
                 if written <= 0:
                     raise _disk_is_full()
             except OSError:
-                self.discard_staged()
+                self._cut_tail()
                 raise
             start += written
             yield
-
-    def append_staged(self, beginning: Buffers, size_bytes: int) -> None:
-        """Write the beginning of the batch that was staged, which ends with it.
-
-        :raises OSError: as :meth:`append`
-        """
-        self.used = True
-        try:
-            if pwritev(self.fd, beginning, self.size_bytes) != sum(map(len, beginning)):
-                raise _disk_is_full()
-        except OSError:
-            self.discard_staged()
-            raise
-        self.is_staged = False
-        self.size_bytes += size_bytes
 
     def discard_staged(self) -> None:
         """Cut off a batch that was staged, if there is one.
@@ -554,7 +499,6 @@ class Segment:
         :raises TornTailError: when that fails
         """
         if self.is_staged:
-            self.is_staged = False
             self._cut_tail()
 
     def _cut_tail(self) -> None:
@@ -562,6 +506,7 @@ class Segment:
 
         :raises TornTailError: when that fails
         """
+        self.is_staged = False
         try:
             os.ftruncate(self.fd, self.size_bytes)
         except OSError as error:
@@ -576,14 +521,14 @@ class Segment:
             written += now
 
     def note(
-        self,
-        position: int,
-        size: int,
-        last_offset: int,
-        max_timestamp: int,
-        index_interval_bytes: int,
+        self, position: int, header: BatchHeader, last_offset: int, index_interval_bytes: int
     ) -> None:
-        """Add a batch that was appended at ``position`` to the indexes, as often as Kafka does."""
+        """Add a batch that was appended at ``position`` to the indexes, as often as Kafka does.
+
+        :param last_offset: the offset with which it ends; the header may be that of its producer
+        """
+        # What compaction has left without records has no time.
+        max_timestamp = header.max_timestamp if header.record_count else NO_TIMESTAMP
         if not position:
             self._first_timestamp = max_timestamp
         if max_timestamp > self._max_timestamp:
@@ -592,7 +537,7 @@ class Segment:
             self.offsets.add(last_offset - self.base_offset, position)
             self.times.add(self._max_timestamp, self._max_timestamp_offset - self.base_offset)
             self._since_index = 0
-        self._since_index += size
+        self._since_index += header.batch_length + LENGTH_OVERHEAD
         self.next_offset = last_offset + 1
 
     def must_roll_for(
@@ -659,11 +604,7 @@ class Segment:
         """
         if offset <= self.base_offset:
             return 0
-        end = self.indexed_position(offset)
-        for end_offset, end_position in self.after_damage:
-            if end_offset <= offset:
-                end = max(end, end_position)
-        for position, header, _ in self.batches(end):
+        for position, header, _ in self.batches(self.indexed_position(offset)):
             if header.last_offset >= offset:
                 return position
         return self.size_bytes
@@ -710,12 +651,11 @@ class Segment:
         self.used = True
         try:
             data = os.pread(fd, size_bytes, position)
+            if len(data) != size_bytes:
+                raise self._ends_before(position + size_bytes)
         except OSError:
             self.reads_fail = True
             raise
-        if len(data) != size_bytes:
-            self.reads_fail = True
-            raise self._ends_before(position + size_bytes)
         return data
 
     def read_into(self, buffer: memoryview, position: int) -> int:
@@ -723,10 +663,8 @@ class Segment:
 
         :raises OSError: when the file cannot be read, or is deleted and was not kept
         """
-        if self._ended:
-            if self.fd < 0:
-                raise OSError(errno.ENOENT, f"{self.path('.log')} was deleted")
-            return os.preadv(self.fd, (buffer,), position)
+        if self._ended and self.fd < 0:
+            raise OSError(errno.ENOENT, f"{self.path('.log')} was deleted")
         fd = self.fd if self.fd >= 0 else self.open()
         self.used = True
         try:
@@ -740,9 +678,8 @@ class Segment:
         position: int,
         limit: int,
         max_bytes: int,
-        *,
         minimum_one: bool,
-        held_bytes: int | None = None,
+        held_bytes: int | None,
     ) -> bytes | FileRange:
         """Return whole batches between ``position`` and ``limit``, at most ``max_bytes``.
 
@@ -752,27 +689,24 @@ class Segment:
         """
         if not self.reads_fail:
             try:
-                return self._read_batches(
-                    position, limit, max_bytes, minimum_one=minimum_one, held_bytes=held_bytes
-                )
+                return self._read_batches(position, limit, max_bytes, minimum_one, held_bytes)
             except OSError as error:
                 if isinstance(error, DamagedSegment) or self.fd < 0:  # it cannot be opened now
                     raise
                 self.reads_fail = True
         few_bytes = min(max_bytes, HEADERS_CHUNK_BYTES)
         try:
-            return self._read_batches(position, limit, few_bytes, minimum_one=minimum_one)
+            return self._read_batches(position, limit, few_bytes, minimum_one, None)
         except OSError:  # the first one alone
-            return self._read_batches(position, limit, 0, minimum_one=minimum_one)
+            return self._read_batches(position, limit, 0, minimum_one, None)
 
     def _read_batches(
         self,
         position: int,
         limit: int,
         max_bytes: int,
-        *,
         minimum_one: bool,
-        held_bytes: int | None = None,
+        held_bytes: int | None,
     ) -> bytes | FileRange:
         if limit - position <= max_bytes:
             return self._batches_at(position, limit - position, held_bytes)
@@ -798,7 +732,7 @@ class Segment:
             return b""
         size_bytes = header_at(self.read(position, HEADER_BYTES)).size_bytes
         if not HEADER_BYTES <= size_bytes <= self.size_bytes - position:
-            raise DamagedSegment(self, position)
+            raise DamagedSegment(self.path(".log"), position)
         return self._batches_at(position, size_bytes, held_bytes)
 
     def _batches_at(
@@ -827,4 +761,4 @@ class Segment:
             yield batch
             end = batch[0] + batch[1].size_bytes
         if end < self.size_bytes:
-            raise DamagedSegment(self, end)
+            raise DamagedSegment(self.path(".log"), end)

@@ -208,7 +208,8 @@ class Snapshot:
             with contextlib.suppress(FileNotFoundError):  # an old snapshot may go at any time
                 _link(path, target)
         if cut.log_start_offset > 0:
-            recovery.write_log_start(target, cut.log_start_offset, sync=False)
+            start = f"{target}/{recovery.LOG_START_FILE}"
+            checked_file.replace(start, cut.log_start_offset, sync=False)
 
     def _link_unused(self, path: str) -> None:
         """Link a log that was not used since the start: whatever the last process has left."""

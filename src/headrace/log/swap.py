@@ -22,6 +22,7 @@ import os
 import re
 import shutil
 from collections.abc import Container
+from typing import NamedTuple
 
 from headrace.log import checksums, damage
 from headrace.log.files import fsync_path, link_aside
@@ -36,62 +37,112 @@ _LOG_SWAP, _TXNINDEX_SWAP = ".log.swap", ".txnindex.swap"
 _SWAP_NAME = re.compile(r"([0-9]{20})-([0-9]{20})\.log\.swap")
 
 
-def _swap(directory: str, base_offset: int, end_offset: int) -> str:
-    """Return the path of the files of a replacement, without their suffixes."""
-    return f"{directory}/{base_offset:020d}-{end_offset:020d}"
+class Swap(NamedTuple):
+    """The replacement of the segments from ``base_offset`` up to ``end_offset``, exclusive.
 
-
-def begin(directory: str, base_offset: int, end_offset: int) -> None:
-    """Decide that the segment in ``cleaning`` replaces the segments with these offsets. Force the
-    directory to disk before the next step.
-
-    :raises OSError: when the disk fails; then nothing is decided
+    :ivar directory: path of the log
     """
-    cleaned = f"{directory}/{CLEANING}/{base_offset:020d}"
-    swap = _swap(directory, base_offset, end_offset)
-    with contextlib.suppress(FileNotFoundError):
-        os.rename(f"{cleaned}.txnindex", f"{swap}{_TXNINDEX_SWAP}")
-    os.rename(f"{cleaned}.log", f"{swap}{_LOG_SWAP}")
 
+    directory: str
+    base_offset: int
+    end_offset: int
 
-def cancel(directory: str, base_offset: int, end_offset: int) -> None:
-    """Undo :func:`begin`."""
-    swap = _swap(directory, base_offset, end_offset)
-    for suffix in (_LOG_SWAP, _TXNINDEX_SWAP):
+    def _path(self, suffix: str) -> str:
+        """Return the path of the new segment's ``.log.swap`` or ``.txnindex.swap``."""
+        return f"{self.directory}/{self.base_offset:020d}-{self.end_offset:020d}{suffix}"
+
+    def begin(self) -> None:
+        """Decide that the segment in ``cleaning`` replaces the segments with these offsets. Force
+        the directory to disk before the next step.
+
+        :raises OSError: when the disk fails; then nothing is decided
+        """
+        cleaned = f"{self.directory}/{CLEANING}/{self.base_offset:020d}"
         with contextlib.suppress(FileNotFoundError):
-            os.unlink(swap + suffix)
+            os.rename(f"{cleaned}.txnindex", self._path(_TXNINDEX_SWAP))
+        os.rename(f"{cleaned}.log", self._path(_LOG_SWAP))
 
+    def cancel(self) -> None:
+        """Undo :meth:`begin`."""
+        for suffix in (_LOG_SWAP, _TXNINDEX_SWAP):
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(self._path(suffix))
 
-def finish(directory: str, base_offset: int, end_offset: int) -> None:
-    """Put the new segment in place. The old files are only renamed, which is quick;
-    :func:`discard_old` deletes them.
+    def finish(self) -> None:
+        """Put the new segment in place. The old files are only renamed, which is quick;
+        :func:`discard_old` deletes them.
 
-    :raises OSError: when the disk fails; then the next start finishes it
-    """
-    for name in _replaced(directory, base_offset, end_offset, SUFFIXES):
-        os.rename(f"{directory}/{name}", f"{directory}/{name}{DELETED}")
-    final = f"{directory}/{base_offset:020d}"
-    for suffix in (".index", ".timeindex", checksums.SUFFIX):
+        :raises OSError: when the disk fails; then the next start finishes it
+        """
+        for name in self._replaced(SUFFIXES):
+            os.rename(f"{self.directory}/{name}", f"{self.directory}/{name}{DELETED}")
+        name = f"{self.base_offset:020d}"
+        final = f"{self.directory}/{name}"
+        for suffix in (".index", ".timeindex", checksums.SUFFIX):
+            with contextlib.suppress(FileNotFoundError):
+                os.rename(f"{self.directory}/{CLEANING}/{name}{suffix}", final + suffix)
         with contextlib.suppress(FileNotFoundError):
-            os.rename(f"{directory}/{CLEANING}/{base_offset:020d}{suffix}", final + suffix)
-    swap = _swap(directory, base_offset, end_offset)
-    with contextlib.suppress(FileNotFoundError):
-        os.link(f"{swap}{_TXNINDEX_SWAP}", f"{final}.txnindex")
-    os.rename(f"{swap}{_LOG_SWAP}", f"{final}.log")
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(f"{swap}{_TXNINDEX_SWAP}")
+            os.link(self._path(_TXNINDEX_SWAP), f"{final}.txnindex")
+        os.rename(self._path(_LOG_SWAP), f"{final}.log")
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self._path(_TXNINDEX_SWAP))
 
+    def _replaced(self, suffixes: Container[str]) -> list[str]:
+        """Return the names of the files of the old segments with these suffixes."""
+        names = []
+        for name in os.listdir(self.directory):
+            stem, dot, suffix = name.partition(".")
+            if (
+                dot + suffix in suffixes
+                and stem.isdigit()
+                and self.base_offset <= int(stem) < self.end_offset
+            ):
+                names.append(name)
+        return names
 
-def _replaced(
-    directory: str, base_offset: int, end_offset: int, suffixes: Container[str]
-) -> list[str]:
-    """Return the names of the files with these suffixes of the segments with these offsets."""
-    names = []
-    for name in os.listdir(directory):
-        stem, dot, suffix = name.partition(".")
-        if dot + suffix in suffixes and stem.isdigit() and base_offset <= int(stem) < end_offset:
-            names.append(name)
-    return names
+    def recover(self) -> None:
+        """Finish the replacement at a start; undo it if its new segment is damaged.
+
+        :raises OSError: when the disk fails
+        """
+        path = self._path(_LOG_SWAP)
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            size_bytes = os.fstat(fd).st_size
+            problem = next(
+                damage.find(fd, path, self.base_offset, size_bytes, self.end_offset, gaps=True),
+                None,
+            )
+        finally:
+            os.close(fd)
+        if isinstance(problem, damage.Unreadable):
+            raise problem.error
+        if problem is None:
+            self.finish()
+        else:
+            self._restore(problem)
+
+    def _restore(self, problem: damage.Damage) -> None:
+        """Undo the replacement because of damage in its new segment, which is kept under another
+        name. A crash between any two steps loses nothing: the ``.swap`` file goes last.
+        """
+        swap = self._path(_LOG_SWAP)
+        first = f"{self.directory}/{self.base_offset:020d}"
+        aside = link_aside(swap, f"{first}.log")
+        fsync_path(self.directory)
+        logger.error(
+            "Set aside %s: %s. The segments that it would have replaced are used again; delete it",
+            aside,
+            problem,
+        )
+        if os.path.exists(f"{first}.log{DELETED}"):
+            for suffix in SUFFIXES:  # of either segment
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(first + suffix)
+        for name in self._replaced((f".log{DELETED}",)):
+            renamed = name.removesuffix(DELETED)
+            os.rename(f"{self.directory}/{name}", f"{self.directory}/{renamed}")
+        os.unlink(swap)
 
 
 def discard_old(directory: str) -> None:
@@ -112,14 +163,9 @@ def recover(directory: str) -> None:
     for name in names:
         match = _SWAP_NAME.fullmatch(name)
         if match is not None:
-            base, end = match.groups()
             if os.path.isdir(f"{directory}/{CLEANING}"):
                 shutil.rmtree(f"{directory}/{CLEANING}")  # an index there may be of a later round
-            problem = _damage(f"{directory}/{name}", int(base), int(end))
-            if problem is None:
-                finish(directory, int(base), int(end))
-            else:
-                _restore(directory, int(base), int(end), problem)
+            Swap(directory, *map(int, match.groups())).recover()
     for name in names:
         if name.endswith(_TXNINDEX_SWAP):
             with contextlib.suppress(FileNotFoundError):
@@ -128,41 +174,3 @@ def recover(directory: str) -> None:
         shutil.rmtree(f"{directory}/{CLEANING}", ignore_errors=True)
     if any(name.endswith(DELETED) for name in names):
         discard_old(directory)
-
-
-def _damage(path: str, base_offset: int, end_offset: int) -> damage.Damage | None:
-    """Return the first damage of a new segment; None if it is whole.
-
-    :raises OSError: when the disk fails
-    """
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        size_bytes = os.fstat(fd).st_size
-        problem = next(damage.find(fd, path, base_offset, size_bytes, end_offset, gaps=True), None)
-    finally:
-        os.close(fd)
-    if isinstance(problem, damage.Unreadable):
-        raise problem.error
-    return problem
-
-
-def _restore(directory: str, base_offset: int, end_offset: int, problem: damage.Damage) -> None:
-    """Undo a replacement because of damage in its new segment, which is kept under another name. A
-    crash between any two steps loses nothing: the ``.swap`` file goes last.
-    """
-    swap = _swap(directory, base_offset, end_offset) + _LOG_SWAP
-    first = f"{directory}/{base_offset:020d}"
-    aside = link_aside(swap, f"{first}.log")
-    fsync_path(directory)
-    logger.error(
-        "Set aside %s: %s. The segments that it would have replaced are used again; delete it",
-        aside,
-        problem,
-    )
-    if os.path.exists(f"{first}.log{DELETED}"):
-        for suffix in SUFFIXES:  # of either segment
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(first + suffix)
-    for name in _replaced(directory, base_offset, end_offset, (f".log{DELETED}",)):
-        os.rename(f"{directory}/{name}", f"{directory}/{name.removesuffix(DELETED)}")
-    os.unlink(swap)

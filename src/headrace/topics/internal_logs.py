@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from headrace.coordinators.clock import Clock
-from headrace.log.partition_log import PartitionLog
-from headrace.log.replay import FoundBatch, checked_batches
+from headrace.log.partition_log import FoundBatch, PartitionLog
 from headrace.log_lines import get_logger
 from headrace.protocol.errors import Refusal, StorageError
 
@@ -61,7 +60,7 @@ class InternalTopicLogs:
         :raises CorruptLog: where a batch is damaged or missing
         """
         for partition, partition_log in self._logs.existing(self._catalog.topics[topic]):
-            for found in checked_batches(partition_log):
+            for found in partition_log.checked_batches():
                 yield partition, found
 
     def delete_before(self, topic: str, partition: int, offset: int) -> None:

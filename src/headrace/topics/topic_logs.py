@@ -301,7 +301,7 @@ class TopicLogs:
         def save() -> list[int | Refusal]:
             return [
                 target
-                if isinstance(target, Refusal) or target <= partition_log.log_start_offset
+                if isinstance(target, Refusal)
                 else partition_log.save_log_start(target) or target
                 for (partition_log, _), target in zip(deletions, targets, strict=True)
             ]
