@@ -85,7 +85,7 @@ def merged(log: SimulatedLog, inputs: Inputs) -> list[tuple[TopicPartition, int]
     merge: OrderedMerge[TopicPartition, int] = OrderedMerge(inputs.partitions)
     for p in inputs.partitions:
         merge.add(p, [(t, o) for o, t in log.visible(p, inputs.starts[p], inputs.ends.get(p, 0))])
-    return list(merge)
+    return list(iter(merge.take, None))
 
 
 class BruteForce:

@@ -168,7 +168,7 @@ class Topics:
             for name in self.names:
                 first = (start or {}).get(name, {}).get(str(partition), 0)
                 merge.add(name, [(t, o) for t, o in records[name, partition] if o >= first])
-            order += [(name, partition, offset) for name, offset in merge]
+            order += [(name, partition, offset) for name, offset in iter(merge.take, None)]
         return order
 
     def _records(

@@ -212,7 +212,7 @@ def test_chunks_merge_like_single_records(
     expected.stream_time_ms = stream_time_ms
     for partition, times in enumerate(timestamps):
         expected.add(partition, [(time, index) for index, time in enumerate(times)])
-    order = list(expected)
+    order = list(iter(expected.take, None))
 
     merge = ChunkMerge(len(timestamps), stream_time_ms)
     left = dict(enumerate(timestamps))

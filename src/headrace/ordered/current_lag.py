@@ -22,15 +22,6 @@ class CurrentLag:
         assignment: it is not used until something has been fetched
     """
 
-    __slots__ = (
-        "_end",
-        "_end_learnt_at",
-        "_fetched",
-        "_old_high_watermark",
-        "_read_committed",
-        "position",
-    )
-
     def __init__(
         self,
         read_committed: bool,

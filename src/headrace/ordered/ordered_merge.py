@@ -8,7 +8,7 @@ is kept, so a late record stays late.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from heapq import heappop, heappush, heapreplace
 from typing import Generic, TypeVar
 
@@ -23,18 +23,6 @@ class OrderedMerge(Generic[P, R]):
 
     :param partitions: the inputs; their order breaks ties
     """
-
-    __slots__ = (
-        "_heads",
-        "_lateness_total_ms",
-        "_order",
-        "_queues",
-        "late_records",
-        "lateness_max_ms",
-        "partitions",
-        "records",
-        "stream_time_ms",
-    )
 
     def __init__(self, partitions: Sequence[P]) -> None:
         self.partitions = tuple(partitions)
@@ -113,11 +101,3 @@ class OrderedMerge(Generic[P, R]):
         self._queues[index].clear()
         self._heads = [head for head in self._heads if head[1] != index]
         self._heads.sort()
-
-    def __len__(self) -> int:
-        return sum(map(len, self._queues))
-
-    def __iter__(self) -> Iterator[tuple[P, R]]:
-        """Take all buffered records, one by one."""
-        while (taken := self.take()) is not None:
-            yield taken

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from .ordered_merge import OrderedMerge
-from .readiness import IDLING_DISABLED, Decision, Readiness
+from .readiness import Decision, Readiness
 
 P = TypeVar("P", bound=Hashable)
 R = TypeVar("R")
@@ -56,9 +56,9 @@ class OrderedTask(Generic[P, R]):
         self.idle_since_ms: int | None = None
         self.decision: Decision[P] | None = None
         """The last decision of :attr:`readiness`; None while all partitions have records."""
-        self._lags: Mapping[P, int | None] = {}
+        self._lags: dict[P, int | None] = {}
         self._empty_when_decided = -1
-        self._next_log_ms: int | None = None
+        self._next_log_ms = 0
 
     def add(self, partition: P, records: Iterable[tuple[int, R]]) -> None:
         """Buffer (timestamp in ms, record) pairs of ``partition``, in order of offset."""
@@ -68,7 +68,7 @@ class OrderedTask(Generic[P, R]):
     def discard(self, partition: P) -> None:
         """Drop the buffered records of ``partition``, whose position has changed, and its lag."""
         self.merge.discard(partition)
-        self._lags = {p: lag for p, lag in self._lags.items() if p != partition}
+        self._lags.pop(partition, None)
         self.decision = None
 
     def update_lags(self, lags: Mapping[P, int | None]) -> None:
@@ -101,12 +101,7 @@ class OrderedTask(Generic[P, R]):
             return True
         decision = self.decision
         # An enforced decision holds until a queue or a lag changes: its deadlines have passed.
-        if (
-            decision is None
-            or not decision.ready
-            or empty != self._empty_when_decided
-            or now_ms < decision.now_ms
-        ):
+        if decision is None or not decision.ready or empty != self._empty_when_decided:
             decision = self.decision = self.readiness.decide(
                 self.merge.buffered, self._lags, now_ms
             )
@@ -123,7 +118,7 @@ class OrderedTask(Generic[P, R]):
         """Return a log line with the reason, each time the task has waited for another
         :data:`IDLE_LOG_INTERVAL_MS`; else None.
         """
-        if self.idle_since_ms is None or self._next_log_ms is None or now_ms < self._next_log_ms:
+        if self.idle_since_ms is None or now_ms < self._next_log_ms:
             return None
         self._next_log_ms = now_ms + IDLE_LOG_INTERVAL_MS
         return str(self.decision)
@@ -132,8 +127,6 @@ class OrderedTask(Generic[P, R]):
         """Return the time at which the task may become ready without new data, in ms; None if only
         data or a lag can make it ready.
         """
-        if self.idle_since_ms is None or self.readiness.max_task_idle_ms == IDLING_DISABLED:
-            return None
         return self.decision.deadline_ms if self.decision else None
 
     def metrics(self) -> TaskMetrics:

@@ -104,8 +104,6 @@ class Readiness(Generic[P]):
     :raises ValueError: ``max_task_idle_ms`` is below -1
     """
 
-    __slots__ = ("_deadlines", "max_task_idle_ms", "partitions")
-
     def __init__(self, partitions: Sequence[P], max_task_idle_ms: int = 0) -> None:
         if max_task_idle_ms < IDLING_DISABLED:
             raise ValueError(
@@ -155,5 +153,4 @@ class Readiness(Generic[P]):
 
     def all_buffered(self) -> None:
         """Do what :meth:`decide` does if every partition has records, in constant time."""
-        if self._deadlines:
-            self._deadlines.clear()
+        self._deadlines.clear()
