@@ -155,21 +155,18 @@ class TransactionMachine(RuleBasedStateMachine):
             decide = self.coordinator
             if transactional_id in decide.prepared:
                 return machine.CONCURRENT_TRANSACTIONS
-            outcome = decide.abort_for_new_producer(
-                transactional_id, TIMEOUT_MS, expected, self.now_ms
-            )
-            assert all(one.value.state == State.PREPARE_ABORT for one in outcome.records), (
-                "what is open is not aborted"
-            )
-            aborted = self.submit(outcome)
-            if isinstance(aborted, Refusal) or transactional_id in decide.prepared:
-                return machine.CONCURRENT_TRANSACTIONS
+            before = decide.transactions.get(transactional_id)
             told = self.submit(
                 decide.init_producer_id(
                     transactional_id, TIMEOUT_MS, expected, self.now_ms, self.allocate
                 )
             )
+            if told == NO_PRODUCER:
+                assert before is not None and before.state == State.ONGOING
+                assert transactional_id in decide.prepared, "what is open is not aborted"
+                return machine.CONCURRENT_TRANSACTIONS
             if isinstance(told, Producer):
+                assert before is None or before.state != State.ONGOING, "nor aborted first"
                 # A retry may be answered with what was given before, but never with what another
                 # one was given.
                 others = {

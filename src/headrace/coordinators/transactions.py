@@ -20,7 +20,7 @@ from headrace.protocol.configuration import Configuration
 from headrace.protocol.errors import ErrorCode, Refusal, StorageError
 from headrace.protocol.partitions import TopicPartition
 from headrace.protocol.record_batch import Marker
-from headrace.transactions.producer import EPOCH_PER_TRANSACTION, Producer
+from headrace.transactions.producer import EPOCH_PER_TRANSACTION, NO_PRODUCER, Producer
 from headrace.transactions.records import State
 from headrace.transactions.transaction import (
     CONCURRENT_TRANSACTIONS,
@@ -102,19 +102,13 @@ class Transactions:
 
         :raises StorageError: when the disk fails
         """
-        decide, wall_ms = self.coordinator, self._stamp()
-        aborted = self._submit(
-            transactional_id,
-            decide.abort_for_new_producer(transactional_id, timeout_ms, expected, wall_ms),
-        )
-        if isinstance(aborted, Refusal):
-            return aborted
-        return self._submit(
-            transactional_id,
-            decide.init_producer_id(
-                transactional_id, timeout_ms, expected, wall_ms, self._allocate_producer_id
-            ),
-        )
+        while True:
+            outcome = self.coordinator.init_producer_id(
+                transactional_id, timeout_ms, expected, self._stamp(), self._allocate_producer_id
+            )
+            producer = self._submit(transactional_id, outcome)
+            if producer != NO_PRODUCER:  # else a transaction was aborted first
+                return producer
 
     def add_partitions(
         self,

@@ -97,13 +97,12 @@ class TransactionCoordinator:
         allocate_producer_id: Callable[[], int],
     ) -> Reply:
         """Assign an epoch to a producer that initialises, which fences earlier producers with its
-        transactional id.
-
-        An open transaction must be ended by :meth:`abort_for_new_producer` first.
+        transactional id. If one of them has left a transaction open, abort that, and fence it.
 
         :param expected: the id and epoch that the producer had before; :data:`NO_PRODUCER` if
             unknown (KIP-360)
-        :returns: the producer; INVALID_TRANSACTION_TIMEOUT, PRODUCER_FENCED,
+        :returns: the producer; :data:`NO_PRODUCER` if a transaction is aborted, after which the
+            producer asks again; INVALID_TRANSACTION_TIMEOUT, PRODUCER_FENCED,
             CONCURRENT_TRANSACTIONS
         """
         if not 0 < timeout_ms <= self.settings.max_timeout_ms:
@@ -112,8 +111,16 @@ class TransactionCoordinator:
         if transaction is None:
             new = Transaction(allocate_producer_id(), 0, timeout_ms, State.EMPTY, wall_ms)
             return self._to(transactional_id, new)
-        if expected != NO_PRODUCER and not _may_return(expected, transaction):
+        may_return = expected.producer_id == transaction.producer_id or (
+            expected.producer_id == transaction.previous_producer_id
+            and _exhausted(expected.producer_epoch)
+        )
+        if expected != NO_PRODUCER and not may_return:
             return Outcome(PRODUCER_FENCED)
+        if transaction.state == State.ONGOING:
+            aborted = _fenced(transaction, wall_ms)
+            fenced = self._to(transactional_id, aborted, transaction.producer_epoch)
+            return fenced.with_reply(NO_PRODUCER)
         if transaction.state not in _IDLE:
             return Outcome(CONCURRENT_TRANSACTIONS)
         is_latest = expected in (NO_PRODUCER, (transaction.producer_id, transaction.producer_epoch))
@@ -143,24 +150,6 @@ class TransactionCoordinator:
             )
             return self._to(transactional_id, rotated)
         return self._to(transactional_id, _with_new_epoch(idle), expected.producer_epoch)
-
-    def abort_for_new_producer(
-        self, transactional_id: str, timeout_ms: int, expected: Producer, wall_ms: int
-    ) -> Reply:
-        """Abort the transaction that an earlier producer left open, if there is one, and fence that
-        producer.
-
-        :returns: the producer of the transaction to abort, :data:`NO_PRODUCER` if there is none;
-            INVALID_TRANSACTION_TIMEOUT, PRODUCER_FENCED
-        """
-        if not 0 < timeout_ms <= self.settings.max_timeout_ms:
-            return Outcome(INVALID_TIMEOUT)
-        transaction = self.transactions.get(transactional_id)
-        if transaction is None or transaction.state != State.ONGOING:
-            return Outcome(NO_PRODUCER)
-        if expected != NO_PRODUCER and not _may_return(expected, transaction):
-            return Outcome(PRODUCER_FENCED)
-        return self._to(transactional_id, _fenced(transaction, wall_ms), transaction.producer_epoch)
 
     # --- partitions ---
 
@@ -398,13 +387,6 @@ class TransactionCoordinator:
     ) -> Reply:
         reply = Producer(value.producer_id, value.producer_epoch)
         return Outcome(reply, (TransactionRecord(transactional_id, value, epoch_before),))
-
-
-def _may_return(expected: Producer, transaction: Transaction) -> bool:
-    return expected.producer_id == transaction.producer_id or (
-        expected.producer_id == transaction.previous_producer_id
-        and _exhausted(expected.producer_epoch)
-    )
 
 
 def _times(transaction: Transaction) -> tuple[State, int, int]:
