@@ -307,15 +307,13 @@ class PartitionLog:
                     # A retry after a lost answer gets the offsets of the first attempt.
                     return Appended(*verdict[2:], self._log_start_offset, duplicate=True)
             return self._append(view, header, now_ms)
-        except TornTailError as error:
-            return self.take_offline(error)
         except OSError as error:
             return self._write_failed(error)
 
     def _write_failed(self, error: OSError) -> Refusal:
         """Return the refusal for a write that the disk refused; log the first of a series."""
-        if self._offline is not None:
-            return self._offline
+        if self._offline is not None or isinstance(error, TornTailError):
+            return self.take_offline(error)
         if not self._full:
             logger.error(
                 "Cannot write to %s, refusing records until it can be written again: %s",
@@ -383,8 +381,6 @@ class PartitionLog:
             try:
                 segment = self._segment_for(size, latest_ms, last_offset, now_ms)
                 yield from segment.stage(batch[:size])
-            except TornTailError as error:
-                return self.take_offline(error)
             except OSError as error:
                 return self._write_failed(error)
             if segment.is_staged:
@@ -643,8 +639,7 @@ class PartitionLog:
         """Forget the producers that have been idle for ``producer.id.expiration.ms``. A log that is
         not loaded has none in memory.
         """
-        if self._loaded:
-            self._producers.expire(now_ms, self.config.producer_id_expiration_ms)
+        self._producers.expire(now_ms, self.config.producer_id_expiration_ms)
 
     def _save_producers(self, offset: int, snapshot: bytes) -> None:
         """Write a snapshot of producers, unless this log has done so: the one of a clean stop may
@@ -668,7 +663,7 @@ class PartitionLog:
         :raises OSError: when a file cannot be renamed or created; segments deleted before that stay
             deleted
         """
-        if not self.end_offset or not self._segments or self.is_offline:
+        if not self.segments or self.is_offline:
             return 0
         segments = list(self._segments)
         old = segments_to_delete(
@@ -816,10 +811,8 @@ class PartitionLog:
 
     def check_files(self) -> None:
         """Take the log offline if its active segment was deleted by somebody else."""
-        if not self._loaded or self.is_deleted or self.is_offline or not self._segments:
-            return
-        active = self._segments[-1]
-        if active.fd >= 0 and not os.fstat(active.fd).st_nlink:
+        active = self._segments.active
+        if active is not None and active.fd >= 0 and not os.fstat(active.fd).st_nlink:
             path = active.path(".log")
             self.take_offline(FileNotFoundError(errno.ENOENT, f"{path} was deleted", path))
 
@@ -832,8 +825,6 @@ class PartitionLog:
         """Save the indexes and the snapshot of producers, which make the next start quick, and
         close the files.
         """
-        if not self._loaded or self.is_deleted:
-            return
         if self.is_offline:
             for segment in self._segments:
                 segment.abandon()

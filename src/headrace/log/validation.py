@@ -218,28 +218,17 @@ def check_records(
     :raises OpenElsewhere: as :func:`check_client_batch`
     """
     before_max_ms = config.message_timestamp_before_max_ms
-    after_max_ms = config.message_timestamp_after_max_ms
-    by_client = config.message_timestamp_type != "LogAppendTime"
     wants_keys = "compact" in config.cleanup_policy
     max_bytes = config.max_decompressed_message_bytes if header.codec else ANY_RECORD_BYTES
-    checks_sizes = max_bytes < ANY_RECORD_BYTES
-    if (
-        not wants_keys
-        and not checks_sizes
-        and by_client
-        and now_ms - header.base_timestamp <= before_max_ms == FOREVER
-        and header.max_timestamp - now_ms <= after_max_ms
-    ):
-        return None  # as for most batches
-    first_ms, last_ms = MIN_INT64, MAX_INT64
-    if by_client:
-        first_ms, last_ms = now_ms - before_max_ms, now_ms + after_max_ms
+    first_ms, last_ms, checks_times = MIN_INT64, MAX_INT64, False
+    if config.message_timestamp_type != "LogAppendTime":
+        first_ms, last_ms = now_ms - before_max_ms, now_ms + config.message_timestamp_after_max_ms
+        checks_times = before_max_ms != FOREVER
     elif header.attributes & LOG_APPEND_TIME_BIT:
         return Refusal(ErrorCode.INVALID_TIMESTAMP, _WRONG_TIMESTAMPS)
-    outside_ms = _outside(header.base_timestamp, header.max_timestamp, first_ms, last_ms)
-    checks_times = by_client and before_max_ms != FOREVER
-    if not wants_keys and not checks_times and not checks_sizes and outside_ms is None:
-        return None
+    is_outside = header.max_timestamp > last_ms or _is_before(header.base_timestamp, first_ms)
+    if not wants_keys and not checks_times and not is_outside and max_bytes == ANY_RECORD_BYTES:
+        return None  # as for most batches
     if opening is OPEN_ON_LOOP and header.size_bytes > LARGE_BATCH_BYTES:
         raise OpenElsewhere
     try:
@@ -256,9 +245,8 @@ def check_records(
             _WITHOUT_KEY,
             tuple((index, _WITHOUT_KEY) for index in inspection.without_key),
         )
-    if checks_times and outside_ms is None:  # a later record may be earlier than the first one
-        outside_ms = _outside(inspection.earliest_ms, header.max_timestamp, first_ms, last_ms)
-    if outside_ms is None:
+    # A later record may be earlier than the first one.
+    if not is_outside and not (checks_times and _is_before(inspection.earliest_ms, first_ms)):
         return None
     return RefusedRecords(
         ErrorCode.INVALID_TIMESTAMP,
@@ -274,11 +262,8 @@ def check_records(
     )
 
 
-def _outside(earliest_ms: int, latest_ms: int, first_ms: int, last_ms: int) -> int | None:
-    """Return a timestamp that is out of range, or None."""
-    if earliest_ms != NO_TIMESTAMP and earliest_ms < first_ms:
-        return earliest_ms
-    return latest_ms if latest_ms > last_ms else None
+def _is_before(timestamp_ms: int, first_ms: int) -> bool:
+    return timestamp_ms < first_ms and timestamp_ms != NO_TIMESTAMP
 
 
 @dataclass(slots=True)
