@@ -21,7 +21,7 @@ from headrace.client import ClientError, ConnectionFailed, InvalidTopics, Ordere
 from headrace.client.ordered import topics as ordered_topics
 from tests.clients.compacted import CompactedTopic
 from tests.clients.confluent import PATIENCE_S, admin, create_topic
-from tests.machines.test_ordered_merge import brute_force
+from tests.machines.test_ordered_task import brute_force
 from tests.support import RUN_SEED, unique, wait_until
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from headrace.ordered import OrderedMerge, Readiness
+from headrace.ordered import OrderedTask, Readiness
 from headrace.protocol.partitions import TopicPartition
 from headrace.spark.ordered.plan import Inputs
 
@@ -82,10 +82,10 @@ class SimulatedLog:
 
 def merged(log: SimulatedLog, inputs: Inputs) -> list[tuple[TopicPartition, int]]:
     """Return (partition, offset) of a batch's records in the order of a merge."""
-    merge: OrderedMerge[TopicPartition, int] = OrderedMerge(inputs.partitions)
+    merge: OrderedTask[TopicPartition, int] = OrderedTask(inputs.partitions)
     for p in inputs.partitions:
         merge.add(p, [(t, o) for o, t in log.visible(p, inputs.starts[p], inputs.ends.get(p, 0))])
-    return list(iter(merge.take, None))
+    return list(iter(merge.pop, None))
 
 
 class BruteForce:

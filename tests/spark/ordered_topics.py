@@ -17,7 +17,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSp
 from pyspark.sql import Row
 
 from headrace.admin import AdminClient as GroupAdmin
-from headrace.ordered import OrderedMerge
+from headrace.ordered import OrderedTask
 from tests.support import unique, wait_until
 
 Place = tuple[str, int, int]
@@ -164,11 +164,11 @@ class Topics:
         records = self._records(end, committed)
         order = []
         for partition in self.numbers:
-            merge: OrderedMerge[str, int] = OrderedMerge(self.names)
+            merge: OrderedTask[str, int] = OrderedTask(self.names)
             for name in self.names:
                 first = (start or {}).get(name, {}).get(str(partition), 0)
                 merge.add(name, [(t, o) for t, o in records[name, partition] if o >= first])
-            order += [(name, partition, offset) for name, offset in iter(merge.take, None)]
+            order += [(name, partition, offset) for name, offset in iter(merge.pop, None)]
         return order
 
     def _records(

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.ordered import OrderedMerge
+from headrace.ordered import OrderedTask
 from headrace.protocol.partitions import TopicPartition
 from headrace.spark.ordered import plan as plan_module
 from headrace.spark.ordered.executor import ChunkMerge
@@ -208,11 +208,11 @@ def test_a_long_range_is_not_searched_to_its_end(monkeypatch: pytest.MonkeyPatch
 def test_chunks_merge_like_single_records(
     timestamps: list[list[int]], random: st.Random, stream_time_ms: int
 ) -> None:
-    expected: OrderedMerge[int, int] = OrderedMerge(range(len(timestamps)))
+    expected: OrderedTask[int, int] = OrderedTask(range(len(timestamps)))
     expected.stream_time_ms = stream_time_ms
     for partition, times in enumerate(timestamps):
         expected.add(partition, [(time, index) for index, time in enumerate(times)])
-    order = list(iter(expected.take, None))
+    order = list(iter(expected.pop, None))
 
     merge = ChunkMerge(len(timestamps), stream_time_ms)
     left = dict(enumerate(timestamps))
@@ -238,8 +238,8 @@ def test_chunks_merge_like_single_records(
         for batch in merge.take():
             done += (tuple(row["at"]) for row in batch.to_pylist())
     assert done == order
-    assert merge.counts.records == expected.records
-    assert merge.counts.late == expected.late_records
+    assert merge.counts.records == expected.metrics().records_total
+    assert merge.counts.late == expected.metrics().late_records_total
     assert merge.counts.stream_time_ms == expected.stream_time_ms
     last = [max([*times, -(10**9)]) for times in timestamps]
     first_empty = min((peak, partition) for partition, peak in enumerate(last))

@@ -7,7 +7,6 @@ Pure: no clock, no network. :class:`headrace.client.OrderedConsumer` uses it on 
 from __future__ import annotations
 
 from .current_lag import CurrentLag
-from .ordered_merge import OrderedMerge
 from .ordered_task import OrderedTask, TaskMetrics
 from .readiness import IDLING_DISABLED, Decision, Readiness, Reason
 
@@ -15,7 +14,6 @@ __all__ = [
     "IDLING_DISABLED",
     "CurrentLag",
     "Decision",
-    "OrderedMerge",
     "OrderedTask",
     "Readiness",
     "Reason",

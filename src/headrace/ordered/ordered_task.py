@@ -4,11 +4,14 @@ metrics (KIP-695).
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from heapq import heappop, heappush, heapreplace
 from typing import Generic, TypeVar
 
-from .ordered_merge import OrderedMerge
+from headrace.protocol.record_batch import NO_TIMESTAMP
+
 from .readiness import Decision, Readiness
 
 P = TypeVar("P", bound=Hashable)
@@ -43,33 +46,69 @@ class TaskMetrics:
 class OrderedTask(Generic[P, R]):
     """A task that takes records in timestamp order, when the rule of :class:`Readiness` allows it.
 
+    The next record is always the one with the smallest timestamp among the heads of the partitions'
+    queues; of equal ones, the one of the partition named first. Within a partition the order of
+    offsets is kept, so a late record stays late.
+
     :param partitions: the inputs; their order breaks ties
     :param max_task_idle_ms: see :class:`Readiness`
     :ivar partitions: the inputs, in order
     """
 
     def __init__(self, partitions: Sequence[P], max_task_idle_ms: int = 0) -> None:
-        self.merge: OrderedMerge[P, R] = OrderedMerge(partitions)
-        self.partitions = self.merge.partitions
+        self.partitions = tuple(partitions)
         self.readiness: Readiness[P] = Readiness(partitions, max_task_idle_ms)
         self.enforced_processing = 0
         self.idle_since_ms: int | None = None
         self.decision: Decision[P] | None = None
         """The last decision of :attr:`readiness`; None while all partitions have records."""
+        self.stream_time_ms = NO_TIMESTAMP
+        self._order = {partition: index for index, partition in enumerate(self.partitions)}
+        self._queues: list[deque[tuple[int, R]]] = [deque() for _ in self.partitions]
+        self._heads: list[tuple[int, int]] = []
+        """A heap of (timestamp of the head, index of the partition), of the queues that are not
+        empty.
+        """
         self._lags: dict[P, int | None] = {}
         self._empty_when_decided = -1
         self._next_log_ms = 0
+        self._records = 0
+        self._late_records = 0
+        self._lateness_max_ms = 0
+        self._lateness_total_ms = 0
 
     def add(self, partition: P, records: Iterable[tuple[int, R]]) -> None:
         """Buffer (timestamp in ms, record) pairs of ``partition``, in order of offset."""
-        self.merge.add(partition, records)
+        index = self._order[partition]
+        queue = self._queues[index]
+        was_empty = not queue
+        queue.extend(records)
+        if was_empty and queue:
+            heappush(self._heads, (queue[0][0], index))
         self.decision = None
 
     def discard(self, partition: P) -> None:
         """Drop the buffered records of ``partition``, whose position has changed, and its lag."""
-        self.merge.discard(partition)
+        index = self._order[partition]
+        self._queues[index].clear()
+        self._heads = [head for head in self._heads if head[1] != index]
+        self._heads.sort()
         self._lags.pop(partition, None)
         self.decision = None
+
+    @property
+    def empty_queues(self) -> int:
+        """The number of partitions without buffered records."""
+        return len(self._queues) - len(self._heads)
+
+    def count(self, partition: P) -> int:
+        """Return the number of buffered records of ``partition``."""
+        return len(self._queues[self._order[partition]])
+
+    def peek(self, partition: P) -> R | None:
+        """Return the oldest buffered record of ``partition``."""
+        queue = self._queues[self._order[partition]]
+        return queue[0][1] if queue else None
 
     def update_lags(self, lags: Mapping[P, int | None]) -> None:
         """Update the lags of partitions.
@@ -88,13 +127,36 @@ class OrderedTask(Generic[P, R]):
         The cost does not depend on the number of partitions, as long as none has become empty and
         no lag has changed.
         """
-        return self.merge.take() if self.is_ready(now_ms) else None
+        return self.pop() if self.is_ready(now_ms) else None
+
+    def pop(self) -> tuple[P, R] | None:
+        """Remove and return the next record and its partition, whatever the rule says; None when
+        nothing is buffered.
+        """
+        if not self._heads:
+            return None
+        index = self._heads[0][1]
+        queue = self._queues[index]
+        timestamp_ms, record = queue.popleft()
+        if queue:
+            heapreplace(self._heads, (queue[0][0], index))
+        else:
+            heappop(self._heads)
+        self._records += 1
+        lateness_ms = self.stream_time_ms - timestamp_ms
+        if lateness_ms <= 0:
+            self.stream_time_ms = timestamp_ms
+        else:
+            self._late_records += 1
+            self._lateness_total_ms += lateness_ms
+            self._lateness_max_ms = max(self._lateness_max_ms, lateness_ms)
+        return self.partitions[index], record
 
     def is_ready(self, now_ms: int) -> bool:
         """Return True if the task may take a record now. Count it as enforced processing if a
         partition without records may still have an earlier one.
         """
-        empty = self.merge.empty_queues
+        empty = self.empty_queues
         if not empty:
             self.readiness.all_buffered()
             self.decision = self.idle_since_ms = None
@@ -102,9 +164,8 @@ class OrderedTask(Generic[P, R]):
         decision = self.decision
         # An enforced decision holds until a queue or a lag changes: its deadlines have passed.
         if decision is None or not decision.ready or empty != self._empty_when_decided:
-            decision = self.decision = self.readiness.decide(
-                self.merge.buffered, self._lags, now_ms
-            )
+            buffered = dict(zip(self.partitions, map(len, self._queues), strict=True))
+            decision = self.decision = self.readiness.decide(buffered, self._lags, now_ms)
             self._empty_when_decided = empty
             if decision.ready:
                 self.idle_since_ms = None
@@ -131,13 +192,12 @@ class OrderedTask(Generic[P, R]):
 
     def metrics(self) -> TaskMetrics:
         """Return the metrics of the task."""
-        merge = self.merge
         return TaskMetrics(
-            merge.records,
+            self._records,
             self.enforced_processing,
-            merge.late_records,
-            merge.lateness_avg_ms,
-            merge.lateness_max_ms,
-            merge.stream_time_ms,
+            self._late_records,
+            self._lateness_total_ms / self._records if self._records else 0.0,
+            self._lateness_max_ms,
+            self.stream_time_ms,
             self.idle_since_ms,
         )

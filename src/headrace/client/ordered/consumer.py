@@ -273,7 +273,7 @@ class OrderedConsumer:
     def _poll_broker_if_due(self) -> None:
         """End a turn: poll the broker if a task lacks records, or the last poll is long ago."""
         self._turns.rotate(-1)
-        lacking = any(task.merge.empty_queues for task in self._tasks.values())
+        lacking = any(task.empty_queues for task in self._tasks.values())
         if lacking or not self._tasks or time.monotonic() - self._last_poll_s >= POLL_INTERVAL_S:
             self._poll_broker(0)
         else:
@@ -306,12 +306,12 @@ class OrderedConsumer:
             raise self._problem
         now_ms = self._now_ms()
         for task in self._tasks.values():
-            if task.merge.empty_queues and self._idle_ms != IDLING_DISABLED:
+            if task.empty_queues and self._idle_ms != IDLING_DISABLED:
                 task.update_lags(
                     {
                         key: self._consumer.known_lag(key)
                         for key in task.partitions
-                        if key in self._assigned and not task.merge.count(key)
+                        if key in self._assigned and not task.count(key)
                     }
                 )
                 if (text := task.to_log(now_ms)) is not None:
@@ -341,7 +341,7 @@ class OrderedConsumer:
 
     def _pause_and_resume(self, grown: Iterable[TopicPartition]) -> None:
         keys = self._paused.union(grown) & self._assigned
-        counts = {key: self._tasks[key[1]].merge.count(key) for key in keys}
+        counts = {key: self._tasks[key[1]].count(key) for key in keys}
         full = [
             key
             for key, count in counts.items()
@@ -367,7 +367,7 @@ class OrderedConsumer:
 
     def _position(self, key: TopicPartition) -> int | None:
         """Return the offset after the returned records of a partition."""
-        head = self._tasks[key[1]].merge.peek(key)
+        head = self._tasks[key[1]].peek(key)
         return self._consumer.position_of(key) if head is None else head.offset()
 
     def _offsets(self, keys: Iterable[TopicPartition]) -> list[ConfluentPartition]:
@@ -377,7 +377,7 @@ class OrderedConsumer:
             processed = self._processed.get(key)
             is_in_hand = self._handed_out is not None and self._handed_out[0] == key
             # Without buffered records, the position is also after transaction markers.
-            is_buffered = self._tasks[key[1]].merge.count(key)
+            is_buffered = self._tasks[key[1]].count(key)
             position = None if is_in_hand or is_buffered else self._position(key)
             after, epoch = position, None
             if processed is not None:

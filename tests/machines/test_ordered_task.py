@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.ordered import OrderedMerge, OrderedTask
+from headrace.ordered import OrderedTask
 from tests.machines.test_ordered_readiness import PARTITIONS, Naive
 
 partition_logs = st.lists(st.lists(st.integers(-1, 20), max_size=12), min_size=1, max_size=4)
@@ -40,36 +40,37 @@ def lateness_of(timestamps):
 
 @given(partition_logs)
 def test_the_smallest_head_is_next(logs):
-    merge = OrderedMerge(range(len(logs)))
+    task = OrderedTask(range(len(logs)))
     for index, log in enumerate(logs):
-        merge.add(index, [(timestamp, (index, offset)) for offset, timestamp in enumerate(log)])
-    taken = [record for _, record in iter(merge.take, None)]
+        task.add(index, [(timestamp, (index, offset)) for offset, timestamp in enumerate(log)])
+    taken = [record for _, record in iter(task.pop, None)]
     assert taken == brute_force(logs)
     late = lateness_of([logs[index][offset] for index, offset in taken])
-    assert merge.late_records == sum(map(bool, late))
-    assert merge.lateness_max_ms == max(late, default=0)
-    assert merge.lateness_avg_ms == (pytest.approx(sum(late) / len(late)) if late else 0)
-    assert merge.stream_time_ms == max((t for log in logs for t in log), default=-1)
+    metrics = task.metrics()
+    assert metrics.late_records_total == sum(map(bool, late))
+    assert metrics.record_lateness_max_ms == max(late, default=0)
+    assert metrics.record_lateness_avg_ms == (pytest.approx(sum(late) / len(late)) if late else 0)
+    assert metrics.stream_time_ms == max((t for log in logs for t in log), default=-1)
 
 
 def test_equal_timestamps_go_by_the_order_of_partitions():
-    merge = OrderedMerge(["b", "a"])
-    merge.add("a", [(5, "a0"), (5, "a1")])
-    merge.add("b", [(5, "b0")])
-    assert [record for _, record in iter(merge.take, None)] == ["b0", "a0", "a1"]
+    task = OrderedTask(["b", "a"])
+    task.add("a", [(5, "a0"), (5, "a1")])
+    task.add("b", [(5, "b0")])
+    assert [record for _, record in iter(task.pop, None)] == ["b0", "a0", "a1"]
 
 
 @given(partition_logs, st.data())
 def test_an_input_may_be_put_back(logs, data):
-    merge = OrderedMerge(range(len(logs)))
+    task = OrderedTask(range(len(logs)))
     for index, log in enumerate(logs):
-        merge.add(index, [(timestamp, (index, offset)) for offset, timestamp in enumerate(log)])
+        task.add(index, [(timestamp, (index, offset)) for offset, timestamp in enumerate(log)])
     for _ in range(data.draw(st.integers(0, 5))):
-        merge.take()
+        task.pop()
     gone = data.draw(st.integers(0, len(logs) - 1))
-    merge.discard(gone)
-    assert merge.count(gone) == 0
-    taken = [record for _, record in iter(merge.take, None)]
+    task.discard(gone)
+    assert task.count(gone) == 0
+    taken = [record for _, record in iter(task.pop, None)]
     assert taken == [
         record
         for record in brute_force([log if i != gone else [] for i, log in enumerate(logs)])
