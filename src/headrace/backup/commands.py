@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import NamedTuple
 from urllib.parse import quote
 
 from headrace.log import directory_lock
@@ -92,8 +91,7 @@ def backup(
         as they are, and named in the report
     :raises BackupError: when it fails; then nothing is left
     """
-    data_dir, into = os.path.abspath(data_dir), os.path.abspath(into)
-    _check_apart(data_dir, into)
+    data_dir, into = _apart(data_dir, into)
     started = time.monotonic()
     with _readable_errors(), target.building(into) as directory:
         with (
@@ -104,7 +102,7 @@ def backup(
         catalog = _check_catalog(directory)
         created = datetime.now(UTC).isoformat(timespec="seconds")
         with os.fdopen(directory.create(manifest.MANIFEST_FILE), "wb") as file:
-            file.write(manifest.encode(created, catalog.cluster_id, entries))
+            file.write(manifest.encode(created, catalog[0], entries))
         _force(entries, directory)
         if verify:
             _verify(entries, directory, stage)
@@ -124,8 +122,7 @@ def restore(backup_dir: str, data_dir: str, stage: Stage, *, verify: bool) -> Re
     :param verify: read the copy back
     :raises BackupError: when it fails; then nothing is left
     """
-    backup_dir, data_dir = os.path.abspath(backup_dir), os.path.abspath(data_dir)
-    _check_apart(backup_dir, data_dir)
+    backup_dir, data_dir = _apart(backup_dir, data_dir)
     started = time.monotonic()
     with _readable_errors(), _held(backup_dir) as backup:
         entries = manifest.read(backup_dir)
@@ -143,11 +140,13 @@ def restore(backup_dir: str, data_dir: str, stage: Stage, *, verify: bool) -> Re
     return _report(backup_dir, data_dir, catalog, entries, started)
 
 
-def _check_apart(source_dir: str, target_dir: str) -> None:
-    """Refuse a copy into the directory that is copied, or the other way round."""
-    paths = os.path.realpath(source_dir), os.path.realpath(target_dir)
+def _apart(*directories: str) -> list[str]:
+    """Return the absolute paths of what is copied and of the copy, if none is in the other one."""
+    source_dir, target_dir = absolute = [os.path.abspath(path) for path in directories]
+    paths = [os.path.realpath(path) for path in absolute]
     if os.path.commonpath(paths) in paths:
         raise BackupError(f"{target_dir} and {source_dir} must not contain each other")
+    return absolute
 
 
 @contextlib.contextmanager
@@ -261,15 +260,9 @@ def _damaged(entries: Sequence[Entry], directory: Directory, stage: Stage) -> li
     return problems
 
 
-class _Catalog(NamedTuple):
-    """The facts about a copied catalog."""
-
-    cluster_id: str
-    topics: int
-
-
-def _check_catalog(directory: Directory) -> _Catalog:
-    """Check a copied catalog, without creating files beside it.
+def _check_catalog(directory: Directory) -> tuple[str, int]:
+    """Check a copied catalog, without creating files beside it. Return its cluster id and its
+    number of topics.
 
     :raises BackupError: when it is damaged or of another version
     """
@@ -294,13 +287,13 @@ def _check_catalog(directory: Directory) -> _Catalog:
             ).fetchone()
     except (sqlite3.Error, TypeError, ValueError, RecursionError) as error:
         raise BackupError(f"{CATALOG_FILE} is damaged: {printable(str(error))}") from error
-    return _Catalog(cluster_id, topics)
+    return cluster_id, topics
 
 
 def _report(
     copied_from: str,
     copied_to: str,
-    catalog: _Catalog,
+    catalog: tuple[str, int],
     entries: Sequence[Entry],
     started: float,
 ) -> Report:
@@ -308,8 +301,7 @@ def _report(
         copied_from,
         copied_to,
         False,
-        catalog.cluster_id,
-        catalog.topics,
+        *catalog,
         len({os.path.dirname(entry.name) for entry in entries} - {""}),
         len(entries),
         sum(entry.size_bytes for entry in entries),

@@ -156,22 +156,11 @@ def _files(directory: str, sizes: dict[str, int]) -> list[SourceFile]:
 
     :param sizes: file → how many bytes of it belong to the backup; the whole file if missing
     """
-    files = []
     with os.scandir(directory) as entries:
-        names = sorted(entry.name for entry in entries if is_copied(entry.name) and entry.is_dir())
-    for name in names:
-        for file in unused_log_files(f"{directory}/{name}"):
-            files.append(_file(directory, f"{name}/{file}", sizes))
-    files += [
-        _file(directory, name, sizes)
-        for name in SINGLE_FILES
-        if os.path.exists(f"{directory}/{name}")
+        logs = sorted(entry.name for entry in entries if is_copied(entry.name) and entry.is_dir())
+    names = [f"{log}/{file}" for log in logs for file in unused_log_files(f"{directory}/{log}")]
+    names += [name for name in SINGLE_FILES if os.path.exists(f"{directory}/{name}")]
+    return [
+        SourceFile(name, sizes[name] if name in sizes else os.path.getsize(f"{directory}/{name}"))
+        for name in names
     ]
-    return files
-
-
-def _file(directory: str, name: str, sizes: dict[str, int]) -> SourceFile:
-    size_bytes = sizes.get(name)
-    if size_bytes is None:
-        size_bytes = os.stat(f"{directory}/{name}").st_size
-    return SourceFile(name, size_bytes)
