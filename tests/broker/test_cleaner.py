@@ -20,8 +20,7 @@ from headrace.broker.config.broker_config import Config
 from headrace.broker.metrics.page import metrics_page
 from headrace.groups.records import CommittedOffset, OffsetCommit
 from headrace.log import cleaner as log_cleaner
-from headrace.log.cleanable import expect_gaps
-from headrace.log.cleaner import CleaningStopped, Pace, Round
+from headrace.log.cleaner import CleaningStopped, Pace, Round, expect_gaps
 from headrace.log.partition_log import PartitionLog
 from headrace.outcome import Outcome
 from headrace.protocol.api import IncrementalAlterConfigsRequest

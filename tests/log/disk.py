@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace.log import timestamps
-from headrace.log.cleanable import Cleanable
-from headrace.log.cleaner import Pace, Round
+from headrace.log.cleaner import Cleanable, Pace, Round
 from headrace.log.data_directory import DataDirectory
 from headrace.log.log_config import LogConfig
 from headrace.log.log_directory import LogDirectory

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from headrace.log import cleaner, segment, swap
 from headrace.log.aborted_transactions import AbortedLookup, AbortedTransaction
-from headrace.log.cleanable import cleanable
-from headrace.log.cleaner import CleaningStopped, Pace, Round
+from headrace.log.cleaner import CleaningStopped, Pace, Round, cleanable
 from headrace.log.compaction import Compactor, LastOfProducer, LatestOffsets
 from headrace.log.data_directory import DataDirectory
 from headrace.log.log_directory import LogDirectory

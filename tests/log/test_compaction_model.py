@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from headrace.log import cleaner, files, segment, swap
-from headrace.log.cleanable import cleanable
+from headrace.log.cleaner import cleanable
 from headrace.log.partition_log import PartitionLog
 from headrace.protocol.errors import Refusal
 from headrace.protocol.record_batch import (

@@ -8,7 +8,7 @@ import shutil
 
 import pytest
 
-from headrace.log.cleanable import cleanable
+from headrace.log.cleaner import cleanable
 from headrace.log.log_config import LogConfig
 from headrace.log.partition_log import PartitionLog
 from headrace.protocol.errors import Refusal

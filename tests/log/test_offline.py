@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from headrace.log.cleanable import cleanable
+from headrace.log.cleaner import cleanable
 from headrace.log.data_directory import DataDirectory
 from headrace.log.log_config import LogConfig
 from headrace.log.log_directory import SYNC_ALL_ABOVE, LogDirectory

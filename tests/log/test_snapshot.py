@@ -12,7 +12,7 @@ from typing import NamedTuple
 import pytest
 
 from headrace.log import checked_file
-from headrace.log.cleanable import cleanable
+from headrace.log.cleaner import cleanable
 from headrace.log.data_directory import DataDirectory
 from headrace.log.directory_format import FORMAT_FILE
 from headrace.log.log_config import LogConfig

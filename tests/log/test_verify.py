@@ -6,7 +6,7 @@ import os
 import threading
 from typing import Any
 
-from headrace.log.cleanable import cleanable
+from headrace.log.cleaner import cleanable
 from headrace.log.data_directory import DataDirectory
 from headrace.log.log_config import LogConfig
 from headrace.log.log_directory import LogDirectory

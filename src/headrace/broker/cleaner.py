@@ -12,8 +12,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from headrace.log.cleanable import Cleanable, cleanable
-from headrace.log.cleaner import CleaningStopped, Pace, Round
+from headrace.log.cleaner import Cleanable, CleaningStopped, Pace, Round, cleanable
 from headrace.log.partition_log import PartitionLog
 from headrace.log_lines import get_logger
 from headrace.net.metrics import CleanerMetrics

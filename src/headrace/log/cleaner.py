@@ -1,4 +1,4 @@
-"""One round of compaction over the files of a log.
+"""Compaction of the files of a log: what would be cleaned, by Kafka's rules, and one round.
 
 Segments that are no longer appended to do not change, so a thread reads them with handles of its
 own while the log is used. New segments are put in place by the thread of the log, if the old ones
@@ -13,10 +13,10 @@ import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from functools import partial
+from itertools import pairwise
 from typing import NamedTuple
 
 from headrace.log.aborted_transactions import AbortedLookup, AbortedTransaction
-from headrace.log.cleanable import Cleanable, cleaned_up_to, expect_gaps
 from headrace.log.compaction import Compactor, LatestOffsets, last_of_producers
 from headrace.log.files import DIRECTORY_MODE, OpenFiles, fsync_path
 from headrace.log.index import TimeIndex
@@ -32,7 +32,7 @@ from headrace.protocol.record_batch import (
     header_at,
 )
 
-from . import aborted_transactions, swap
+from . import aborted_transactions, checked_file, swap
 
 logger = get_logger("headrace.log")
 
@@ -43,6 +43,7 @@ WORK_S, REST_S = 0.002, 0.001
 other threads can run.
 """
 
+CLEANER_OFFSET_FILE = "cleaner-offset"
 LONGEST_WAIT_S = 60.0
 """The longest wait of a cleaner thread for its pace, however slow it is: the limit may change."""
 
@@ -106,7 +107,7 @@ class Pace:
             raise CleaningStopped
 
 
-class _Source(NamedTuple):
+class Source(NamedTuple):
     """A segment as the cleaner thread reads it: with a handle of its own."""
 
     segment: Segment
@@ -133,6 +134,102 @@ class _Source(NamedTuple):
                 raise CorruptBatch(f"{path} is damaged at position {end}")
         finally:
             os.close(fd)
+
+
+class Cleanable(NamedTuple):
+    """The plan of a round of compaction.
+
+    :ivar first_dirty_offset: end offset, exclusive, of what earlier rounds have cleaned
+    :ivar end_offset: end offset of this round, exclusive
+    :ivar sources: segments with offsets before ``end_offset``
+    :ivar dirty_ratio: share of their bytes that no round has cleaned, 0 to 1
+    :ivar is_overdue: True if a record has waited for longer than max.compaction.lag.ms
+    """
+
+    first_dirty_offset: int
+    end_offset: int
+    sources: Sequence[Source]
+    dirty_ratio: float
+    is_overdue: bool
+
+
+def cleanable(log: PartitionLog, now_ms: int) -> Cleanable | None:
+    """Return the plan for a round over a log; None if there is nothing to clean, or less than
+    min.cleanable.dirty.ratio.
+
+    Leave out the last segment, batches that may belong to an open transaction, and segments with
+    records younger than min.compaction.lag.ms.
+    """
+    config = log.config
+    sealed = [
+        Source(segment, following.base_offset) for segment, following in pairwise(log.segments)
+    ]
+    if not sealed:
+        return None
+    first_dirty = _first_dirty_offset(log)
+    end_offset = min(sealed[-1].end_offset, log.last_stable_offset)
+    dirty = [source.segment for source in sealed if source.end_offset > first_dirty]
+    if config.min_compaction_lag_ms > 0:
+        youngest_ms = now_ms - config.min_compaction_lag_ms
+        young = next((segment for segment in dirty if segment.max_timestamp[0] > youngest_ms), None)
+        if young is not None:
+            end_offset = min(end_offset, young.base_offset)
+    dirty_bytes = sum(segment.size_bytes for segment in dirty if segment.base_offset < end_offset)
+    if end_offset <= first_dirty or not dirty_bytes:
+        return None
+    sources = [source for source in sealed if source.segment.base_offset < end_offset]
+    ratio = dirty_bytes / sum(source.segment.size_bytes for source in sources)
+    is_overdue = _is_overdue(log, dirty, now_ms)
+    if ratio <= config.min_cleanable_dirty_ratio and not is_overdue:
+        return None
+    return Cleanable(first_dirty, end_offset, sources, ratio, is_overdue)
+
+
+def _is_overdue(log: PartitionLog, dirty: list[Segment], now_ms: int) -> bool:
+    longest_ms = max(log.config.max_compaction_lag_ms, log.config.min_compaction_lag_ms)
+    if longest_ms >= now_ms:
+        return False
+    times = [segment.first_timestamp for segment in dirty]
+    return any(0 < time < now_ms - longest_ms for time in times)
+
+
+def _first_dirty_offset(log: PartitionLog) -> int:
+    """Return the first offset that no round has cleaned."""
+    if log.first_dirty_offset is None:
+        try:
+            log.first_dirty_offset = checked_file.read(f"{log.path}/{CLEANER_OFFSET_FILE}") or 0
+        except checked_file.DamagedFile as error:
+            logger.warning("%s: the log is cleaned from its start on", error)
+            log.first_dirty_offset = 0
+    if not log.log_start_offset <= log.first_dirty_offset <= log.segments[-1].base_offset:
+        log.first_dirty_offset = log.log_start_offset  # records were deleted or lost in a crash
+    return log.first_dirty_offset
+
+
+def expect_gaps(log: PartitionLog) -> None:
+    """Save that offsets may be missing from now on, unless that is saved already. Without it,
+    verification would report missing offsets as damage after a crash in the first round. Any thread
+    may call it; it has no effect if the topic was deleted.
+
+    The name of the file is forced to disk with that of the first new segment.
+
+    :raises OSError: when the disk fails
+    """
+    path = f"{log.path}/{CLEANER_OFFSET_FILE}"
+    with log.saving:
+        if not log.is_deleted and not os.path.exists(path):
+            checked_file.replace(path, log.first_dirty_offset or 0, sync=log.syncs)
+
+
+def cleaned_up_to(log: PartitionLog, offset: int) -> None:
+    """Save that a round has cleaned the log up to ``offset``, exclusive.
+
+    This is not forced to disk: after a power cut some batches are cleaned once more.
+
+    :raises OSError: when the disk fails
+    """
+    log.first_dirty_offset = offset
+    checked_file.replace(f"{log.path}/{CLEANER_OFFSET_FILE}", offset, sync=False)
 
 
 class _Output:
@@ -180,9 +277,9 @@ class _Output:
             self.segment.fsync((".log", aborted_transactions.SUFFIX))
 
 
-def group_segments(sources: Iterable[_Source], config: LogConfig) -> Iterator[list[_Source]]:
+def group_segments(sources: Iterable[Source], config: LogConfig) -> Iterator[list[Source]]:
     """Yield runs of one or more segments that fit into one segment."""
-    group: list[_Source] = []
+    group: list[Source] = []
     size = 0
     for source in sources:
         size += source.segment.size_bytes
@@ -202,7 +299,7 @@ def group_segments(sources: Iterable[_Source], config: LogConfig) -> Iterator[li
 class Round:
     """One round over one log. Create it, and advance :meth:`steps`, in the thread of the log.
 
-    :param plan: the result of :func:`~headrace.log.cleanable.cleanable`
+    :param plan: the result of :func:`cleanable`
     :param dedupe_bytes: approximate memory for keys; when it is full, the round ends there
     :ivar end_offset: end of the round, exclusive
     :ivar read_bytes: bytes read in both passes
@@ -217,7 +314,7 @@ class Round:
         self.end_offset = plan.end_offset
         self.read_bytes = self.written_bytes = self.keys = 0
         self._first_dirty_offset = plan.first_dirty_offset
-        self._sources = [_Source(*pair) for pair in plan.segments]
+        self._sources = plan.sources
         self._config = log.config
         opening = Opening(pause=pace.rests())
         self._latest = LatestOffsets(dedupe_bytes, opening)
@@ -294,7 +391,7 @@ class Round:
                 break
         self.keys = len(latest)
 
-    def _clean(self, group: Sequence[_Source]) -> None:
+    def _clean(self, group: Sequence[Source]) -> None:
         """Write the new segment of a group; if it would be the same there is no output."""
         self._clear()
         swap.discard_old(self.log.path)  # a start may restore those of this round
@@ -306,7 +403,7 @@ class Round:
                 self._clear()  # the disk may be full
             raise
 
-    def _write(self, group: Sequence[_Source]) -> None:
+    def _write(self, group: Sequence[Source]) -> None:
         base_offset = group[0].segment.base_offset
         output = self._output = _Output(self._directory, base_offset, self._config, self._pace)
         changed = len(group) > 1
@@ -333,7 +430,7 @@ class Round:
     def _clear(self) -> None:
         shutil.rmtree(self._directory, ignore_errors=True)
 
-    def _check(self, group: Sequence[_Source] = ()) -> int:
+    def _check(self, group: Sequence[Source] = ()) -> int:
         """Return the index of the first segment of a group; raise if the log has changed."""
         number = None
         if not self.log.is_deleted and not self.log.is_offline:
@@ -342,7 +439,7 @@ class Round:
             raise CleaningStopped
         return number
 
-    def _begin(self, group: Sequence[_Source]) -> None:
+    def _begin(self, group: Sequence[Source]) -> None:
         self._check(group)
         self._begun = swap.Swap(self.log.path, group[0].segment.base_offset, group[-1].end_offset)
         self._begun.begin()
@@ -366,7 +463,7 @@ class Round:
                 error,
             )
 
-    def _finish(self, group: Sequence[_Source]) -> None:
+    def _finish(self, group: Sequence[Source]) -> None:
         """Put the new segment in the place of the old ones."""
         number = self._check(group)
         output, begun = self._output, self._begun

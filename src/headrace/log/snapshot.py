@@ -24,8 +24,7 @@ import uuid
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from headrace.log.cleanable import CLEANER_OFFSET_FILE
-from headrace.log.cleaner import Pace
+from headrace.log.cleaner import CLEANER_OFFSET_FILE, Pace
 from headrace.log.data_directory import (
     DELETED_SUFFIX,
     STRAY_SUFFIX,

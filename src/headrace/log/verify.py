@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from headrace.log import damage
-from headrace.log.cleanable import CLEANER_OFFSET_FILE
+from headrace.log.cleaner import CLEANER_OFFSET_FILE
 from headrace.protocol.record_batch import BatchHeader
 
 TAIL_ATTEMPTS = 5
