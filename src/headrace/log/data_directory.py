@@ -227,10 +227,6 @@ class DataDirectory:
         os.rename(f"{self.path}/{name}", f"{self.path}/{doomed}")
         return doomed
 
-    def renamed(self) -> list[str]:
-        """Return the names of directories that were renamed to be removed."""
-        return [name for name in os.listdir(self.path) if name.endswith(DELETED_SUFFIX)]
-
     def make_durable(self) -> None:
         """Force the names of directories to disk.
 
@@ -327,7 +323,6 @@ class DataDirectory:
         self.check_held()
         if self._created:
             self._save(self._created)
-            self._created = []
         write_clean_marker(self.path, self.unverified, sync=self.sync)
 
     def abandon(self) -> None:

@@ -15,11 +15,8 @@ from bisect import bisect_right
 
 from headrace.log.files import FILE_MODE
 
-Field = tuple[struct.Struct, int]
-"""A field of an entry, by which entries ascend: its layout and its position in the entry."""
-LAST_OFFSET: Field = struct.Struct(">i"), 0
-POSITION: Field = struct.Struct(">i"), 4
-TIMESTAMP: Field = struct.Struct(">q"), 0
+POSITION = 1
+"""The number of the field of an entry of the offset index that has the position."""
 
 
 class _Index:
@@ -45,15 +42,14 @@ class _Index:
         first, second = self.layout.unpack_from(self.data, number * self.layout.size)
         return first, second
 
-    def last(self, field: Field, largest: int) -> tuple[int, int] | None:
+    def last(self, largest: int, field: int = 0) -> tuple[int, int] | None:
         """Return the last entry with at most a value in a field; None if there is none.
 
         In damaged entries the search may find an earlier one, but never a later one.
         """
-        data, size = self.data, self.layout.size
-        layout, start = field
+        unpack_from, data, size = self.layout.unpack_from, self.data, self.layout.size
         number = bisect_right(
-            range(len(self)), largest, key=lambda n: layout.unpack_from(data, n * size + start)[0]
+            range(len(self)), largest, key=lambda n: unpack_from(data, n * size)[field]
         )
         return self.entry(number - 1) if number else None
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -46,36 +47,20 @@ class AppendedBatch(NamedTuple):
     timestamp: int
 
 
+@dataclass(slots=True)
 class ProducerEntry:
     """The state of one producer id.
 
     :ivar epoch: epoch of its last batch or marker
-    :ivar batches: its last batches in that epoch, oldest first
     :ivar timestamp: timestamp of its last batch or marker in milliseconds, -1 if unknown
     :ivar coordinator_epoch: epoch in its last marker, -1 before the first one
+    :ivar batches: its last batches in that epoch, oldest first
     """
 
-    __slots__ = ("batches", "coordinator_epoch", "epoch", "timestamp")
-
-    def __init__(self, epoch: int) -> None:
-        self.epoch = epoch
-        self.batches: list[AppendedBatch] = []
-        self.timestamp = -1
-        self.coordinator_epoch = -1
-
-    def enter(self, epoch: int) -> None:
-        """Continue with ``epoch``; a new epoch clears the batches."""
-        if epoch != self.epoch:
-            self.epoch = epoch
-            self.batches.clear()
-
-    def add(self, epoch: int, batch: AppendedBatch) -> None:
-        """Add a batch that was appended."""
-        self.enter(epoch)
-        self.batches.append(batch)
-        self.timestamp = batch.timestamp
-        if len(self.batches) > BATCHES_KEPT:
-            del self.batches[0]
+    epoch: int
+    timestamp: int = -1
+    coordinator_epoch: int = -1
+    batches: list[AppendedBatch] = field(default_factory=list)
 
 
 def _stale(header: BatchHeader, last_epoch: int) -> Refusal:
@@ -193,19 +178,29 @@ class ProducerState:
             return
         if header.is_transactional and header.producer_id not in self._open:
             self._open[header.producer_id] = base_offset
-        entry = self._producers.get(header.producer_id)
-        if entry is None:
-            entry = self._producers[header.producer_id] = ProducerEntry(header.producer_epoch)
-        entry.add(
-            header.producer_epoch,
+        batches = self._enter(header).batches
+        batches.append(
             AppendedBatch(
                 header.base_sequence,
                 header.last_sequence,
                 base_offset,
                 base_offset + header.last_offset_delta,
                 header.max_timestamp,
-            ),
+            )
         )
+        if len(batches) > BATCHES_KEPT:
+            del batches[0]
+
+    def _enter(self, header: BatchHeader) -> ProducerEntry:
+        """Return the entry of a producer whose batch was appended. A new epoch has no batches."""
+        entry = self._producers.get(header.producer_id)
+        if entry is None:
+            entry = self._producers[header.producer_id] = ProducerEntry(header.producer_epoch)
+        elif entry.epoch != header.producer_epoch:
+            entry.epoch = header.producer_epoch
+            entry.batches.clear()
+        entry.timestamp = header.max_timestamp
+        return entry
 
     def complete(self, header: BatchHeader, marker: Marker) -> AbortedTransaction | None:
         """Apply a marker, which ends the producer's transaction.
@@ -213,12 +208,7 @@ class ProducerState:
         :param header: the marker's header with its offset in the log
         :return: the aborted transaction; None after a commit, or if no transaction was open
         """
-        entry = self._producers.get(header.producer_id)
-        if entry is None:
-            entry = self._producers[header.producer_id] = ProducerEntry(header.producer_epoch)
-        entry.enter(header.producer_epoch)
-        entry.timestamp = header.max_timestamp
-        entry.coordinator_epoch = marker.coordinator_epoch
+        self._enter(header).coordinator_epoch = marker.coordinator_epoch
         first_offset = self._open.pop(header.producer_id, None)
         if first_offset is None or marker.commit:
             return None
@@ -294,15 +284,17 @@ class ProducerState:
             coordinator_epoch,
             first_open,
         ) in _SNAPSHOT_ENTRY.iter_unpack(entries):
-            entry = state._producers.setdefault(producer_id, ProducerEntry(epoch))
-            entry.timestamp, entry.coordinator_epoch = timestamp, coordinator_epoch
+            entry = ProducerEntry(epoch, timestamp, coordinator_epoch)
+            entry = state._producers.setdefault(producer_id, entry)
+            entry.timestamp = timestamp
             if first_open >= 0:
                 state._open[producer_id] = first_open
             if last_offset >= 0:
                 first_sequence = (last_sequence - delta) & MAX_SEQUENCE
-                batch = AppendedBatch(
-                    first_sequence, last_sequence, last_offset - delta, last_offset, timestamp
+                entry.batches.append(
+                    AppendedBatch(
+                        first_sequence, last_sequence, last_offset - delta, last_offset, timestamp
+                    )
                 )
-                entry.add(epoch, batch)
         state._open = dict(sorted(state._open.items(), key=itemgetter(1)))
         return state

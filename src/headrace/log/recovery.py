@@ -295,12 +295,11 @@ def _recover(
     :param may_be_torn: the last batch may be incomplete because of a crash, so that nothing is lost
         with it
     """
-    for number in range(first, len(segments)):
-        segment = segments[number]
+    for number, segment in enumerate(segments[first:], first + 1):
         end = segment.rebuild(on_batch)
         if end == segment.size_bytes:
             continue
-        later = segments[number + 1 :]
+        later = segments[number:]
         followed = any(following.size_bytes for following in later) or (
             next_batch(segment.open(), end, segment.size_bytes, segment.base_offset) is not None
         )
@@ -323,7 +322,7 @@ def _recover(
             logger.warning("Removed %s: the segment before it is torn", following.path(".log"))
             following.retire()()
         segment.truncate(end)
-        del segments[number + 1 :]
+        del segments[number:]
         return
 
 

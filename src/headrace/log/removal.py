@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
-from headrace.log.data_directory import DataDirectory
+from headrace.log.data_directory import DELETED_SUFFIX, DataDirectory
 from headrace.log_lines import get_logger
 
 logger = get_logger("headrace.log")
@@ -57,9 +57,10 @@ class Removals:
 
     def remove_renamed(self) -> None:
         """Remove in the background what earlier processes have renamed and not removed."""
-        renamed = self._directory.renamed()
+        names = os.listdir(self._directory.path)
+        renamed = [name for name in names if name.endswith(DELETED_SUFFIX)]
         if renamed:
-            self._submit(lambda: self._remove_trees(renamed), None)
+            self._submit(lambda: self._remove_trees(renamed))
 
     def finish(self) -> None:
         """Wait until everything is removed."""
@@ -72,7 +73,7 @@ class Removals:
 
     # In the thread --------------------------------------------------------------------------------
 
-    def _submit(self, work: Callable[[], bool], done: Callable[[], object] | None) -> None:
+    def _submit(self, work: Callable[[], bool], done: Callable[[], object] | None = None) -> None:
         def run() -> None:
             try:
                 if work() and done is not None:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 
 from headrace.log import checksums
 from headrace.log.files import OpenFiles, fsync_path, replacing
-from headrace.log.index import LAST_OFFSET, POSITION, TIMESTAMP, Field, OffsetIndex, TimeIndex
+from headrace.log.index import POSITION, OffsetIndex, TimeIndex
 from headrace.log.log_config import LogConfig
 from headrace.log_lines import LimitedLog, get_logger
 from headrace.protocol.file_range import LEAST_RANGE_BYTES, FileRange
@@ -67,25 +67,22 @@ def scan(
     :param whole: yield all bytes of each batch, not only those read along with its header
     """
     chunk = RECOVERY_CHUNK_BYTES if whole else HEADERS_CHUNK_BYTES
-    buffer, start = memoryview(b""), position
-    while position + HEADER_BYTES <= end:
-        if position - start + HEADER_BYTES > len(buffer):
-            buffer, start = memoryview(os.pread(fd, min(chunk, end - position), position)), position
-            if len(buffer) < HEADER_BYTES:
+    buffer, start, needed = memoryview(b""), position, HEADER_BYTES
+    while position + needed <= end:
+        if position - start + needed > len(buffer):
+            data = os.pread(fd, min(max(chunk, needed), end - position), position)
+            buffer, start = memoryview(data), position
+            if len(buffer) < needed:
                 return
         header = header_at(buffer, position - start)
         size = header.size_bytes
         if header.batch_length < HEADER_BYTES - LENGTH_OVERHEAD or position + size > end:
             return
         if whole and position - start + size > len(buffer):
-            buffer, start = (
-                memoryview(os.pread(fd, min(max(chunk, size), end - position), position)),
-                position,
-            )
-            if len(buffer) < size:
-                return
+            needed = size  # once more, with all of it
+            continue
         yield position, header, buffer[position - start : position - start + size]
-        position += size
+        position, needed = position + size, HEADER_BYTES
 
 
 def checked_scan(fd: int, position: int, end: int) -> Iterator[tuple[int, BatchHeader, memoryview]]:
@@ -223,8 +220,7 @@ class Segment:
         if not self._loaded:
             return
         try:
-            if self._max_timestamp >= 0:
-                self.times.add(self._max_timestamp, self._max_timestamp_offset - self.base_offset)
+            self.times.add(self._max_timestamp, self._max_timestamp_offset - self.base_offset)
             self.offsets.save(self.path(".index"))
             self.times.save(self.path(".timeindex"))
             if self._summed_bytes != self.size_bytes:
@@ -613,15 +609,15 @@ class Segment:
         """Return the position of the last indexed batch that ends at or before ``offset``; 0 if
         there is none. A wrong entry is found, and the indexes are rebuilt.
         """
-        return self._last_position(LAST_OFFSET, offset - self.base_offset)
+        return self._last_position(offset - self.base_offset)
 
-    def _last_position(self, field: Field, largest: int) -> int:
+    def _last_position(self, largest: int, field: int = 0) -> int:
         """Return the position in the last index entry with at most a value in a field."""
         self.open()
-        entry = self.offsets.last(field, largest)
+        entry = self.offsets.last(largest, field)
         if entry is not None and not self._is_at(*entry):
             self._rebuild_indexes("an entry of the offset index is wrong")
-            entry = self.offsets.last(field, largest)
+            entry = self.offsets.last(largest, field)
         return entry[1] if entry is not None else 0
 
     def _is_at(self, relative_offset: int, position: int) -> bool:
@@ -636,10 +632,10 @@ class Segment:
         wrong entry of the time index is found, and the indexes are rebuilt.
         """
         self.open()
-        entry = self.times.last(TIMESTAMP, timestamp_ms)
+        entry = self.times.last(timestamp_ms)
         if entry is not None and not self._is_latest(entry[0], self.base_offset + entry[1]):
             self._rebuild_indexes("an entry of the time index is wrong")
-            entry = self.times.last(TIMESTAMP, timestamp_ms)
+            entry = self.times.last(timestamp_ms)
         return self.base_offset + (entry[1] if entry is not None else 0)
 
     def read(self, position: int, size_bytes: int) -> bytes:
@@ -711,7 +707,7 @@ class Segment:
         if limit - position <= max_bytes:
             return self._batches_at(position, limit - position, held_bytes)
         if max_bytes > 0:
-            boundary = self._last_position(POSITION, position + max_bytes)
+            boundary = self._last_position(position + max_bytes, POSITION)
             if 2 * (boundary - position) >= max_bytes:  # a boundary needs no cut and no copy
                 return self._batches_at(position, boundary - position, held_bytes)
             if held_bytes is not None and max_bytes > held_bytes:

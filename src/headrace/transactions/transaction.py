@@ -205,11 +205,8 @@ class TransactionCoordinator:
         transaction = self.transactions.get(transactional_id)
         if transaction is None or transaction.producer_id != producer.producer_id:
             return INVALID_PRODUCER_ID_MAPPING
-        return (
-            transaction
-            if transaction.producer_epoch == producer.producer_epoch
-            else PRODUCER_FENCED
-        )
+        is_latest = transaction.producer_epoch == producer.producer_epoch
+        return transaction if is_latest else PRODUCER_FENCED
 
     # --- end ---
 
@@ -267,11 +264,10 @@ class TransactionCoordinator:
         """Return the answer for a transaction that is not open: success if it has ended in the same
         way, otherwise an error.
         """
-        if transaction.state == (State.COMPLETE_COMMIT if commit else State.COMPLETE_ABORT):
+        decided = State.PREPARE_COMMIT if commit else State.PREPARE_ABORT
+        if transaction.state == PREPARED[decided]:
             return Producer(transaction.producer_id, transaction.producer_epoch)
-        if transaction.state == (State.PREPARE_COMMIT if commit else State.PREPARE_ABORT):
-            return CONCURRENT_TRANSACTIONS
-        return INVALID_TXN_STATE
+        return CONCURRENT_TRANSACTIONS if transaction.state == decided else INVALID_TXN_STATE
 
     def complete(self, transactional_id: str, wall_ms: int) -> Outcome[TransactionRecord, None]:
         """Complete a decided transaction whose markers are all written."""
