@@ -7,6 +7,8 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headrace.share.merged_state import ShareState
+from headrace.share.records import StateBatch
 from headrace.share.spans import Spans
 
 RANGE = st.tuples(st.integers(0, 30), st.integers(0, 6)).map(
@@ -40,7 +42,7 @@ def check_shape(spans):
 
 @given(
     st.lists(
-        st.tuples(st.sampled_from(["paint", "max", "erase", "erase some"]), disjoint_runs()),
+        st.tuples(st.sampled_from(["paint", "erase", "erase some"]), disjoint_runs()),
         max_size=8,
     ),
     st.integers(0, 40),
@@ -54,13 +56,11 @@ def test_spans_do_what_a_dict_of_offsets_does(steps, below, window):
         if kind.startswith("erase"):
             spans.erase([(first, last) for first, last, _ in runs])
         else:
-            spans.paint(runs, max if kind == "max" else None)
+            spans.paint(runs)
         for first, last, value in runs:
             for offset in range(first, last + 1):
                 if kind.startswith("erase"):
                     model.pop(offset, None)
-                elif kind == "max":
-                    model[offset] = max(model.get(offset, 0), value)
                 else:
                     model[offset] = value
         assert as_dict(spans) == model
@@ -73,3 +73,15 @@ def test_spans_do_what_a_dict_of_offsets_does(steps, below, window):
     assert spans.count_below(below) == sum(offset < below for offset in model)
     spans.drop_below(below)
     assert as_dict(spans) == {o: v for o, v in model.items() if o >= below}
+
+
+@given(st.lists(disjoint_runs(), max_size=6))
+def test_of_two_states_of_a_record_the_greater_one_is_kept(writes):
+    state, model = ShareState(0, 0, 0, 0, 0, 0), {}
+    for runs in writes:
+        state.merge([StateBatch(first, last, 0, count) for first, last, count in runs])
+        for first, last, count in runs:
+            for offset in range(first, last + 1):
+                model[offset] = max(model.get(offset, (0, 0)), (count, 0))
+        assert as_dict(state.batches) == model
+        check_shape(state.batches)

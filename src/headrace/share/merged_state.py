@@ -54,10 +54,27 @@ class ShareState:
             if last < start:
                 continue
             if runs and runs[-1][1] >= first:  # batches of one request may overlap
-                self.batches.paint(runs, max)
+                self._raise(runs)
                 runs = []
             runs.append((max(first, start), last, (count, state)))
-        self.batches.paint(runs, max)
+        if runs:
+            self._raise(runs)
+
+    def _raise(self, runs: Sequence[Run[tuple[int, int]]]) -> None:
+        """Set the values of ``runs`` (ascending, disjoint) where they are greater."""
+        batches = self.batches
+        overlapped = batches.within(runs[0][0], runs[-1][1])
+        greater: list[Run[tuple[int, int]]] = []
+        # Usually these are earlier deliveries, if there are any.
+        if overlapped and max(old[2] for old in overlapped) > min(run[2] for run in runs):
+            greater = [
+                old
+                for first, last, value in runs
+                for old in batches.within(first, last)
+                if old[2] > value
+            ]
+        batches.paint(runs)
+        batches.paint(greater)
 
     def apply(self, update: ShareUpdate) -> None:
         """Apply an update."""

@@ -8,7 +8,7 @@ number of spans that it touches, not on the number of offsets.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from operator import itemgetter
 from typing import Generic, Protocol, TypeAlias, TypeVar
 
@@ -120,24 +120,33 @@ class Spans(Generic[V]):
         if firsts and firsts[0] < offset:
             firsts[0] = offset
 
-    def paint(self, runs: Sequence[Run[V]], merge: Callable[[V, V], V] | None = None) -> None:
-        """Set the values of ``runs``, replacing or merging existing spans.
-
-        :param runs: ascending and disjoint
-        :param merge: returns the value where an old and a new span overlap, from (old, new); by
-            default the new one
-        """
+    def paint(self, runs: Sequence[Run[V]]) -> None:
+        """Set the values of ``runs`` (ascending, disjoint), replacing existing spans."""
         if not runs:
             return
-        # The old spans that overlap, and the neighbour on either side, to join equal ones.
-        i = bisect_left(self.lasts, runs[0][0] - 1)
-        j = bisect_right(self.firsts, runs[-1][1] + 1, i)
-        new: Spans[V] = Spans()
-        if i == j:
-            new._put_all(runs)
-        else:
-            self._overlay(i, j, runs, merge, new)
-        self.firsts[i:j], self.lasts[i:j], self.values[i:j] = new.firsts, new.lasts, new.values
+        i = bisect_left(self.lasts, runs[0][0])
+        j = bisect_right(self.firsts, runs[-1][1], i)
+        if i < j:
+            old = zip(self.firsts[i:j], self.lasts[i:j], self.values[i:j], strict=True)
+            runs = sorted([*subtract(old, runs), *runs], key=itemgetter(0))
+        # The neighbour on either side, to join equal ones.
+        if i and self.lasts[i - 1] == runs[0][0] - 1:
+            i -= 1
+            runs = [(self.firsts[i], self.lasts[i], self.values[i]), *runs]
+        if j < len(self.firsts) and self.firsts[j] == runs[-1][1] + 1:
+            runs = [*runs, (self.firsts[j], self.lasts[j], self.values[j])]
+            j += 1
+        firsts: list[int] = []
+        lasts: list[int] = []
+        values: list[V] = []
+        for first, last, value in runs:
+            if lasts and lasts[-1] == first - 1 and values[-1] == value:
+                lasts[-1] = last
+            else:
+                firsts.append(first)
+                lasts.append(last)
+                values.append(value)
+        self.firsts[i:j], self.lasts[i:j], self.values[i:j] = firsts, lasts, values
 
     def erase(self, runs: Sequence[Range]) -> None:
         """Remove the ranges ``runs`` (ascending, disjoint)."""
@@ -157,68 +166,6 @@ class Spans(Generic[V]):
             firsts[i:j] = [run[0] for run in remaining]
             lasts[i:j] = [run[1] for run in remaining]
             values[i:j] = [run[2] for run in remaining]
-
-    def _overlay(
-        self,
-        i: int,
-        j: int,
-        runs: Sequence[Run[V]],
-        merge: Callable[[V, V], V] | None,
-        new: Spans[V],
-    ) -> None:
-        """Add the spans ``i`` to ``j`` (exclusive) to ``new``, with the values of ``runs`` set."""
-        firsts, lasts, values = self.firsts, self.lasts, self.values
-        put = new._put
-        k = i
-        old_first = firsts[k]  # what is left of old span k starts here
-        for first, last, value in runs:
-            while k < j and old_first < first:
-                if lasts[k] < first:
-                    put(old_first, lasts[k], values[k])
-                    k += 1
-                    old_first = firsts[k] if k < j else 0
-                else:
-                    put(old_first, first - 1, values[k])
-                    old_first = first
-            position = first
-            while k < j and old_first <= last:
-                end = min(lasts[k], last)
-                if merge is not None:
-                    if position < old_first:
-                        put(position, old_first - 1, value)
-                    put(old_first, end, merge(values[k], value))
-                    position = end + 1
-                if lasts[k] > last:
-                    old_first = last + 1
-                else:
-                    k += 1
-                    old_first = firsts[k] if k < j else 0
-            if position <= last:
-                put(position, last, value)
-        while k < j:
-            put(old_first, lasts[k], values[k])
-            k += 1
-            old_first = firsts[k] if k < j else 0
-
-    def _put(self, first: int, last: int, value: V) -> None:
-        """Add a span after all others; join it with the last if they are adjacent and equal."""
-        lasts = self.lasts
-        if lasts and lasts[-1] == first - 1 and self.values[-1] == value:
-            lasts[-1] = last
-        else:
-            self.firsts.append(first)
-            lasts.append(last)
-            self.values.append(value)
-
-    def _put_all(self, runs: Sequence[Run[V]]) -> None:
-        """Add spans as :meth:`_put` does, to an empty list."""
-        firsts = [run[0] for run in runs]
-        lasts = [run[1] for run in runs]
-        if any(last + 1 == first for last, first in zip(lasts, firsts[1:], strict=False)):
-            for first, last, value in runs:
-                self._put(first, last, value)
-        else:
-            self.firsts, self.lasts, self.values = firsts, lasts, [run[2] for run in runs]
 
 
 class Timed(Protocol):
