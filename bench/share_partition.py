@@ -15,7 +15,7 @@ from statistics import median
 from time import perf_counter
 
 from headrace.outcome import Outcome
-from headrace.share.acknowledgement import ACCEPT, RELEASE, AcknowledgementBatch
+from headrace.share.acknowledgement import ACCEPT, RELEASE, AcknowledgementBatch, AcknowledgeTerms
 from headrace.share.records import StateUpdate
 from headrace.share.settings import ShareSettings
 from headrace.share.share_partition import SharePartition
@@ -41,7 +41,7 @@ def acknowledge(partition: SharePartition, offsets: range, acknowledge_type: int
     not adjacent.
     """
     batches = [AcknowledgementBatch(offset, offset, (acknowledge_type,)) for offset in offsets]
-    apply(partition, partition.acknowledge("m", batches, 1, _SETTINGS))
+    apply(partition, partition.acknowledge("m", batches, 1, _SETTINGS, AcknowledgeTerms()))
 
 
 def acknowledge_types(partition: SharePartition, offsets: range) -> None:
@@ -50,7 +50,11 @@ def acknowledge_types(partition: SharePartition, offsets: range) -> None:
     apply(
         partition,
         partition.acknowledge(
-            "m", [AcknowledgementBatch(offsets[0], offsets[-1], types)], 1, _SETTINGS
+            "m",
+            [AcknowledgementBatch(offsets[0], offsets[-1], types)],
+            1,
+            _SETTINGS,
+            AcknowledgeTerms(),
         ),
     )
 

@@ -10,7 +10,7 @@ from headrace.coordinators.coordinators import Coordinators
 from headrace.coordinators.environment import Environment
 from headrace.coordinators.share_partitions import LoadedPartition
 from headrace.outcome import Outcome
-from headrace.share.acknowledgement import AcknowledgementBatch
+from headrace.share.acknowledgement import AcknowledgementBatch, AcknowledgeTerms
 from headrace.share.records import Archived, SharePartitionKey, StateBatch, StateUpdate
 from headrace.share.settings import ShareSettings
 from headrace.share.share_partition import SharePartition
@@ -160,7 +160,9 @@ class Shelf:
             AcknowledgementBatch(first, last, [types] if isinstance(types, int) else types)
             for first, last, types in batches
         ]
-        outcome = self.partition.acknowledge(member, typed, self.now_ms, self.settings, **terms)
+        outcome = self.partition.acknowledge(
+            member, typed, self.now_ms, self.settings, AcknowledgeTerms(**terms)
+        )
         if not waits:
             return self.apply(outcome)
         for update in outcome.records:

@@ -16,6 +16,7 @@ from headrace.share.acknowledgement import (
     RELEASE,
     RENEW,
     AcknowledgementBatch,
+    AcknowledgeTerms,
 )
 from headrace.share.acquisition_locks import AcquisitionLock
 from headrace.share.ended_locks import MAX_ENDED_LOCKS, EndedLocks
@@ -170,7 +171,9 @@ def test_renewing_starts_the_lock_anew_and_writes_nothing():
     s = shelf(10, lock_duration_ms=3000)
     s.fetch()
     s.wait(2000)
-    outcome = s.partition.acknowledge("m", [(2, 4, [RENEW])], s.now_ms, s.settings, renew=True)
+    outcome = s.partition.acknowledge(
+        "m", [(2, 4, [RENEW])], s.now_ms, s.settings, AcknowledgeTerms(renew=True)
+    )
     assert (outcome.reply, outcome.records) == (None, ())
     s.wait(1000)
     assert s.fetch("n") == [(0, 1, 2), (5, 9, 2)]

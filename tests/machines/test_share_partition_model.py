@@ -15,7 +15,15 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from headrace.protocol.errors import ErrorCode
-from headrace.share.acknowledgement import ACCEPT, GAP, REJECT, RELEASE, RENEW, AcknowledgementBatch
+from headrace.share.acknowledgement import (
+    ACCEPT,
+    GAP,
+    REJECT,
+    RELEASE,
+    RENEW,
+    AcknowledgementBatch,
+    AcknowledgeTerms,
+)
 from headrace.share.records import ACQUIRED, ARCHIVED, AVAILABLE, ArchiveReason, StateBatch
 from headrace.share.settings import ShareSettings
 from tests.machines.share_shelf import KEY, Shelf
@@ -579,7 +587,9 @@ class SharePartitionMachine(RuleBasedStateMachine):
         """The append failed."""
         shelf = self.shelf
         batches = [AcknowledgementBatch(offset, offset, [kind]) for offset in self.held_by(member)]
-        shelf.partition.acknowledge(member, batches, shelf.now_ms, shelf.settings)
+        shelf.partition.acknowledge(
+            member, batches, shelf.now_ms, shelf.settings, AcknowledgeTerms()
+        )
         shelf.partition.release(member, shelf.now_ms, shelf.settings)
         shelf.partition.move_start(self.naive.end + 5)
 

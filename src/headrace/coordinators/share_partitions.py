@@ -267,15 +267,7 @@ class SharePartitions:
             )
         ):
             self._count_late(loaded, late, settings, now_ms)
-        outcome = loaded.partition.acknowledge(
-            session.member_id,
-            batches,
-            now_ms,
-            settings,
-            renew=terms.renew,
-            uncounted=terms.uncounted,
-            delay_ms=terms.delay_ms,
-        )
+        outcome = loaded.partition.acknowledge(session.member_id, batches, now_ms, settings, terms)
         return outcome.reply or await self.apply(loaded, outcome.records, terms.reject_reason)
 
     def _count_late(

@@ -37,7 +37,7 @@ AVAILABLE               missing in the log              ARCHIVED
 ======================  ==============================  ===========================================
 
 Commands that finish or release records only decide: their outcome has the :class:`StateUpdate` to
-persist (built in :mod:`headrace.share.changes`), and :meth:`SharePartition.replay` applies it, live
+persist, and :meth:`SharePartition.replay` applies it, live
 and on loading. Changes that a restart may lose are made at once and not written: acquiring and
 renewing locks, archiving aborted records, ending backoffs, and ARCHIVING. Source: KIP-932,
 KIP-1191; ``docs/behaviour/share-groups.md``.
@@ -65,6 +65,7 @@ from headrace.share.acknowledgement import (
     RENEW,
     RENEW_NOT_ENABLED,
     AcknowledgementBatch,
+    AcknowledgeTerms,
     runs,
     well_formed,
 )
@@ -75,7 +76,6 @@ from headrace.share.changes import (
     acknowledged,
     backoffs,
     given_back,
-    update_of,
 )
 from headrace.share.in_flight_batches import InFlightBatches
 from headrace.share.records import (
@@ -84,6 +84,7 @@ from headrace.share.records import (
     AVAILABLE,
     NO_BACKOFF,
     UNKNOWN,
+    Archived,
     ArchiveReason,
     Change,
     StateBatch,
@@ -295,19 +296,15 @@ class SharePartition:
         batches: Sequence[AcknowledgementBatch],
         now_ms: int,
         settings: ShareSettings,
-        *,
-        renew: bool = False,
-        uncounted: bool = False,
-        delay_ms: int = 0,
+        terms: AcknowledgeTerms,
     ) -> Outcome[StateUpdate, Refusal | None]:
         """Finish, release or renew records that ``member_id`` holds. Apply all batches or, on an
         error, none.
 
-        :param renew: the request allows RENEW (``IsRenewAck``)
-        :param uncounted: released records were not processed, so this delivery is not counted. They
-            wait for at least :data:`~headrace.share.changes.UNCOUNTED_BACKOFF_MS`
-        :param delay_ms: the shortest backoff of released records
+        Uncounted releases wait for at least
+        :data:`~headrace.share.changes.UNCOUNTED_BACKOFF_MS`.
         """
+        renew, uncounted = terms.renew, terms.uncounted
         if not well_formed(batches, RENEW if renew else REJECT):
             return Outcome(MALFORMED)
         if renew and not settings.renew_enabled and any(RENEW in types for _, _, types in batches):
@@ -349,7 +346,7 @@ class SharePartition:
                     )
         if renewed:
             self.locks.renew(renewed, now_ms + settings.lock_duration_ms)
-        shortest_ms = max(delay_ms, UNCOUNTED_BACKOFF_MS if uncounted else 0)
+        shortest_ms = max(terms.delay_ms, UNCOUNTED_BACKOFF_MS if uncounted else 0)
         not_before_ms = backoffs(changes, now_ms, settings, shortest_ms)
         return Outcome(None, self._change(changes, not_before_ms))
 
@@ -487,18 +484,42 @@ class SharePartition:
     def _change(
         self, changes: Sequence[Change], not_before_ms: Mapping[int, int] = NO_BACKOFF
     ) -> tuple[StateUpdate, ...]:
-        """Return the update for ``changes``, in a tuple; an empty tuple without changes."""
+        """Return the update that persists ``changes``, with the start offset moved over finished
+        records, in a tuple; an empty tuple without changes.
+
+        :param changes: ascending, disjoint, without records that are finished already
+        """
         if not changes:
             return ()
-        return (
-            update_of(
-                changes,
-                self.start_offset,
-                self.delivery_complete_count,
-                self._finished,
-                not_before_ms,
-            ),
-        )
+        start, complete = self.start_offset, self.delivery_complete_count
+        finished = self._finished
+        joined: list[tuple[int, int, int, int]] = []
+        end, joined_state, joined_count = -1, -1, -1  # of the last joined change
+        archived: list[Archived] = []
+        i = 0
+        for first, last, state, count, reason in changes:
+            if state != AVAILABLE:
+                complete += last - first + 1
+                while i < len(finished) and finished.firsts[i] == start:
+                    start = finished.lasts[i] + 1
+                    i += 1
+                if first == start:
+                    start = last + 1
+                if reason is not None:
+                    archived.append(Archived(first, last, count, reason))
+            if first == end and state == joined_state and count == joined_count:
+                joined[-1] = (joined[-1][0], last, state, count)
+            else:
+                joined.append((first, last, state, count))
+                joined_state, joined_count = state, count
+            end = last + 1
+        while i < len(finished) and finished.firsts[i] == start:
+            start = finished.lasts[i] + 1
+            i += 1
+        complete -= start - self.start_offset
+        after_start = joined[bisect_left(joined, start, key=itemgetter(1)) :]
+        batches = tuple(map(StateBatch._make, after_start))
+        return (StateUpdate(start, complete, batches, tuple(archived), changes, not_before_ms),)
 
     def replay(self, update: StateUpdate) -> None:
         """Apply a persisted update."""
