@@ -13,6 +13,7 @@ from headrace.protocol.errors import ErrorCode, StorageError
 from headrace.protocol.file_range import FileRange
 from headrace.protocol.time_slices import run_now
 from headrace.share.acknowledgement import ACCEPT, REJECT, RELEASE, RENEW
+from headrace.share.records import SharePartitionKey
 from headrace.share.share_partition import SharePartition
 from headrace.share.share_session import ShareSessions
 from tests.stories.share_stage import GROUP, begun, on_stage, only_partition
@@ -398,7 +399,7 @@ async def test_backoffs_that_end_without_sessions_unload_one_partition_each(s, m
 
     monkeypatch.setattr(SharePartition, "idle", property(counted))
     s.clock.stopped_ms += 1000
-    while s.broker.coordinators.share.next_deadline_ms() <= s.clock.stopped_ms:
+    while s.broker.coordinators.share.next_deadline_ms() is not None:
         s.broker.coordinators.share.expire(s.clock.stopped_ms)
     assert len(looked) == 60
     assert s.broker.coordinators.share.loaded(GROUP, s.topic_id, 0) is None
@@ -515,7 +516,7 @@ async def test_a_backoff_outlives_the_last_session_but_no_restart(s):
     m = await s.holder(3)
     m.vanish()
     assert await s.member("n").fetch() == []
-    s.broker.coordinators.share.drop(GROUP, s.topic_id, 0)  # as a restart does
+    s.broker.coordinators.share.drop(SharePartitionKey(GROUP, s.topic_id, 0))  # as a restart does
     assert await s.member("o").fetch() == [(0, 2, 2)]
     s.pass_ms(60_000)  # the locks of o run out, and a backoff begins again
     p = s.member("p")

@@ -104,7 +104,7 @@ class Rotation(RuleBasedStateMachine):
             for run in one.acquired_records
         ]
         served = {one.partition_index for one in fetched if one.acquired_records}
-        session = self.stage.broker.coordinators.share.sessions.get(GROUP, member.name)
+        session = self.stage.broker.coordinators.share.sessions._sessions.get((GROUP, member.name))
         assert session is not None
         for partition in self.passed_over:
             if partition in served or not self.has_records(partition):

@@ -10,14 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from heapq import heappop, heappush
 from operator import attrgetter
 from time import perf_counter
 from typing import TYPE_CHECKING
 from uuid import UUID
 
 from headrace.coordinators.iso_durations import duration_ms
-from headrace.deadlines import RETRY_MS
+from headrace.deadlines import RETRY_MS, Deadlines
 from headrace.log import timestamps
 from headrace.log.partition_log import LEADER_EPOCH
 from headrace.log_lines import LimitedLog, get_logger
@@ -130,12 +129,10 @@ class SharePartitions:
         self._groups: dict[str, dict[tuple[UUID, int], LoadedPartition]] = {}
         # group id -> (the configs they were read from, the settings)
         self._settings: dict[str, tuple[Mapping[str, str], ShareSettings]] = {}
-        self._fenced: dict[str, set[tuple[UUID, int]]] = {}
+        self._fenced: set[SharePartitionKey] = set()
         self._late_told_ms: dict[str, int] = {}
         """Group id → when late acknowledgements were last logged."""
-        # A heap of (scheduled_ms, serial, share-partition). Outdated entries are skipped.
-        self._deadlines: list[tuple[int, int, LoadedPartition]] = []
-        self._serial = 0
+        self._deadlines: Deadlines[LoadedPartition] = Deadlines()
         self._turn = 0
 
     def settings(self, group_id: str) -> ShareSettings:
@@ -167,8 +164,7 @@ class SharePartitions:
 
         :raises StorageError: when the share coordinator cannot write
         """
-        group = self._groups.get(group_id)
-        loaded = group.get((topic_id, partition)) if group is not None else None
+        loaded = self._groups.get(group_id, {}).get((topic_id, partition))
         if loaded is not None:
             return loaded
         started = perf_counter()
@@ -200,7 +196,7 @@ class SharePartitions:
             turn=self.next_turn(),
         )
         self._groups.setdefault(group_id, {})[topic_id, partition] = loaded
-        self._fenced.get(group_id, set()).discard((topic_id, partition))
+        self._fenced.discard(key)
         self._meters.share.partition_load_ms.observe((perf_counter() - started) * 1000)
         return loaded
 
@@ -249,8 +245,9 @@ class SharePartitions:
         """
         loaded = self.loaded(session.group_id, topic_id, partition)
         if loaded is None:
-            if (topic_id, partition) in self._fenced.get(session.group_id, ()):
-                self._fenced[session.group_id].discard((topic_id, partition))
+            key = SharePartitionKey(session.group_id, topic_id, partition)
+            if key in self._fenced:
+                self._fenced.remove(key)
                 return _FENCED
             partitions = self._partitions(topic_id)
             if partitions is None:
@@ -345,7 +342,7 @@ class SharePartitions:
         """Unload the idle share-partitions of a group, if it has no sessions any more."""
         if self.sessions.in_group(group_id):
             return
-        self._fenced.pop(group_id, None)
+        self._forget_fenced(group_id)
         for loaded in list(self._groups.get(group_id, {}).values()):
             self._unload_if_idle(loaded)
         self._forget_if_empty(group_id)
@@ -370,6 +367,9 @@ class SharePartitions:
         if loaded.start_persisted and loaded.partition.idle:
             del self._groups[group_id][topic_id, partition]
             self._forget_if_empty(group_id)
+
+    def _forget_fenced(self, group_id: str) -> None:
+        self._fenced = {key for key in self._fenced if key.group_id != group_id}
 
     def _forget_if_empty(self, group_id: str) -> None:
         """Forget a group without share-partitions in memory."""
@@ -434,7 +434,7 @@ class SharePartitions:
             write = self._decide_write(loaded, update)
             refusal = self._runtime.write_now(loaded.coordinator_key, write)
             if refusal is not None:
-                self.drop(*key)
+                self.drop(key)
                 code = _COORDINATOR_ERRORS.get(refusal.code, ErrorCode.UNKNOWN_SERVER_ERROR)
                 return Refusal(code, f"Error in write state RPC. {refusal.message}")
             is_acquirable = update.start_offset > partition.start_offset
@@ -479,27 +479,26 @@ class SharePartitions:
         """Expire locks and backoffs of the share-partition at ``deadline_ms``, or earlier."""
         if loaded.scheduled_ms is None or deadline_ms < loaded.scheduled_ms:
             loaded.scheduled_ms = deadline_ms
-            self._serial += 1
-            heappush(self._deadlines, (deadline_ms, self._serial, loaded))
+            self._deadlines.set(loaded, deadline_ms)
             self._schedule_timer()
 
     def next_deadline_ms(self) -> int | None:
         """Return when :meth:`expire` is due, in steady milliseconds; None without locks and
         backoffs.
         """
-        return self._deadlines[0][0] if self._deadlines else None
+        return self._deadlines.next_ms()
 
     def expire(self, now_ms: int) -> None:
         """Release records whose acquisition locks have expired, and end release backoffs, of some
         share-partitions. Further ones stay due.
         """
         for _ in range(SHARE_PARTITIONS_AT_ONCE):
-            if not self._deadlines or self._deadlines[0][0] > now_ms:
+            loaded = self._deadlines.pop_due(now_ms)
+            if loaded is None:
                 break
-            scheduled_ms, _, loaded = heappop(self._deadlines)
-            if loaded.scheduled_ms != scheduled_ms or self.loaded(*loaded.key) is not loaded:
-                continue
             loaded.scheduled_ms = None
+            if self.loaded(*loaded.key) is not loaded:
+                continue
             run_to_end(self._end_locks(loaded, now_ms))
             self._schedule_next(loaded)
             self._unload_if_idle(loaded)
@@ -530,27 +529,26 @@ class SharePartitions:
 
     # Dropping -------------------------------------------------------------------------------------
 
-    def drop(self, group_id: str, topic_id: UUID, partition: int) -> None:
+    def drop(self, key: SharePartitionKey) -> None:
         """Unload a share-partition after its state was changed or deleted elsewhere. The next fetch
         loads it again.
         """
-        group = self._groups.get(group_id, {})
-        group.pop((topic_id, partition), None)
-        self._forget_if_empty(group_id)
-        self._notify(("share", group_id, topic_id, partition))
+        self._groups.get(key.group_id, {}).pop(key[1:], None)
+        self._forget_if_empty(key.group_id)
+        self._notify(("share", *key))
 
-    def fence(self, group_id: str, topic_id: UUID, partition: int) -> None:
+    def fence(self, key: SharePartitionKey) -> None:
         """Drop a share-partition after its state was initialized again. The next acknowledgement
         before a fetch gets NOT_LEADER_OR_FOLLOWER.
         """
-        if self.loaded(group_id, topic_id, partition) is not None:
-            self._fenced.setdefault(group_id, set()).add((topic_id, partition))
-        self.drop(group_id, topic_id, partition)
+        if self.loaded(*key) is not None:
+            self._fenced.add(key)
+        self.drop(key)
 
     def group_deleted(self, group_id: str) -> None:
         """Forget a group whose share state is deleted."""
         self._settings.pop(group_id, None)
-        self._fenced.pop(group_id, None)
+        self._forget_fenced(group_id)
         self._late_told_ms.pop(group_id, None)
         self.dead_letters.group_deleted(group_id)
         self._meters.share.group_deleted(group_id)
@@ -558,10 +556,10 @@ class SharePartitions:
     def topics_deleted(self, topic_ids: Collection[UUID]) -> Iterator[None]:
         """Drop all share-partitions of topics; yield between pieces of work."""
         yield from self._meters.share.topics_deleted(topic_ids)
-        for group_id, group in list(self._groups.items()):
-            for topic_id, partition in list(group):
-                if topic_id in topic_ids:
-                    self.drop(group_id, topic_id, partition)
+        for group in list(self._groups.values()):
+            for loaded in list(group.values()):
+                if loaded.key.topic_id in topic_ids:
+                    self.drop(loaded.key)
             yield
 
     def close(self) -> None:

@@ -64,7 +64,7 @@ def initialize(
             outcome = state.initialize(key, epoch, start_offset, wall_ms, count)
             assert outcome.reply is None, outcome.reply
             snapshots.append((str(key), outcome.records))
-            coordinators.share.fence(*key)
+            coordinators.share.fence(key)
     coordinators.share_state_runtime.write_records_now(snapshots)
     registered = coordinators.groups.share.group(group_id)
     assert isinstance(registered, ShareGroup)
@@ -89,7 +89,7 @@ def _delete_state(coordinators: Coordinators, group_id: str, topic_ids: Collecti
         for partition in range(partitions):
             key = SharePartitionKey(group_id, topic_id, partition)
             tombstones.append((str(key), coordinators.share_state.delete(key, partitions).records))
-            coordinators.share.drop(*key)
+            coordinators.share.drop(key)
     coordinators.share_state_runtime.write_records_now(tombstones)
 
 

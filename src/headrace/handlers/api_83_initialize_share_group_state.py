@@ -43,7 +43,7 @@ async def handle(
         )
         refusal = state.write_now(str(key), outcome)
         if refusal is None:
-            call.share.fence(*key)
+            call.share.fence(key)
         return refusal
 
     return InitializeShareGroupStateResponse(

@@ -32,7 +32,7 @@ async def handle(
     ) -> Refusal | None:
         refusal = state.write_now(str(key), state.coordinator.delete(key, count))
         if refusal is None:
-            call.share.drop(*key)
+            call.share.drop(key)
         return refusal
 
     return DeleteShareGroupStateResponse(await serve_each(call, request, delete, Result, Partition))

@@ -7,6 +7,7 @@ and ShareAcknowledge has the next epoch; epoch -1 ends the session. Source: KIP-
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -57,7 +58,7 @@ class ShareSessions:
     def __init__(self) -> None:
         self._sessions: dict[tuple[str, str], ShareSession] = {}
         self._by_connection: dict[int, set[tuple[str, str]]] = {}
-        self._by_group: dict[str, int] = {}
+        self._by_group: Counter[str] = Counter()
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -97,16 +98,12 @@ class ShareSessions:
             session.acquired_from = replaced.acquired_from
         self._sessions[key] = session
         self._by_connection.setdefault(connection_id, set()).add(key)
-        self._by_group[group_id] = self._by_group.get(group_id, 0) + 1
+        self._by_group[group_id] += 1
         return session
 
     def is_open(self, session: ShareSession) -> bool:
         """Return True if a session was neither closed nor replaced."""
         return self._sessions.get((session.group_id, session.member_id)) is session
-
-    def get(self, group_id: str, member_id: str) -> ShareSession | None:
-        """Return the open session of a member, None if it has none."""
-        return self._sessions.get((group_id, member_id))
 
     def acknowledge(self, group_id: str, member_id: str, epoch: int) -> ShareSession | Refusal:
         """Return the session of a ShareAcknowledge, moved to its next epoch."""
@@ -136,10 +133,8 @@ class ShareSessions:
         keys.discard(key)
         if not keys:
             del self._by_connection[session.connection_id]
-        sessions = self._by_group[group_id] - 1
-        if sessions:
-            self._by_group[group_id] = sessions
-        else:
+        self._by_group[group_id] -= 1
+        if not self._by_group[group_id]:
             del self._by_group[group_id]
         return session
 
@@ -150,4 +145,4 @@ class ShareSessions:
 
     def in_group(self, group_id: str) -> int:
         """Return the number of sessions of a group."""
-        return self._by_group.get(group_id, 0)
+        return self._by_group[group_id]
