@@ -105,41 +105,32 @@ class Originals:
         :return: True if there may be more to read
         :raises LoopBudgetExceeded: when a batch exceeds the budget. The next read begins with it
         """
-        begun = self._position
+        begun, runs = self._position, self._runs
         try:
-            self._open(data, budget, pause)
+            for start, header in record_batch.headers(data):
+                while self._at < len(runs) and runs[self._at].last_offset < header.base_offset:
+                    self._at += 1
+                if (
+                    self._at < len(runs)
+                    and runs[self._at].first_offset <= header.last_offset
+                    and not header.is_control
+                ):
+                    if self._left_bytes <= 0:
+                        self._give_up(
+                            "dead letters of %s-%d have no records from offset %d on: more than %d "
+                            "bytes of records would be read at a time",
+                            header.base_offset,
+                            self._max_bytes,
+                        )
+                        break
+                    batch = memoryview(data)[start : start + header.size_bytes]
+                    self._take(batch, header, budget, pause)
+                self._position = header.last_offset + 1
         except record_batch.CorruptBatch as error:  # the length of a batch is damaged
             self._give_up("cannot copy further records of %s-%d: %s", error)
         if self._position <= begun:  # the offsets of a batch are damaged
             self._give_up("cannot copy records of %s-%d from offset %d on", begun)
         return self._position < self._end_offset
-
-    def _open(
-        self,
-        data: bytes,
-        budget: LoopBudget,
-        pause: Callable[[], object] | None,
-    ) -> None:
-        runs = self._runs
-        for start, header in record_batch.headers(data):
-            while self._at < len(runs) and runs[self._at].last_offset < header.base_offset:
-                self._at += 1
-            if (
-                self._at < len(runs)
-                and runs[self._at].first_offset <= header.last_offset
-                and not header.is_control
-            ):
-                if self._left_bytes <= 0:
-                    self._give_up(
-                        "dead letters of %s-%d have no records from offset %d on: more than %d "
-                        "bytes of records would be read at a time",
-                        header.base_offset,
-                        self._max_bytes,
-                    )
-                    return
-                batch = memoryview(data)[start : start + header.size_bytes]
-                self._take(batch, header, budget, pause)
-            self._position = header.last_offset + 1
 
     def _take(
         self,

@@ -13,7 +13,8 @@ Meanwhile the records are ARCHIVING, see :mod:`headrace.share.share_partition`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Awaitable, Coroutine, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -22,6 +23,7 @@ from headrace.metric_family import metric
 from headrace.protocol import dead_letters, record_batch
 from headrace.protocol.errors import ErrorCode, Refusal, StorageError
 from headrace.protocol.limits import OPENED_ON_LOOP_BYTES, OPENED_ON_LOOP_RECORDS
+from headrace.protocol.record_batch import OPEN_ANY, Opening
 from headrace.share.records import Archived, ArchiveReason, SharePartitionKey
 from headrace.share.spans import offset_count, offsets_in
 
@@ -31,7 +33,6 @@ from .environment import Environment
 if TYPE_CHECKING:
     from headrace.groups.catalog import Topic
     from headrace.log.partition_log import PartitionLog
-    from headrace.protocol.record_batch import Opening
 
 log = get_logger("headrace.dead_letters")
 
@@ -138,20 +139,21 @@ class _Writing:
     originals: Originals | None
     wall_ms: int
 
-    def batches(self, pause: Callable[[], object] | None = None) -> Iterator[Batch]:
-        """Yield the letters in batches that the queue takes.
+    def batches(self, opening: Opening = OPEN_ANY) -> list[Batch]:
+        """Return the letters in batches that the queue takes.
 
         A letter that is too large alone is written without key, value and headers of the record,
         and without what a member says of its rejection. If it is still too large, the append fails.
 
-        :param pause: called after some letters
+        :param opening: has the pause after some letters
         """
+        batches: list[Batch] = []
         max_bytes = self.queue.config.max_message_bytes
         together: list[Letter] = []
         size = record_batch.HEADER_BYTES
         for number, letter in enumerate(self._letters(), 1):
-            if pause is not None and number % _LETTERS_BETWEEN_PAUSES == 0:
-                pause()
+            if opening.pause is not None and number % _LETTERS_BETWEEN_PAUSES == 0:
+                opening.pause()
             if (
                 record_batch.HEADER_BYTES + letter.size_bytes > max_bytes
                 and len(_batch([letter], self.wall_ms)[0]) > max_bytes
@@ -162,12 +164,13 @@ class _Writing:
                 ]  # a member must not prevent its letter
                 letter = Letter(letter.offset, None, None, (*context, (name, message)))
             if together and size + letter.size_bytes > max_bytes:
-                yield _batch(together, self.wall_ms)
+                batches.append(_batch(together, self.wall_ms))
                 together, size = [], record_batch.HEADER_BYTES
             together.append(letter)
             size += letter.size_bytes
         if together:
-            yield _batch(together, self.wall_ms)
+            batches.append(_batch(together, self.wall_ms))
+        return batches
 
     def _letters(self) -> Iterator[Letter]:
         """Yield a letter for each offset that has none yet. It copies key, value and headers of its
@@ -201,10 +204,6 @@ class _Writing:
                 else:
                     yield Letter(offset, None, None, context)
 
-    def all_batches(self, opening: Opening) -> list[Batch]:
-        """Return all batches; called in the thread that opens batches."""
-        return list(self.batches(opening.pause))
-
 
 class DeadLetters:
     """Writes dead letters for the share-partitions of a broker.
@@ -219,7 +218,7 @@ class DeadLetters:
         self._logs = environment.logs
         self._opener = environment.opener
         self._serves = environment.serves_dead_letters
-        self.counts: dict[str, DeadLetterCounts] = {}
+        self.counts: defaultdict[str, DeadLetterCounts] = defaultdict(DeadLetterCounts)
         self._copying = asyncio.Lock()
         """Held while letters are built in the thread: only one writer's copies are in memory."""
         self._budget: LoopBudget | None = None
@@ -255,7 +254,7 @@ class DeadLetters:
         new = sum(offset not in written for offset in offsets_in(dead))
         if not new and not self._is_closed:
             return
-        counts = self.counts.setdefault(key.group_id, DeadLetterCounts())
+        counts = self.counts[key.group_id]
         queue = self._queue(key, source.topic, self._queue_name(key.group_id))
         if isinstance(queue, Refusal):
             counts.failed_writes += 1
@@ -267,14 +266,21 @@ class DeadLetters:
         writing = _Writing(
             key, counts, source.topic, queue, dead, details, written, originals, wall_ms
         )
-        if self._is_closed:
-            self._write_last(writing)
-        elif not self._fits_turn(new, originals):
+        if not self._fits_turn(new, originals):
             await self._run(self._write_later(writing))
-        else:
-            self._append(writing, writing.batches())
-            if _must_flush(queue):
-                await self._run(_flush(writing, self._logs.durable()))
+            return
+        self._append(writing, writing.batches())
+        if not _must_flush(queue):
+            return
+        if not self._is_closed:
+            await self._run(_flush(writing, self._logs.durable()))
+            return
+        try:  # it may block, as no requests are served any more
+            queue.flush()
+        except OSError as error:
+            raise StorageError(
+                f"cannot flush the dead-letter queue {queue.topic}: {error}"
+            ) from error
 
     async def _run(self, steps: Coroutine[None, None, None]) -> None:
         """Run a coroutine until its end or :meth:`close`."""
@@ -285,9 +291,9 @@ class DeadLetters:
 
     def _fits_turn(self, letters: int, originals: Originals | None) -> bool:
         """Return True if this turn of the event loop may write this number of letters. Then the
-        records to copy are read.
+        records to copy are read. While the broker closes, it may write any number.
         """
-        budget = self._budget
+        budget = LoopBudget() if self._is_closed else self._budget
         if budget is None:
             budget = self._budget = LoopBudget(
                 LETTERS_ON_LOOP, OPENED_ON_LOOP_BYTES, OPENED_ON_LOOP_RECORDS
@@ -317,30 +323,12 @@ class DeadLetters:
             if originals is not None:
                 while await self._opener.run(originals.prepare):
                     pass
-            batches = await self._opener.run(lambda: writing.all_batches)
+            batches = await self._opener.run(lambda: writing.batches)
             for batch in batches or ():
                 self._append(writing, (batch,))
                 await asyncio.sleep(0)
         if _must_flush(writing.queue):
             await _flush(writing, self._logs.durable())
-
-    def _write_last(self, writing: _Writing) -> None:
-        """Write letters while the broker closes. It may block, as no requests are served any more.
-
-        :raises StorageError: when the disk fails
-        """
-        originals = writing.originals
-        while originals is not None and (data := originals.read()):
-            originals.open(data, LoopBudget())
-        self._append(writing, writing.batches())
-        queue = writing.queue
-        if _must_flush(queue):
-            try:
-                queue.flush()
-            except OSError as error:
-                raise StorageError(
-                    f"cannot flush the dead-letter queue {queue.topic}: {error}"
-                ) from error
 
     def _append(self, writing: _Writing, batches: Iterable[Batch]) -> None:
         """Append batches of letters, and remember the offsets.
@@ -375,7 +363,7 @@ class DeadLetters:
         given_up = offset_count(run for run in archived if run.reason in MESSAGES)
         if not given_up or self._queue_name(key.group_id):
             return
-        counts = self.counts.setdefault(key.group_id, DeadLetterCounts())
+        counts = self.counts[key.group_id]
         counts.given_up += given_up
         if self._may_complain(counts):
             log.warning(
