@@ -171,7 +171,7 @@ class ConfigAdministration:
         if config_type is ConfigType.BROKER:
             return (
                 rules.check_min_insync_replicas(name, values)
-                or rules.check_broker_changes(_set(values), self.config.value, default=name == "")
+                or rules.check_broker_changes(_set(values), self.config, default=name == "")
                 or self.security.check_changes(values)
                 or values
             )

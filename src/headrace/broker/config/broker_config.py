@@ -92,7 +92,7 @@ class Config:
         self._changes: Mapping[str, str | None] = {}
         self._values: dict[str, Value | None] = {}
         self._log_config: LogConfig | None = None
-        refusal = rules.check_broker(self.value)
+        refusal = rules.check_broker(self)
         if refusal is not None:
             raise ConfigError(refusal)
         protocol_map(self)
@@ -337,7 +337,7 @@ class Config:
         value = self._effective(key, configs)
         assert value is not None, name
         is_own = name in configs
-        return rules.clamp(key, value, self.value) if is_own and type(value) is int else value
+        return rules.clamp(key, value, self) if is_own and type(value) is int else value
 
     def clamped_group_configs(self, group_id: str) -> Iterator[str]:
         """Yield a warning for each config of a group that the broker's bounds clamp."""
@@ -357,7 +357,7 @@ class Config:
         :param kind: ``topic``, ``group`` or ``client-metrics``
         :param configs: all configs that the resource itself would have
         """
-        return rules.check(kind, configs, self.value)
+        return rules.check(kind, configs, self)
 
 
 _LOG_FIELDS = {

@@ -10,7 +10,8 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from headrace.properties import properties
@@ -129,17 +130,25 @@ def _lookup(name: str, of_providers: Mapping[str, str], environment: Mapping[str
     if parameter is None:
         served = ", ".join(_PARAMETERS)
         raise InvalidVariable(f"{prefix}class must be one of {served}, not {class_name or 'empty'}")
-    setting = f"param.{parameter}"
-    limit = configs.pop(setting, None)
+    limit = configs.pop(f"param.{parameter}", None)
+    setting = f"{prefix}param.{parameter}"
     if configs:  # a misspelt limit would limit nothing
         raise InvalidVariable(
             f"{prefix}{next(iter(configs))} is no config of this provider, which has {prefix}class "
-            f"and {prefix}{setting}"
+            f"and {setting}"
         )
     if class_name == _ENVIRONMENT:
-        return _of_environment(f"{prefix}{setting}", limit, environment)
-    allowed = _allowed_paths(f"{prefix}{setting}", limit)
-    return _of_file(allowed) if class_name == _FILE else _of_directory(allowed)
+        try:
+            names = re.compile(".*" if limit is None else limit, re.DOTALL)
+        except re.error as error:
+            raise InvalidVariable(f"{setting} is no regular expression: {error}") from None
+        return partial(_of_environment, setting, names, environment)
+    paths = limit.split(",") if limit else ["/"]
+    for path in paths:
+        if not os.path.isabs(path) or not os.path.exists(path):
+            raise InvalidVariable(f"{setting}: {path} must be absolute and exist")
+    look_up = _of_file if class_name == _FILE else _of_directory
+    return partial(look_up, [os.path.realpath(path) for path in paths])
 
 
 _ENVIRONMENT, _FILE, _DIRECTORY = (
@@ -153,76 +162,52 @@ _PARAMETERS = {
 """The parameter of each class."""
 
 
-def _of_environment(setting: str, pattern: str | None, environment: Mapping[str, str]) -> Lookup:
+def _of_environment(
+    setting: str, names: re.Pattern[str], environment: Mapping[str, str], path: str, key: str
+) -> str:
+    if path:
+        raise InvalidVariable("environment variables have no path: write ${PROVIDER:NAME}")
+    if names.fullmatch(key) is None:
+        raise InvalidVariable(f"{setting} does not match it")
+    if key not in environment:
+        raise InvalidVariable("the environment of the broker does not have it")
+    return environment[key]
+
+
+def _of_file(allowed: Sequence[str], path: str, key: str) -> str:
+    """Return a value of a Java properties file."""
+    if not path:
+        raise InvalidVariable("it has no path: write ${PROVIDER:FILE:KEY}")
+    text = _text(path, allowed)
     try:
-        allowed = re.compile(".*" if pattern is None else pattern, re.DOTALL)
-    except re.error as error:
-        raise InvalidVariable(f"{setting} is no regular expression: {error}") from None
-
-    def lookup(path: str, key: str) -> str:
-        if path:
-            raise InvalidVariable("environment variables have no path: write ${PROVIDER:NAME}")
-        if allowed.fullmatch(key) is None:
-            raise InvalidVariable(f"{setting} does not match it")
-        if key not in environment:
-            raise InvalidVariable("the environment of the broker does not have it")
-        return environment[key]
-
-    return lookup
+        values = properties(text)
+    except ValueError as error:
+        raise InvalidVariable(f"{path} is no properties file: {error}") from None
+    if key not in values:
+        raise InvalidVariable(f"{path} does not have that key")
+    return values[key]
 
 
-def _of_file(allowed: tuple[str, ...] | None) -> Lookup:
-    """Return the look-up in Java properties files."""
-
-    def lookup(path: str, key: str) -> str:
-        if not path:
-            raise InvalidVariable("it has no path: write ${PROVIDER:FILE:KEY}")
-        text = _text(path, allowed)
-        try:
-            values = properties(text)
-        except ValueError as error:
-            raise InvalidVariable(f"{path} is no properties file: {error}") from None
-        if key not in values:
-            raise InvalidVariable(f"{path} does not have that key")
-        return values[key]
-
-    return lookup
+def _of_directory(allowed: Sequence[str], path: str, key: str) -> str:
+    """Return the content of a file of a directory that has one for each key."""
+    if not path:
+        raise InvalidVariable("it has no path: write ${PROVIDER:DIRECTORY:FILE}")
+    if key in ("", ".", "..") or "/" in key:
+        raise InvalidVariable("its key must be the name of a file in the directory")
+    return _text(os.path.join(path, key), allowed)
 
 
-def _of_directory(allowed: tuple[str, ...] | None) -> Lookup:
-    """Return the look-up in directories with a file for each key."""
-
-    def lookup(path: str, key: str) -> str:
-        if not path:
-            raise InvalidVariable("it has no path: write ${PROVIDER:DIRECTORY:FILE}")
-        if key in ("", ".", "..") or "/" in key:
-            raise InvalidVariable("its key must be the name of a file in the directory")
-        return _text(os.path.join(path, key), allowed)
-
-    return lookup
-
-
-def _allowed_paths(setting: str, text: str | None) -> tuple[str, ...] | None:
-    """Return the real paths below which files may be read; None for all."""
-    if not text:
-        return None
-    for path in text.split(","):
-        if not os.path.isabs(path) or not os.path.exists(path):
-            raise InvalidVariable(f"{setting}: {path} must be absolute and exist")
-    return tuple(os.path.realpath(path) for path in text.split(","))
-
-
-def _text(path: str, allowed: tuple[str, ...] | None) -> str:
+def _text(path: str, allowed: Sequence[str]) -> str:
     """Return the content of a file.
+
+    :param allowed: the real paths below which files may be read
 
     :raises InvalidVariable: it must not be read, or cannot be
     """
     if "\0" in path:
         raise InvalidVariable("its path has a null character")
     real_path = os.path.realpath(path)
-    if allowed is not None and not any(
-        os.path.commonpath((real_path, directory)) == directory for directory in allowed
-    ):
+    if not any(os.path.commonpath((real_path, directory)) == directory for directory in allowed):
         raise InvalidVariable(f"{path} is not within allowed.paths")
     try:
         # Opening a named pipe would wait for its writer.

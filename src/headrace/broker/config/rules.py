@@ -11,17 +11,15 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 
 from headrace.net.listeners import OVERRIDES, PER_IP, parse_overrides
-from headrace.protocol.configuration import Value
+from headrace.protocol.configuration import Configuration, Value
 from headrace.protocol.errors import ErrorCode, Refusal
 from headrace.security.principal import super_users
+from headrace.topics.settings import Settings
 
 from . import client_metrics
 from .keys import ConfigKey, InvalidValue, config_keys
 from .providers import has_variable
 from .security import broker_key, unserved
-
-BrokerValue = Callable[[str], Value | None]
-"""Returns the parsed value of a broker config, None if it has none."""
 
 MIN_INSYNC_REPLICAS = "min.insync.replicas"
 
@@ -40,17 +38,17 @@ _AT_START_ONLY = frozenset(("listeners", "listener.security.protocol.map"))
 _PER_LISTENER_PREFIXES = ("ssl.keystore.", "ssl.truststore.")
 
 
-def clamp(key: ConfigKey, value: int, broker: BrokerValue) -> int:
+def clamp(key: ConfigKey, value: int, config: Configuration) -> int:
     """Clamp the value of a group config to the broker's present bounds."""
-    lowest, highest = _bounds(key, broker)
+    lowest, highest = _bounds(key, config)
     return int(max(lowest, min(value, highest)))
 
 
-def _bounds(key: ConfigKey, broker: BrokerValue) -> tuple[float, float]:
+def _bounds(key: ConfigKey, config: Configuration) -> tuple[float, float]:
     """Return the lowest and the highest value that a broker allows a group config."""
     return (
-        -math.inf if key.minimum is None else _number(broker, key.minimum),
-        math.inf if key.maximum is None else _number(broker, key.maximum),
+        -math.inf if key.minimum is None else config.get_int(key.minimum),
+        math.inf if key.maximum is None else config.get_int(key.maximum),
     )
 
 
@@ -58,54 +56,51 @@ def _has_twice(value: Value | None) -> bool:
     return isinstance(value, tuple) and len(set(value)) < len(value)
 
 
-def _number(broker: BrokerValue, name: str) -> int:
-    value = broker(name)
-    assert isinstance(value, int), name
-    return value
-
-
-def check_broker(broker: BrokerValue) -> str | None:
+def check_broker(config: Configuration) -> str | None:
     """Return the error for broker configs that contradict each other, None if there is none."""
-    return next(_broker_conflicts(broker), None)
+    return next(_broker_conflicts(config), None)
 
 
-def _broker_conflicts(broker: BrokerValue) -> Iterator[str]:
+def _broker_conflicts(config: Configuration) -> Iterator[str]:
+    number = config.get_int
     for key in config_keys("group").values():
-        lowest, highest = _bounds(key, broker)
+        if not (key.minimum or key.maximum):
+            continue
+        lowest, highest = _bounds(key, config)
         if highest < lowest:
             yield f"{key.maximum} must be greater than or equal to {key.minimum}"
-        if key.minimum is not None and _number(broker, key.synonyms[0].name) < lowest:
-            yield f"{key.synonyms[0].name} must be greater than or equal to {key.minimum}"
-        if key.maximum is not None and _number(broker, key.synonyms[0].name) > highest:
-            yield f"{key.synonyms[0].name} must be less than or equal to {key.maximum}"
+        name = key.synonyms[0].name
+        if number(name) < lowest:
+            yield f"{name} must be greater than or equal to {key.minimum}"
+        if number(name) > highest:
+            yield f"{name} must be less than or equal to {key.maximum}"
     for heartbeat, session in _TIMEOUTS:
-        if _number(broker, f"group.{heartbeat}") >= _number(broker, f"group.{session}"):
+        if number(f"group.{heartbeat}") >= number(f"group.{session}"):
             yield f"group.{heartbeat} must be less than group.{session}"
-    if _has_twice(broker(f"group.{_RACK_TAGS}")):
+    if _has_twice(config.value(f"group.{_RACK_TAGS}")):
         yield f"group.{_RACK_TAGS} must not contain duplicate tag keys."
-    if _number(broker, "group.share.max.share.sessions") < _number(broker, "group.share.max.size"):
+    if number("group.share.max.share.sessions") < number("group.share.max.size"):
         yield "group.share.max.share.sessions must be greater than or equal to group.share.max.size"
-    protocols = broker("group.coordinator.rebalance.protocols")
-    if isinstance(protocols, tuple) and "classic" not in protocols:
+    if "classic" not in config.get_list("group.coordinator.rebalance.protocols"):
         yield "Disabling the 'classic' protocol is not supported."
-    yield from _connection_conflicts(broker)
-    authorizer = broker("authorizer.class.name")
+    yield from _connection_conflicts(config)
+    authorizer = config.value("authorizer.class.name")
     if authorizer not in ("", None, _AUTHORIZER):
         yield f"authorizer.class.name must be empty or {_AUTHORIZER}, not {authorizer}"
     try:
-        super_users(str(broker("super.users") or ""))
+        super_users(config.get_str("super.users") or "")
     except ValueError as error:
         yield f"Invalid value for configuration super.users: {error}"
 
 
-def _connection_conflicts(broker: BrokerValue) -> Iterator[str]:
-    text = str(broker(OVERRIDES) or "")
+def _connection_conflicts(config: Configuration) -> Iterator[str]:
+    text = config.get_str(OVERRIDES) or ""
     try:
         overrides = parse_overrides(text)
     except ValueError:
         yield f"Invalid value {text} for configuration {OVERRIDES}: expected ADDRESS:NUMBER,..."
         return
-    if broker(PER_IP) == 0 and not overrides:
+    if config.value(PER_IP) == 0 and not overrides:
         yield f"{PER_IP} can be set to zero only if {OVERRIDES} property is set."
     invalid = [host for host in overrides if not _HOST.fullmatch(host)]
     if invalid:
@@ -134,7 +129,7 @@ def check_min_insync_replicas(
 
 
 def check_broker_changes(
-    changes: Mapping[str, str], broker: BrokerValue, *, default: bool = False
+    changes: Mapping[str, str], config: Settings, *, default: bool = False
 ) -> Refusal | None:
     """Return the error for a change of broker configs at run time, None if it is valid.
 
@@ -167,15 +162,16 @@ def check_broker_changes(
     wrong = next(filter(None, (unserved(name, text) for name, text in changes.items())), None)
     if wrong is None:
         try:
-            changed = {name: keys[name].parse(text) for name, text in changes.items()}
+            for name, text in changes.items():
+                keys[name].parse(text)
         except InvalidValue as error:
             wrong = str(error)
         else:
-            wrong = check_broker(lambda name: changed[name] if name in changed else broker(name))
+            wrong = check_broker(config.with_changes(changes))
     return None if wrong is None else Refusal(ErrorCode.INVALID_REQUEST, wrong)
 
 
-def check(kind: str, configs: Mapping[str, str], broker: BrokerValue) -> Refusal | None:
+def check(kind: str, configs: Mapping[str, str], config: Configuration) -> Refusal | None:
     """Return the error for all configs of a resource, None if they are valid.
 
     :param kind: ``topic``, ``group`` or ``client-metrics``
@@ -194,7 +190,7 @@ def check(kind: str, configs: Mapping[str, str], broker: BrokerValue) -> Refusal
         return Refusal(ErrorCode.INVALID_CONFIG, str(error))
     if kind == client_metrics.KIND:
         return client_metrics.conflict(values)
-    conflicts = _topic_conflicts(values) if kind == "topic" else _group_conflicts(values, broker)
+    conflicts = _topic_conflicts(values) if kind == "topic" else _group_conflicts(values, config)
     message = next(conflicts, None)
     return None if message is None else Refusal(ErrorCode.INVALID_CONFIG, message)
 
@@ -213,12 +209,12 @@ def _topic_conflicts(values: Mapping[str, Value]) -> Iterator[str]:
         )
 
 
-def _group_conflicts(values: Mapping[str, Value], broker: BrokerValue) -> Iterator[str]:
+def _group_conflicts(values: Mapping[str, Value], config: Configuration) -> Iterator[str]:
     if _has_twice(values.get(_RACK_TAGS)):
         yield f"{_RACK_TAGS} must not contain duplicate tag keys."
     for key in config_keys("group").values():
         value = values.get(key.name)
-        lowest, highest = _bounds(key, broker)
+        lowest, highest = _bounds(key, config)
         if not isinstance(value, int) or lowest <= value <= highest:
             continue
         if key.minimum is None:
@@ -227,8 +223,7 @@ def _group_conflicts(values: Mapping[str, Value], broker: BrokerValue) -> Iterat
             yield f"{key.name} must be greater than or equal to {lowest}"
         else:
             yield f"{key.name} must be in the range {lowest} to {highest} inclusive."
-    assignors = broker(_ASSIGNORS)
-    assert isinstance(assignors, tuple), _ASSIGNORS
+    assignors = config.get_list(_ASSIGNORS)
     if _ASSIGNOR in values and values[_ASSIGNOR] not in assignors:
         yield (
             f"{_ASSIGNOR} '{values[_ASSIGNOR]}' is not a registered task assignor. Registered "
@@ -237,7 +232,7 @@ def _group_conflicts(values: Mapping[str, Value], broker: BrokerValue) -> Iterat
     for heartbeat, session in _TIMEOUTS:
         if heartbeat in values or session in values:
             interval, longest = (
-                values.get(name, _number(broker, f"group.{name}")) for name in (heartbeat, session)
+                values.get(name, config.get_int(f"group.{name}")) for name in (heartbeat, session)
             )
             assert isinstance(longest, int)
             assert isinstance(interval, int)
