@@ -568,8 +568,8 @@ def test_what_a_group_has_set_counts_within_the_bounds_that_the_broker_has_now()
     config.attach(Store({("group", "low"): low, ("group", "high"): high}).configs)
     assert [config.group_int("low", name) for name in low] == [6000, 4]
     assert [config.group_int("high", name) for name in high] == [8000, 6]
-    assert len(list(config.clamped_group_configs("low"))) == 2
-    assert list(config.clamped_group_configs("none")) == []
+    assert len(list(config.warnings(["low"]))) == 2
+    assert list(config.warnings(["none"])) == []
     # whatever is changed of it, the whole has to be within them again
     refusal = config.check("group", {**high, "share.isolation.level": "read_committed"})
     assert refusal is not None

@@ -92,11 +92,11 @@ class Stored:
 def test_stored_settings_are_named_and_start() -> None:
     """No broker could remove them if they refused the start."""
     config = Config()
-    assert config.unserved() == []
+    assert list(config.warnings([])) == []
     config.attach(
         Stored({"principal.builder.class": "com.example.B", "log.retention.ms": "5"}).configs
     )
-    (warning,) = config.unserved()
+    (warning,) = config.warnings([])
     assert warning.startswith("principal.builder.class")
 
 

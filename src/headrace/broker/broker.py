@@ -190,11 +190,8 @@ class Broker(Services):
         """
         self.topic_logs.watch_disk()
         startup.start(self.coordinators)
-        for warning in self.config.unserved():
+        for warning in self.config.warnings(self.catalog.configured("group")):
             log.warning("%s", warning)
-        for group_id in self.catalog.configured("group"):
-            for warning in self.config.clamped_group_configs(group_id):
-                log.warning("%s", warning)
         self.topic_deletions.resume()
         self.topic_logs.start()
         self.cleaner.start()

@@ -8,7 +8,7 @@ config that a topic does not have takes the value of its broker synonym (``reten
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from copy import copy
 from dataclasses import fields, replace
 from pathlib import Path
@@ -100,16 +100,23 @@ class Config:
 
     # Values of the broker -------------------------------------------------------------------------
 
-    def unserved(self) -> list[str]:
-        """Return a warning for each stored setting that promises security which this broker does
-        not have.
+    def warnings(self, group_ids: Iterable[str]) -> Iterator[str]:
+        """Yield a warning for each stored setting that promises security which this broker does not
+        have, and for each config of these groups that the broker's bounds clamp.
         """
-        return [
-            warning
-            for name in (str(self.node_id), "")
-            for key, text in self._stored("broker", name).items()
-            if (warning := unserved(key, text)) is not None
-        ]
+        for name in (str(self.node_id), ""):
+            for key, text in self._stored("broker", name).items():
+                warning = unserved(key, text)
+                if warning is not None:
+                    yield warning
+        for group_id in group_ids:
+            for name, text in self._stored("group", group_id).items():
+                effective = self._group_value(group_id, name)
+                if type(effective) is int and int(text) != effective:
+                    yield (
+                        f"{name} of group {group_id} is {text}, which is out of the broker's "
+                        f"bounds; {effective} is used"
+                    )
 
     def attach(self, stored: StoredConfigs) -> None:
         """Take the run-time configs of the broker and of groups from ``stored``."""
@@ -339,16 +346,6 @@ class Config:
         is_own = name in configs
         return rules.clamp(key, value, self) if is_own and type(value) is int else value
 
-    def clamped_group_configs(self, group_id: str) -> Iterator[str]:
-        """Yield a warning for each config of a group that the broker's bounds clamp."""
-        for name, text in self._stored("group", group_id).items():
-            effective = self._group_value(group_id, name)
-            if type(effective) is int and int(text) != effective:
-                yield (
-                    f"{name} of group {group_id} is {text}, which is out of the broker's bounds; "
-                    f"{effective} is used"
-                )
-
     # Changes at run time --------------------------------------------------------------------------
 
     def check(self, kind: str, configs: Mapping[str, str]) -> Refusal | None:
@@ -406,8 +403,8 @@ def _problems(configs: Mapping[str, str], replaced: Set[str]) -> Iterator[str]:
             except InvalidValue as error:
                 from_provider = f"Invalid value from a provider for configuration {name}"
                 yield from_provider if name in replaced else str(error)
-        elif retired.replacement(name) is not None:
-            yield f"{name} is of an older Apache Kafka: {retired.replacement(name)}"
+        elif name in retired.REPLACED:
+            yield f"{name} is of an older Apache Kafka: {retired.REPLACED[name]}"
         elif not name.startswith(LISTENER_PREFIX) and retired.origin(name) is None:
             yield f"unknown config {name}{_nearest(name)}"
     roles = configs.get("process.roles", "").strip()

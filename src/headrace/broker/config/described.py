@@ -27,12 +27,14 @@ _TYPES = ("BOOLEAN", "STRING", "INT", "SHORT", "LONG", "DOUBLE", "LIST", "CLASS"
 """Config types, in the order of their numbers in DescribeConfigs, which begin with 1."""
 
 
-def _describe(key: ConfigKey, value: str | None, layers: Sequence[Layer]) -> DescribedConfig:
+def _describe(key: ConfigKey, layers: Sequence[Layer], value: str | None = None) -> DescribedConfig:
     """Describe a config. The values of passwords are not shown.
 
-    :param value: None if it has none
     :param layers: all values by precedence
+    :param value: if it is not the first of these
     """
+    if value is None and layers:
+        value = layers[0][1]
     is_password = key.type == "PASSWORD"
     return DescribedConfig(
         name=key.name,
@@ -87,7 +89,7 @@ def describe_topic(
         if all_synonyms or any(any(config.layers(first)) for first in synonyms[:1]):
             layers += _broker_layers(config, synonyms)
         if _is_visible(key, layers):
-            described.append(_describe(key, config.topic_value(topic, key.name), layers))
+            described.append(_describe(key, layers, config.topic_value(topic, key.name)))
     return described
 
 
@@ -103,7 +105,7 @@ def describe_broker(config: Config, facts: Mapping[str, str]) -> list[DescribedC
         else:
             layers = list(_broker_layers(config, [name]))
         if _is_visible(key, layers):
-            described.append(_describe(key, facts.get(name, config.get_str(name)), layers))
+            described.append(_describe(key, layers))
     return described + [_of_listener(config, name) for name in config.listener_configs()]
 
 
@@ -114,15 +116,14 @@ def _of_listener(config: Config, name: str) -> DescribedConfig:
     key = config_keys("broker")[of_listener.key]
     key = replace(key, name=name, type="PASSWORD" if of_listener.mechanism else key.type)
     layers = [(name, text, source) for source, text in config.layers(name)]
-    return _describe(key, layers[0][1], layers)
+    return _describe(key, layers)
 
 
 def describe_all_brokers(configs: Mapping[str, str]) -> list[DescribedConfig]:
     """Describe the configs that were set at run time for all brokers."""
     keys, source = config_keys("broker"), ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG
     return [
-        _describe(keys[name], value, [(name, value, source)])
-        for name, value in sorted(configs.items())
+        _describe(keys[name], [(name, value, source)]) for name, value in sorted(configs.items())
     ]
 
 
@@ -133,7 +134,7 @@ def describe_client_metrics(configs: Mapping[str, str]) -> list[DescribedConfig]
     """
     source = ConfigSource.DYNAMIC_CLIENT_METRICS_CONFIG
     return [
-        _describe(key, configs.get(name, key.default), list(_own_layers(key, configs, source)))
+        _describe(key, list(_own_layers(key, configs, source)), configs.get(name, key.default))
         for name, key in config_keys(client_metrics.KIND).items()
     ]
 
@@ -160,5 +161,5 @@ def describe_group(config: Config, configs: Mapping[str, str]) -> list[Described
         if not key.synonyms and key.default is not None:
             layers.append((key.name, key.default, ConfigSource.DEFAULT_CONFIG))
         if _is_visible(key, layers):
-            described.append(_describe(key, layers[0][1], layers))
+            described.append(_describe(key, layers))
     return described

@@ -14,21 +14,18 @@ from .keys import ConfigKey, InvalidValue, config_keys
 
 LISTENER_PREFIX = "listener.name."
 
-_FEATURES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
-    (re.compile(pattern), feature)
-    for pattern, feature in (
-        (
-            r"ssl\.(engine\.factory\.class|provider|secure\.random\.implementation"
-            r"|(key|trust)manager\.algorithm)|security\.providers",
-            "TLS of Java",
-        ),
-        (r"sasl\.kerberos\..+", "GSSAPI (Kerberos)"),
-        (r"principal\.builder\.class", "principal builder"),
-        (r"delegation\.token\.(secret|master)\.key", "delegation token"),
-        (r"client\.quota\.callback\.class|quota\.(producer|consumer)\.default", "client quota"),
-        (r"(create\.topic|alter\.config)\.policy\.class\.name", "policy"),
-    )
-)
+_FEATURES = {
+    re.compile(pattern): feature
+    for pattern, feature in {
+        r"ssl\.(engine\.factory\.class|provider|secure\.random\.implementation"
+        r"|(key|trust)manager\.algorithm)|security\.providers": "TLS of Java",
+        r"sasl\.kerberos\..+": "GSSAPI (Kerberos)",
+        r"principal\.builder\.class": "principal builder",
+        r"delegation\.token\.(secret|master)\.key": "delegation token",
+        r"client\.quota\.callback\.class|quota\.(producer|consumer)\.default": "client quota",
+        r"(create\.topic|alter\.config)\.policy\.class\.name": "policy",
+    }.items()
+}
 """Patterns of names, and the feature that this broker does not have, for the error text."""
 
 _PER_LISTENER = re.compile(r"max\.connections\.per\.ip.*")
@@ -88,7 +85,9 @@ def unserved(name: str, text: str) -> str | None:
         if _SECURITY.fullmatch(rest) or _SECURITY.fullmatch(rest.partition(".")[2]):
             return f"{name} is no config of Apache Kafka. Remove it, or mend its name"
         return None
-    feature = next((feature for pattern, feature in _FEATURES if pattern.fullmatch(key)), None)
+    feature = next(
+        (feature for pattern, feature in _FEATURES.items() if pattern.fullmatch(key)), None
+    )
     if of_listener is not None and feature is None and _PER_LISTENER.fullmatch(key):
         feature = "limit of the connections of one listener"
     if feature is None or _is_default(key, text):
@@ -101,14 +100,7 @@ def unserved(name: str, text: str) -> str | None:
 
 def _is_default(name: str, text: str) -> bool:
     key = config_keys("broker").get(name)
-    if key is None:
-        return False
     try:
-        value = key.parse(text)
+        return key is not None and key.parse(text) == key.parse(key.default or "")
     except InvalidValue:
         return True  # another error says so
-    return (
-        value == (() if key.type == "LIST" else "")
-        if key.default is None
-        else (value == key.parse(key.default))
-    )
