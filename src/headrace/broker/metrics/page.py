@@ -16,14 +16,8 @@ from headrace.groups.meters import GroupMeters
 from headrace.groups.records import SHARE_RECORDS, OffsetCommit
 from headrace.handlers import APIS
 from headrace.metric_family import labels
-from headrace.net.metrics import (
-    CleanerMetrics,
-    LoopMetrics,
-    Metrics,
-    RequestMetrics,
-    ScrubberMetrics,
-)
-from headrace.net.share_metrics import ShareMetrics, ShareTopicMetrics
+from headrace.net.metrics import Metrics, RequestMetrics
+from headrace.net.share_metrics import ShareTopicMetrics
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.internal_topics import CONSUMER_OFFSETS, SHARE_GROUP_STATE
 from headrace.share.share_session import ShareSessions
@@ -41,7 +35,7 @@ async def metrics_page(broker: Broker) -> bytes:
     scrape = MetricsScrape(broker, page)
     metrics = broker.metrics
     await _write_requests(broker, page)
-    await page.rows(LoopMetrics, [("", metrics.loop)])
+    await page.row(metrics.loop)
     _write_process(broker, page)
     await scrape.logs()
     await scrape.groups()
@@ -49,8 +43,8 @@ async def metrics_page(broker: Broker) -> bytes:
     await _write_share(broker, page)
     await scrape.share_group_counters()
     await _write_coordinators(broker, page)
-    await page.rows(CleanerMetrics, [("", metrics.cleaner)])
-    await page.rows(ScrubberMetrics, [("", metrics.scrubber)])
+    await page.row(metrics.cleaner)
+    await page.row(metrics.scrubber)
     page.family(
         "headrace_scrape_left_out",
         "Partitions without metrics on this page: too many, or with logs that are not loaded.",
@@ -75,7 +69,7 @@ async def _write_requests(broker: Broker, page: MetricsPage) -> None:
         for code, count in sorted(counters.errors.items()):
             page.sample(count, labels(request=APIS[key].title, error=ErrorCode(code).name))
     await page.rows(RequestMetrics, requests)
-    await page.rows(Metrics, [("", metrics)])
+    await page.row(metrics)
     page.single(
         "kafka_server_socket_server_metrics_connection_count",
         "Open connections.",
@@ -103,7 +97,7 @@ async def _write_share(broker: Broker, page: MetricsPage) -> None:
     )
     for acknowledge_type, name in _ACKNOWLEDGE_TYPES.items():
         page.sample(share.acknowledged[acknowledge_type], labels(ackType=name))
-    await page.rows(ShareMetrics, [("", share)])
+    await page.row(share)
     prefix = "kafka_server_sharesessioncache_"
     partitions = broker.coordinators.loaded_share
     sessions = ShareSessions() if partitions is None else partitions.sessions
@@ -177,7 +171,7 @@ async def _write_coordinators(broker: Broker, page: MetricsPage) -> None:
     prefix = "kafka_server_group_coordinator_metrics_"
     page.single(f"{prefix}offset_commit_total", "Offsets committed.", kinds[OffsetCommit])
     groups = broker.coordinators.loaded_groups
-    await page.rows(GroupMeters, [("", GroupMeters() if groups is None else groups.meters)])
+    await page.row(GroupMeters() if groups is None else groups.meters)
     name = f"{prefix}share_group_rebalance_total"
     page.single(name, "New epochs of share groups.", kinds[SHARE_RECORDS.group])
 

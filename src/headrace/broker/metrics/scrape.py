@@ -185,9 +185,8 @@ class MetricsScrape:
         for group in self._groups():
             types[group.type_name] += 1
             states[group.type_name, group.state_name] += 1
-            self._page.sample(
-                _member_count(group), labels(group=group.group_id, type=group.type_name)
-            )
+            members = group.members if isinstance(group, ClassicGroup) else group.state.members
+            self._page.sample(len(members), labels(group=group.group_id, type=group.type_name))
             await self._page.end_slice_if_full()
         _write_group_counts(self._page, types, states)
         rows = [row async for row in self._offset_rows()]
@@ -279,10 +278,6 @@ class MetricsScrape:
         dead_letters = {} if share is None else share.dead_letters.counts
         rows = [(labels(group=group_id), counts) for group_id, counts in dead_letters.items()]
         await page.rows(DeadLetterCounts, rows)
-
-
-def _member_count(group: Group) -> int:
-    return len(group.members if isinstance(group, ClassicGroup) else group.state.members)
 
 
 def _share_partitions(group: ShareGroup) -> Iterator[tuple[UUID, int]]:

@@ -52,6 +52,10 @@ class MetricsPage:
             self._lines.append(f'{name}_bucket{{{inner}le="{bound}"}} {below}\n')
         self._lines.append(f"{name}_sum{label} {observed.total:.6f}\n{name}_count{label} {below}\n")
 
+    async def row(self, counters: object) -> None:
+        """Write the metrics that the class of an object declares, without labels."""
+        await self.rows(type(counters), [("", counters)])
+
     async def rows(self, kind: type, rows: Iterable[tuple[str, object]]) -> None:
         """Write the metrics that a class declares, each with a sample of every row with a value.
 
