@@ -18,8 +18,7 @@ from headrace.share.acknowledgement import (
     AcknowledgementBatch,
     AcknowledgeTerms,
 )
-from headrace.share.acquisition_locks import AcquisitionLock
-from headrace.share.ended_locks import MAX_ENDED_LOCKS, EndedLocks
+from headrace.share.acquisition_locks import MAX_ENDED_LOCKS, AcquisitionLock, EndedLocks
 from headrace.share.records import (
     ACQUIRED,
     ARCHIVED,

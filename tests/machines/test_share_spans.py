@@ -7,8 +7,8 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.share.merged_state import ShareState
 from headrace.share.records import StateBatch
+from headrace.share.share_state import ShareState
 from headrace.share.spans import Spans
 
 RANGE = st.tuples(st.integers(0, 30), st.integers(0, 6)).map(

@@ -13,7 +13,6 @@ from headrace.deadlines import RETRY_MS
 from headrace.outcome import Position
 from headrace.protocol.errors import ErrorCode, Refusal
 from headrace.share import share_state
-from headrace.share.merged_state import combined
 from headrace.share.records import (
     SharePartitionKey,
     ShareSnapshot,
@@ -27,9 +26,10 @@ from headrace.share.share_state import (
     COLD_SNAPSHOTS_AT_ONCE,
     ReadState,
     ShareCoordinator,
+    Snapshots,
     StateSummary,
+    combined,
 )
-from headrace.share.snapshots import Snapshots
 
 TOPIC = UUID("35938f86-9cc1-4259-be1c-26326786962d")
 KEY = SharePartitionKey("snap1", TOPIC, 0)

@@ -16,7 +16,7 @@ from headrace.log import partition_log, partition_metadata, recovery, removal
 from headrace.log.partition_log import PartitionLog
 from headrace.log.producer_state import ProducerState
 from headrace.outcome import Outcome
-from headrace.share import changes, share_partition
+from headrace.share import acknowledgement, share_partition
 from headrace.share.acknowledgement import ACCEPT, REJECT
 from headrace.share.acquisition_locks import AcquisitionLocks
 from headrace.share.records import AVAILABLE, ShareSnapshot, ShareUpdate
@@ -50,12 +50,12 @@ def mistake(make: Callable[[Patch], None]) -> Callable[[Patch], None]:
 
 @mistake
 def what_was_accepted_comes_back(patch: Patch) -> None:
-    patch.setitem(changes.FINISHED, ACCEPT, (AVAILABLE, None))
+    patch.setitem(acknowledgement.FINISHED, ACCEPT, (AVAILABLE, None))
 
 
 @mistake
 def what_was_rejected_comes_back(patch: Patch) -> None:
-    patch.setitem(changes.FINISHED, REJECT, (AVAILABLE, None))
+    patch.setitem(acknowledgement.FINISHED, REJECT, (AVAILABLE, None))
 
 
 @mistake
@@ -236,7 +236,7 @@ def what_a_crash_interrupted_is_not_finished(patch: Patch) -> None:
 
 @mistake
 def what_was_not_processed_counts(patch: Patch) -> None:
-    counted = changes.acknowledged
+    counted = acknowledgement.acknowledged
     patch.setattr(
         share_partition,
         "acknowledged",

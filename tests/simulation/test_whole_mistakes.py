@@ -29,7 +29,7 @@ from headrace.protocol.checksum import crc32c
 from headrace.protocol.errors import ErrorCode
 from headrace.security.acls import Acl
 from headrace.security.scram import Change
-from headrace.share import changes
+from headrace.share import acknowledgement
 from headrace.share.acknowledgement import ACCEPT
 from headrace.share.records import AVAILABLE
 from headrace.topics import catalog, flusher
@@ -168,7 +168,7 @@ def partitions_are_given_before_they_are_free(patch: Patch) -> None:
 
 @mistake
 def accepted_records_come_back(patch: Patch) -> None:
-    patch.setitem(changes.FINISHED, ACCEPT, (AVAILABLE, None))
+    patch.setitem(acknowledgement.FINISHED, ACCEPT, (AVAILABLE, None))
 
 
 # Of the catalog

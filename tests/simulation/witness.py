@@ -19,8 +19,7 @@ from uuid import UUID
 from headrace.log.partition_log import LEADER_EPOCH
 from headrace.protocol import record_batch
 from headrace.protocol.errors import ErrorCode
-from headrace.share.acknowledgement import ACCEPT, GAP, REJECT, RELEASE, RENEW
-from headrace.share.changes import UNCOUNTED_BACKOFF_MS
+from headrace.share.acknowledgement import ACCEPT, GAP, REJECT, RELEASE, RENEW, UNCOUNTED_BACKOFF_MS
 from headrace.share.records import AVAILABLE, SharePartitionKey
 from headrace.share.share_state import ReadState
 

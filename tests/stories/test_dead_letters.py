@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from headrace.coordinators import dead_letters
-from headrace.coordinators.dead_letter_originals import COPY_OPENED_BYTES
-from headrace.coordinators.dead_letters import LETTERS_ON_LOOP, DeadLetterCounts
+from headrace.coordinators.dead_letters import COPY_OPENED_BYTES, LETTERS_ON_LOOP, DeadLetterCounts
 from headrace.log.partition_log import PartitionLog
 from headrace.log.segment import Segment
 from headrace.protocol import record_batch

@@ -24,7 +24,7 @@ from headrace.outcome import Outcome
 from headrace.protocol.errors import ErrorCode, Refusal, StorageError
 from headrace.protocol.record_batch import OPEN_ON_LOOP
 from headrace.share.acknowledgement import AcknowledgementBatch, AcknowledgeTerms
-from headrace.share.ended_locks import EndedLocks, LateRecords
+from headrace.share.acquisition_locks import EndedLocks, LateRecords
 from headrace.share.records import (
     ARCHIVED,
     AVAILABLE,

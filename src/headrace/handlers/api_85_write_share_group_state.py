@@ -14,8 +14,8 @@ from headrace.net.api import CLUSTER_ACTION, Api, on_cluster
 from headrace.net.call import Call
 from headrace.protocol.api import WriteShareGroupStateRequest, WriteShareGroupStateResponse
 from headrace.protocol.errors import Refusal
-from headrace.share.merged_state import combined
 from headrace.share.records import SharePartitionKey, StateBatch
+from headrace.share.share_state import combined
 
 from .api_83_initialize_share_group_state import serve_each
 

@@ -6,10 +6,11 @@ A lock ends with its deadline, an acknowledgement or the member's session; RENEW
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from headrace.share.spans import Run, TimedSpans
+from headrace.share.acknowledgement import AcknowledgementBatch
+from headrace.share.spans import Run, Spans, TimedSpans
 
 
 class AcquiredRecords(NamedTuple):
@@ -67,3 +68,82 @@ class AcquisitionLocks(TimedSpans[AcquisitionLock]):
     def held_by(self, member_id: str) -> list[Run[AcquisitionLock]]:
         """Return all records that a member holds."""
         return [run for run in self.spans if run[2].member_id == member_id]
+
+
+MAX_ENDED_LOCKS = 200
+"""The runs of records of one share-partition that are remembered; those of the member whose locks
+have timed out first are forgotten first.
+"""
+
+
+class LateRecords(NamedTuple):
+    """Records that were acknowledged after their lock.
+
+    :param longest_ms: the longest time since the end of a lock
+    """
+
+    records: int
+    longest_ms: int
+
+
+class EndedLocks:
+    """The locks of one share-partition that have timed out, and were not acknowledged since: they
+    tell how late acknowledgements come. The broker refuses such an acknowledgement, or ignores it
+    if the record is finished meanwhile: the member cannot know, and its work was done twice.
+    """
+
+    __slots__ = ("_ends",)
+
+    def __init__(self) -> None:
+        self._ends: dict[str, Spans[int]] = {}
+        """Member id → runs of records, with the end of their locks."""
+
+    def __len__(self) -> int:
+        return sum(map(len, self._ends.values()))
+
+    def add(self, runs: Iterable[Run[AcquisitionLock]]) -> None:
+        """Remember locks that have timed out."""
+        of_member: dict[str, list[Run[int]]] = {}
+        for first, last, lock in runs:
+            of_member.setdefault(lock.member_id, []).append((first, last, lock.deadline_ms))
+        for member_id, ends in of_member.items():
+            self._ends.setdefault(member_id, Spans()).paint(ends)
+        excess = len(self) - MAX_ENDED_LOCKS
+        while excess > 0:
+            member_id, spans = next(iter(self._ends.items()))
+            if len(spans) > excess:
+                spans.drop_below(spans.lasts[excess - 1] + 1)
+                break
+            excess -= len(spans)
+            del self._ends[member_id]
+
+    def take(
+        self,
+        member_id: str,
+        batches: Sequence[AcknowledgementBatch],
+        held: Spans[AcquisitionLock],
+        now_ms: int,
+    ) -> LateRecords | None:
+        """Return the records of acknowledgements that come late, and forget their locks; None if
+        there are none.
+
+        :param held: the locks of all members: a record that the member has acquired again is not
+            late
+        """
+        spans = self._ends.get(member_id)
+        if spans is None:
+            return None
+        records, first_end_ms = 0, now_ms
+        for first, last, _ in batches:
+            for run_first, run_last, end_ms in spans.within(first, last):
+                late = run_last - run_first + 1
+                for held_first, held_last, lock in held.within(run_first, run_last):
+                    if lock.member_id == member_id:
+                        late -= held_last - held_first + 1
+                if late:
+                    records += late
+                    first_end_ms = min(first_end_ms, end_ms)
+            spans.erase([(first, last)])
+        if not spans:
+            del self._ends[member_id]
+        return LateRecords(records, now_ms - first_end_ms) if records else None

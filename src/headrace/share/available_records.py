@@ -11,11 +11,11 @@ alone, in smaller pieces each time. The last delivery of a record is that record
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from headrace.share.acquisition_locks import AcquiredRecords
-from headrace.share.in_flight_batches import InFlightBatches
 from headrace.share.records import NO_BACKOFF
 from headrace.share.settings import ShareSettings
 from headrace.share.spans import Range, Run, Spans, TimedSpans
@@ -26,6 +26,43 @@ class Backoff(NamedTuple):
 
     deadline_ms: int
     delivery_count: int
+
+
+class InFlightBatches:
+    """The offsets up to ``end_offset`` (exclusive), divided into contiguous batches: records that
+    were acquired together. Bad-record isolation uses them, and the choice between error messages.
+    """
+
+    __slots__ = ("_firsts", "end_offset")
+
+    def __init__(self, end_offset: int) -> None:
+        self.end_offset = end_offset
+        # First offset of each batch; it ends where the next begins. The first may begin below the
+        # start offset.
+        self._firsts: list[int] = []
+
+    def __len__(self) -> int:
+        return len(self._firsts)
+
+    def add(self, firsts: Iterable[int], end_offset: int) -> None:
+        """Add batches that begin at ``firsts``, the last of them up to the new ``end_offset``."""
+        self._firsts += firsts
+        self.end_offset = end_offset
+
+    def bounds(self, offset: int) -> tuple[int, int]:
+        """Return the first and last offset of the batch that contains ``offset``."""
+        i = bisect_right(self._firsts, offset)
+        return self._firsts[i - 1], (
+            self._firsts[i] if i < len(self._firsts) else self.end_offset
+        ) - 1
+
+    def drop_below(self, offset: int) -> None:
+        """Remove batches that end before ``offset``."""
+        if offset >= self.end_offset:
+            self._firsts.clear()
+            self.end_offset = offset
+        else:
+            del self._firsts[: bisect_right(self._firsts, offset) - 1]
 
 
 class AvailableRecords:

@@ -64,20 +64,17 @@ from headrace.share.acknowledgement import (
     REJECT,
     RENEW,
     RENEW_NOT_ENABLED,
+    UNCOUNTED_BACKOFF_MS,
     AcknowledgementBatch,
     AcknowledgeTerms,
+    acknowledged,
+    backoffs,
+    given_back,
     runs,
     well_formed,
 )
 from headrace.share.acquisition_locks import AcquiredRecords, AcquisitionLock, AcquisitionLocks
-from headrace.share.available_records import AvailableRecords
-from headrace.share.changes import (
-    UNCOUNTED_BACKOFF_MS,
-    acknowledged,
-    backoffs,
-    given_back,
-)
-from headrace.share.in_flight_batches import InFlightBatches
+from headrace.share.available_records import AvailableRecords, InFlightBatches
 from headrace.share.records import (
     ACQUIRED,
     ARCHIVED,
@@ -302,7 +299,7 @@ class SharePartition:
         error, none.
 
         Uncounted releases wait for at least
-        :data:`~headrace.share.changes.UNCOUNTED_BACKOFF_MS`.
+        :data:`~headrace.share.acknowledgement.UNCOUNTED_BACKOFF_MS`.
         """
         renew, uncounted = terms.renew, terms.uncounted
         if not well_formed(batches, RENEW if renew else REJECT):

@@ -8,16 +8,19 @@ stored. Source: KIP-932, "Share group state persistence"; KIP-1226 for the deliv
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice
 from uuid import UUID
 
 from headrace.deadlines import RETRY_MS
 from headrace.outcome import NOWHERE, Outcome, Position, Unapplied
 from headrace.protocol.errors import ErrorCode, Refusal
 from headrace.protocol.internal_topics import SHARE_GROUP_STATE
-from headrace.share.merged_state import ShareState
 from headrace.share.records import (
+    ACKNOWLEDGED,
+    ARCHIVED,
+    AVAILABLE,
     UNKNOWN,
     SharePartitionKey,
     ShareRecord,
@@ -26,8 +29,7 @@ from headrace.share.records import (
     ShareUpdate,
     StateBatch,
 )
-from headrace.share.snapshots import Snapshots
-from headrace.share.spans import Spans
+from headrace.share.spans import Run, Spans
 
 from . import records
 
@@ -88,6 +90,210 @@ class StateSummary:
     leader_epoch: int = 0
     start_offset: int = UNKNOWN
     delivery_complete_count: int = UNKNOWN
+
+
+UNSOUND_BATCH = Refusal(
+    ErrorCode.INVALID_REQUEST,
+    (
+        "A state batch must have offsets in order, a state of 0, 2 or 4, and a delivery count "
+        "that is not negative."
+    ),
+)
+
+
+@dataclass(slots=True)
+class ShareState:
+    """The merged state of one share-partition.
+
+    :ivar batches: spans of (delivery count, delivery state). The order of the pair makes ``max``
+        the merge rule: the higher delivery count wins, at an equal count the greater state
+    :ivar updates: update records since the last snapshot
+    """
+
+    snapshot_epoch: int
+    state_epoch: int
+    leader_epoch: int
+    start_offset: int
+    delivery_complete_count: int
+    create_timestamp_ms: int
+    batches: Spans[tuple[int, int]] = field(default_factory=Spans)
+    updates: int = 0
+
+    def merge(self, state_batches: Sequence[StateBatch]) -> None:
+        """Merge batches into the state, and drop everything below the start offset."""
+        start = self.start_offset
+        self.batches.drop_below(start)
+        runs: list[Run[tuple[int, int]]] = []
+        for first, last, state, count in sorted(state_batches):
+            if last < start:
+                continue
+            if runs and runs[-1][1] >= first:  # batches of one request may overlap
+                self._raise(runs)
+                runs = []
+            runs.append((max(first, start), last, (count, state)))
+        if runs:
+            self._raise(runs)
+
+    def _raise(self, runs: Sequence[Run[tuple[int, int]]]) -> None:
+        """Set the values of ``runs`` (ascending, disjoint) where they are greater."""
+        batches = self.batches
+        overlapped = batches.within(runs[0][0], runs[-1][1])
+        greater: list[Run[tuple[int, int]]] = []
+        # Usually these are earlier deliveries, if there are any.
+        if overlapped and max(old[2] for old in overlapped) > min(run[2] for run in runs):
+            greater = [
+                old
+                for first, last, value in runs
+                for old in batches.within(first, last)
+                if old[2] > value
+            ]
+        batches.paint(runs)
+        batches.paint(greater)
+
+    def apply(self, update: ShareUpdate) -> None:
+        """Apply an update."""
+        self.leader_epoch = update.leader_epoch
+        self.delivery_complete_count = update.delivery_complete_count
+        self.updates += 1
+        if update.start_offset != UNKNOWN:
+            self.start_offset = update.start_offset
+        self.merge(update.state_batches)
+
+    def next_snapshot(self, key: SharePartitionKey, wall_ms: int) -> ShareSnapshot:
+        """Return the snapshot that follows the present one."""
+        return ShareSnapshot(
+            key,
+            self.snapshot_epoch + 1,
+            self.state_epoch,
+            self.leader_epoch,
+            self.start_offset,
+            self.create_timestamp_ms,
+            wall_ms,
+            self.state_batches(),
+            self.delivery_complete_count,
+        )
+
+    def state_batches(self) -> tuple[StateBatch, ...]:
+        """Return the merged batches, ascending."""
+        return tuple(
+            StateBatch(first, last, state, count) for first, last, (count, state) in self.batches
+        )
+
+
+def combined(
+    state_batches: Sequence[StateBatch], start_offset: int
+) -> tuple[StateBatch, ...] | Refusal:
+    """Return the batches of one write as ascending and disjoint batches. They may come in any order
+    and overlap.
+
+    Offsets below ``start_offset`` are left out. An invalid batch is refused.
+    """
+    for first, last, state, count in state_batches:
+        if not 0 <= first <= last or state not in (AVAILABLE, ACKNOWLEDGED, ARCHIVED) or count < 0:
+            return UNSOUND_BATCH
+    merged = ShareState(0, 0, 0, start_offset, UNKNOWN, 0)
+    merged.merge(state_batches)
+    return merged.state_batches()
+
+
+@dataclass(slots=True)
+class _Shard:
+    """The share-partitions with state in one partition of the internal topic.
+
+    :ivar latest: offset and time of the latest snapshot of each, in the order of offsets
+    :ivar cold_before_ms: snapshots written up to this time are being written again
+    """
+
+    latest: dict[SharePartitionKey, tuple[int, int]] = field(default_factory=dict)
+    end_offset: int = 0
+    cold_before_ms: int = field(default=-1, compare=False)
+
+    @property
+    def redundant_offset(self) -> int:
+        return next(iter(self.latest.values()))[0] if self.latest else self.end_offset
+
+    def gains_from(self, cold_before_ms: int) -> bool:
+        """Return True if writing the cold snapshots again lets at least as many other records be
+        deleted.
+        """
+        cold, redundant_to = 0, self.end_offset
+        for offset, written_ms in self.latest.values():
+            if written_ms > cold_before_ms:
+                redundant_to = offset
+                break
+            cold += 1
+        return cold > 0 and redundant_to - self.redundant_offset >= 2 * cold
+
+    def cold(self) -> Iterator[SharePartitionKey]:
+        for key, (_, written_ms) in self.latest.items():
+            if written_ms > self.cold_before_ms:
+                return
+            yield key
+
+
+class Snapshots:
+    """The positions of the latest snapshots of all share-partitions, one dictionary entry for each.
+
+    All records before the first of these positions are outdated and can be deleted. An old snapshot
+    of an idle share-partition would prevent that, so it is written again, at the end of the log,
+    once it is *cold*: older than a limit.
+    """
+
+    def __init__(self) -> None:
+        self._shards: dict[int, _Shard] = {}
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Snapshots) and self._shards == other._shards
+
+    def updated(self, at: Position) -> None:
+        """Note an update at position ``at``."""
+        self._shard(at)
+
+    def written(self, key: SharePartitionKey, at: Position, written_ms: int) -> None:
+        """Note a snapshot at position ``at``."""
+        latest = self._shard(at).latest
+        latest.pop(key, None)  # put it at the end
+        latest[key] = (at.offset, written_ms)
+
+    def deleted(self, key: SharePartitionKey, at: Position) -> None:
+        """Note a tombstone at position ``at``."""
+        self._shard(at).latest.pop(key, None)
+
+    def _shard(self, at: Position) -> _Shard:
+        """Return the shard of a record's partition, extended to the record."""
+        shard = self._shards.get(at.partition)
+        if shard is None:
+            shard = self._shards[at.partition] = _Shard()
+        shard.end_offset = at.offset + 1
+        return shard
+
+    def deletable(self) -> tuple[Position, ...]:
+        """Return a position for each partition of the internal topic; all records before it can be
+        deleted.
+        """
+        return tuple(
+            Position(partition, shard.redundant_offset) for partition, shard in self._shards.items()
+        )
+
+    def begin_sweep(self, cold_before_ms: int) -> None:
+        """Make :meth:`sweep` return the share-partitions without a snapshot since
+        ``cold_before_ms``, in partitions where this lets enough records be deleted.
+        """
+        for shard in self._shards.values():
+            if shard.gains_from(cold_before_ms):
+                shard.cold_before_ms = cold_before_ms
+
+    def sweep(self, limit: int) -> list[tuple[SharePartitionKey, ...]]:
+        """Return at most ``limit`` share-partitions to write snapshots of, one tuple for each
+        partition of the internal topic.
+        """
+        cold = []
+        for shard in self._shards.values():
+            keys = tuple(islice(shard.cold(), limit))
+            if keys:
+                cold.append(keys)
+                limit -= len(keys)
+        return cold
 
 
 class ShareCoordinator:
