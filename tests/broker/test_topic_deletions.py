@@ -14,7 +14,7 @@ import pytest
 
 from headrace.broker.broker import Broker
 from headrace.broker.config.broker_config import Config
-from headrace.broker.metrics.scrape import MetricsScrape
+from headrace.broker.metrics.page import MetricsScrape
 from headrace.broker.metrics.text import MetricsPage
 from headrace.coordinators.hashing import internal_partition
 from headrace.groups.classic.member import MemberIdentity

@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from headrace.broker.broker import Broker
 from headrace.broker.config.broker_config import Config
-from headrace.broker.metrics import scrape as metrics_walk
+from headrace.broker.metrics import page as metrics_walk
 from headrace.broker.metrics.page import metrics_page
 from headrace.groups.offsets.committed import NO_RETENTION, commit_record
 from headrace.groups.offsets.service import NO_MEMBER

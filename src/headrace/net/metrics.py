@@ -1,7 +1,7 @@
 """Counters of a broker; see ``docs/metrics.md``.
 
 They cost a few additions for each request. What can be read from the broker's state, such as lag
-and log sizes, is not counted: :mod:`headrace.broker.metrics.scrape` reads it for each scrape.
+and log sizes, is not counted: :mod:`headrace.broker.metrics.page` reads it for each scrape.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from headrace.protocol.api import DescribeConfigsResponse
 from headrace.protocol.configs import ConfigSource
 from headrace.topics.settings import ConfiguredTopic
 
-from . import broker_loggers, client_metrics
+from . import broker_loggers
 from .broker_config import Config
 from .keys import ConfigKey, config_keys, render
 from .security import listener_key
@@ -135,7 +135,7 @@ def describe_client_metrics(configs: Mapping[str, str]) -> list[DescribedConfig]
     source = ConfigSource.DYNAMIC_CLIENT_METRICS_CONFIG
     return [
         _describe(key, list(_own_layers(key, configs, source)), configs.get(name, key.default))
-        for name, key in config_keys(client_metrics.KIND).items()
+        for name, key in config_keys("client-metrics").items()
     ]
 
 

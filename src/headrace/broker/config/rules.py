@@ -16,7 +16,6 @@ from headrace.protocol.errors import ErrorCode, Refusal
 from headrace.security.principal import super_users
 from headrace.topics.settings import Settings
 
-from . import client_metrics
 from .keys import ConfigKey, InvalidValue, config_keys
 from .providers import has_variable
 from .security import broker_key, unserved
@@ -179,7 +178,7 @@ def check(kind: str, configs: Mapping[str, str], config: Configuration) -> Refus
     keys = config_keys(kind)
     for name in configs:
         if name not in keys:
-            if kind == client_metrics.KIND:
+            if kind == "client-metrics":
                 return Refusal(
                     ErrorCode.INVALID_REQUEST, f"Unknown client metrics configuration: {name}"
                 )
@@ -188,8 +187,8 @@ def check(kind: str, configs: Mapping[str, str], config: Configuration) -> Refus
         values = {name: keys[name].parse(text) for name, text in configs.items()}
     except InvalidValue as error:
         return Refusal(ErrorCode.INVALID_CONFIG, str(error))
-    if kind == client_metrics.KIND:
-        return client_metrics.conflict(values)
+    if kind == "client-metrics":
+        return _client_metrics_conflict(values)
     conflicts = _topic_conflicts(values) if kind == "topic" else _group_conflicts(values, config)
     message = next(conflicts, None)
     return None if message is None else Refusal(ErrorCode.INVALID_CONFIG, message)
@@ -240,3 +239,57 @@ def _group_conflicts(values: Mapping[str, Value], config: Configuration) -> Iter
                 yield f"{session} must be greater than {heartbeat}"
     if str(values.get("errors.deadletterqueue.topic.name", "")).startswith("__"):
         yield "errors.deadletterqueue.topic.name: DLQ topic name must not start with '__'"
+
+
+_ATTRIBUTES = frozenset(
+    (
+        "client_instance_id",
+        "client_id",
+        "client_software_name",
+        "client_software_version",
+        "client_source_address",
+        "client_source_port",
+    )
+)
+"""The attributes of clients that ``match`` selects by."""
+
+_MIN_INTERVAL_MS, _MAX_INTERVAL_MS = 100, 3_600_000
+
+
+def _client_metrics_conflict(values: Mapping[str, Value]) -> Refusal | None:
+    """Return the error for the values of a subscription of client metrics (KIP-714), None if they
+    are valid.
+
+    A subscription has the metrics that it asks for (prefixes of names, or ``*`` for all), the
+    interval in which clients push them, and the clients that it is for. It is checked, stored and
+    described, and has no effect: like Apache Kafka without a plugin for the metrics of clients,
+    this broker does not ask for them.
+    """
+    interval_ms, match = values.get("interval.ms", _MIN_INTERVAL_MS), values.get("match", ())
+    assert isinstance(interval_ms, int)
+    assert isinstance(match, tuple)
+    if not _MIN_INTERVAL_MS <= interval_ms <= _MAX_INTERVAL_MS:
+        message = (
+            f"Invalid value {interval_ms} for interval.ms, interval must be between "
+            f"{_MIN_INTERVAL_MS} and {_MAX_INTERVAL_MS} (1 hour)"
+        )
+        return Refusal(ErrorCode.INVALID_REQUEST, message)
+    for pattern in match:
+        if not _selects_clients(pattern):
+            message = f"Illegal client matching pattern: {pattern}"
+            return Refusal(ErrorCode.INVALID_CONFIG, message)
+    return None
+
+
+def _selects_clients(pattern: str) -> bool:
+    """Return whether an element of ``match`` is valid: ``attribute=expression``."""
+    from headrace.groups.consumer.regex import InvalidRegex, Regex  # a start needs no groups
+
+    name, separator, expression = pattern.rstrip("=").partition("=")
+    if not separator or "=" in expression or name.strip() not in _ATTRIBUTES:
+        return False
+    try:
+        Regex(expression.strip())
+    except InvalidRegex:
+        return False
+    return True
