@@ -117,7 +117,9 @@ def write(broker: Broker, transactional_id: str, producer: Producer, topic: str)
 
 def commit_offset(broker: Broker, transactional_id: str, producer: Producer, topic: Topic) -> None:
     """Commit offset 7 of partition 0 in a transaction, for the group ``g``."""
-    assert broker.coordinators.transactions.add_group(transactional_id, producer, "g") == producer
+    transactions = broker.coordinators.transactions
+    offsets = transactions.offsets_partition("g")
+    assert transactions.add_partitions(transactional_id, producer, [offsets]) == producer
     now_ms = broker.clock.wall_ms()
     commits = [commit_record("g", topic.name, topic.topic_id, 0, 7, wall_ms=now_ms)]
     outcome = broker.coordinators.groups.offsets.commit(

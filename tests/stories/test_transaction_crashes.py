@@ -73,7 +73,10 @@ def open_transaction(broker: Broker, producer: Producer, version: int = 0) -> No
     """Begin a transaction with two records in each partition and an offset of a group."""
     transactions = broker.coordinators.transactions
     assert transactions.add_partitions("id", producer, PARTITIONS, version) == producer
-    assert transactions.add_group("id", producer, "g") == producer
+    assert (
+        transactions.add_partitions("id", producer, [transactions.offsets_partition("g")])
+        == producer
+    )
     for one in PARTITIONS:
         data = build(
             [(None, b"a"), (None, b"b")],

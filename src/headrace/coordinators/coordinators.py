@@ -106,9 +106,15 @@ class Coordinators:
     @cached_property
     def transaction_runtime(self) -> CoordinatorRuntime[TransactionCoordinator]:
         """The runtime of the transaction coordinator."""
-        from .transactions import transaction_coordinator
+        from headrace.transactions.transaction import TransactionCoordinator, TransactionSettings
 
-        return self._runtime(transaction_coordinator(self.environment.config))
+        number = self.environment.config.get_int
+        settings = TransactionSettings(
+            number("transaction.max.timeout.ms"),
+            number("transactional.id.expiration.ms"),
+            number("transaction.remove.expired.transaction.cleanup.interval.ms"),
+        )
+        return self._runtime(TransactionCoordinator(settings))
 
     @cached_property
     def transactions(self) -> Transactions:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeVar
 from uuid import UUID
@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from headrace.groups.catalog import Topic, TopicCatalog
     from headrace.log.partition_log import Appended, FoundBatch, PartitionLog
     from headrace.protocol.record_batch import Opening
-    from headrace.share.records import SharePartitionKey
+
+    from .share_metrics import ShareMetrics
 
     class Catalog(TopicCatalog, Protocol):
         """The topics, group configs and producer ids."""
@@ -121,28 +122,6 @@ class WriteMeter(Protocol):
         """
 
 
-class Observer(Protocol):
-    """A histogram."""
-
-    def observe(self, value: float) -> None:
-        """Count a value."""
-
-
-class ShareMeters(Protocol):
-    """The counters of share-partitions."""
-
-    session_evictions: int
-
-    @property
-    def partition_load_ms(self) -> Observer: ...
-    def locks_timed_out(self, key: SharePartitionKey, records: int) -> None: ...
-    def archived(self, key: SharePartitionKey, records: int) -> None: ...
-    def late(self, key: SharePartitionKey, records: int) -> None: ...
-    def late_total(self, group_id: str) -> int: ...
-    def group_deleted(self, group_id: str) -> None: ...
-    def topics_deleted(self, topic_ids: Collection[UUID]) -> Iterator[None]: ...
-
-
 class Meters(Protocol):
     """The counters of a broker."""
 
@@ -151,7 +130,8 @@ class Meters(Protocol):
         """One meter for each internal topic, by the topic's name."""
 
     @property
-    def share(self) -> ShareMeters: ...
+    def share(self) -> ShareMetrics:
+        """The counters of share groups."""
 
 
 class BatchOpener(Protocol):

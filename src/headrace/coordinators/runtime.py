@@ -152,8 +152,7 @@ class CoordinatorRuntime(Generic[C]):
         return self._submit(command)
 
     def _submit(self, command: Command[R]) -> Deferred[R]:
-        if not self._is_scheduled:
-            self._schedule_turn()
+        self._schedule_turn()
         self._commands.append(command)
         return command
 
@@ -222,8 +221,9 @@ class CoordinatorRuntime(Generic[C]):
     # A turn ---------------------------------------------------------------------------------------
 
     def _schedule_turn(self) -> None:
-        asyncio.get_running_loop().call_soon(self._end_turn)
-        self._is_scheduled = True
+        if not self._is_scheduled:
+            asyncio.get_running_loop().call_soon(self._end_turn)
+            self._is_scheduled = True
 
     def _end_turn(self) -> None:
         self._is_scheduled = False
@@ -231,8 +231,7 @@ class CoordinatorRuntime(Generic[C]):
         decided = self._decide(commands) if commands else 0
         if decided < len(commands):  # the next turn continues
             self._commands[:0] = commands[decided:]
-            if not self._is_scheduled:
-                self._schedule_turn()
+            self._schedule_turn()
         answers, self._answers = self._answers, {}
         if self._logs.is_durable:
             _send(iter(answers.items()))
@@ -369,8 +368,7 @@ class CoordinatorRuntime(Generic[C]):
         parked = self._parked.pop(completion.ticket, None)
         if parked is not None:
             self._answers[parked] = completion.reply
-            if not self._is_scheduled:
-                self._schedule_turn()
+            self._schedule_turn()
 
     # Time -----------------------------------------------------------------------------------------
 

@@ -289,7 +289,7 @@ class SharePartitions:
             loaded.key.partition,
             late.longest_ms / 1000,
             settings.lock_duration_ms / 1000,
-            self._meters.share.late_total(group_id),
+            self._meters.share.of_group(group_id).late.total(),
         )
 
     def in_flight(self, key: SharePartitionKey) -> list[InFlight]:

@@ -27,18 +27,14 @@ def start(coordinators: Coordinators) -> None:
             gc.enable()
     if coordinators.loaded_transactions is not None:
         coordinators.loaded_transactions.complete_prepared()
+    groups = coordinators.loaded_groups
     try:
-        _recover_share_state(coordinators)
+        if coordinators.loaded_share_state is not None or (groups and groups.share.all()):
+            from . import share_state_recovery  # imported only by brokers with share groups
+
+            share_state_recovery.recover(coordinators)
     except StorageError as error:  # requests are served correctly without it
         log.error("cannot complete interrupted changes: %s; the next start will try again", error)
     if coordinators.loaded_groups is not None:
         coordinators.loaded_groups.loaded(coordinators.environment.clock.now_ms())
     coordinators.timer.schedule()
-
-
-def _recover_share_state(coordinators: Coordinators) -> None:
-    groups = coordinators.loaded_groups
-    if coordinators.loaded_share_state is not None or (groups and groups.share.all()):
-        from . import share_state_recovery  # imported only by brokers with share groups
-
-        share_state_recovery.recover(coordinators)

@@ -16,7 +16,6 @@ from headrace.coordinators.hashing import internal_partition
 from headrace.deadlines import RETRY_MS
 from headrace.log.partition_log import PartitionLog
 from headrace.log_lines import LimitedLog, get_logger
-from headrace.protocol.configuration import Configuration
 from headrace.protocol.errors import ErrorCode, Refusal, StorageError
 from headrace.protocol.partitions import TopicPartition
 from headrace.protocol.record_batch import Marker
@@ -27,7 +26,6 @@ from headrace.transactions.transaction import (
     INVALID_PRODUCER_EPOCH,
     Reply,
     TransactionCoordinator,
-    TransactionSettings,
 )
 
 from .environment import Environment
@@ -46,17 +44,6 @@ may be the first record of a partition, which creates a directory and files.
 
 COORDINATOR_EPOCH = 0
 """The only coordinator epoch: there is one node, so the coordinator never moves."""
-
-
-def transaction_coordinator(config: Configuration) -> TransactionCoordinator:
-    """Return an empty transaction coordinator with the settings of a broker."""
-    return TransactionCoordinator(
-        TransactionSettings(
-            config.get_int("transaction.max.timeout.ms"),
-            config.get_int("transactional.id.expiration.ms"),
-            config.get_int("transaction.remove.expired.transaction.cleanup.interval.ms"),
-        )
-    )
 
 
 class Transactions:
@@ -175,12 +162,6 @@ class Transactions:
         if refusal.code is ErrorCode.INVALID_TXN_STATE and knows_abortable:
             return Refusal(ErrorCode.TRANSACTION_ABORTABLE)
         return refusal
-
-    def add_group(
-        self, transactional_id: str, producer: Producer, group_id: str
-    ) -> Producer | Refusal:
-        """Add the offsets of a group to a transaction."""
-        return self.add_partitions(transactional_id, producer, [self.offsets_partition(group_id)])
 
     def offsets_partition(self, group_id: str) -> TopicPartition:
         """Return the partition of ``__consumer_offsets`` with the offsets of a group."""

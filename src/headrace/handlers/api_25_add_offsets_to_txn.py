@@ -25,7 +25,8 @@ async def handle(call: Call, request: AddOffsetsToTxnRequest) -> AddOffsetsToTxn
     if not request.transactional_id:
         return AddOffsetsToTxnResponse(error_code=ErrorCode.INVALID_REQUEST)
     producer = Producer(request.producer_id, request.producer_epoch)
-    added = call.transactions.add_group(request.transactional_id, producer, request.group_id)
+    partition = call.transactions.offsets_partition(request.group_id)
+    added = call.transactions.add_partitions(request.transactional_id, producer, [partition])
     if isinstance(added, Refusal):
         code = error_code(added, call.version, _FIRST_WITH_FENCED)
         return AddOffsetsToTxnResponse(error_code=code)

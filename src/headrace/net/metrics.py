@@ -18,9 +18,8 @@ from headrace.histogram import DURATION_BOUNDS_MS, Histogram
 from headrace.metric_family import histogram, metric
 
 if TYPE_CHECKING:
+    from headrace.coordinators.share_metrics import ShareMetrics
     from headrace.log.cleaner import Round
-
-    from .share_metrics import ShareMetrics
 
 MAX_LOOP_HOLDERS = 200
 """The names of requests and timers for which delays of the event loop are counted."""
@@ -240,6 +239,6 @@ class Metrics:
     @cached_property
     def share(self) -> ShareMetrics:
         """Counters of share groups, created when first needed."""
-        from .share_metrics import ShareMetrics
+        from headrace.coordinators.share_metrics import ShareMetrics
 
         return ShareMetrics(self.known_topics)

@@ -18,6 +18,7 @@ from uuid import UUID
 
 from headrace.broker.broker import Broker
 from headrace.coordinators.dead_letters import DeadLetterCounts
+from headrace.coordinators.share_metrics import ShareGroupMetrics, ShareTopicMetrics
 from headrace.groups.classic.group import ClassicGroup
 from headrace.groups.meters import GroupMeters
 from headrace.groups.records import SHARE_RECORDS, OffsetCommit
@@ -28,7 +29,6 @@ from headrace.log.partition_log import PartitionLog
 from headrace.log_lines import LimitedLog, get_logger
 from headrace.metric_family import labels, metric
 from headrace.net.metrics import Metrics, RequestMetrics
-from headrace.net.share_metrics import ShareGroupMetrics, ShareTopicMetrics
 from headrace.protocol.errors import ErrorCode, Refusal
 from headrace.protocol.internal_topics import CONSUMER_OFFSETS, SHARE_GROUP_STATE
 from headrace.share.records import UNKNOWN, SharePartitionKey

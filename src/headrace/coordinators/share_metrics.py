@@ -200,12 +200,6 @@ class ShareMetrics:
         """Count records that were acknowledged after their lock."""
         self._group(key.group_id).late[key] += records
 
-    def late_total(self, group_id: str) -> int:
-        """Return the number of a group's records that were acknowledged after their lock. It takes
-        time by the number of share-partitions.
-        """
-        return self.of_group(group_id).late.total()
-
     def group_deleted(self, group_id: str) -> None:
         """Drop the counters of a group."""
         self.groups.pop(group_id, None)
