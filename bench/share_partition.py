@@ -17,7 +17,7 @@ from time import perf_counter
 from headrace.outcome import Outcome
 from headrace.share.acknowledgement import ACCEPT, RELEASE, AcknowledgementBatch, AcknowledgeTerms
 from headrace.share.records import StateUpdate
-from headrace.share.settings import ShareSettings
+from headrace.share.settings import FetchLimits, ShareSettings
 from headrace.share.share_partition import SharePartition
 
 RECORDS = 10_000
@@ -62,18 +62,17 @@ def acknowledge_types(partition: SharePartition, offsets: range) -> None:
 def acquire(partition: SharePartition, max_records: int) -> None:
     offset = partition.fetch_offset(_SETTINGS)
     assert offset is not None
-    assert partition.acquire(
-        "m", LOG_BATCHES[offset // 100 :], max_records, 500, 1, _SETTINGS, record_limit=True
-    )
+    limits = FetchLimits(1, max_records, 500, record_limit=True)
+    assert partition.acquire("m", LOG_BATCHES[offset // 100 :], limits, 1, _SETTINGS)
 
 
 def whole() -> SharePartition:
     """Return a share-partition with 10,000 acquired records, 500 at a time."""
     partition = SharePartition(0)
+    limits = FetchLimits(1, MAX_POLL_RECORDS, 500, record_limit=False)
     while partition.in_flight < RECORDS:
-        partition.acquire(
-            "m", LOG_BATCHES[partition.end_offset // 100 :], MAX_POLL_RECORDS, 500, 0, _SETTINGS
-        )
+        log_batches = LOG_BATCHES[partition.end_offset // 100 :]
+        partition.acquire("m", log_batches, limits, 0, _SETTINGS)
     return partition
 
 

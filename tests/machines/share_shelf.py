@@ -12,7 +12,7 @@ from headrace.coordinators.share_partitions import LoadedPartition
 from headrace.outcome import Outcome
 from headrace.share.acknowledgement import AcknowledgementBatch, AcknowledgeTerms
 from headrace.share.records import Archived, SharePartitionKey, StateBatch, StateUpdate
-from headrace.share.settings import ShareSettings
+from headrace.share.settings import FetchLimits, ShareSettings
 from headrace.share.share_partition import SharePartition
 from tests.memory_log import MemoryLog
 from tests.turns import Meters, Turns
@@ -142,12 +142,10 @@ class Shelf:
         acquired = self.partition.acquire(
             member,
             read,
-            max_records,
-            batch_size,
+            FetchLimits(1, max_records, batch_size, record_limit),
             self.now_ms,
             self.settings,
-            record_limit=record_limit,
-            aborted=aborted,
+            aborted,
         )
         return [tuple(run) for run in acquired]
 

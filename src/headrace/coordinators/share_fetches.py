@@ -28,7 +28,7 @@ from headrace.protocol.record_batch import (
 )
 from headrace.share.acquisition_locks import AcquiredRecords
 from headrace.share.records import StateUpdate
-from headrace.share.settings import ShareSettings
+from headrace.share.settings import FetchLimits, ShareSettings
 from headrace.share.share_session import ShareSession
 from headrace.share.spans import offset_count
 
@@ -39,15 +39,6 @@ logger = LimitedLog(get_logger("headrace.coordinators"))
 _LEAST_READ_BYTES = 64 * 1024
 _READ_AHEAD_BYTES = 1024 * 1024
 """More records are read when the socket takes them; until then, only the headers of batches."""
-
-
-class FetchLimits(NamedTuple):
-    """The limits of a ShareFetch for all its partitions together."""
-
-    max_bytes: int
-    max_records: int
-    batch_size: int
-    record_limit: bool
 
 
 class Fetched(NamedTuple):
@@ -96,6 +87,8 @@ def acquire(
         result = _acquire_from(share, loaded, offset, session.member_id, share_limits, settings)
         if result is None:
             continue
+        if isinstance(result, ErrorCode):
+            result = Fetched(*loaded.key[1:], result)
         fetched.append(result)
         if result.acquired:
             session.acquired_from.add(loaded)
@@ -197,56 +190,48 @@ def _acquire_from(
     member_id: str,
     limits: FetchLimits,
     settings: ShareSettings,
-) -> Fetched | None:
-    """Read the log from ``offset``, acquire records, and return the log batches with them."""
-    key, partition, log = loaded.key, loaded.partition, loaded.log
+) -> Fetched | ErrorCode | None:
+    """Read the log from ``offset``, acquire records, and return the log batches with them; None if
+    there are none.
+    """
+    partition, log = loaded.partition, loaded.log
     end_offset = _end_offset(loaded, settings)
     # Read no more than the wanted records are likely to take.
     enough = max(limits.max_records * loaded.record_bytes * 9 // 8, _LEAST_READ_BYTES)
     while True:
-        data: bytes | memoryview | FileRange | Refusal = log.find(
+        data = log.find(
             offset,
             min(limits.max_bytes, enough),
             up_to=end_offset,
             held_bytes=_READ_AHEAD_BYTES,
         )
         if isinstance(data, Refusal):
-            return Fetched(key.topic_id, key.partition, data.code)
+            return data.code
         if not data:
             return None
         try:
             batches, positions = _undamaged(data, log.end_offset)
         except OSError as error:
             logger.error(log.path, "cannot read %s: %s", log.path, error)
-            return Fetched(key.topic_id, key.partition, ErrorCode.KAFKA_STORAGE_ERROR)
+            return ErrorCode.KAFKA_STORAGE_ERROR
         if not batches:
             logger.error(log.path, "the batch with offset %d of %s is damaged", offset, log.path)
-            return Fetched(key.topic_id, key.partition, ErrorCode.CORRUPT_MESSAGE)
-        if positions[-1] < len(data):
-            data = _part(data, 0, positions[-1])
-        loaded.record_bytes = len(data) // (batches[-1][1] - batches[0][0] + 1) + 1
+            return ErrorCode.CORRUPT_MESSAGE
+        loaded.record_bytes = positions[-1] // (batches[-1][1] - batches[0][0] + 1) + 1
         if batches[0][0] > offset:
             refused = _apply(share, loaded, partition.skip_missing(batches[0][0]))
             if refused is not None:
-                return Fetched(key.topic_id, key.partition, refused)
+                return refused
         aborted: list[tuple[int, int]] = []
         if settings.read_committed and (
             transactions := log.aborted.overlapping(batches[0][0], batches[-1][1] + 1)
         ):
             lookup = AbortedLookup(transactions)
-            headers = (header for _, header in stored_headers(data) if header in lookup)
+            undamaged = _part(data, 0, positions[-1])
+            headers = (header for _, header in stored_headers(undamaged) if header in lookup)
             aborted = [(header.base_offset, header.last_offset) for header in headers]
         now_ms = share.clock.now_ms()
-        acquired = partition.acquire(
-            member_id,
-            batches,
-            limits.max_records,
-            limits.batch_size,
-            now_ms,
-            settings,
-            record_limit=limits.record_limit,
-            aborted=aborted,
-        )
+        acquired = partition.acquire(member_id, batches, limits, now_ms, settings, aborted)
         if acquired:
             break
         # all records read were aborted: continue after them
@@ -257,22 +242,15 @@ def _acquire_from(
     share.schedule(loaded, now_ms + settings.lock_duration_ms)
     begin = bisect_left(batches, acquired[0].first_offset, key=itemgetter(1))
     end = bisect_right(batches, acquired[-1].last_offset, key=itemgetter(0))
-    return Fetched(
-        key.topic_id,
-        key.partition,
-        ErrorCode.NONE,
-        _part(data, positions[begin], positions[end]),
-        acquired,
-    )
+    records = _part(data, positions[begin], positions[end])
+    return Fetched(*loaded.key[1:], ErrorCode.NONE, records, acquired)
 
 
-def _part(data: bytes | memoryview | FileRange, start: int, end: int) -> memoryview | FileRange:
+def _part(data: bytes | FileRange, start: int, end: int) -> memoryview | FileRange:
     return data.part(start, end) if isinstance(data, FileRange) else memoryview(data)[start:end]
 
 
-def _undamaged(
-    data: bytes | memoryview | FileRange, end_offset: int
-) -> tuple[list[tuple[int, int]], list[int]]:
+def _undamaged(data: bytes | FileRange, end_offset: int) -> tuple[list[tuple[int, int]], list[int]]:
     """Return the offset ranges of the batches before the first damaged one, and their positions,
     see :func:`headrace.protocol.record_batch.offset_ranges`.
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from time import perf_counter
 from uuid import UUID
 
-from headrace.coordinators.share_fetches import Fetched, FetchLimits, acquire, has_bytes, wait_keys
+from headrace.coordinators.share_fetches import Fetched, acquire, has_bytes, wait_keys
 from headrace.log.partition_log import LEADER_EPOCH
 from headrace.net.api import READ, READ_GROUP, TOPIC, Api, Inside
 from headrace.net.call import SLICED_ABOVE, Call
@@ -25,7 +25,7 @@ from headrace.protocol.api import ShareFetchRequest, ShareFetchResponse
 from headrace.protocol.errors import ErrorCode, Refusal
 from headrace.share.acknowledgement import AcknowledgeTerms
 from headrace.share.records import NO_TOPIC
-from headrace.share.settings import ShareSettings
+from headrace.share.settings import FetchLimits, ShareSettings
 from headrace.share.share_session import FINAL_EPOCH, INITIAL_EPOCH, ShareSession
 from headrace.topics.long_polls import MAX_FETCH_WAIT_MS
 

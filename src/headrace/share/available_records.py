@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from headrace.share.acquisition_locks import AcquiredRecords
 from headrace.share.records import NO_BACKOFF
-from headrace.share.settings import ShareSettings
+from headrace.share.settings import FetchLimits, ShareSettings
 from headrace.share.spans import Range, Run, Spans, TimedSpans
 
 
@@ -119,20 +119,18 @@ class AvailableRecords:
     def take(
         self,
         last: int,
-        max_records: int,
+        limits: FetchLimits,
         batches: InFlightBatches,
         settings: ShareSettings,
-        *,
-        record_limit: bool,
     ) -> tuple[list[AcquiredRecords], bool]:
-        """Take records up to ``last``, in whole in-flight batches, until there are ``max_records``.
+        """Take records up to ``last``, in whole in-flight batches, until there are ``max_records``;
+        with ``record_limit`` no more, even if this splits a batch.
 
         A batch that may contain a bad record is delivered alone.
 
-        :param record_limit: take at most ``max_records``, even if this splits a batch
         :returns: the records taken, and True if they must be delivered without new records
         """
-        spans = self.spans
+        spans, max_records, record_limit = self.spans, limits.max_records, limits.record_limit
         suspect = _throttle_limit(settings.delivery_count_limit)
         taken: list[AcquiredRecords] = []
         total = 0

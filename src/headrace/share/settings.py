@@ -1,8 +1,11 @@
-"""The configuration of a share group that concerns its share-partitions."""
+"""The configuration of a share group that concerns its share-partitions, and the limits of a
+ShareFetch.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,3 +30,19 @@ class ShareSettings:
     release_backoff_max_ms: int = 60_000
     renew_enabled: bool = True
     read_committed: bool = False
+
+
+class FetchLimits(NamedTuple):
+    """The limits of a ShareFetch for all its partitions together, or for one of them.
+
+    :ivar max_records: the number of records to acquire, rounded up to the end of the log batch or
+        in-flight batch
+    :ivar batch_size: new records are split into runs of about this many, at the starts of log
+        batches
+    :ivar record_limit: ``max_records`` is not rounded up
+    """
+
+    max_bytes: int
+    max_records: int
+    batch_size: int
+    record_limit: bool

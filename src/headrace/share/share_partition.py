@@ -87,7 +87,7 @@ from headrace.share.records import (
     StateBatch,
     StateUpdate,
 )
-from headrace.share.settings import ShareSettings
+from headrace.share.settings import FetchLimits, ShareSettings
 from headrace.share.spans import Range, Run, Spans, offset_count, subtract
 
 
@@ -200,39 +200,29 @@ class SharePartition:
         self,
         member_id: str,
         log_batches: Sequence[tuple[int, int]],
-        max_records: int,
-        batch_size: int,
+        limits: FetchLimits,
         now_ms: int,
         settings: ShareSettings,
-        *,
-        record_limit: bool = False,
         aborted: Sequence[tuple[int, int]] = (),
     ) -> list[AcquiredRecords]:
         """Lock records for a member: available records first, then new ones.
 
         :param log_batches: (base offset, last offset) of the log batches read from
             :meth:`fetch_offset` on, ascending
-        :param max_records: the number of records to acquire, rounded up to the end of the log batch
-            or in-flight batch
-        :param batch_size: split new records into runs of about this many, at the starts of log
-            batches
-        :param record_limit: do not round ``max_records`` up
         :param aborted: (first, last offset) of records of aborted transactions, without markers;
             ascending, disjoint. They are archived instead of acquired, for groups with
             ``share.isolation.level=read_committed``
         :returns: the acquired runs, ascending
         """
-        if not log_batches or max_records <= 0:
+        if not log_batches or limits.max_records <= 0:
             return []
         last = log_batches[-1][1]
-        taken, alone = self._available.take(
-            last, max_records, self._batches, settings, record_limit=record_limit
-        )
-        remaining = max_records - offset_count(taken)
+        taken, alone = self._available.take(last, limits, self._batches, settings)
+        remaining = limits.max_records - offset_count(taken)
         if not alone and remaining > 0 and last >= self.end_offset:
             remaining = min(remaining, settings.max_record_locks - self.in_flight)
             if remaining > 0:
-                taken += self._take_new(log_batches, remaining, batch_size, record_limit)
+                taken += self._take_new(log_batches, remaining, limits)
         if aborted:
             taken = self._archive_aborted(taken, aborted)
         if taken:
@@ -243,8 +233,7 @@ class SharePartition:
         self,
         log_batches: Sequence[tuple[int, int]],
         max_records: int,
-        batch_size: int,
-        record_limit: bool,
+        limits: FetchLimits,
     ) -> list[AcquiredRecords]:
         """Take ``max_records`` records from the end offset on, rounded up to the end of a log batch
         unless ``record_limit`` is set.
@@ -253,7 +242,7 @@ class SharePartition:
         holding = bisect_left(log_batches, first + max_records - 1, key=itemgetter(1))
         holding = min(holding, len(log_batches) - 1)
         last = log_batches[holding][1]
-        if record_limit:
+        if limits.record_limit:
             self._batches.add((first,), last + 1)
             if last - first >= max_records:
                 # the rest of the log batch is available, with a delivery count of 0
@@ -261,7 +250,7 @@ class SharePartition:
                 last = first + max_records - 1
             return [AcquiredRecords(first, last, 1)]
         firsts = [first]
-        batch_size = max(batch_size, 1)
+        batch_size = max(limits.batch_size, 1)
         if last - first >= batch_size:
             for base_offset, _ in log_batches[: holding + 1]:
                 if base_offset - firsts[-1] >= batch_size:
