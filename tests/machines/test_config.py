@@ -296,7 +296,7 @@ def test_configs_that_contradict_each_other_are_refused() -> None:
     assert config.check("group", {"share.heartbeat.interval.ms": "9999"}) is None
 
 
-@pytest.mark.parametrize("key", ALL_KEYS, ids=lambda key: f"{key.kind}-{key.name}")
+@pytest.mark.parametrize("key", ALL_KEYS, ids=lambda key: key.name)
 def test_every_default_is_a_value_that_the_config_may_have(key: ConfigKey) -> None:
     if key.default is not None:
         assert key.parse(render(key.parse(key.default))) == key.parse(key.default)

@@ -170,13 +170,11 @@ class Config:
 
         :raises KeyError: for an unknown name
         """
-        try:
-            return self._values[name]
-        except KeyError:
+        if name not in self._values:
             key = config_keys("broker")[name]
-        text = next((text for _, text in self.layers(name)), None)
-        value = self._values[name] = None if text is None else key.parse(text)
-        return value
+            text = next((text for _, text in self.layers(name)), None)
+            self._values[name] = None if text is None else key.parse(text)
+        return self._values[name]
 
     def get_int(self, name: str) -> int:
         """Return the value of a broker config of an integer type."""

@@ -38,18 +38,11 @@ class BrokerSynonym(NamedTuple):
     name: str
     unit: int
 
-    @classmethod
-    def parse(cls, text: str) -> BrokerSynonym:
-        """Parse ``NAME`` or ``NAME*UNIT``."""
-        name, _, unit = text.partition("*")
-        return cls(name, int(unit or 1))
-
 
 @dataclass(frozen=True, slots=True)
 class ConfigKey:
     """The definition of a config.
 
-    :param kind: ``broker``, ``topic``, ``group`` or ``client-metrics``
     :param type: BOOLEAN, STRING, INT, SHORT, LONG, DOUBLE, LIST, CLASS or PASSWORD
     :param default: the default as text, None if there is none
     :param range: the valid values in Kafka's notation: ``[0,...]``, ``[1,...,9] or -1``, ``[a, b]``
@@ -61,7 +54,6 @@ class ConfigKey:
     :param documentation: its effect, None for a config without effect
     """
 
-    kind: str
     name: str
     type: str
     default: str | None
@@ -113,10 +105,10 @@ class ConfigKey:
             self._check_number(value)
         elif self.name == "share.auto.offset.reset":
             self._check_offset_reset(str(value))
-        elif self.range == _THROTTLED_REPLICAS:
+        elif isinstance(value, tuple) and self.range == _THROTTLED_REPLICAS:
             self._check_throttled_replicas(value)
-        elif self.range == "non-empty values":
-            if isinstance(value, tuple) and "" in value:
+        elif isinstance(value, tuple) and self.range == "non-empty values":
+            if "" in value:
                 raise InvalidValue(f"Configuration '{self.name}' values must not be empty.")
         elif self.range == "non-empty string":
             if not value:
@@ -158,8 +150,7 @@ class ConfigKey:
         )
         raise self._invalid(value, message)
 
-    def _check_throttled_replicas(self, value: Value) -> None:
-        assert isinstance(value, tuple)
+    def _check_throttled_replicas(self, value: tuple[str, ...]) -> None:
         if value != ("*",) and not all(re.fullmatch("[0-9]+:[0-9]+", replica) for replica in value):
             shown = f"[{', '.join(value)}]"
             message = (
@@ -212,17 +203,19 @@ def config_keys(kind: str) -> Mapping[str, ConfigKey]:
     text = (Path(__file__).parent / "data" / "configs.tsv").read_text(encoding="utf-8")
     for line in text.splitlines():
         if line.startswith(f"{kind}\t"):
-            _, name, type_name, default, value_range, flags, *bounds, meaning = line.split("\t")
-            synonyms, minimum, maximum = bounds
+            _, name, type_name, default, value_range, flags, *others = line.split("\t")
+            synonyms, minimum, maximum, meaning = others
+            parts = (synonym.partition("*") for synonym in synonyms.split())  # NAME or NAME*UNIT
             keys[name] = ConfigKey(
-                kind=kind,
                 name=name,
                 type=type_name,
                 default=None if default == "null" else default,
                 range=value_range,
                 dynamic="dynamic" in flags or kind != "broker",
                 internal="internal" in flags,
-                synonyms=tuple(map(BrokerSynonym.parse, synonyms.split())),
+                synonyms=tuple(
+                    BrokerSynonym(synonym, int(unit or 1)) for synonym, _, unit in parts
+                ),
                 minimum=minimum or None,
                 maximum=maximum or None,
                 documentation=meaning or None,
