@@ -317,6 +317,10 @@ def key_of(number):
     return SharePartitionKey(f"g{number}", TOPIC, 0)
 
 
+def snapshot_of(number, now_ms=NOW):
+    return ShareSnapshot(key_of(number), 0, 0, 0, 0, now_ms, now_ms)
+
+
 def begin(topic, number, now_ms=NOW):
     topic.submit(topic.coordinator.initialize(key_of(number), 1, 0, now_ms, 1))
 
@@ -425,8 +429,8 @@ def test_the_limit_of_a_step_holds_for_all_partitions_of_the_internal_topic_toge
     snapshots = Snapshots()
     for partition in range(3):
         for number in range(4):
-            snapshots.written(key_of(10 * partition + number), Position(partition, number), NOW)
-        snapshots.updated(Position(partition, 99))
+            snapshots.replay(snapshot_of(10 * partition + number), Position(partition, number))
+        snapshots.replay(ShareUpdate(key_of(10 * partition), 0, 0, 0), Position(partition, 99))
     snapshots.begin_sweep(NOW)
     assert [[key.group_id for key in keys] for keys in snapshots.sweep(6)] == [
         ["g0", "g1", "g2", "g3"],
@@ -434,9 +438,8 @@ def test_the_limit_of_a_step_holds_for_all_partitions_of_the_internal_topic_toge
     ]
     for partition in range(3):
         for number in range(3):
-            snapshots.written(
-                key_of(10 * partition + number), Position(partition, 100 + number), NOW + 1
-            )
+            snapshot = snapshot_of(10 * partition + number, NOW + 1)
+            snapshots.replay(snapshot, Position(partition, 100 + number))
     assert [[key.group_id for key in keys] for keys in snapshots.sweep(6)] == [
         ["g3"],
         ["g13"],

@@ -300,7 +300,7 @@ class SharePartitions:
         if loaded is not None:
             return loaded.partition.in_flight_spans()
         return [
-            InFlight(first, last, state if state == AVAILABLE else ARCHIVED, count, None, None)
+            InFlight(first, last, state if state == AVAILABLE else ARCHIVED, count)
             for first, last, state, count in self._runtime.coordinator.state_batches(key)
         ]
 

@@ -106,8 +106,8 @@ class InFlight(NamedTuple):
     last_offset: int
     state: int
     delivery_count: int
-    member_id: str | None
-    deadline_ms: int | None
+    member_id: str | None = None
+    deadline_ms: int | None = None
 
 
 class SharePartition:
@@ -178,8 +178,7 @@ class SharePartition:
         that are archiving count as ACQUIRED.
         """
         spans = [
-            InFlight(first, last, AVAILABLE, count, None, None)
-            for first, last, count in self._available.spans
+            InFlight(first, last, AVAILABLE, count) for first, last, count in self._available.spans
         ]
         spans += (
             InFlight(first, last, AVAILABLE, backoff.delivery_count, None, backoff.deadline_ms)
@@ -189,9 +188,7 @@ class SharePartition:
             InFlight(first, last, ACQUIRED, lock.delivery_count, lock.member_id, lock.deadline_ms)
             for first, last, lock in (*self.locks.spans, *self._archiving)
         )
-        spans += (
-            InFlight(first, last, ARCHIVED, 0, None, None) for first, last, _ in self._finished
-        )
+        spans += (InFlight(first, last, ARCHIVED, 0) for first, last, _ in self._finished)
         return sorted(spans, key=itemgetter(0))
 
     # --- acquire ---

@@ -8,6 +8,7 @@ stored. Source: KIP-932, "Share group state persistence"; KIP-1226 for the deliv
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -59,6 +60,8 @@ FENCED_STATE_EPOCH = Refusal(
     ErrorCode.FENCED_STATE_EPOCH,
     "The coordinator rejected the request because the state epoch did not match.",
 )
+
+_PRUNE, _SWEEP = "prune", "sweep"
 
 COLD_SNAPSHOTS_AT_ONCE = 200
 """The number of cold snapshots that are written before other requests are served."""
@@ -240,32 +243,19 @@ class Snapshots:
     """
 
     def __init__(self) -> None:
-        self._shards: dict[int, _Shard] = {}
+        self._shards: defaultdict[int, _Shard] = defaultdict(_Shard)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Snapshots) and self._shards == other._shards
 
-    def updated(self, at: Position) -> None:
-        """Note an update at position ``at``."""
-        self._shard(at)
-
-    def written(self, key: SharePartitionKey, at: Position, written_ms: int) -> None:
-        """Note a snapshot at position ``at``."""
-        latest = self._shard(at).latest
-        latest.pop(key, None)  # put it at the end
-        latest[key] = (at.offset, written_ms)
-
-    def deleted(self, key: SharePartitionKey, at: Position) -> None:
-        """Note a tombstone at position ``at``."""
-        self._shard(at).latest.pop(key, None)
-
-    def _shard(self, at: Position) -> _Shard:
-        """Return the shard of a record's partition, extended to the record."""
-        shard = self._shards.get(at.partition)
-        if shard is None:
-            shard = self._shards[at.partition] = _Shard()
+    def replay(self, record: ShareRecord, at: Position) -> None:
+        """Note a record at position ``at``."""
+        shard = self._shards[at.partition]
         shard.end_offset = at.offset + 1
-        return shard
+        if not isinstance(record, ShareUpdate):
+            shard.latest.pop(record.key, None)  # put a snapshot at the end
+        if isinstance(record, ShareSnapshot):
+            shard.latest[record.key] = (at.offset, record.write_timestamp)
 
     def deletable(self) -> tuple[Position, ...]:
         """Return a position for each partition of the internal topic; all records before it can be
@@ -326,8 +316,7 @@ class ShareCoordinator:
         self._snapshots = Snapshots()
         # Timers of the steady clock, started after the first snapshot and stopped when no state is
         # left.
-        self._sweep_due_ms: int | None = None
-        self._prune_due_ms: int | None = None
+        self._due_ms: dict[str, int] = {}
         self._starts_timers = False
         self._not_before_ms = 0  # after an append that failed
         self._since_sweep = 0  # records replayed since the last sweep
@@ -503,24 +492,23 @@ class ShareCoordinator:
         """
         key = record.key
         self._since_sweep += 1
+        self._snapshots.replay(record, at)
         if isinstance(record, ShareUpdate):
-            self._snapshots.updated(at)
             state = self._states.get(key)
             if (
                 state is not None
             ):  # else its snapshot was deleted; a later one or a tombstone follows
                 state.apply(record)
         elif isinstance(record, ShareSnapshot):
-            self._replay_snapshot(record, at)
+            self._replay_snapshot(record)
         else:
-            self._snapshots.deleted(key, at)
             if self._states.pop(key, None) is not None:
                 keys = self._by_topic[key.topic_id]
                 keys.discard(key)
                 if not keys:
                     del self._by_topic[key.topic_id]
 
-    def _replay_snapshot(self, record: ShareSnapshot, at: Position) -> None:
+    def _replay_snapshot(self, record: ShareSnapshot) -> None:
         key = record.key
         state = self._states[key] = ShareState(
             record.snapshot_epoch,
@@ -532,9 +520,8 @@ class ShareCoordinator:
         )
         state.merge(record.state_batches)
         self._by_topic.setdefault(key.topic_id, set()).add(key)
-        self._snapshots.written(key, at, record.write_timestamp)
         # Only expire() knows the steady time; the one in the record is another clock's.
-        self._starts_timers = self._prune_due_ms is None or self._sweep_due_ms is None
+        self._starts_timers = len(self._due_ms) < 2
 
     # --- time ---
 
@@ -544,8 +531,7 @@ class ShareCoordinator:
         """
         if self._starts_timers or self._is_long():
             return self._not_before_ms
-        due = [due_ms for due_ms in (self._prune_due_ms, self._sweep_due_ms) if due_ms is not None]
-        return max(min(due), self._not_before_ms) if due else None
+        return max(min(self._due_ms.values()), self._not_before_ms) if self._due_ms else None
 
     def expire(self, now_ms: int, wall_ms: int) -> Iterable[tuple[str, Outcome[ShareRecord, None]]]:
         """Delete outdated records of the internal topic, and write new snapshots of cold
@@ -559,17 +545,23 @@ class ShareCoordinator:
     def _due(self, now_ms: int, wall_ms: int) -> Iterable[tuple[str, Outcome[ShareRecord, None]]]:
         if self._starts_timers:
             self._starts_timers = False
-            if self._prune_due_ms is None:
-                self._prune_due_ms = now_ms + self.prune_interval_ms
-            if self._sweep_due_ms is None:
-                self._sweep_due_ms = now_ms + self.cold_interval_ms
-        if self._prune_due_ms is not None and self._prune_due_ms <= now_ms:
+            self._due_ms.setdefault(_PRUNE, now_ms + self.prune_interval_ms)
+            self._due_ms.setdefault(_SWEEP, now_ms + self.cold_interval_ms)
+        if self._is_due(_PRUNE, now_ms):
             yield "", Outcome(None, deletable=self._snapshots.deletable())
-            self._prune_due_ms = now_ms + self.prune_interval_ms if self._states else None
+            self._restart(_PRUNE, now_ms + self.prune_interval_ms)
         if self._is_long():
             yield from self._sweep(now_ms, wall_ms, wall_ms - 1)
-        elif self._sweep_due_ms is not None and self._sweep_due_ms <= now_ms:
+        elif self._is_due(_SWEEP, now_ms):
             yield from self._sweep(now_ms, wall_ms, wall_ms - self.cold_interval_ms)
+
+    def _is_due(self, timer: str, now_ms: int) -> bool:
+        return timer in self._due_ms and self._due_ms[timer] <= now_ms
+
+    def _restart(self, timer: str, due_ms: int) -> None:
+        self._due_ms.pop(timer, None)
+        if self._states:
+            self._due_ms[timer] = due_ms
 
     def _is_long(self) -> bool:
         return self._since_sweep > SWEEP_AFTER_RECORDS + SWEEP_AFTER_RECORDS_EACH * len(
@@ -593,7 +585,7 @@ class ShareCoordinator:
             yield str(cold[0]), Outcome(None, snapshots)
         if not self._snapshots.sweep(1):
             yield "", Outcome(None, deletable=self._snapshots.deletable())
-            self._sweep_due_ms = now_ms + self.cold_interval_ms if self._states else None
+            self._restart(_SWEEP, now_ms + self.cold_interval_ms)
             self._since_sweep = 0
 
 
