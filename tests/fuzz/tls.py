@@ -416,9 +416,9 @@ class Fuzzer:
             await attacker.end(reset=False)
         self._open.clear()
         server, deadline = self._scene.server, time.monotonic() + CLOSES_WITHIN_S
-        while server.open_handshakes or len(server.connections) > 1:
+        while len(server._handshakes or ()) or len(server.connections) > 1:
             if time.monotonic() > deadline:
-                raise Finding("handshakes are left over", str(server.open_handshakes))
+                raise Finding("handshakes are left over", str(len(server._handshakes or ())))
             await asyncio.sleep(0.01)
         if self._memory:
             self._report.growth_bytes = psutil.Process().memory_info().rss - self._memory

@@ -18,7 +18,6 @@ from headrace.log import directory_format, known_partitions, partition_metadata
 from headrace.log.data_directory import DataDirectory
 from headrace.log.producer_state import ProducerState
 from headrace.log.segment import scan
-from headrace.protocol.errors import Refusal
 from headrace.protocol.internal_topics import INTERNAL_TOPICS
 from headrace.topics.catalog import (
     CATALOG_FILE,
@@ -101,14 +100,11 @@ def plan(directory: DataDirectory, config: Config) -> Rebuild:
     of_topic: dict[str, list[str]] = {}
     for name in names:
         topic_name = name.rpartition("-")[0]
-        if not isinstance(check_topic_name(topic_name), Refusal):
+        if check_topic_name(topic_name) is None:
             of_topic.setdefault(topic_name, []).append(name)
-    found_topics = {
-        name: _found(directory, name, directories, salvaged.get(name), config)
-        for name, directories in of_topic.items()
-    }
-    for name in salvaged.keys() - of_topic:
-        found_topics[name] = FoundTopic(salvaged[name], 0, True, True, ())
+    found_topics = {name: FoundTopic(topic, 0, True, True, ()) for name, topic in salvaged.items()}
+    for name, directories in of_topic.items():
+        found_topics[name] = _found(directory, name, directories, salvaged.get(name), config)
     largest = max((_largest_producer_id(f"{directory.path}/{name}") for name in names), default=-1)
     return Rebuild(
         reason,
@@ -200,21 +196,20 @@ def _found(
 
 def _largest_producer_id(path: str) -> int:
     """Return the largest producer id in the snapshots and the last segment of a log, or -1."""
-    largest = -1
+    ids = {-1}
     logs = []
     for name in os.listdir(path):
         if name.endswith(".snapshot"):
             with open(f"{path}/{name}", "rb") as file:
                 producers = ProducerState.from_snapshot(file.read())
-            for producer_id, _ in producers or ():
-                largest = max(largest, producer_id)
+            ids.update(producer_id for producer_id, _ in producers or ())
         elif name.endswith(".log") and name[:-4].isdigit():
             logs.append(name)
     for name in sorted(logs)[-1:]:
         with open(f"{path}/{name}", "rb") as file:
-            for _, header, _ in scan(file.fileno(), 0, os.fstat(file.fileno()).st_size):
-                largest = max(largest, header.producer_id)
-    return largest
+            batches = scan(file.fileno(), 0, os.fstat(file.fileno()).st_size)
+            ids.update(header.producer_id for _, header, _ in batches)
+    return max(ids)
 
 
 def _salvage(path: Path) -> tuple[Mapping[str, Any], Mapping[str, Topic]]:

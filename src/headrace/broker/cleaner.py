@@ -9,7 +9,7 @@ the event loop.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 from headrace.log.cleaner import Cleanable, CleaningStopped, Pace, Round, cleanable
@@ -17,7 +17,7 @@ from headrace.log.partition_log import PartitionLog
 from headrace.log_lines import get_logger
 from headrace.net.metrics import CleanerMetrics
 from headrace.protocol.record_batch import CorruptBatch
-from headrace.topics.catalog import Catalog
+from headrace.topics.catalog import Catalog, Topic
 from headrace.topics.topic_logs import TOPICS_PER_TURN, TopicLogs, roll
 
 from .config.broker_config import Config
@@ -74,26 +74,32 @@ class Cleaner:
             steps.close()
 
     async def _run(self) -> None:
-        config = self._config
         while True:
-            await asyncio.sleep(config.get_int("log.cleaner.backoff.ms") / 1000)
+            await asyncio.sleep(self._config.get_int("log.cleaner.backoff.ms") / 1000)
             try:
-                while await self._clean_all(
-                    min(config.get_int("log.cleaner.threads"), MAX_THREADS)
-                ):
+                while await self._clean_all():
                     pass
             except Exception:
                 log.exception("compaction failed; trying again after log.cleaner.backoff.ms")
 
-    async def _clean_all(self, threads: int) -> int:
-        """Clean the logs that are due now; return how many were cleaned."""
+    async def _clean_all(self) -> int:
+        """Clean the logs of compacted topics that are due now; return how many were cleaned."""
+        threads = min(self._config.get_int("log.cleaner.threads"), MAX_THREADS)
         if not threads:
             return 0
         ranked: list[tuple[bool, float, int, PartitionLog]] = []
-        async for partition_log in self._compacted():
-            plan = self._plan(partition_log)
-            if plan is not None:
-                ranked.append((plan.is_overdue, plan.dirty_ratio, len(ranked), partition_log))
+        for number, topic in enumerate(list(self._catalog.topics.values())):
+            if number % TOPICS_PER_TURN == 0:
+                await asyncio.sleep(0)
+            if "compact" not in (self._config.topic_value(topic, "cleanup.policy") or ""):
+                continue
+            if topic.internal:
+                self._roll_if_dirty(topic)
+            for _, partition_log in self._logs.existing(topic):
+                plan = self._plan(partition_log)
+                if plan is not None:
+                    ranked.append((plan.is_overdue, plan.dirty_ratio, len(ranked), partition_log))
+                await asyncio.sleep(0)
         ranked.sort(reverse=True)
         remaining = iter([partition_log for *_, partition_log in ranked])
         dedupe_bytes = self._config.get_int("log.cleaner.dedupe.buffer.size") // threads
@@ -111,22 +117,7 @@ class Cleaner:
                 count += await self._clean(partition_log, plan, dedupe_bytes)
         return count
 
-    async def _compacted(self) -> AsyncIterator[PartitionLog]:
-        """Yield the logs of compacted topics that ever had a record, with a pause after each."""
-        for number, topic in enumerate(list(self._catalog.topics.values())):
-            if number % TOPICS_PER_TURN == 0:
-                await asyncio.sleep(0)
-            if "compact" not in (self._config.topic_value(topic, "cleanup.policy") or ""):
-                continue
-            if topic.internal:
-                self._roll_if_dirty(
-                    [partition_log for _, partition_log in self._logs.existing(topic)]
-                )
-            for _, partition_log in self._logs.existing(topic):
-                yield partition_log
-                await asyncio.sleep(0)
-
-    def _roll_if_dirty(self, logs: Sequence[PartitionLog]) -> None:
+    def _roll_if_dirty(self, topic: Topic) -> None:
         """Begin new segments in the logs of an internal topic when the active ones are larger
         together than ``INTERNAL_DIRTY_BYTES``. Active segments cannot be cleaned, and a start reads
         them.
@@ -136,7 +127,7 @@ class Cleaner:
         """
         active = [
             (partition_log, partition_log.segments[-1])
-            for partition_log in logs
+            for _, partition_log in self._logs.existing(topic)
             if len(partition_log.segments) and not partition_log.is_uncleanable
         ]
         if sum(segment.size_bytes for _, segment in active) <= INTERNAL_DIRTY_BYTES:

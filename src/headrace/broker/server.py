@@ -114,11 +114,6 @@ class Server:
 
         return begin
 
-    @property
-    def open_handshakes(self) -> int:
-        """The number of TLS handshakes that are not complete."""
-        return 0 if self._handshakes is None else len(self._handshakes)
-
     async def serve_metrics(self, host: str, port: int, access: MetricsAccess | None = None) -> int:
         """Serve metrics over HTTP until :meth:`close`.
 

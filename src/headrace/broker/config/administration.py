@@ -58,7 +58,7 @@ class ConfigAdministration:
 
     def of_new_topic(self, topic: ConfiguredTopic) -> list[DescribedConfig]:
         """Describe the configs of a topic with all their synonyms."""
-        return describe_topic(self.config, topic, all_synonyms=True)
+        return list(describe_topic(self.config, topic, all_synonyms=True))
 
     def describe(
         self, resource_type: int, name: str, facts: Mapping[str, str]
@@ -73,29 +73,29 @@ class ConfigAdministration:
         if resource_type == ConfigType.TOPIC:
             topic = catalog.topics.get(name)
             if topic is not None:
-                return describe_topic(config, topic)
+                return list(describe_topic(config, topic))
             return check_topic_name(name) or Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         if resource_type == ConfigType.BROKER:
             if name == "":
-                return describe_all_brokers(config.cluster_configs())
+                return list(describe_all_brokers(config.cluster_configs()))
             if name == node:
-                return describe_broker(config, facts)
+                return list(describe_broker(config, facts))
             message = _wrong_id(name, "Broker", f"broker id, expected {node} or empty string, but")
         elif resource_type == ConfigType.BROKER_LOGGER:
             if name == node:
-                return describe_broker_loggers()
+                return list(describe_broker_loggers())
             message = "Broker id must not be empty"
             if name:
                 message = _wrong_id(name, "Broker", f"broker id, expected {node} but")
         elif resource_type == ConfigType.CLIENT_METRICS:
             if name:
-                return describe_client_metrics(
-                    catalog.configs(ConfigType.CLIENT_METRICS.kind, name)
+                return list(
+                    describe_client_metrics(catalog.configs(ConfigType.CLIENT_METRICS.kind, name))
                 )
             message = "Client metrics subscription name must not be empty"
         elif resource_type == ConfigType.GROUP:
             if name:
-                return describe_group(config, catalog.configs(ConfigType.GROUP.kind, name))
+                return list(describe_group(config, catalog.configs(ConfigType.GROUP.kind, name)))
             message = "Group name must not be empty"
         return Refusal(ErrorCode.INVALID_REQUEST, message)
 

@@ -27,20 +27,26 @@ _TYPES = ("BOOLEAN", "STRING", "INT", "SHORT", "LONG", "DOUBLE", "LIST", "CLASS"
 """Config types, in the order of their numbers in DescribeConfigs, which begin with 1."""
 
 
-def _describe(key: ConfigKey, layers: Sequence[Layer], value: str | None = None) -> DescribedConfig:
-    """Describe a config. The values of passwords are not shown.
+def _describe(
+    key: ConfigKey, layers: Sequence[Layer], value: str | None = None
+) -> Iterator[DescribedConfig]:
+    """Describe a config, an internal one only while it is set. The values of passwords are not
+    shown.
 
     :param layers: all values by precedence
     :param value: if it is not the first of these
     """
+    source = layers[0][2] if layers else ConfigSource.DEFAULT_CONFIG
+    if key.internal and source == ConfigSource.DEFAULT_CONFIG:
+        return
     if value is None and layers:
         value = layers[0][1]
     is_password = key.type == "PASSWORD"
-    return DescribedConfig(
+    yield DescribedConfig(
         name=key.name,
         value=None if is_password else value,
         read_only=not key.dynamic,
-        config_source=layers[0][2] if layers else ConfigSource.DEFAULT_CONFIG,
+        config_source=source,
         is_sensitive=is_password,
         synonyms=[
             DescribeConfigsResponse.DescribeConfigsSynonym(
@@ -51,11 +57,6 @@ def _describe(key: ConfigKey, layers: Sequence[Layer], value: str | None = None)
         config_type=_TYPES.index(key.type) + 1,
         documentation=key.documentation or "Has no effect here.",
     )
-
-
-def _is_visible(key: ConfigKey, layers: Sequence[Layer]) -> bool:
-    """Return whether a config is shown: an internal one only while it is set."""
-    return not key.internal or bool(layers and layers[0][2] != ConfigSource.DEFAULT_CONFIG)
 
 
 def _own_layers(
@@ -75,91 +76,75 @@ def _broker_layers(config: Config, names: Iterable[str]) -> Iterator[Layer]:
 
 def describe_topic(
     config: Config, topic: ConfiguredTopic, *, all_synonyms: bool = False
-) -> list[DescribedConfig]:
+) -> Iterator[DescribedConfig]:
     """Describe all configs of a topic, sorted by name.
 
     :param all_synonyms: also name broker configs in other units (``log.retention.hours``) while the
         first synonym (``log.retention.ms``) has no value. In Kafka CreateTopics has the sources of
         these values, and DescribeConfigs calls them defaults.
     """
-    described = []
     for key in config_keys("topic").values():
         layers = list(_own_layers(key, topic.configs, ConfigSource.DYNAMIC_TOPIC_CONFIG))
         synonyms = [synonym.name for synonym in key.synonyms]
         if all_synonyms or any(any(config.layers(first)) for first in synonyms[:1]):
             layers += _broker_layers(config, synonyms)
-        if _is_visible(key, layers):
-            described.append(_describe(key, layers, config.topic_value(topic, key.name)))
-    return described
+        yield from _describe(key, layers, config.topic_value(topic, key.name))
 
 
-def describe_broker(config: Config, facts: Mapping[str, str]) -> list[DescribedConfig]:
+def describe_broker(config: Config, facts: Mapping[str, str]) -> Iterator[DescribedConfig]:
     """Describe all configs of this broker.
 
     :param facts: values that hold whatever was configured, such as the listeners
     """
-    described = []
     for name, key in config_keys("broker").items():
         if name in facts:
             layers = [(name, facts[name], ConfigSource.STATIC_BROKER_CONFIG)]
         else:
             layers = list(_broker_layers(config, [name]))
-        if _is_visible(key, layers):
-            described.append(_describe(key, layers))
-    return described + [_of_listener(config, name) for name in config.listener_configs()]
+        yield from _describe(key, layers)
+    for name in config.listener_configs():
+        of_listener = listener_key(name)
+        assert of_listener is not None
+        key = config_keys("broker")[of_listener.key]
+        # The values of a mechanism are secrets, as in Kafka.
+        key = replace(key, name=name, type="PASSWORD" if of_listener.mechanism else key.type)
+        yield from _describe(key, [(name, text, source) for source, text in config.layers(name)])
 
 
-def _of_listener(config: Config, name: str) -> DescribedConfig:
-    """Describe a config of one listener. Its mechanism's values are secrets, as in Kafka."""
-    of_listener = listener_key(name)
-    assert of_listener is not None
-    key = config_keys("broker")[of_listener.key]
-    key = replace(key, name=name, type="PASSWORD" if of_listener.mechanism else key.type)
-    layers = [(name, text, source) for source, text in config.layers(name)]
-    return _describe(key, layers)
-
-
-def describe_all_brokers(configs: Mapping[str, str]) -> list[DescribedConfig]:
+def describe_all_brokers(configs: Mapping[str, str]) -> Iterator[DescribedConfig]:
     """Describe the configs that were set at run time for all brokers."""
     keys, source = config_keys("broker"), ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG
-    return [
-        _describe(keys[name], [(name, value, source)]) for name, value in sorted(configs.items())
-    ]
+    for name, value in sorted(configs.items()):
+        yield from _describe(keys[name], [(name, value, source)])
 
 
-def describe_client_metrics(configs: Mapping[str, str]) -> list[DescribedConfig]:
+def describe_client_metrics(configs: Mapping[str, str]) -> Iterator[DescribedConfig]:
     """Describe the configs of a subscription of client metrics.
 
     :param configs: those that were set
     """
     source = ConfigSource.DYNAMIC_CLIENT_METRICS_CONFIG
-    return [
-        _describe(key, list(_own_layers(key, configs, source)), configs.get(name, key.default))
-        for name, key in config_keys("client-metrics").items()
-    ]
+    for name, key in config_keys("client-metrics").items():
+        layers = list(_own_layers(key, configs, source))
+        yield from _describe(key, layers, configs.get(name, key.default))
 
 
-def describe_broker_loggers() -> list[DescribedConfig]:
+def describe_broker_loggers() -> Iterator[DescribedConfig]:
     """Describe the levels of the loggers."""
     source = ConfigSource.DYNAMIC_BROKER_LOGGER_CONFIG
-    return [
-        DescribedConfig(name=name, value=level, config_source=source, documentation="")
-        for name, level in broker_loggers.levels()
-    ]
+    for name, level in broker_loggers.levels():
+        yield DescribedConfig(name=name, value=level, config_source=source, documentation="")
 
 
-def describe_group(config: Config, configs: Mapping[str, str]) -> list[DescribedConfig]:
+def describe_group(config: Config, configs: Mapping[str, str]) -> Iterator[DescribedConfig]:
     """Describe all configs of a group, sorted by name.
 
     :param configs: those that were set for the group itself, which are shown as set: the value in
         effect may be clamped
     """
-    described = []
     for _, key in sorted(config_keys("group").items()):
         layers = list(_own_layers(key, configs, ConfigSource.DYNAMIC_GROUP_CONFIG))
         layers += _broker_layers(config, [synonym.name for synonym in key.synonyms])
         if not key.synonyms and key.default is not None:
             layers.append((key.name, key.default, ConfigSource.DEFAULT_CONFIG))
-        if _is_visible(key, layers):
-            described.append(_describe(key, layers))
-    return described
+        yield from _describe(key, layers)
