@@ -12,7 +12,7 @@ import pytest
 
 from headrace.coordinators import runtime
 from headrace.coordinators.clock import Clock
-from headrace.coordinators.loader import load
+from headrace.coordinators.coordinators import load
 from headrace.coordinators.runtime import CoordinatorRuntime
 from headrace.coordinators.waiting import Deferred
 from headrace.outcome import NOWHERE, Completion, Outcome, Position

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace.coordinators.timer import DeadlineTimer
+from headrace.coordinators.coordinators import DeadlineTimer
 from headrace.deadlines import RETRY_MS
 from tests.turns import Turns
 

@@ -9,9 +9,8 @@ from uuid import UUID, uuid5
 
 from headrace.coordinators import startup
 from headrace.coordinators.clock import Clock
-from headrace.coordinators.coordinators import Coordinators
+from headrace.coordinators.coordinators import Coordinators, load
 from headrace.coordinators.environment import Environment
-from headrace.coordinators.loader import load
 from headrace.coordinators.share_state_recovery import delete, initialize
 from headrace.groups.classic.member import JoinRequest, MemberIdentity, SyncRequest
 from headrace.groups.consumer.member import ConsumerHeartbeat

@@ -24,7 +24,7 @@ from hypothesis.stateful import (
 )
 
 from headrace.coordinators.clock import Clock
-from headrace.coordinators.loader import load
+from headrace.coordinators.coordinators import load
 from headrace.coordinators.runtime import CoordinatorRuntime
 from headrace.outcome import Outcome
 from headrace.protocol.errors import ErrorCode, Refusal

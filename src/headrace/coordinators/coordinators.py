@@ -6,17 +6,22 @@ as most of the broker's code belongs to the coordinators.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+import asyncio
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Protocol
 
+from headrace.deadlines import RETRY_MS
+from headrace.log.partition_log import FoundBatch
+from headrace.log_lines import LimitedLog, get_logger
+from headrace.outcome import Coordinator, Position, make
+from headrace.protocol import record_batch
 from headrace.protocol.errors import StorageError
 from headrace.protocol.internal_topics import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
 
-from . import loader
-from .environment import Environment
+from .environment import Environment, InternalLogs
 from .runtime import C, CoordinatorRuntime
-from .timer import DeadlineTimer, Expiring
 
 if TYPE_CHECKING:
     from headrace.groups.catalog import Topic
@@ -26,6 +31,86 @@ if TYPE_CHECKING:
 
     from .share_partitions import SharePartitions
     from .transactions import Transactions
+
+log = get_logger("headrace.coordinators")
+limited = LimitedLog(log)
+
+
+class Expiring(Protocol):
+    """An object with deadlines."""
+
+    def next_deadline_ms(self) -> int | None:
+        """Return when :meth:`expire` is due, in steady milliseconds; None without a deadline."""
+
+    def expire(self, now_ms: int) -> None:
+        """Act on every deadline up to ``now_ms``.
+
+        :raises Exception: when an action failed; it stays due
+        """
+
+
+class DeadlineTimer:
+    """Calls :meth:`Expiring.expire` at the earliest deadline.
+
+    :param now_ms: the steady clock
+    :param timed: returns the objects with deadlines, in the order in which to expire them
+    """
+
+    def __init__(self, now_ms: Callable[[], int], timed: Callable[[], Iterable[Expiring]]) -> None:
+        self._now_ms = now_ms
+        self._timed = timed
+        self._handle: asyncio.TimerHandle | None = None
+        self._deadline_ms: int | None = None
+        self._paused: dict[Expiring, int] = {}  # those that failed, and until when
+
+    def schedule(self) -> None:
+        """Set the timer to the earliest deadline."""
+        deadline_ms: int | None = None
+        for timed in self._timed():
+            due_ms = timed.next_deadline_ms()
+            if due_ms is None:
+                continue
+            if self._paused:
+                due_ms = max(due_ms, self._paused.get(timed, due_ms))
+            if deadline_ms is None or due_ms < deadline_ms:
+                deadline_ms = due_ms
+        if deadline_ms != self._deadline_ms:
+            self._set(deadline_ms)
+
+    def close(self) -> None:
+        """Stop the timer."""
+        self._set(None)
+
+    def _set(self, deadline_ms: int | None) -> None:
+        if self._handle is not None:
+            self._handle.cancel()
+        self._deadline_ms, self._handle = deadline_ms, None
+        if deadline_ms is not None:
+            delay_ms = max(deadline_ms - self._now_ms(), 0)
+            loop = asyncio.get_running_loop()
+            self._handle = loop.call_later(delay_ms / 1000, self.expire)
+
+    def expire(self) -> None:
+        """Act on every deadline that is due, and schedule the next one."""
+        self._set(None)
+        now_ms = self._now_ms()
+        for timed in self._timed():
+            if self._paused.get(timed, 0) > now_ms:
+                continue
+            self._paused.pop(timed, None)
+            try:
+                timed.expire(now_ms)
+            except Exception as error:
+                # It is still due: without a pause it would keep the event loop busy.
+                self._paused[timed] = now_ms + RETRY_MS
+                log.error(
+                    "cannot act on a timeout: %s; trying again in %d ms",
+                    error,
+                    RETRY_MS,
+                    exc_info=None if isinstance(error, StorageError) else error,
+                )
+        self.schedule()
+
 
 _TIMED = "group_runtime", "share_state_runtime", "transaction_runtime", "share", "transactions"
 """What has deadlines, in the order in which to expire it."""
@@ -154,13 +239,11 @@ class Coordinators:
             from headrace.groups.offsets.commit_batches import CommitBatches
 
             groups = self.groups
-            loader.load(
-                logs, groups, groups.offsets.committed.end_transaction, CommitBatches().decode
-            )
+            load(logs, groups, groups.offsets.committed.end_transaction, CommitBatches().decode)
         if logs.exists(SHARE_GROUP_STATE):
-            loader.load(logs, self.share_state)
+            load(logs, self.share_state)
         if logs.exists(TRANSACTION_STATE):
-            loader.load(logs, self.transactions.coordinator)
+            load(logs, self.transactions.coordinator)
 
     def topics_deleted(self, topics: Sequence[Topic]) -> Generator[None, None, None]:
         """Delete the state of deleted topics from all coordinators; yield between pieces of work.
@@ -213,3 +296,86 @@ class Coordinators:
         """Return what has deadlines."""
         loaded = self.__dict__
         return [loaded[name] for name in _TIMED if name in loaded]
+
+
+class EndTransaction(Protocol):
+    """Commits or aborts a producer's transaction in one partition of an internal topic."""
+
+    def __call__(self, producer_id: int, partition: int, *, commit: bool) -> None: ...
+
+
+DecodeBatch = Callable[[memoryview, record_batch.BatchHeader], Sequence[tuple[int, Any]] | None]
+"""Returns offset and record of each record of a batch; None for one that it does not decode."""
+
+
+def load(
+    logs: InternalLogs,
+    coordinator: Coordinator[Any],
+    end_transaction: EndTransaction | None = None,
+    decode_batch: DecodeBatch | None = None,
+) -> None:
+    """Replay the records of a coordinator's internal topic.
+
+    A record that cannot be decoded or replayed is skipped with a warning, so that the broker can
+    start.
+
+    :param end_transaction: called for each transaction marker
+    :param decode_batch: a decoder for the most frequent batches, faster than that of the
+        coordinator
+    :raises CorruptLog: when a batch in the middle of a log is damaged or missing
+    """
+    replay = coordinator.replay
+    for partition, batch in logs.batches(coordinator.topic):
+        header = batch.header
+        producer_id = header.producer_id if header.is_transactional else record_batch.NO_PRODUCER_ID
+        if header.is_control:
+            try:
+                marker = record_batch.marker_in(batch.data)
+                if marker is not None and end_transaction is not None:
+                    end_transaction(producer_id, partition, commit=marker.commit)
+            except Exception as error:
+                _skipped(batch, header.base_offset, b"", error)
+            continue
+        decoded: Iterable[tuple[int, Any]] | None = None
+        if decode_batch is not None:
+            decoded = decode_batch(batch.data, header)
+        for offset, record in _decoded(coordinator, batch) if decoded is None else decoded:
+            try:
+                replay(record, make(Position, (partition, offset, producer_id)))
+            except Exception as error:
+                _skipped(batch, offset, coordinator.encode(record)[0], error)
+
+
+def _decoded(coordinator: Coordinator[Any], batch: FoundBatch) -> Iterator[tuple[int, Any]]:
+    """Yield offset and record of each record of a batch that can be decoded, up to the first one
+    that cannot be read.
+    """
+    following = batch.header.base_offset
+    try:
+        for offset, _, key, value, _ in chain.from_iterable(
+            record_batch.record_lists(batch.data, batch.header)
+        ):
+            following = offset + 1
+            if key is None:
+                continue
+            try:
+                record = coordinator.decode(key, value)
+            except Exception as error:
+                _skipped(batch, offset, key, error)
+            else:
+                if record is not None:  # else a record type that this version does not know
+                    yield offset, record
+    except record_batch.CorruptBatch as error:
+        message = "skipped the records of %s from offset %d on: %s"
+        limited.warning(batch.path, message, batch.path, following, error)
+
+
+def _skipped(batch: FoundBatch, offset: int, key: bytes, error: Exception) -> None:
+    limited.warning(
+        batch.path,
+        "skipped the record at offset %d of %s, with the key %s: %s",
+        offset,
+        batch.path,
+        key.hex(),
+        error if isinstance(error, ValueError) else repr(error),
+    )
