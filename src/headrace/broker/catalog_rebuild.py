@@ -41,7 +41,6 @@ are in no log.
 """
 KEEP_EVERYTHING: Mapping[str, str] = {"retention.ms": "-1", "retention.bytes": "-1"}
 """The configs of a topic whose own are lost: retention by the defaults might delete its records."""
-_CLUSTER_ID_CHARS = 22
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ A lock ends with its deadline, an acknowledgement or the member's session; RENEW
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from headrace.share.acknowledgement import AcknowledgementBatch
@@ -21,6 +22,7 @@ class AcquiredRecords(NamedTuple):
     delivery_count: int
 
 
+@dataclass(slots=True, eq=False)
 class AcquisitionLock:
     """One member's lock on the records of one acquire. Compared by identity, so that spans of
     different locks are not joined.
@@ -28,15 +30,9 @@ class AcquisitionLock:
     :ivar delivery_count: the delivery count of the records while they are held
     """
 
-    __slots__ = ("deadline_ms", "delivery_count", "member_id")
-
-    def __init__(self, member_id: str, deadline_ms: int, delivery_count: int) -> None:
-        self.member_id = member_id
-        self.deadline_ms = deadline_ms
-        self.delivery_count = delivery_count
-
-    def __repr__(self) -> str:
-        return f"AcquisitionLock({self.member_id!r}, {self.deadline_ms}, {self.delivery_count})"
+    member_id: str
+    deadline_ms: int
+    delivery_count: int
 
 
 class AcquisitionLocks(TimedSpans[AcquisitionLock]):

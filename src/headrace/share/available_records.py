@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from headrace.share.acquisition_locks import AcquiredRecords
@@ -28,18 +29,16 @@ class Backoff(NamedTuple):
     delivery_count: int
 
 
+@dataclass(slots=True)
 class InFlightBatches:
     """The offsets up to ``end_offset`` (exclusive), divided into contiguous batches: records that
     were acquired together. Bad-record isolation uses them, and the choice between error messages.
     """
 
-    __slots__ = ("_firsts", "end_offset")
-
-    def __init__(self, end_offset: int) -> None:
-        self.end_offset = end_offset
-        # First offset of each batch; it ends where the next begins. The first may begin below the
-        # start offset.
-        self._firsts: list[int] = []
+    end_offset: int
+    # First offset of each batch; it ends where the next begins. The first may begin below the
+    # start offset.
+    _firsts: list[int] = field(default_factory=list)
 
     def __len__(self) -> int:
         return len(self._firsts)
@@ -65,6 +64,7 @@ class InFlightBatches:
             del self._firsts[: bisect_right(self._firsts, offset) - 1]
 
 
+@dataclass(slots=True)
 class AvailableRecords:
     """The AVAILABLE records of one share-partition.
 
@@ -72,11 +72,8 @@ class AvailableRecords:
     :ivar backoffs: the records in a backoff
     """
 
-    __slots__ = ("backoffs", "spans")
-
-    def __init__(self) -> None:
-        self.spans: Spans[int] = Spans()
-        self.backoffs: TimedSpans[Backoff] = TimedSpans()
+    spans: Spans[int] = field(default_factory=Spans)
+    backoffs: TimedSpans[Backoff] = field(default_factory=TimedSpans)
 
     def covers(self, first: int, last: int) -> bool:
         """Return True if all of ``first..last`` are available, with the same delivery count and
