@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections import defaultdict, deque
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 from headrace.client.cluster import Cluster
 
@@ -19,6 +20,8 @@ beyond it have no time lag until a later snapshot.
 """
 TIMES_KEPT_MS = 60_000
 """The time for which a timestamp is used again, if the position has not moved."""
+
+K = TypeVar("K")
 
 _Key = tuple[str, str]
 """(group id, topic)"""
@@ -55,12 +58,11 @@ class Course:
             first_ms, first = self.points[-2]
         return last - first, last_ms - first_ms
 
-    def rate(self, over_ms: int | None = None) -> float | None:
-        """Return the growth per second; None before the second observation.
-
-        :param over_ms: None for all that is kept
+    def rate(self) -> float | None:
+        """Return the growth per second over all that is kept; None before the second
+        observation.
         """
-        growth, took_ms = self.growth(self.kept_ms if over_ms is None else over_ms)
+        growth, took_ms = self.growth(self.kept_ms)
         return growth * 1000 / took_ms if took_ms else None
 
 
@@ -114,18 +116,14 @@ class LagRates:
     """
 
     def __init__(self, window_ms: int = 60_000) -> None:
-        self._window_ms = window_ms
-        self._done: dict[_Key, _Count] = {}
-        self._produced: dict[str, _Count] = {}
-        self._produced_unknown: dict[_Key, _Count] = {}
-        """Production in the partitions in which the lag of a group is unknown."""
-        self._unknown_ends: dict[_Key, dict[int, int]] = {}
-        self._ends: dict[str, dict[int, int]] = {}
-        self._groups: dict[str, GroupLag] = {}
-        self._now_ms = 0
+        def new_count() -> _Count:
+            return _Count(Course(window_ms))
 
-    def _new_count(self) -> _Count:
-        return _Count(Course(self._window_ms))
+        self._done = defaultdict[_Key, _Count](new_count)
+        self._produced = defaultdict[str, _Count](new_count)
+        self._produced_unknown = defaultdict[_Key, _Count](new_count)
+        """Production in the partitions in which the lag of a group is unknown."""
+        self.begin(0)
 
     def begin(self, now_ms: int) -> None:
         """Begin a snapshot.
@@ -133,7 +131,9 @@ class LagRates:
         :param now_ms: the time of the snapshot, on a steady clock
         """
         self._now_ms = now_ms
-        self._ends, self._unknown_ends, self._groups = {}, {}, {}
+        self._groups: dict[str, GroupLag] = {}
+        self._ends = defaultdict[str, dict[int, int]](dict)
+        self._unknown_ends = defaultdict[_Key, dict[int, int]](dict)
 
     def add(self, groups: Sequence[GroupLag]) -> None:
         """Add groups of the snapshot. Their partitions are not kept."""
@@ -145,42 +145,34 @@ class LagRates:
                 if lag.topic != topic:
                     topic = lag.topic
                     key = (group.group_id, topic)
-                    done = self._done.get(key) or self._new_count()
-                    self._done[key] = done
-                    ends = self._ends.setdefault(topic, {})
+                    done = self._done[key]
                 if lag.position is not None:
                     done.add(lag.partition, lag.position, _finished(lag) if is_share else 0)
                 if lag.end_offset is not None:
+                    ends = self._ends[topic]
                     ends[lag.partition] = max(lag.end_offset, ends.get(lag.partition, 0))
                     if lag.records is None:
-                        self._unknown_ends.setdefault(key, {})[lag.partition] = lag.end_offset
+                        self._unknown_ends[key][lag.partition] = lag.end_offset
 
     def end(self) -> list[GroupLag]:
         """End the snapshot.
 
         :returns: its groups with their trends, by id
         """
-        keys = {
-            (group.group_id, topic) for group in self._groups.values() for topic in group.topics
-        }
-        self._done = {key: done for key, done in self._done.items() if key in keys}
-        self._ends = {topic: ends for topic, ends in self._ends.items() if ends}
-        self._produced = {
-            topic: self._produced.get(topic) or self._new_count() for topic in self._ends
-        }
-        for topic, count in self._produced.items():
-            count.add_ends(self._ends[topic])
-        unknown = {}
+        for topic, ends in self._ends.items():
+            self._produced[topic].add_ends(ends)
         for key, ends in self._unknown_ends.items():
-            count = unknown[key] = self._produced_unknown.get(key) or self._new_count()
+            count = self._produced_unknown[key]
             count.last = {
                 partition: end for partition, end in count.last.items() if partition in ends
             }
             count.add_ends(ends)
-        self._produced_unknown = unknown
-        for counts in (self._done, self._produced, unknown):
-            for count in counts.values():
-                count.course.add(self._now_ms, count.total)
+        topics = {
+            (group.group_id, topic) for group in self._groups.values() for topic in group.topics
+        }
+        _observe(self._done, topics, self._now_ms)
+        _observe(self._produced, self._ends, self._now_ms)
+        _observe(self._produced_unknown, self._unknown_ends, self._now_ms)
         return [self._with_trend(group) for _, group in sorted(self._groups.items())]
 
     def produced(self) -> dict[str, tuple[int, float | None]]:
@@ -209,6 +201,14 @@ class LagRates:
             return per_s
         elsewhere_per_s = unknown.course.rate()
         return None if elsewhere_per_s is None else max(0.0, per_s - elsewhere_per_s)
+
+
+def _observe(counts: dict[K, _Count], keys: Collection[K], now_ms: int) -> None:
+    """Note the totals at one time; forget the counts of other keys."""
+    for key in set(counts).difference(keys):
+        del counts[key]
+    for count in counts.values():
+        count.course.add(now_ms, count.total)
 
 
 def _finished(lag: PartitionLag) -> int:
