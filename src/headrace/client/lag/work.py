@@ -4,16 +4,18 @@ stand still: a group has members and a lag there, and finishes nothing.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from headrace.client.cluster import Cluster
 from headrace.client.dead_letters.originals import queues_of_groups
 from headrace.client.errors import ClientError
-from headrace.client.offsets import LATEST, list_offsets
+from headrace.client.offsets import LATEST
 from headrace.protocol.partitions import TopicPartition
 
 from .model import GroupLag
+from .partition_leaders import PartitionLeaders
 from .watch import Course
 
 _RATE_MS = 10_000
@@ -60,31 +62,26 @@ class GroupWork:
         :returns: what cannot be told
         """
         self.stuck = self._standstills.end()
+        leaders = PartitionLeaders(self._cluster)
         try:
             if not self._asked_s or self._now_s - self._asked_s >= _QUEUES_FOR_S:
                 self._queues, _ = await queues_of_groups(self._cluster)
                 self._asked_s = self._now_s
-            letters = await self._count()
+            queues = set(self._queues.values())
+            await leaders.learn(queues)
+            partitions = [
+                (queue, number) for queue in queues for number in leaders.partitions(queue) or ()
+            ]
+            ends = await leaders.offsets(partitions, LATEST)
         except ClientError as error:
             return [f"dead letters are unknown: {error}"]
+        letters: Counter[str] = Counter()
+        for (queue, _), end in ends.items():
+            letters[queue] += end
         self._letters = {queue: self._letters.get(queue) or Course(_RATE_MS) for queue in letters}
         for queue, count in letters.items():
             self._letters[queue].add(int(self._now_s * 1000), count)
         return []
-
-    async def _count(self) -> dict[str, int]:
-        existing = await self._cluster.all_topics() if self._queues else {}
-        partitions = [
-            (queue, number)
-            for queue in sorted({*self._queues.values()} & existing.keys())
-            for number in existing[queue].leaders
-        ]
-        counts: dict[str, int] = {}
-        listed = await list_offsets(self._cluster, dict.fromkeys(partitions, LATEST))
-        for (queue, _), end in listed.items():
-            if not isinstance(end, ClientError):
-                counts[queue] = counts.get(queue, 0) + (end.offset or 0)
-        return counts
 
     def letters_per_s(self, group_id: str) -> float | None:
         """Return the records per second that come to the dead-letter queue of a group; None without
@@ -158,9 +155,9 @@ class Standstills:
         stuck = {}
         for group_id, marks in self._marks.items():
             still_s = {
-                key: self._now_s - mark.since_s
+                key: for_s
                 for key, mark in marks.items()
-                if self._now_s - mark.since_s >= least_s
+                if (for_s := self._now_s - mark.since_s) >= least_s
             }
             if still_s:
                 stuck[group_id] = dict(sorted(still_s.items(), key=lambda item: -item[1]))
