@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import Any, TypeVar, cast
+from typing import Any, TypeGuard, TypeVar, cast
 
 from headrace.log_lines import printable
 from headrace.protocol.errors import ErrorCode
@@ -141,7 +141,7 @@ def error_name(code: int) -> str:
         return f"error {code}"
 
 
-def has_code(answer: object, *codes: int) -> bool:
+def has_code(answer: object, *codes: int) -> TypeGuard[RequestRefused]:
     """Return whether an answer, or an error, is a refusal with one of these error codes."""
     return isinstance(answer, RequestRefused) and answer.code in codes
 

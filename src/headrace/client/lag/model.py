@@ -268,13 +268,10 @@ def known_sum(lags: Iterable[int | None]) -> int | None:
 
     :returns: None if none is known, or if nothing is left where it is known: unknown is not zero
     """
-    total, unknown, is_known = 0, False, False
-    for lag in lags:
-        if lag is None:
-            unknown = True
-        else:
-            total, is_known = total + lag, True
-    return total if is_known and (total or not unknown) else None
+    values = list(lags)
+    counts = [lag for lag in values if lag is not None]
+    total = sum(counts)
+    return total if counts and (total or len(counts) == len(values)) else None
 
 
 def eta_s(lag: float, done_per_s: float, produced_per_s: float) -> float | None:
@@ -283,12 +280,6 @@ def eta_s(lag: float, done_per_s: float, produced_per_s: float) -> float | None:
         return 0.0
     gain_per_s = done_per_s - produced_per_s
     return lag / gain_per_s if gain_per_s > 0 else None
-
-
-def lag_sum(partitions: Sequence[PartitionLag]) -> LagSum:
-    """Return the sum over partitions, without a trend."""
-    unknown = sum(lag.records is None for lag in partitions)
-    return _sum(partitions, partitions=len(partitions), unknown=unknown)
 
 
 def total(sums: Collection[LagSum]) -> LagSum:
@@ -331,7 +322,10 @@ def group_lag(
     by_topic: dict[str, list[PartitionLag]] = {}
     for lag in partitions:
         by_topic.setdefault(lag.topic, []).append(lag)
-    topics = {topic: lag_sum(lags) for topic, lags in by_topic.items()}
+    topics = {
+        topic: _sum(lags, partitions=len(lags), unknown=sum(lag.records is None for lag in lags))
+        for topic, lags in by_topic.items()
+    }
     return GroupLag(
         group_id=group_id,
         type=kind,

@@ -104,9 +104,7 @@ async def select_groups(cluster: Cluster, query: LagQuery) -> tuple[list[ListedG
     missing = sorted({*query.groups} - {group.group_id for group in groups})
     for answer in (await describe_groups(cluster, missing, (CLASSIC,))).values():
         # A list of groups leaves out those that the user may not describe.
-        if isinstance(answer, ClientError) and has_code(
-            answer, ErrorCode.GROUP_AUTHORIZATION_FAILED
-        ):
+        if has_code(answer, ErrorCode.GROUP_AUTHORIZATION_FAILED):
             raise answer
     warnings += [str(UnknownGroup(group_id)) for group_id in missing]
     return groups, warnings
@@ -270,11 +268,12 @@ async def _add_share_offsets(
                 errors[group_id] = answer
         if not query.complete_counts:
             break
-        lags = {
-            group_id: [lag for lag in group.partitions.values() if lag.records is not None]
-            for group_id, group in pending.items()
-        }
-        told = [lag for of_group in lags.values() for lag in of_group]
+        told = [
+            lag
+            for group in pending.values()
+            for lag in group.partitions.values()
+            if lag.records is not None
+        ]
         after = await leaders.offsets({lag.key for lag in told}, LATEST)
         for lag in told:
             end = after.get(lag.key)
@@ -285,10 +284,11 @@ async def _add_share_offsets(
         pending = {
             group_id: group
             for group_id, group in pending.items()
-            if any(lag.delivery_complete_count is None for lag in lags[group_id])
+            if any(
+                lag.records is not None and lag.delivery_complete_count is None
+                for lag in group.partitions.values()
+            )
         }
-        if not pending:
-            break
     return errors
 
 
@@ -337,26 +337,23 @@ async def measure(
 
     :param at_ms: time of the snapshot, since the epoch
     """
-    keys = {key for group in groups for key in group.partitions}
+    places = [(lag, group.type == SHARE) for group in groups for lag in group.partitions.values()]
+    keys = {lag.key for lag, _ in places}
     # After the positions, and in this order: no position can be beyond the end that is read last.
     stable = await leaders.offsets(keys, LATEST, read_committed=True)
     end = await leaders.offsets(keys, LATEST)
-    places = [lag for group in groups for lag in group.partitions.values()]
-    for lag in places:
+    behind = []
+    for lag, _ in places:
         lag.end_offset, lag.last_stable_offset = end.get(lag.key), stable.get(lag.key)
-    behind = [
-        lag
-        for lag in places
-        if lag.end_offset is not None and (lag.position is None or lag.position < lag.end_offset)
-    ]
-    start = await leaders.offsets({lag.key for lag in behind}, EARLIEST) if behind else {}
+        if lag.end_offset is not None and (lag.position is None or lag.position < lag.end_offset):
+            behind.append(lag)
+    start = await leaders.offsets({lag.key for lag in behind}, EARLIEST)
     for lag in behind:
         lag.log_start_offset = start.get(lag.key)
-    for group in groups:
-        for lag in group.partitions.values():
-            _count(lag, group.type == SHARE, query)
+    for lag, is_share in places:
+        _count(lag, is_share, query)
     if query.time_lag:
-        await _look_at_records(groups, query, leaders, times, at_ms)
+        await _look_at_records(places, query, leaders, times, at_ms)
     return [
         group_lag(
             group.group_id,
@@ -380,7 +377,7 @@ def _count(lag: PartitionLag, is_share: bool, query: LagQuery) -> None:
 
 
 async def _look_at_records(
-    groups: Sequence[GroupProgress],
+    places: Sequence[tuple[PartitionLag, bool]],
     query: LagQuery,
     leaders: PartitionLeaders,
     times: RecordTimes,
@@ -391,34 +388,39 @@ async def _look_at_records(
     Markers of transactions are no records, and neither are aborted records, except for share
     groups, which get them unless configured otherwise. Equal positions of several groups are looked
     up once.
+
+    :param places: each partition of a group, and whether it is a share group's
     """
 
-    async def first_times(begins: Sequence[_Begin], *, committed: bool) -> list[int | None]:
+    async def set_ages(begins: Sequence[_Begin], *, committed: bool) -> list[_Begin]:
+        """Set the ages of first records; return where none is."""
         ends = {
             lag.key: (lag.last_stable_offset if committed else lag.end_offset) or 0
             for lag, _ in begins
         }
         positions = {(lag.key, offset) for lag, offset in begins}
-        found = await times.search(leaders, positions, ends, read_committed=committed, now_ms=at_ms)
-        return [found.get((lag.key, offset), NO_TIMESTAMP) for lag, offset in begins]
+        first_ms = await times.search(
+            leaders, positions, ends, read_committed=committed, now_ms=at_ms
+        )
+        ended = []
+        for lag, offset in begins:
+            time_ms = first_ms.get((lag.key, offset), NO_TIMESTAMP)
+            if time_ms is None:
+                ended.append((lag, offset))
+            elif lag.records is not None and time_ms != NO_TIMESTAMP:
+                lag.seconds = max(0, at_ms - time_ms) / 1000
+        return ended
 
     committed: list[_Begin] = []
     others: list[_Begin] = []
-    for group in groups:
-        for lag in group.partitions.values():
+    for lag, is_share in places:
+        if lag.records != 0 and lag.end_offset is not None:
             begin = lag, max(lag.position or 0, lag.log_start_offset or 0)
-            if lag.records == 0 or lag.end_offset is None:
-                continue
-            if group.type == SHARE:
+            if is_share:
                 others.append(begin)
             elif lag.last_stable_offset is not None:
                 committed.append(begin)
-    for (lag, offset), first_ms in zip(
-        committed, await first_times(committed, committed=True), strict=True
-    ):
-        if first_ms is not None:
-            _set_age(lag, first_ms, at_ms)
-            continue
+    for lag, offset in await set_ages(committed, committed=True):
         # What is left belongs to open transactions, and may still be committed.
         offset = max(offset, lag.last_stable_offset or 0)
         left = 0 if query.read_committed else max(0, (lag.end_offset or 0) - offset)
@@ -426,21 +428,12 @@ async def _look_at_records(
             lag.records = left
         if left:
             others.append((lag, offset))
-    for (lag, _), first_ms in zip(others, await first_times(others, committed=False), strict=True):
-        if first_ms is None:
-            lag.records = 0
-        else:
-            _set_age(lag, first_ms, at_ms)
-    for group in groups:
-        for lag in group.partitions.values():
-            if lag.records == 0:
-                lag.seconds = 0.0
+    for lag, _ in await set_ages(others, committed=False):
+        lag.records = 0
+    for lag, _ in places:
+        if lag.records == 0:
+            lag.seconds = 0.0
 
 
 _Begin = tuple[PartitionLag, int]
 """A partition, and the offset from which the first record is looked for."""
-
-
-def _set_age(lag: PartitionLag, first_ms: int, at_ms: int) -> None:
-    if lag.records is not None and first_ms != NO_TIMESTAMP:
-        lag.seconds = max(0, at_ms - first_ms) / 1000
