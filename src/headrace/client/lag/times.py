@@ -8,8 +8,10 @@ and with LogAppendTime of all records. A batch is opened only if a position lies
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import defaultdict, deque
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from headrace.client.errors import ClientError, error_name
@@ -211,12 +213,12 @@ class RecordTimes:
     read rarely.
 
     :param max_requests: the limit of Fetch requests to one broker in one search; positions beyond
-        it stay unknown until a later search. None for no limit
+        it stay unknown until a later search
     :param kept_ms: the time after which a timestamp is read again, as compaction may have deleted
         its record. That no record follows up to an end offset is true for ever
     """
 
-    def __init__(self, max_requests: int | None = None, kept_ms: int = 0) -> None:
+    def __init__(self, max_requests: float = math.inf, kept_ms: int = 0) -> None:
         self._max_requests = max_requests
         self._kept_ms = kept_ms
         self._earlier: _Looks = {}
@@ -282,31 +284,34 @@ class RecordTimes:
         return found
 
 
+@dataclass(slots=True)
 class _BrokerSearch:
-    """The searches in the partitions that one broker leads."""
+    """The searches in the partitions that one broker leads.
 
-    def __init__(self, leaders: PartitionLeaders, node_id: int, read_committed: bool) -> None:
-        self._leaders = leaders
-        self._node_id = node_id
-        self._read_committed = read_committed
-        self._least_bytes = 0
-        """The minimum size of a request, learned from a broker that sends only whole batches."""
+    :ivar least_bytes: the minimum size of a request, learned from a broker that sends only whole
+        batches
+    """
+
+    leaders: PartitionLeaders
+    node_id: int
+    read_committed: bool
+    least_bytes: int = 0
 
     async def search(
-        self, searches: dict[TopicPartition, PartitionSearch], max_requests: int | None
+        self, searches: dict[TopicPartition, PartitionSearch], max_requests: float
     ) -> None:
         """Run the searches to their ends. An error goes to ``PartitionLeaders.problems``.
 
-        :param max_requests: end after this many requests; None for no limit
+        :param max_requests: end after this many requests
         """
         requests = 0
         try:
-            while searches and (max_requests is None or requests < max_requests):
+            while searches and requests < max_requests:
                 requests += 1
                 chosen = self._choose(searches)
                 beyond = await self._fetch(chosen)
                 if beyond:  # their logs start after the position
-                    starts = await self._leaders.offsets(beyond, EARLIEST)
+                    starts = await self.leaders.offsets(beyond, EARLIEST)
                     for partition in beyond:
                         searches[partition].start_at(starts.get(partition, -1))
                 for partition, search in chosen.items():
@@ -314,7 +319,7 @@ class _BrokerSearch:
                     if search.done:
                         del searches[partition]
         except ClientError as error:
-            self._leaders.problems[str(error)] = None
+            self.leaders.problems[str(error)] = None
 
     def _choose(
         self, searches: Mapping[TopicPartition, PartitionSearch]
@@ -323,7 +328,7 @@ class _BrokerSearch:
         chosen: dict[TopicPartition, PartitionSearch] = {}
         room = _ANSWER_BYTES
         for partition, search in searches.items():
-            search.max_bytes = max(search.max_bytes, self._least_bytes)
+            search.max_bytes = max(search.max_bytes, self.least_bytes)
             if chosen and (search.max_bytes > room or len(chosen) == _PARTITIONS_AT_ONCE):
                 break
             chosen[partition] = search
@@ -337,38 +342,36 @@ class _BrokerSearch:
 
         :returns: the partitions whose log starts after the position
         """
-        cluster = self._leaders.cluster
+        cluster = self.leaders.cluster
         all_bytes = sum(search.max_bytes for search in searches.values())
         answers = await fetch(
-            await cluster.connection(self._node_id, "fetch"),
+            await cluster.connection(self.node_id, "fetch"),
             {
                 partition: FetchPosition(search.offset, search.max_bytes)
                 for partition, search in searches.items()
             },
-            self._leaders.topic_ids,
-            FetchLimits(0, 0, max(_ANSWER_BYTES, all_bytes), int(self._read_committed)),
+            self.leaders.topic_ids,
+            FetchLimits(0, 0, max(_ANSWER_BYTES, all_bytes), int(self.read_committed)),
             timeout_ms=cluster.timeout_ms,
         )
         beyond = []
-        unanswered = dict(searches)
-        for partition, answer in answers.items():
-            search = unanswered.pop(partition)
-            if answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+        for partition, search in searches.items():
+            answer = answers.get(partition)
+            if answer is None:
+                search.give_up()
+            elif answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
                 beyond.append(partition)
             elif answer.error_code:
                 reason = error_name(answer.error_code)
-                self._leaders.problems[f"reading {partition[0]}-{partition[1]}: {reason}"] = None
+                self.leaders.problems[f"reading {partition[0]}-{partition[1]}: {reason}"] = None
                 search.give_up()
             else:
                 self._feed(search, answer)
-        for search in unanswered.values():
-            search.give_up()
         return beyond
 
     def _feed(self, search: PartitionSearch, answer: FetchedPartition) -> None:
         data = answer.records
         if data and search.held_back and search.max_bytes <= MOST_BYTES:
-            self._least_bytes = max(
-                self._least_bytes, min(search.max_bytes, _SIZE_FACTOR * len(data))
-            )
+            enough_bytes = min(search.max_bytes, _SIZE_FACTOR * len(data))
+            self.least_bytes = max(self.least_bytes, enough_bytes)
         search.feed(data, answer.aborted_transactions)
