@@ -109,6 +109,7 @@ def compare(letter: DeadLetter, original: Original) -> Comparison:
     return Comparison(letter, Evidence.EQUAL, reason)
 
 
+@dataclass(slots=True)
 class _Cursor:
     """The place in a partition up to which originals were read.
 
@@ -121,14 +122,13 @@ class _Cursor:
     :ivar damaged_to: the last offset of a damaged batch, and what is wrong with it
     """
 
-    def __init__(self, reader: PartitionReader, log_end: int, problem: str | None = None) -> None:
-        self.reader = reader
-        self.log_end = log_end
-        self.problem = problem
-        self.offset = 0
-        self.record: Record | None = None
-        self.is_over = False
-        self.damaged_to: tuple[int, str] = (-1, "")
+    reader: PartitionReader
+    log_end: int
+    problem: str | None = None
+    offset: int = 0
+    record: Record | None = None
+    is_over: bool = False
+    damaged_to: tuple[int, str] = (-1, "")
 
     def close(self) -> None:
         """Drop what is open: few stored bytes may open to many."""

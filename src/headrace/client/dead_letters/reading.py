@@ -125,14 +125,14 @@ class QueueReader:
             positions[number] = position.with_done([(0, first - 1)] if first else [])
         return positions
 
-    def chunks(
+    def records(
         self, ranges: Mapping[int, Bounds], stop: threading.Event, most: int = RECORDS_AT_ONCE
-    ) -> Iterator[list[QueueRecord]]:
+    ) -> Iterator[QueueRecord]:
         """Yield records of the queue, those of a partition in order.
 
         :param ranges: partition → what to read of it
-        :param stop: ends the iteration when it is set
-        :param most: the limit of records in a chunk
+        :param stop: ends the iteration when it is set, after the records that were read
+        :param most: the limit of records that are read at a time
         :raises ClientError: the queue cannot be read, or no broker answers
         """
         filled = {
@@ -148,14 +148,12 @@ class QueueReader:
         )
         last_s = time.monotonic()
         while not stop.is_set():
-            chunk = self.wait(reader.read(most, _WAIT_S))
-            if chunk is None:
+            records = self.wait(reader.read(most, _WAIT_S))
+            if records is None:
                 return
-            if chunk:
-                yield [
-                    QueueRecord(record.partition, record.offset, parse_letter(record))
-                    for record in chunk
-                ]
+            if records:
+                for record in records:
+                    yield QueueRecord(record.partition, record.offset, parse_letter(record))
                 last_s = time.monotonic()
             elif time.monotonic() - last_s > TIMEOUT_S:
                 raise ConnectionFailed(f"reading topic '{self.queue}': no broker answers")
@@ -196,8 +194,7 @@ def read_letters(
         ranges = selected_ranges(reader.bounds(selection.partitions), selection)
         selected = (
             record.letter
-            for chunk in reader.chunks(ranges, stop)
-            for record in chunk
+            for record in reader.records(ranges, stop)
             if record.letter is not None and selection.selects(record.letter)
         )
         letters = filter(selection.selects_key, map(reader.filled, selected))
@@ -347,10 +344,9 @@ def count_letters(
             share = max(1, max_records // len(bounds))
         ranges = {n: Bounds(max(first, end - share), end) for n, (first, end) in bounds.items()}
         summary.read = sum(end - first for first, end in ranges.values())
-        for chunk in reader.chunks(ranges, stop):
-            for record in chunk:
-                if record.letter is None:
-                    summary.not_letters += 1
-                else:
-                    summary.add(record.letter, positions)
+        for record in reader.records(ranges, stop):
+            if record.letter is None:
+                summary.not_letters += 1
+            else:
+                summary.add(record.letter, positions)
         return summary

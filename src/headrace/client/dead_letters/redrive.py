@@ -13,7 +13,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
 from typing import Any, NamedTuple
 
 from confluent_kafka import KafkaError
@@ -137,28 +136,26 @@ class _Decision(NamedTuple):
     is_done: bool = False
 
 
+@dataclass(slots=True)
 class Redrive:
     """A redrive of one queue.
 
     :param config: librdkafka's configuration properties
     :param selection: the letters to redrive
-    :ivar group_id: the group that keeps the progress
+    :ivar planned_ends: the exclusive ends of the last plan in each partition; None before the
+        first one
     """
 
-    def __init__(
-        self,
-        config: Mapping[str, Any],
-        queue: str,
-        selection: LetterFilter,
-        options: RedriveOptions,
-    ) -> None:
-        self._config = config
-        self._queue = queue
-        self.selection = selection
-        self.options = options
-        self.group_id = position_group(queue)
-        self.planned_ends: Mapping[int, int] | None = None
-        """The exclusive ends of the last plan in each partition; None before the first one."""
+    config: Mapping[str, Any]
+    queue: str
+    selection: LetterFilter
+    options: RedriveOptions
+    planned_ends: Mapping[int, int] | None = None
+
+    @property
+    def group_id(self) -> str:
+        """The group that keeps the progress."""
+        return position_group(self.queue)
 
     def plan(self, stop: threading.Event, progress: Progress | None = None) -> RedriveCounts:
         """Read the queue, and return what :meth:`run` would do. It then does no more than that:
@@ -168,7 +165,7 @@ class Redrive:
         :raises ClientError: the queue cannot be read
         """
         self.planned_ends = None
-        with QueueReader(self._config, self._queue) as reader:
+        with QueueReader(self.config, self.queue) as reader:
             pass_ = _Pass(reader, None, self)
             counts = pass_.run(stop, progress)
         self.planned_ends = {number: bounds.end for number, bounds in pass_.ranges.items()}
@@ -181,11 +178,11 @@ class Redrive:
         :raises ClientError: a broker refuses or does not answer, or another redrive with the same
             group has begun; the current transaction is aborted
         """
-        with QueueReader(self._config, self._queue) as reader:
+        with QueueReader(self.config, self.queue) as reader:
             reader.bounds(self.selection.partitions)  # raises before another redrive is fenced
             # Abort the open transaction of an earlier run, and fence that run, before the progress
             # is read.
-            sender = Sender(self._config, self.group_id, self._queue)
+            sender = Sender(self.config, self.group_id, self.queue)
             return _Pass(reader, sender, self).run(stop, progress)
 
 
@@ -244,7 +241,7 @@ class _Pass:
         Each is counted when it is taken.
         """
         redriven = 0
-        for record in chain.from_iterable(self._reader.chunks(self.ranges, stop, most)):
+        for record in self._reader.records(self.ranges, stop, most):
             if redriven == self._options.max_records or stop.is_set():
                 return
             decision = self._decide(record)
