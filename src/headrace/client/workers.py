@@ -16,11 +16,12 @@ import msgspec
 from msgspec import Meta
 
 from headrace.log_lines import printable
+from headrace.positions import Position
 from headrace.protocol.partitions import TopicPartition
 
 from .cluster import Cluster, TopicMetadata
 from .errors import ClientError, raised
-from .offsets import LATEST, list_offsets
+from .offsets import offsets_of_positions
 from .partition_reader import PartitionReader
 from .records import Record
 
@@ -280,16 +281,10 @@ class WorkerWatch:
         topic = (await self._cluster.metadata([WORKERS_TOPIC])).get(WORKERS_TOPIC)
         if not isinstance(topic, TopicMetadata):  # a cluster hides topics from who may not see them
             return {}
-        partitions = [(WORKERS_TOPIC, number) for number in sorted(topic.leaders)][:_MAX_PARTITIONS]
-        ends = raised(await list_offsets(self._cluster, dict.fromkeys(partitions, LATEST)))
-        recent = raised(
-            await list_offsets(self._cluster, dict.fromkeys(partitions, now_ms - _FIRST_MS))
-        )
-        positions = {}
-        for partition in partitions:
-            offset = recent[partition].offset
-            positions[partition] = (ends[partition].offset or 0) if offset is None else offset
-        return positions
+        numbers = sorted(topic.leaders)[:_MAX_PARTITIONS]
+        recent = Position(time_ms=now_ms - _FIRST_MS)
+        positions = {(WORKERS_TOPIC, number): recent for number in numbers}
+        return raised(await offsets_of_positions(self._cluster, positions))
 
     def _take(self, record: Record, now_ms: int) -> None:
         name = record.key or b""
