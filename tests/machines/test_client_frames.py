@@ -40,8 +40,7 @@ async def test_frames_come_out_as_they_were_sent(sizes: list[int], steps: list[i
         steps = [max(step, 1000) for step in steps]
     sent = [bytes([i + 1]) * size for i, size in enumerate(sizes)]
     got: list[memoryview] = []
-    frames = Frames()
-    frames.begin(got.append, lambda reason: pytest.fail(f"over: {reason}"))
+    frames = Frames(got.append, lambda reason: pytest.fail(f"over: {reason}"))
     feed(frames, b"".join(len(frame).to_bytes(4, "big") + frame for frame in sent), steps)
     assert [bytes(frame) for frame in got] == sent
     assert all(frame.readonly for frame in got)
@@ -52,8 +51,7 @@ async def test_frames_come_out_as_they_were_sent(sizes: list[int], steps: list[i
 async def test_a_frame_takes_no_more_memory_than_it_says(size: int) -> None:
     largest = 0
     got: list[memoryview] = []
-    frames = Frames()
-    frames.begin(got.append, lambda reason: pytest.fail(f"over: {reason}"))
+    frames = Frames(got.append, lambda reason: pytest.fail(f"over: {reason}"))
     sent = size.to_bytes(4, "big") + bytes(size) + (4).to_bytes(4, "big") + b"next"
     for at in range(0, len(sent), 50_000):
         feed(frames, sent[at : at + 50_000], [50_000])
@@ -66,8 +64,7 @@ async def test_a_frame_takes_no_more_memory_than_it_says(size: int) -> None:
 @story
 async def test_what_is_no_frame_is_told(size: int) -> None:
     reasons: list[str | None] = []
-    frames = Frames()
-    frames.begin(lambda frame: pytest.fail("a frame"), reasons.append)
+    frames = Frames(lambda frame: pytest.fail("a frame"), reasons.append)
     feed(frames, size.to_bytes(4, "big", signed=True) + b"HTTP", [8])
     assert reasons == [f"sent a frame of {size} bytes"]
 
@@ -85,11 +82,11 @@ async def test_closing_does_not_wait_for_a_peer_that_does_not_read() -> None:
     loop = asyncio.get_running_loop()
     server = await loop.create_server(DeafPeer, "127.0.0.1", 0)
     host, port = server.sockets[0].getsockname()
-    _, frames = await loop.create_connection(Frames, host, port)
-    frames.begin(lambda frame: pytest.fail("a frame"), lambda reason: None)
+    frames = Frames(lambda frame: pytest.fail("a frame"), lambda reason: None)
+    await loop.create_connection(lambda: frames, host, port)
     sending = asyncio.ensure_future(frames.send(bytes(64 << 20)))
     await asyncio.sleep(0)
     frames.hang_up()
     async with asyncio.timeout(10):
-        await asyncio.gather(frames.wait_closed(), sending)
+        await asyncio.gather(frames.closed.wait(), sending)
     server.close()

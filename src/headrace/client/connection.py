@@ -117,10 +117,8 @@ class Connection:
     :ivar address: ``host:port`` of the broker
     """
 
-    def __init__(
-        self, frames: Frames, address: str, client_id: str, security: Security = PLAINTEXT
-    ) -> None:
-        self._frames = frames
+    def __init__(self, address: str, client_id: str, security: Security) -> None:
+        self._frames = Frames(self._receive, self._closed_by_broker)
         self._client_id = client_id
         self._security = security
         self._is_accepted = False
@@ -135,7 +133,6 @@ class Connection:
         self._log_in_at_s: float | None = None
         """Time of the event loop at which the session is to be renewed; None if it does not end."""
         self.address = address
-        frames.begin(self._receive, self._closed_by_broker)
 
     @classmethod
     async def open(
@@ -155,10 +152,15 @@ class Connection:
         """
         address = f"{host}:{port}"
         tls = security.tls
+        connection = cls(address, client_id, security)
         try:
             async with asyncio.timeout(timeout_ms / 1000):
-                _, frames = await asyncio.get_running_loop().create_connection(
-                    Frames, host, port, ssl=tls, server_hostname=host if tls else None
+                await asyncio.get_running_loop().create_connection(
+                    lambda: connection._frames,
+                    host,
+                    port,
+                    ssl=tls,
+                    server_hostname=host if tls else None,
                 )
         except TimeoutError:
             raise ConnectionFailed(
@@ -166,7 +168,6 @@ class Connection:
             ) from None
         except (OSError, OverflowError, ValueError) as error:
             raise await failed_opening(address, security, error) from None
-        connection = cls(frames, address, client_id, security)
         try:
             await connection._negotiate(timeout_ms)
             if security.sasl is not None:
@@ -263,7 +264,7 @@ class Connection:
     async def close(self) -> None:
         """Close the connection. Pending requests fail."""
         self.disconnect()
-        await self._frames.wait_closed()
+        await self._frames.closed.wait()
 
     async def _negotiate(self, timeout_ms: int) -> None:
         request = ApiVersionsRequest("headrace", "0")

@@ -32,34 +32,30 @@ _GROWTH = 4
 class Frames(asyncio.BufferedProtocol):
     """The asyncio protocol of one connection: delivers frames and sends bytes.
 
+    :param take: called with each frame, without its size; it may keep the memory
+    :param over: called when the connection is closed, with None, or the broker has sent a
+        malformed frame, with the reason
+    :ivar closed: set when the connection is closed
     :ivar lost: the error that ended the connection; None if there is none
     """
 
-    def __init__(self) -> None:
-        self._take: Callable[[memoryview], None] = lambda frame: None
-        self._over: Callable[[str | None], None] = lambda reason: None
+    def __init__(
+        self, take: Callable[[memoryview], None], over: Callable[[str | None], None]
+    ) -> None:
+        self._take, self._over = take, over
         self._transport: asyncio.Transport | None = None
         self._writable = asyncio.Event()
-        self._closed = asyncio.Event()
+        self.closed = asyncio.Event()
         self._buffer = bytearray(_BUFFER_BYTES)
         self._filled = 0
         self.lost: Exception | None = None
-
-    def begin(self, take: Callable[[memoryview], None], over: Callable[[str | None], None]) -> None:
-        """Set the callbacks. Call it before the first request.
-
-        :param take: called with each frame, without its size; it may keep the memory
-        :param over: called when the connection is closed, with None, or the broker has sent a
-            malformed frame, with the reason
-        """
-        self._take, self._over = take, over
 
     async def send(self, data: bytes) -> None:
         """Send bytes, and wait while the send buffer is full.
 
         :raises ConnectionError: the connection is closed
         """
-        if self._transport is None or self._closed.is_set():
+        if self._transport is None or self.closed.is_set():
             raise ConnectionResetError("it is closed")
         self._transport.write(data)
         await self._writable.wait()
@@ -70,10 +66,6 @@ class Frames(asyncio.BufferedProtocol):
             self._transport.close()  # with TLS, this sends close_notify
             self._transport.abort()
 
-    async def wait_closed(self) -> None:
-        """Wait until the connection is closed."""
-        await self._closed.wait()
-
     # -- callbacks of asyncio
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -83,7 +75,7 @@ class Frames(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.lost = exc
-        self._closed.set()
+        self.closed.set()
         self._writable.set()
         self._over(None)
 
