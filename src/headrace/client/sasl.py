@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import binascii
 import hmac
 import inspect
 import json
@@ -410,20 +409,16 @@ def bearer(token: Token) -> Conversation:
 
 
 def conversation(sasl: Sasl, nonce: str | None = None) -> Conversation:
-    """Return the client's messages of a login with a password.
-
-    The generator raises :class:`AuthenticationFailed` if the broker's messages are malformed, or do
-    not prove that the broker knows the password.
+    """Yield the client's messages of a login with a password.
 
     :param nonce: SCRAM's nonce of printable characters; None for a random one
+    :raises AuthenticationFailed: the broker's messages are malformed, or do not prove that the
+        broker knows the password
     """
     if sasl.mechanism == "PLAIN":
-        return _plain(sasl)
-    return _scram(sasl, nonce or secrets.token_urlsafe(24))
-
-
-def _plain(sasl: Sasl) -> Conversation:
-    yield f"\0{sasl.username}\0{sasl.password}".encode()
+        yield f"\0{sasl.username}\0{sasl.password}".encode()
+    else:
+        yield from _scram(sasl, nonce or secrets.token_urlsafe(24))
 
 
 def _scram(sasl: Sasl, nonce: str) -> Conversation:
@@ -432,7 +427,9 @@ def _scram(sasl: Sasl, nonce: str) -> Conversation:
     client_first = f"n={name},r={nonce}"
     server_first = (yield f"n,,{client_first}".encode()).decode(errors="replace")
     challenge = _SERVER_FIRST.fullmatch(server_first)
-    salt = b"" if challenge is None else _from_base64(challenge["salt"])
+    salt = b""
+    with suppress(ValueError):  # of characters that are no bytes
+        salt = base64.b64decode(challenge["salt"] if challenge else "")
     if challenge is None or not salt:
         raise AuthenticationFailed(f"the broker's {mechanism.name} challenge is malformed")
     full_nonce, iterations = challenge["nonce"], int(challenge["iterations"])
@@ -473,11 +470,3 @@ def next_message(talk: Conversation, answer: bytes) -> bytes | None:
         return talk.send(answer)
     except StopIteration:
         return None
-
-
-def _from_base64(text: str) -> bytes:
-    """Return the bytes of a Base64 text; none if it is malformed."""
-    try:
-        return base64.b64decode(text, validate=True)
-    except binascii.Error:
-        return b""
