@@ -15,7 +15,7 @@ from headrace.protocol.errors import ErrorCode
 from headrace.protocol.schema import Message
 
 from .connection import Connection
-from .errors import ClientError, ConnectionFailed, UnknownTopic, raised, refused
+from .errors import Answers, ClientError, ConnectionFailed, UnknownTopic, raised, refused
 from .sasl import PLAINTEXT, Security
 
 T = TypeVar("T")
@@ -196,9 +196,7 @@ class Cluster:
             view.timeout_ms = int(timeout * 1000)
         return view
 
-    async def metadata(
-        self, names: Iterable[str] | None = ()
-    ) -> dict[str, TopicMetadata | ClientError]:
+    async def metadata(self, names: Iterable[str] | None = ()) -> Answers[str, TopicMetadata]:
         """Look up topics, and update the addresses of the brokers.
 
         :param names: topic names; None for all topics

@@ -16,7 +16,7 @@ from headrace.protocol.configs import ConfigSource as ConfigSource
 from headrace.protocol.configs import ConfigType as ConfigType
 
 from .cluster import Cluster
-from .errors import ClientError, InvalidResponse, check_answer, raised, refused
+from .errors import Answers, ClientError, InvalidResponse, check_answer, raised, refused
 
 _NAMES_AT_ONCE = 1000
 
@@ -58,7 +58,7 @@ async def describe_configs(
     *,
     keys: Sequence[str] | None = None,
     synonyms: bool = False,
-) -> dict[str, tuple[Config, ...] | ClientError]:
+) -> Answers[str, tuple[Config, ...]]:
     """Return the configs of resources (DescribeConfigs).
 
     :param names: of topics and groups; the node ids of brokers, empty for the brokers' default
@@ -66,7 +66,7 @@ async def describe_configs(
     :returns: resource name → configs by name, or the error
     :raises ClientError: no broker answers
     """
-    described: dict[str, tuple[Config, ...] | ClientError] = {}
+    described: Answers[str, tuple[Config, ...]] = {}
     for node_id, of_node in _by_node(resource_type, names).items():
         at = await _known_node(cluster, node_id)
         resources = [

@@ -21,6 +21,7 @@ from headrace.protocol.schema import Message
 from .cluster import Cluster, TopicMetadata, in_time
 from .connection import Connection
 from .errors import (
+    Answers,
     ClientError,
     ConnectionFailed,
     RequestRefused,
@@ -82,7 +83,7 @@ class KeyedRequest(Generic[K, V]):
         self, connection: Connection, keys: Sequence[K], timeout_ms: int
     ) -> Mapping[K, V | ClientError]:
         """Send as many as it takes, and return the answers."""
-        answers: dict[K, V | ClientError] = {}
+        answers: Answers[K, V] = {}
         for at in range(0, len(keys), KEYS_PER_REQUEST):
             request = self.request_of(keys[at : at + KEYS_PER_REQUEST])
             response = await connection.ask(request, timeout_ms=timeout_ms)
@@ -123,7 +124,7 @@ async def ask_brokers(
     *,
     retried: Collection[int] = (),
     attempts: int | None = None,
-) -> dict[K, V | ClientError]:
+) -> Answers[K, V]:
     """Ask the broker of each key; ask again for keys whose broker has moved or is unreachable.
 
     :param retried: further error codes after which a key is asked about again; such a refusal is
@@ -135,7 +136,7 @@ async def ask_brokers(
     deadline_s = loop.time() + cluster.timeout_ms / 1000
     pause_s = _FIRST_PAUSE_S
     pending = list(dict.fromkeys(keys))
-    answers: dict[K, V | ClientError] = {}
+    answers: Answers[K, V] = {}
     for attempt in count(1):
         answers |= await _ask_once(cluster, places, pending, send, deadline_s)
         moved = {key for key in pending if _has_moved(answers[key], places)}
@@ -165,14 +166,14 @@ async def _ask_once(
     keys: Sequence[K],
     send: Send[K, V],
     deadline_s: float,
-) -> dict[K, V | ClientError]:
+) -> Answers[K, V]:
     if not keys:
         return {}
     try:
         located = await places.locate(keys, deadline_s)
     except ClientError as error:
         return dict.fromkeys(keys, error)
-    answers: dict[K, V | ClientError] = {}
+    answers: Answers[K, V] = {}
     keys_of: dict[int, list[K]] = {}
     for key in keys:
         place = located[key]
@@ -227,13 +228,13 @@ class Coordinators(Places[str]):
             f"the coordinator of {self.name} '{key}' cannot be reached: {problem}"
         )
 
-    async def locate(self, keys: Sequence[str], deadline_s: float) -> dict[str, int | ClientError]:
+    async def locate(self, keys: Sequence[str], deadline_s: float) -> Answers[str, int]:
         """Return the coordinator of each key, looked up if it is not cached."""
         unknown = [key for key in keys if key not in self._node_of]
         refusals = await self._look_up(unknown, deadline_s) if unknown else {}
         # Another call may have found out during the look-up that a coordinator has moved.
         moved = ConnectionFailed("it has moved")
-        located: dict[str, int | ClientError] = {key: self._node_of.get(key, moved) for key in keys}
+        located: Answers[str, int] = {key: self._node_of.get(key, moved) for key in keys}
         return {**located, **refusals}
 
     async def _look_up(self, keys: Sequence[str], deadline_s: float) -> dict[str, RequestRefused]:
@@ -320,7 +321,7 @@ class Leaders(Places[TopicPartition]):
 
     async def locate(
         self, keys: Sequence[TopicPartition], deadline_s: float
-    ) -> dict[TopicPartition, int | ClientError]:
+    ) -> Answers[TopicPartition, int]:
         """Return the leader of each partition, looked up if it is not known."""
         await in_time(self.learn(topic for topic, _ in keys), deadline_s, "the cluster")
         return {key: self._leader(*key) for key in keys}
@@ -344,9 +345,7 @@ class _EveryBroker(Places[int]):
         return {node_id: node_id for node_id in keys}
 
 
-async def ask_every_broker(
-    cluster: Cluster, request: Message, what: str
-) -> dict[int, Any | ClientError]:
+async def ask_every_broker(cluster: Cluster, request: Message, what: str) -> Answers[int, Any]:
     """Send a request to every broker of the cluster.
 
     :param what: what they list, for error texts
@@ -356,7 +355,7 @@ async def ask_every_broker(
 
     async def send(
         connection: Connection, node_ids: Sequence[int], timeout_ms: int
-    ) -> dict[int, Any | ClientError]:
+    ) -> Answers[int, Any]:
         response = await connection.ask(request, timeout_ms=timeout_ms)
         refusal = refused(f"listing the {what} of {connection.address}", response)
         return dict.fromkeys(node_ids, refusal or response)

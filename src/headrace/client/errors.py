@@ -151,6 +151,12 @@ def is_missing_group(answer: object) -> bool:
     return has_code(answer, ErrorCode.GROUP_ID_NOT_FOUND)
 
 
+Answers = dict[K, V | ClientError]
+"""Key → answer, or the error that stands in its place."""
+Outcomes = dict[K, ClientError | None]
+"""Key → the error, or None if what was asked for was done."""
+
+
 def raised(answers: Mapping[K, V | ClientError]) -> dict[K, V]:
     """Return the answers about several keys if there is one about each.
 

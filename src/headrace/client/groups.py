@@ -30,8 +30,10 @@ from headrace.protocol.schema import Message
 from .cluster import BrokerNode, Cluster
 from .coordinators import Coordinators, KeyedRequest, ask_brokers, ask_every_broker
 from .errors import (
+    Answers,
     ApiMissing,
     ClientError,
+    Outcomes,
     RequestRefused,
     has_code,
     is_missing_group,
@@ -194,7 +196,7 @@ async def describe_groups(
     types: Sequence[str] = TYPES,
     *,
     authorized_operations: bool = False,
-) -> dict[str, GroupDescription | ClientError]:
+) -> Answers[str, GroupDescription]:
     """Describe groups with their members.
 
     :param types: the types that the groups may have, which are asked for in this order
@@ -202,7 +204,7 @@ async def describe_groups(
         there is no group of these types
     """
     pending = list(dict.fromkeys(group_ids))
-    answers: dict[str, GroupDescription | ClientError] = {}
+    answers: Answers[str, GroupDescription] = {}
     for group_type in types:
         request = _describing(cluster, group_type, authorized_operations)
         described = await ask_brokers(cluster, Coordinators(cluster), pending, request)
@@ -377,14 +379,14 @@ def _tasks(assignment: Any) -> StreamsTasks:
 
 async def delete_groups(
     cluster: Cluster, group_ids: Iterable[str], types: Sequence[str] = ()
-) -> dict[str, ClientError | None]:
+) -> Outcomes[str]:
     """Delete groups without members, with their offsets or state (DeleteGroups).
 
     :param types: a group of another type is refused with GROUP_ID_NOT_FOUND, because DeleteGroups
         deletes any; empty for all types
     :returns: group id → None if it was deleted, or the error
     """
-    outcomes: dict[str, ClientError | None] = dict.fromkeys(group_ids)
+    outcomes: Outcomes[str] = dict.fromkeys(group_ids)
     if types:
         described = await describe_groups(cluster, outcomes, types)
         outcomes.update(

@@ -33,7 +33,16 @@ from .coordinators import (
     ask_brokers,
     partition_answers,
 )
-from .errors import ClientError, InvalidResponse, RequestRefused, has_code, raised, refused
+from .errors import (
+    Answers,
+    ClientError,
+    InvalidResponse,
+    Outcomes,
+    RequestRefused,
+    has_code,
+    raised,
+    refused,
+)
 
 K = TypeVar("K", str, TopicPartition)
 T = TypeVar("T")
@@ -98,7 +107,7 @@ async def list_offsets(
     isolation_level: int = READ_UNCOMMITTED,
     leaders: Leaders | None = None,
     attempts: int | None = None,
-) -> dict[TopicPartition, ListedOffset | ClientError]:
+) -> Answers[TopicPartition, ListedOffset]:
     """Look up offsets by time: the first offset with at least that timestamp (ListOffsets).
 
     :param timestamps: partition → timestamp in ms, or :data:`LATEST` and so on
@@ -131,7 +140,7 @@ async def list_offsets(
     return await ask_brokers(cluster, places, timestamps, request, attempts=attempts)
 
 
-def _listed(response: Any) -> dict[TopicPartition, ListedOffset | ClientError]:
+def _listed(response: Any) -> Answers[TopicPartition, ListedOffset]:
     return {
         (topic, number): refused(
             f"asking for offsets of {topic}-{number}", answer, f"DESCRIBE on topic '{topic}'"
@@ -174,7 +183,7 @@ async def offsets_of_positions(
     *,
     isolation_level: int = READ_UNCOMMITTED,
     attempts: int | None = None,
-) -> dict[TopicPartition, int | ClientError]:
+) -> Answers[TopicPartition, int]:
     """Return the offsets of positions; those outside of their logs are moved to the nearest inside,
     and a time after the last record gives the end.
 
@@ -188,7 +197,7 @@ async def offsets_of_positions(
             {key: at.time_ms for key, at in positions.items() if at.time_ms is not None},
         )
     ]
-    offsets: dict[TopicPartition, int | ClientError] = {}
+    offsets: Answers[TopicPartition, int] = {}
     for key, position in positions.items():
         bounds = []
         for answer in (starts[key], ends[key], at_times.get(key, ends[key])):
@@ -212,7 +221,7 @@ async def committed_offsets(
     groups: Iterable[str] | Mapping[str, Partitions | None],
     *,
     require_stable: bool = False,
-) -> dict[str, dict[TopicPartition, CommittedOffset] | ClientError]:
+) -> Answers[str, dict[TopicPartition, CommittedOffset]]:
     """Return the committed offsets of groups (OffsetFetch, KIP-88, KIP-709), in one request to each
     coordinator. A missing group has none.
 
@@ -269,13 +278,13 @@ def _committed(group: Any) -> dict[TopicPartition, CommittedOffset] | RequestRef
 
 async def commit_offsets(
     cluster: Cluster, group_id: str, offsets: Mapping[TopicPartition, int]
-) -> dict[TopicPartition, ClientError | None]:
+) -> Outcomes[TopicPartition]:
     """Commit offsets of a group without members, as Kafka's tools do to reset offsets.
 
     :param offsets: partition → next offset to read
     :returns: partition → None if it was committed, or the error
     """
-    outcomes: dict[TopicPartition, ClientError | None] = {}
+    outcomes: Outcomes[TopicPartition] = {}
     what = f"committing offsets of group '{group_id}'"
     partitions = list(offsets)
     for at in range(0, len(partitions), KEYS_PER_REQUEST):
@@ -301,7 +310,7 @@ async def commit_offsets(
 
 async def delete_offsets(
     cluster: Cluster, group_id: str, partitions: Partitions
-) -> dict[TopicPartition, ClientError | None]:
+) -> Outcomes[TopicPartition]:
     """Delete the committed offsets of a group for some partitions (OffsetDelete, KIP-496).
 
     :returns: partition → None if it has no offset any more, or the error:
@@ -324,7 +333,7 @@ async def delete_offsets(
 
 async def share_offsets(
     cluster: Cluster, groups: Iterable[str] | Mapping[str, Partitions | None]
-) -> dict[str, dict[TopicPartition, ShareOffset | ClientError] | ClientError]:
+) -> Answers[str, Answers[TopicPartition, ShareOffset]]:
     """Return the start offsets and lags of share groups (KIP-1226).
 
     :param groups: group ids; or group id → partitions, None for all with a state
@@ -338,7 +347,7 @@ async def describe_share_offsets(
     groups: Iterable[str] | Mapping[str, Partitions | None],
     progress_of: Callable[[Any], T],
     in_flight_limit: int = 0,
-) -> dict[str, dict[TopicPartition, T | ClientError] | ClientError]:
+) -> Answers[str, Answers[TopicPartition, T]]:
     """Return what a function makes of each answer about the progress of share groups
     (DescribeShareGroupOffsets); the other parameters are those of :func:`share_offsets`.
 
@@ -347,7 +356,7 @@ async def describe_share_offsets(
     topics_of = _topics_of(
         groups, DescribeShareGroupOffsetsRequest.DescribeShareGroupOffsetsRequestTopic
     )
-    request = KeyedRequest[str, dict[TopicPartition, T | ClientError]](
+    request = KeyedRequest[str, Answers[TopicPartition, T]](
         lambda group_ids: DescribeShareGroupOffsetsRequest(
             [
                 DescribeShareGroupOffsetsRequest.DescribeShareGroupOffsetsRequestGroup(
@@ -386,7 +395,7 @@ async def share_offsets_of_topics(
 
 def _shared(
     group: Any, progress_of: Callable[[Any], T]
-) -> dict[TopicPartition, T | ClientError] | ClientError:
+) -> Answers[TopicPartition, T] | ClientError:
     group_id = group.group_id
     refusal = refused(
         f"asking for the offsets of share group '{group_id}'",
@@ -413,7 +422,7 @@ def _share_offset(answer: Any) -> ShareOffset:
 
 async def alter_share_offsets(
     cluster: Cluster, group_id: str, offsets: Mapping[TopicPartition, int]
-) -> dict[TopicPartition, ClientError | None]:
+) -> Outcomes[TopicPartition]:
     """Set the start offsets of a share group without members; create the group if it is missing.
 
     :param offsets: partition → start offset
@@ -438,7 +447,7 @@ async def alter_share_offsets(
 
 async def delete_share_offsets(
     cluster: Cluster, group_id: str, topics: Iterable[str]
-) -> dict[str, ClientError | None]:
+) -> Outcomes[str]:
     """Delete the state of a share group without members for some topics.
 
     :returns: topic → None if it was deleted, or the error
@@ -480,7 +489,7 @@ async def _change(
     what: str,
     keys: Sequence[K],
     operation: str = "READ",
-) -> dict[K, ClientError | None]:
+) -> Outcomes[K]:
     """Send one request about a group's offsets to its coordinator.
 
     :param what: the change, for error texts
@@ -490,7 +499,7 @@ async def _change(
     """
     needs = f"{operation} on group '{group_id}'"
 
-    def answers_of(response: Any) -> dict[str, dict[Any, RequestRefused | None] | ClientError]:
+    def answers_of(response: Any) -> Answers[str, dict[Any, RequestRefused | None]]:
         refusal = refused(what, response, needs) if hasattr(response, "error_code") else None
         if refusal is not None:
             return {group_id: refusal}

@@ -25,7 +25,7 @@ from headrace.protocol.record_batch import Record as PlainRecord
 from .cluster import Cluster
 from .connection import Connection
 from .coordinators import LEADER_MOVED, Leaders, ask_brokers
-from .errors import ClientError, ConnectionFailed, UnknownTopic, has_code, raised, refused
+from .errors import Answers, ClientError, ConnectionFailed, UnknownTopic, has_code, raised, refused
 from .fetch import FetchedPartition, FetchLimits, FetchPosition, Unread, fetch
 from .offsets import EARLIEST, list_offsets
 from .records import Record
@@ -219,7 +219,7 @@ class PartitionReader:
 
         async def send(
             connection: Connection, led: Sequence[TopicPartition], timeout_ms: int
-        ) -> dict[TopicPartition, FetchedPartition | ClientError]:
+        ) -> Answers[TopicPartition, FetchedPartition]:
             nonlocal has_waited
             # The answer of one leader must not wait for a record at another.
             has_waited = len(led) == len(partitions)

@@ -28,7 +28,7 @@ from headrace.security.quota_entities import ANY, DEFAULT, EXACT, Entity, entity
 from headrace.security.scram import MECHANISM_NUMBERS
 
 from .cluster import Cluster
-from .errors import ClientError, InvalidResponse, check_answer, refused
+from .errors import Answers, ClientError, InvalidResponse, Outcomes, check_answer, refused
 
 EVERY_ACL = AclFilter()
 _NEEDS_ALTER = "ALTER on the cluster"
@@ -45,7 +45,7 @@ async def describe_acls(cluster: Cluster, acl_filter: AclFilter = EVERY_ACL) -> 
     return [_acl(resource, acl) for resource in response.resources for acl in resource.acls]
 
 
-async def create_acls(cluster: Cluster, acls: Sequence[Acl]) -> dict[Acl, ClientError | None]:
+async def create_acls(cluster: Cluster, acls: Sequence[Acl]) -> Outcomes[Acl]:
     """Create ACLs (CreateAcls).
 
     :returns: ACL → None if it exists now, or the error
@@ -62,7 +62,7 @@ async def create_acls(cluster: Cluster, acls: Sequence[Acl]) -> dict[Acl, Client
 
 async def delete_acls(
     cluster: Cluster, filters: Sequence[AclFilter]
-) -> dict[AclFilter, list[Acl] | ClientError]:
+) -> Answers[AclFilter, list[Acl]]:
     """Delete the ACLs that match filters (DeleteAcls).
 
     :returns: filter → the ACLs that were deleted, or the error
@@ -140,7 +140,7 @@ async def describe_quotas(
 
 async def alter_quotas(
     cluster: Cluster, changes: Mapping[Entity, Mapping[str, float | None]]
-) -> dict[Entity, ClientError | None]:
+) -> Outcomes[Entity]:
     """Set quotas (AlterClientQuotas).
 
     :param changes: entity → quota → value; None removes the quota
@@ -214,7 +214,7 @@ class ScramDeletion:
 
 async def describe_users(
     cluster: Cluster, names: Iterable[str] = ()
-) -> dict[str, tuple[ScramCredential, ...] | ClientError]:
+) -> Answers[str, tuple[ScramCredential, ...]]:
     """Return the SCRAM credentials of users (DescribeUserScramCredentials).
 
     :param names: the users; all if it is empty
@@ -236,7 +236,7 @@ async def describe_users(
 
 async def alter_users(
     cluster: Cluster, changes: Sequence[ScramUpsertion | ScramDeletion]
-) -> dict[str, ClientError | None]:
+) -> Outcomes[str]:
     """Set and delete SCRAM credentials (AlterUserScramCredentials).
 
     :returns: user → None if all changes of this user were made, or the error

@@ -22,7 +22,7 @@ from headrace.protocol.partitions import TopicPartition, by_topic
 
 from .cluster import Cluster
 from .coordinators import KeyedRequest, Leaders, ask_brokers, partition_answers
-from .errors import ClientError, RequestRefused, check_answer, has_code, refused
+from .errors import Answers, ClientError, Outcomes, RequestRefused, check_answer, has_code, refused
 
 PARTITIONS_AT_ONCE = 2_000
 """The limit of partitions in one response."""
@@ -55,9 +55,7 @@ class TopicDescription:
     partitions: tuple[PartitionInfo, ...] = ()
 
 
-async def describe_topics(
-    cluster: Cluster, names: Iterable[str]
-) -> dict[str, TopicDescription | ClientError]:
+async def describe_topics(cluster: Cluster, names: Iterable[str]) -> Answers[str, TopicDescription]:
     """Describe topics (DescribeTopicPartitions, KIP-966).
 
     :returns: name → topic, or the error, by name
@@ -182,7 +180,7 @@ async def create_partitions(
         check_answer(f"adding partitions to topic '{topic}'", answer, f"ALTER on topic '{topic}'")
 
 
-async def delete_topics(cluster: Cluster, names: Iterable[str]) -> dict[str, ClientError | None]:
+async def delete_topics(cluster: Cluster, names: Iterable[str]) -> Outcomes[str]:
     """Delete topics (DeleteTopics).
 
     :returns: name → None if it is deleted, or the error
@@ -201,7 +199,7 @@ async def delete_topics(cluster: Cluster, names: Iterable[str]) -> dict[str, Cli
 
 async def delete_records(
     cluster: Cluster, offsets: Mapping[TopicPartition, int]
-) -> dict[TopicPartition, int | ClientError]:
+) -> Answers[TopicPartition, int]:
     """Delete the first records of partitions (DeleteRecords).
 
     :param offsets: partition → the first offset to keep; -1 to delete all

@@ -28,7 +28,7 @@ from .coordinators import (
     ask_brokers,
     ask_every_broker,
 )
-from .errors import ClientError, RequestRefused, has_code, raised, refused
+from .errors import Answers, Outcomes, RequestRefused, has_code, raised, refused
 
 ONGOING, EMPTY = "Ongoing", "Empty"
 """Kafka's names of two states of a transactional id: a transaction is open; none has been opened
@@ -48,7 +48,7 @@ class OpenTransaction:
 
 async def open_transactions(
     cluster: Cluster, transactional_ids: Iterable[str]
-) -> dict[str, OpenTransaction | ClientError | None]:
+) -> Answers[str, OpenTransaction | None]:
     """Return the open transactions of transactional ids (DescribeTransactions).
 
     :returns: transactional id → its open transaction, None if there is none; or the error
@@ -58,8 +58,8 @@ async def open_transactions(
     return await ask_brokers(cluster, places, transactional_ids, request)
 
 
-def _opened(response: Any) -> dict[str, OpenTransaction | ClientError | None]:
-    opened: dict[str, OpenTransaction | ClientError | None] = {}
+def _opened(response: Any) -> Answers[str, OpenTransaction | None]:
+    opened: Answers[str, OpenTransaction | None] = {}
     for answer in response.transaction_states:
         name = answer.transactional_id
         refusal = _refusal("describing", "DESCRIBE", name, answer)
@@ -73,7 +73,7 @@ def _opened(response: Any) -> dict[str, OpenTransaction | ClientError | None]:
 
 async def end_transactions(
     cluster: Cluster, transactions: Collection[OpenTransaction], *, commit: bool
-) -> dict[OpenTransaction, ClientError | None]:
+) -> Outcomes[OpenTransaction]:
     """Commit or abort transactions (EndTxn). A repetition has the same answer as the first call.
 
     :returns: transaction → None if it was committed or aborted as asked, or the error.
@@ -95,7 +95,7 @@ async def end_transactions(
 
 async def abort_open_transactions(
     cluster: Cluster, transactional_ids: Iterable[str]
-) -> dict[str, ClientError | None]:
+) -> Outcomes[str]:
     """Abort the open transactions of transactional ids, and fence their producers (InitProducerId).
 
     :returns: transactional id → None, or the error
@@ -122,9 +122,7 @@ async def transactional_ids(
     }
 
 
-async def _each(
-    cluster: Cluster, requests: Mapping[str, Message], what: str
-) -> dict[str, ClientError | None]:
+async def _each(cluster: Cluster, requests: Mapping[str, Message], what: str) -> Outcomes[str]:
     """Send a request for each transactional id; retry while its last transaction is ending.
 
     :param requests: transactional id → its request
@@ -132,9 +130,7 @@ async def _each(
     :returns: transactional id → None, or the error
     """
 
-    async def send(
-        connection: Connection, names: Sequence[str], timeout_ms: int
-    ) -> dict[str, ClientError | None]:
+    async def send(connection: Connection, names: Sequence[str], timeout_ms: int) -> Outcomes[str]:
         responses = await asyncio.gather(
             *(connection.ask(requests[name], timeout_ms=timeout_ms) for name in names)
         )

@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from headrace.client.cluster import Cluster
-from headrace.client.errors import ClientError, UnknownGroup, has_code, is_missing_group
+from headrace.client.errors import Answers, ClientError, UnknownGroup, has_code, is_missing_group
 from headrace.client.groups import (
     CLASSIC,
     SHARE,
@@ -157,7 +157,7 @@ async def read_positions(
     groups: Sequence[ListedGroup],
     query: LagQuery,
     topics: Mapping[str, Collection[str]] | None = None,
-) -> dict[str, GroupProgress | ClientError]:
+) -> Answers[str, GroupProgress]:
     """Describe groups, and read their positions. Problems are added to ``leaders.problems``.
 
     :param topics: group id → topics of which all partitions are included, with a position or not
@@ -213,7 +213,7 @@ async def read_positions(
 
 async def _describe(
     cluster: Cluster, ids: Mapping[str, Sequence[str]]
-) -> dict[str, GroupDescription | ClientError]:
+) -> Answers[str, GroupDescription]:
     """Describe groups.
 
     :param ids: type → group ids
