@@ -451,7 +451,7 @@ def test_a_crash_between_produce_and_commit(
             super().send_offsets_to_transaction(*arguments)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("headrace.client.dead_letters.sending.Producer", Fragile)
+        patch.setattr("headrace.client.dead_letters.redrive.Producer", Fragile)
         fragile = Redrive(config, queue.name, LetterFilter(), RedriveOptions(records_per_s=3))
         with pytest.raises(Crash):
             fragile.run(threading.Event())
@@ -524,7 +524,7 @@ def test_a_slow_link_may_take_longer_than_a_timeout(
     for number in range(3):
         queue.write(source, number, b"%d" % number, partition=0)
     queue.flush()
-    monkeypatch.setattr("headrace.client.dead_letters.sending.Producer", SlowLink)
+    monkeypatch.setattr("headrace.client.dead_letters.redrive.Producer", SlowLink)
     config = {"bootstrap.servers": bootstrap_servers}
     redrive = Redrive(config, queue.name, LetterFilter(), RedriveOptions())
     monkeypatch.setattr(SlowLink, "is_stuck", True)

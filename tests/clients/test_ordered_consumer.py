@@ -18,7 +18,7 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 
 from headrace.client import ClientError, ConnectionFailed, InvalidTopics, OrderedConsumer
-from headrace.client.ordered import topics as ordered_topics
+from headrace.client.ordered import consumer as ordered_consumer
 from tests.clients.compacted import CompactedTopic
 from tests.clients.confluent import PATIENCE_S, admin, create_topic
 from tests.machines.test_ordered_task import brute_force
@@ -429,7 +429,7 @@ def test_wrong_arguments(arguments, says):
 
 
 def test_a_broker_that_is_not_there(monkeypatch):
-    monkeypatch.setattr(ordered_topics, "METADATA_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(ordered_consumer, "METADATA_TIMEOUT_S", 0.2)
     with pytest.raises(ConnectionFailed, match=r"127.0.0.1:1 cannot be reached"):
         OrderedConsumer(in_group({"bootstrap.servers": "127.0.0.1:1", "log_level": 0}, "g"), ["a"])
 

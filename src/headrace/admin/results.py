@@ -95,7 +95,7 @@ def committed(
 
 
 def share_offsets(
-    offsets: Mapping[partitions.TopicPartition, ShareOffset | ClientError],
+    _: str, offsets: Mapping[partitions.TopicPartition, ShareOffset | ClientError]
 ) -> dict[TopicPartition, SharePartitionOffsetInfo]:
     """Convert the progress of a share group."""
     return {

@@ -22,9 +22,8 @@ if TYPE_CHECKING:
         ConnectionFailed,
         RequestRefused,
     )
-    from .ordered.consumer import OrderedConsumer
+    from .ordered.consumer import InvalidTopics, OrderedConsumer
     from .ordered.lag_consumer import LagConsumer
-    from .ordered.topics import InvalidTopics
     from .records import Record, UnreadableBatch, decode
     from .share.consumer import OutcomesFailed, ShareConsumer, Undecodable
     from .share.range_consumer import RangeConsumer
@@ -66,9 +65,8 @@ _MODULES = """
     cluster Cluster TopicMetadata
     connection Connection
     errors ApiMissing AuthenticationFailed ClientError ConnectionFailed RequestRefused
-    ordered.consumer OrderedConsumer
+    ordered.consumer InvalidTopics OrderedConsumer
     ordered.lag_consumer LagConsumer
-    ordered.topics InvalidTopics
     records Record UnreadableBatch decode
     share.consumer OutcomesFailed ShareConsumer Undecodable
     share.range_consumer RangeConsumer

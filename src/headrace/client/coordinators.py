@@ -139,7 +139,11 @@ async def ask_brokers(
     answers: Answers[K, V] = {}
     for attempt in count(1):
         answers |= await _ask_once(cluster, places, pending, send, deadline_s)
-        moved = {key for key in pending if _has_moved(answers[key], places)}
+        moved = {
+            key
+            for key in pending
+            if isinstance(answers[key], ConnectionFailed) or has_code(answers[key], *places.moved)
+        }
         for key in moved:
             if not has_code(answers[key], ErrorCode.COORDINATOR_LOAD_IN_PROGRESS):
                 places.forget(key)
@@ -154,10 +158,6 @@ async def ask_brokers(
         if isinstance(problem, ClientError) and not has_code(problem, *retried):
             answers[key] = places.unreachable(key, problem)
     return answers
-
-
-def _has_moved(answer: object, places: Places[Any]) -> bool:
-    return isinstance(answer, ConnectionFailed) or has_code(answer, *places.moved)
 
 
 async def _ask_once(

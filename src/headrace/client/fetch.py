@@ -128,14 +128,20 @@ async def fetch(
     )
     response = await _unthrottled(connection, request, version, timeout_ms)
     names_by_id = {topic_ids.get(topic): topic for topic in numbers}
-    fetched = {
-        (
-            names_by_id.get(topic.topic_id, "") if has_ids else topic.topic,
-            partition.partition_index,
-        ): _fetched(partition)
-        for topic in response.responses
-        for partition in topic.partitions
-    }
+    fetched = {}
+    for topic in response.responses:
+        name = names_by_id.get(topic.topic_id, "") if has_ids else topic.topic
+        for answer in topic.partitions:
+            fetched[name, answer.partition_index] = FetchedPartition(
+                answer.error_code,
+                answer.high_watermark,
+                answer.last_stable_offset,
+                bytes(answer.records or b""),
+                tuple(
+                    AbortedTransaction(aborted.producer_id, aborted.first_offset)
+                    for aborted in answer.aborted_transactions or ()
+                ),
+            )
     return {partition: fetched[partition] for partition in positions if partition in fetched}
 
 
@@ -163,16 +169,3 @@ async def _unthrottled(
                 f"its quota (consumer_byte_rate), within {timeout_ms} ms"
             )
         await asyncio.sleep(throttle_s)
-
-
-def _fetched(partition: Any) -> FetchedPartition:
-    return FetchedPartition(
-        partition.error_code,
-        partition.high_watermark,
-        partition.last_stable_offset,
-        bytes(partition.records or b""),
-        tuple(
-            AbortedTransaction(aborted.producer_id, aborted.first_offset)
-            for aborted in partition.aborted_transactions or ()
-        ),
-    )

@@ -209,14 +209,16 @@ async def describe_groups(
         request = _describing(cluster, group_type, authorized_operations)
         described = await ask_brokers(cluster, Coordinators(cluster), pending, request)
         for group_id, answer in described.items():
-            is_second_error = isinstance(answer, ClientError) and is_missing_group(
-                answers.get(group_id)
-            )
-            if not is_second_error:
+            # The first error tells more than a later one.
+            if not (isinstance(answer, ClientError) and is_missing_group(answers.get(group_id))):
                 answers[group_id] = answer
-        pending = [group_id for group_id in pending if _may_have_other_type(answers[group_id])]
-        if not pending:
-            break
+        pending = [
+            group_id
+            for group_id in pending
+            if isinstance(answers[group_id], ApiMissing)
+            # The newer protocols reject the empty group id, which a classic group may have.
+            or has_code(answers[group_id], ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.INVALID_GROUP_ID)
+        ]
     return answers
 
 
@@ -233,13 +235,6 @@ async def describe_group(
     if isinstance(answer, ClientError):
         raise answer
     return answer
-
-
-def _may_have_other_type(answer: object) -> bool:
-    # The newer protocols reject the empty group id, which a classic group may have.
-    return isinstance(answer, ApiMissing) or has_code(
-        answer, ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.INVALID_GROUP_ID
-    )
 
 
 PartitionsOf = Callable[[Any], tuple[TopicPartition, ...]]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,7 +24,7 @@ from headrace.protocol.api import (
 )
 from headrace.security import scram
 from headrace.security.acls import Acl, AclFilter
-from headrace.security.quota_entities import ANY, DEFAULT, EXACT, Entity, entity_of
+from headrace.security.quota_entities import DEFAULT, EXACT, Entity, entity_of
 from headrace.security.scram import MECHANISM_NUMBERS
 
 from .cluster import Cluster
@@ -111,17 +111,11 @@ def _as_many(results: Sequence[Any], keys: Sequence[Any]) -> Sequence[Any]:
 
 
 async def describe_quotas(
-    cluster: Cluster,
-    entity: Mapping[str, str | None] | None = None,
-    *,
-    any_of: Collection[str] = (),
-    strict: bool = False,
+    cluster: Cluster, entity: Mapping[str, str | None] | None = None
 ) -> dict[Entity, dict[str, float]]:
     """Return the quotas of entities (DescribeClientQuotas).
 
     :param entity: names by type: "user", "client-id" or "ip". None as a name is the default
-    :param any_of: types that an entity must have, with any name
-    :param strict: leave out entities that also have other types
     :returns: entity → quota → value; an entity is a tuple of types and names
     :raises ClientError: the broker refuses or does not answer
     """
@@ -129,8 +123,7 @@ async def describe_quotas(
         DescribeClientQuotasRequest.ComponentData(kind, DEFAULT if name is None else EXACT, name)
         for kind, name in (entity or {}).items()
     ]
-    parts += [DescribeClientQuotasRequest.ComponentData(kind, ANY, None) for kind in any_of]
-    response = await cluster.ask(DescribeClientQuotasRequest(parts, strict))
+    response = await cluster.ask(DescribeClientQuotasRequest(parts))
     check_answer("describing quotas", response, "DESCRIBE_CONFIGS on the cluster")
     return {
         _entity(entry): {quota.key: quota.value for quota in entry.values}

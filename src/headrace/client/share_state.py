@@ -142,23 +142,22 @@ def _state(answer: Any, spans_limit: int) -> SharePartitionState:
     return SharePartitionState(
         start_offset,
         lag,
-        tuple(map(_span, answer.in_flight)),
+        tuple(
+            Span(
+                span.first_offset,
+                span.last_offset,
+                _STATES.get(span.state, "finished"),
+                span.delivery_count,
+                span.member_id,
+                span.remaining_ms if span.remaining_ms >= 0 else None,
+            )
+            for span in answer.in_flight
+        ),
         answer.in_flight_end,
         answer.released_count,
         answer.archived_count,
         answer.late_count,
         len(answer.in_flight) >= spans_limit,
-    )
-
-
-def _span(answer: Any) -> Span:
-    return Span(
-        answer.first_offset,
-        answer.last_offset,
-        _STATES.get(answer.state, "finished"),
-        answer.delivery_count,
-        answer.member_id,
-        answer.remaining_ms if answer.remaining_ms >= 0 else None,
     )
 
 

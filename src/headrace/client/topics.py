@@ -4,7 +4,7 @@ records.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
@@ -106,13 +106,11 @@ class NewTopic:
 
     :param partitions: -1 for the broker's default
     :param replication_factor: -1 for the broker's default
-    :param assignment: the replicas of each partition; replaces both numbers
     """
 
     name: str
     partitions: int = -1
     replication_factor: int = -1
-    assignment: Sequence[Sequence[int]] = ()
     configs: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -124,12 +122,8 @@ async def create_topic(cluster: Cluster, topic: NewTopic, *, validate_only: bool
     """
     new = CreateTopicsRequest.CreatableTopic(
         topic.name,
-        num_partitions=-1 if topic.assignment else topic.partitions,
-        replication_factor=-1 if topic.assignment else topic.replication_factor,
-        assignments=[
-            CreateTopicsRequest.CreatableReplicaAssignment(number, replicas)
-            for number, replicas in enumerate(topic.assignment)
-        ],
+        topic.partitions,
+        topic.replication_factor,
         configs=[
             CreateTopicsRequest.CreatableTopicConfig(name, value)
             for name, value in topic.configs.items()
@@ -155,25 +149,15 @@ async def ensure_topic(cluster: Cluster, topic: NewTopic) -> None:
 
 
 async def create_partitions(
-    cluster: Cluster,
-    topic: str,
-    count: int,
-    assignment: Sequence[Sequence[int]] | None = None,
-    *,
-    validate_only: bool = False,
+    cluster: Cluster, topic: str, count: int, *, validate_only: bool = False
 ) -> None:
     """Add partitions to a topic (CreatePartitions).
 
     :param count: the total number of partitions afterwards
-    :param assignment: the replicas of each new partition
     :param validate_only: have the broker check it without a change
     :raises ClientError: the broker refuses or does not answer
     """
-    assignments = [
-        CreatePartitionsRequest.CreatePartitionsAssignment(replicas)
-        for replicas in assignment or ()
-    ]
-    grown = CreatePartitionsRequest.CreatePartitionsTopic(topic, count, assignments or None)
+    grown = CreatePartitionsRequest.CreatePartitionsTopic(topic, count, None)
     request = CreatePartitionsRequest([grown], cluster.timeout_ms, validate_only)
     response = await cluster.ask(request)
     for answer in response.results:

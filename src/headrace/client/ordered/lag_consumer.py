@@ -66,9 +66,8 @@ class LagConsumer(Consumer):
         )
         self._shows_eof = str(conf.get("enable.partition.eof", "false")).lower() == "true"
         self._ends = ThreadPoolExecutor(1, "headrace-end-offsets")
-        self._asked: dict[TopicPartition, int] = {}
-        """The partitions of the request for end offsets that is under way, and their positions."""
-        self._answer: Future[dict[TopicPartition, int]] | None = None
+        self._answer: Future[dict[TopicPartition, tuple[int, int]]] | None = None
+        """The answer to the request for end offsets that is under way: end and earlier position."""
         self._failure: KafkaException | None = None
         self._is_closed = False
         config = {**librdkafka_config(conf), "enable.partition.eof": True}
@@ -93,14 +92,15 @@ class LagConsumer(Consumer):
         self._learn_ends()
         lag = self.known_lag(key)
         if lag is None and self._answer is None:
+            positions: dict[TopicPartition, int] = {}
             for other, tracked in self._lags.items():
                 if tracked.position is not None and self.known_lag(other) is None:
                     logger.info(
                         "Requesting the log end offset for %s-%d in order to compute lag", *other
                     )
-                    self._asked[other] = tracked.position
-            if self._asked:
-                self._answer = self._ends.submit(self._list_ends, list(self._asked))
+                    positions[other] = tracked.position
+            if positions:
+                self._answer = self._ends.submit(self._list_ends, positions)
         return lag
 
     def known_lag(self, key: TopicPartition) -> int | None:
@@ -132,22 +132,24 @@ class LagConsumer(Consumer):
     def _learn_ends(self) -> None:
         """Take the answer to the request for end offsets, if it has come."""
         if self._answer is not None and self._answer.done():
-            for key, end in self._answer.result().items():
+            for key, (end, position) in self._answer.result().items():
                 if key in self._lags:
-                    self._lags[key].learn_end(end, self._asked[key])
-            self._asked, self._answer = {}, None
+                    self._lags[key].learn_end(end, position)
+            self._answer = None
 
-    def _list_ends(self, keys: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+    def _list_ends(
+        self, positions: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, tuple[int, int]]:
         # OFFSET_END is -1, which as a timestamp of ListOffsets means the end at the consumer's
         # isolation level.
-        partitions = [ConfluentPartition(*key, OFFSET_END) for key in keys]
+        partitions = [ConfluentPartition(*key, OFFSET_END) for key in positions]
         try:
             listed = self.offsets_for_times(partitions, timeout=_LIST_OFFSETS_TIMEOUT_S)
         except KafkaException as error:
             logger.debug("cannot look up log end offsets: %s", error)
             return {}
         return {
-            partition_key(end): end.offset
+            partition_key(end): (end.offset, positions[partition_key(end)])
             for end in listed
             if end.error is None and end.offset >= 0
         }
