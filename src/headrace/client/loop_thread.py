@@ -17,6 +17,7 @@ class LoopThread:
     May be used from several threads.
 
     :param name: of the thread
+    :ivar is_closed: True after :meth:`close`
     """
 
     def __init__(self, name: str) -> None:
@@ -24,12 +25,7 @@ class LoopThread:
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
-        self._is_closed = False
-
-    @property
-    def is_closed(self) -> bool:
-        """True after :meth:`close`."""
-        return self._is_closed
+        self.is_closed = False
 
     def is_current(self) -> bool:
         """Return whether the caller runs in this thread, which then cannot wait for its results."""
@@ -42,7 +38,7 @@ class LoopThread:
         :raises RuntimeError: after :meth:`close`
         """
         with self._lock:
-            if self._is_closed:
+            if self.is_closed:
                 work.close()
                 raise RuntimeError(f"{self._name} is closed")
             if self._loop is None:
@@ -73,7 +69,7 @@ class LoopThread:
         :param last: closes what belongs to the loop
         """
         with self._lock:
-            self._is_closed = True
+            self.is_closed = True
             loop, thread = self._loop, self._thread
             self._loop = self._thread = None
         if loop is None or thread is None:

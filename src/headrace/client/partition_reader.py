@@ -233,20 +233,22 @@ class PartitionReader:
                 ),
                 timeout_ms=timeout_ms,
             )
-            return {**fetched}
+            return {
+                (topic, number): refused(
+                    f"reading {topic}-{number} from offset {self.positions[topic, number]} on",
+                    answer,
+                    f"READ on topic '{topic}'",
+                )
+                or answer
+                for (topic, number), answer in fetched.items()
+            }
 
         answers = await ask_brokers(self._cluster, self._leaders, partitions, send, attempts=1)
         errors: dict[TopicPartition, ClientError] = {}
         with_batches: list[tuple[TopicPartition, FetchedPartition]] = []
         for partition, answer in answers.items():
-            topic, number = partition
             if isinstance(answer, ClientError):
                 errors[partition] = answer
-                continue
-            what = f"reading {topic}-{number} from offset {self.positions[partition]} on"
-            refusal = refused(what, answer, f"READ on topic '{topic}'")
-            if refusal is not None:
-                errors[partition] = refusal
                 continue
             self._absent_since_s = None
             if answer.records:
@@ -339,15 +341,6 @@ class ReadBudget:
         look advances even if the broker has taken longer to answer
     :param now_s: the clock
     """
-
-    __slots__ = (
-        "_deadline_s",
-        "_has_begun",
-        "_is_stopped",
-        "_left_bytes",
-        "_left_records",
-        "_now_s",
-    )
 
     def __init__(
         self,

@@ -170,6 +170,7 @@ class ShareConsumer:
     :param max_held_records: while so many records are held, no more are acquired
     :param max_held_bytes: the same, by the size of keys, values and headers
     :param tracing: traces and metrics of OpenTelemetry (:mod:`headrace.client.tracing`)
+    :ivar is_closed: True after :meth:`close`
     :raises ClientError: a setting is wrong
     """
 
@@ -226,7 +227,7 @@ class ShareConsumer:
         )
         self._tracing = None if tracing is None else tracing.member(self.group_id, read.client_id)
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._is_closed = False
+        self.is_closed = False
         self._keeper: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
         """Calls of ``on_lock_lost``, and of the broker for a delayed release."""
@@ -262,7 +263,7 @@ class ShareConsumer:
         :raises ClientError: a topic does not exist, the user lacks a permission, or no broker
             answers
         """
-        if self._loop is not None or self._is_closed:
+        if self._loop is not None or self.is_closed:
             raise ClientError(f"{self} was opened before: create another one")
         self._loop = asyncio.get_running_loop()
         try:
@@ -273,7 +274,7 @@ class ShareConsumer:
                 await self._ranges.close()
                 raise ClientError(f"{self} was closed while it opened")
         except BaseException:
-            self._is_closed = True
+            self.is_closed = True
             await self._ranges.cluster.close()
             raise
         if self._renews:
@@ -284,11 +285,11 @@ class ShareConsumer:
 
         On headrace's broker, a delivery that was not handed out does not count.
         """
-        if self._loop is None or self._is_closed:
-            self._is_closed = True
+        if self._loop is None or self.is_closed:
+            self.is_closed = True
             return
         self._check()
-        self._is_closed = True
+        self.is_closed = True
         for handle in self._delayed:
             handle.cancel()
         for arrived in self._arrived:
@@ -305,18 +306,13 @@ class ShareConsumer:
                 self._tracing.closed()
             await self._ranges.close()
 
-    @property
-    def is_closed(self) -> bool:
-        """True after :meth:`close`."""
-        return self._is_closed
-
     def __repr__(self) -> str:
         return f"the consumer of share group '{self.group_id}'"
 
     def _check(self) -> None:
         """:raises ClientError: the consumer cannot be used here and now"""
-        if self._is_closed or self._loop is None:
-            state = "is closed" if self._is_closed else "is not open: use 'async with', or open()"
+        if self.is_closed or self._loop is None:
+            state = "is closed" if self.is_closed else "is not open: use 'async with', or open()"
             raise ClientError(f"{self} {state}")
         if asyncio.get_running_loop() is not self._loop:
             raise ClientError(
@@ -346,7 +342,7 @@ class ShareConsumer:
 
         :raises ClientError: the membership has ended, or a broker refuses
         """
-        while not self._is_closed:
+        while not self.is_closed:
             self._check()
             if records := self._take(1):
                 return records[0]
@@ -358,7 +354,7 @@ class ShareConsumer:
             try:
                 await self._acquire(None, _MAX_WAIT_S)
             except ClientError:
-                if not self._is_closed:
+                if not self.is_closed:
                     raise
         raise StopAsyncIteration
 
@@ -474,9 +470,11 @@ class ShareConsumer:
                 self._acquired_at_s = 0.0
             max_records = min(max_records or self._ahead, room, _MAX_INT32)
             takes_batches = self._is_fast and max_records < room
+            unchanged_s = time.monotonic() - self._changed_at_s if self.held else math.inf
+            longest_s = min(_MAX_WAIT_S, self._ranges.lock_timeout_ms / 6000, unchanged_s / 2)
             acquired = await self._ranges.acquire(
                 max_records=max_records,
-                max_wait_ms=math.ceil(min(wait_s, self._longest_wait_s()) * 1000),
+                max_wait_ms=math.ceil(min(wait_s, max(longest_s, _MIN_WAIT_S)) * 1000),
                 max_bytes=min(self._max_held_bytes - self._held_bytes, _MAX_INT32),
                 mode=AcquireMode.BATCH_OPTIMIZED if takes_batches else AcquireMode.RECORD_LIMIT,
             )
@@ -484,11 +482,6 @@ class ShareConsumer:
             self._acquired_at_s = time.monotonic()
         for place, ranges in acquired.ranges_by_partition().items():
             self._arrived.append(Arrived(acquired.data.get(place, b""), ranges))
-
-    def _longest_wait_s(self) -> float:
-        unchanged_s = time.monotonic() - self._changed_at_s if self.held else math.inf
-        limits_s = (_MAX_WAIT_S, self._ranges.lock_timeout_ms / 6000, unchanged_s / 2)
-        return max(min(limits_s), _MIN_WAIT_S)
 
     # -- outcomes
 
@@ -594,7 +587,7 @@ class ShareConsumer:
         for lost, reason in reversed(self._losses):
             if contains(lost.get(partition, ()), record.offset):
                 return f"its lock was lost: {reason}"
-        if self._is_closed:
+        if self.is_closed:
             return "the consumer was closed"
         return "it is not held: it was ended, or came from elsewhere"
 
@@ -654,7 +647,7 @@ class ShareConsumer:
     @property
     def problem(self) -> str | None:
         """Why this is not a member of the group now; None while it is one."""
-        return "it is closed" if self._is_closed else self._ranges.problem
+        return "it is closed" if self.is_closed else self._ranges.problem
 
     @property
     def assignment(self) -> frozenset[TopicPartition]:
@@ -693,14 +686,14 @@ def _listed(records: Records) -> list[Record]:
 
     :raises ClientError: one of them is something else
     """
-    items: Iterable[Record] = [records] if isinstance(records, Record) else records
-    other: object = items
-    if isinstance(items, Iterable):
-        by_id = {id(record): record for record in items}
-        if all(map(isinstance, by_id.values(), repeat(Record))):
-            return list(by_id.values())
+    items: Any = records
+    if isinstance(records, Record) or not isinstance(records, Iterable):
+        items = [records]
+    by_id: dict[int, Record] = {id(record): record for record in items}
+    if not all(map(isinstance, by_id.values(), repeat(Record))):
         other = next(item for item in by_id.values() if not isinstance(item, Record))
-    raise ClientError(f"{type(other).__name__} is not a record: pass what poll() returned")
+        raise ClientError(f"{type(other).__name__} is not a record: pass what poll() returned")
+    return list(by_id.values())
 
 
 def _topic_names(topics: Iterable[str]) -> list[str]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from headrace.protocol.partitions import TopicIdPartition
 
@@ -80,26 +80,20 @@ PartitionSpans = dict[TopicIdPartition, list[Span]]
 """Topic id and partition → runs of offsets, sorted and disjoint."""
 
 
-def intersection(
-    left: Mapping[TopicIdPartition, Sequence[Span]],
-    right: Mapping[TopicIdPartition, Sequence[Span]],
-) -> PartitionSpans:
+def intersection(left: PartitionSpans, right: PartitionSpans) -> PartitionSpans:
     """Return the offsets in both."""
     return _by_partition(intersect, left, right)
 
 
-def difference(
-    left: Mapping[TopicIdPartition, Sequence[Span]],
-    right: Mapping[TopicIdPartition, Sequence[Span]],
-) -> PartitionSpans:
+def difference(left: PartitionSpans, right: PartitionSpans) -> PartitionSpans:
     """Return the offsets of ``left`` that are not in ``right``."""
     return _by_partition(subtract, left, right)
 
 
 def _by_partition(
     combine: Callable[[Sequence[Span], Sequence[Span]], list[Span]],
-    left: Mapping[TopicIdPartition, Sequence[Span]],
-    right: Mapping[TopicIdPartition, Sequence[Span]],
+    left: PartitionSpans,
+    right: PartitionSpans,
 ) -> PartitionSpans:
     return {
         partition: spans
