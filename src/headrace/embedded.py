@@ -110,14 +110,11 @@ async def _lag(cluster: Cluster, group_id: str) -> int | None:
 
 
 async def _records(cluster: Cluster, topic: str) -> list[Record]:
-    from headrace.client.errors import raised
     from headrace.client.offsets import READ_COMMITTED, log_bounds
     from headrace.client.partition_reader import PartitionReader
-    from headrace.client.topics import describe_topics
 
-    described = raised(await describe_topics(cluster, [topic]))[topic]
-    partitions = [(topic, partition.number) for partition in described.partitions]
-    bounds = await log_bounds(cluster, partitions, READ_COMMITTED)
+    leaders = (await cluster.topics([topic]))[topic].leaders
+    bounds = await log_bounds(cluster, [(topic, number) for number in leaders], READ_COMMITTED)
     starts = {partition: bound[0] for partition, bound in bounds.items()}
     ends = {partition: bound[1] for partition, bound in bounds.items()}
     reader = PartitionReader(cluster, starts, ends, READ_COMMITTED)

@@ -203,9 +203,8 @@ class Cluster:
         :returns: name → topic or error
         :raises ClientError: no broker answers
         """
-        topics = None
-        if names is not None:
-            topics = [MetadataRequest.MetadataRequestTopic(name=name) for name in names]
+        named = MetadataRequest.MetadataRequestTopic
+        topics = None if names is None else [named(name=name) for name in names]
         response = await self.ask(MetadataRequest(topics, allow_auto_topic_creation=False))
         self.cluster_id = response.cluster_id
         self.nodes.clear()

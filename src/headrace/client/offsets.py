@@ -146,15 +146,16 @@ def _listed(response: Any) -> Answers[TopicPartition, ListedOffset]:
             f"asking for offsets of {topic}-{number}", answer, f"DESCRIBE on topic '{topic}'"
         )
         or ListedOffset(
-            _unless_negative(answer.offset),
-            _unless_negative(answer.timestamp),
-            _unless_negative(answer.leader_epoch),
+            unless_negative(answer.offset),
+            unless_negative(answer.timestamp),
+            unless_negative(answer.leader_epoch),
         )
         for (topic, number), answer in partition_answers(response)
     }
 
 
-def _unless_negative(value: int) -> int | None:
+def unless_negative(value: int) -> int | None:
+    """Return a number; None if it is negative, which stands for an unknown one."""
     return None if value < 0 else value
 
 
@@ -269,7 +270,7 @@ def _committed(group: Any) -> dict[TopicPartition, CommittedOffset] | RequestRef
         if answer.committed_offset >= 0:
             committed[topic, number] = CommittedOffset(
                 answer.committed_offset,
-                _unless_negative(answer.committed_leader_epoch),
+                unless_negative(answer.committed_leader_epoch),
                 # librdkafka stores a NUL at the end.
                 (answer.metadata or "").partition("\0")[0],
             )
@@ -416,8 +417,7 @@ def _shared(
 def _share_offset(answer: Any) -> ShareOffset:
     if answer.start_offset < 0:
         return ShareOffset(None, None)
-    lag = None if answer.lag == -1 else answer.lag
-    return ShareOffset(answer.start_offset, lag, answer.leader_epoch)
+    return ShareOffset(answer.start_offset, unless_negative(answer.lag), answer.leader_epoch)
 
 
 async def alter_share_offsets(

@@ -15,7 +15,7 @@ import secrets
 import ssl
 import threading
 import time
-from collections.abc import Awaitable, Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from math import inf
@@ -211,7 +211,9 @@ class TokenCallback:
         try:
             returned = self.function(self.config)
             if inspect.isawaitable(returned):
-                returned = asyncio.run_coroutine_threadsafe(_wait(returned), loop).result()
+                # A future of the loop can be waited for only in a coroutine.
+                waiting = asyncio.wait_for(returned, None)
+                returned = asyncio.run_coroutine_threadsafe(waiting, loop).result()
         except AuthenticationFailed:
             raise
         except Exception as error:
@@ -224,10 +226,6 @@ class TokenCallback:
             raise AuthenticationFailed(
                 "oauth_cb returns no token and expiry in seconds since the epoch"
             ) from None
-
-
-async def _wait(awaitable: Awaitable[Any]) -> Any:
-    return await awaitable
 
 
 ENDPOINT_TIMEOUT_S = 10.0

@@ -19,7 +19,7 @@ from .cluster import Cluster
 from .coordinators import ask_coordinator, partition_answers
 from .errors import ClientError, RequestRefused, check_answer, raised
 from .groups import GroupMember
-from .offsets import describe_share_offsets
+from .offsets import describe_share_offsets, unless_negative
 
 State = Literal["available", "locked", "finished", "waiting"]
 """Of records: waiting ones were released, and are available at the end of a backoff."""
@@ -135,8 +135,7 @@ async def share_states(
 
 
 def _state(answer: Any, spans_limit: int) -> SharePartitionState:
-    start_offset = answer.start_offset if answer.start_offset >= 0 else None
-    lag = answer.lag if answer.lag >= 0 else None
+    start_offset, lag = unless_negative(answer.start_offset), unless_negative(answer.lag)
     if answer.in_flight_end < 0:  # the broker does not tell
         return SharePartitionState(start_offset, lag)
     return SharePartitionState(
@@ -149,7 +148,7 @@ def _state(answer: Any, spans_limit: int) -> SharePartitionState:
                 _STATES.get(span.state, "finished"),
                 span.delivery_count,
                 span.member_id,
-                span.remaining_ms if span.remaining_ms >= 0 else None,
+                unless_negative(span.remaining_ms),
             )
             for span in answer.in_flight
         ),

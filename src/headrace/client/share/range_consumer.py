@@ -306,19 +306,23 @@ class RangeConsumer:
     async def _fetch(
         self, node_id: int, partitions: set[TopicIdPartition], limits: AcquireLimits
     ) -> Acquired:
+        node = self._node(node_id)
+        acquired, is_moved = Acquired(complete=False), True
         try:
-            response = await self._node(node_id).fetch(partitions, limits)
+            response = await node.fetch(partitions, limits)
             if response is not None:
-                return await self._acquire(self._node(node_id), response)
-            await self._membership.learn_topics()
+                # Its records are locked: somebody has to have them, whatever else fails.
+                acquired, is_moved = self._acquired(node, response)
+                if is_moved:
+                    await asyncio.sleep(_RETRY_PAUSE_MS / 1000)
+            if is_moved:
+                await self._membership.learn_topics()
         except ClientError as error:
             self._problem = error
-        return Acquired(complete=False)
+        return acquired
 
-    async def _acquire(self, node: ShareNode, response: Any) -> Acquired:
-        """Return what a broker has acquired. Its records are locked: somebody has to have them,
-        whatever else fails.
-        """
+    def _acquired(self, node: ShareNode, response: Any) -> tuple[Acquired, bool]:
+        """Return what a broker has acquired, and whether a partition has moved."""
         acquired: PartitionSpans = {}
         ranges: list[AcquiredRange] = []
         data: dict[TopicPartition, bytes] = {}
@@ -355,13 +359,7 @@ class RangeConsumer:
         add(node.held, acquired)
         if not is_moved:
             self._trouble.end(node)
-        if is_moved:
-            await asyncio.sleep(_RETRY_PAUSE_MS / 1000)
-            try:
-                await self._membership.learn_topics()
-            except ClientError as error:
-                self._problem = error
-        return Acquired(tuple(ranges), data, complete=not (is_moved or is_refused))
+        return Acquired(tuple(ranges), data, not (is_moved or is_refused)), is_moved
 
     # -- acknowledging
 
@@ -375,8 +373,7 @@ class RangeConsumer:
 
         :returns: the accepted acknowledgements
         """
-        by_outcome: defaultdict[tuple[AcknowledgeType, str, int], list[Acknowledgement]]
-        by_outcome = defaultdict(list)
+        by_outcome = defaultdict[tuple[AcknowledgeType, str, int], list[Acknowledgement]](list)
         for run in acknowledgements:
             by_outcome[run.type, run.reason, run.delay_ms].append(run)
         calls: list[tuple[AcknowledgeType, PartitionSpans, Sent]] = []
@@ -403,7 +400,7 @@ class RangeConsumer:
 
     def _by_id(self, runs: Iterable[AcquiredRange | Acknowledgement]) -> PartitionSpans:
         ids = {topic.name: topic_id for topic_id, topic in self._membership.topics.items()}
-        records: defaultdict[TopicIdPartition, list[Span]] = defaultdict(list)
+        records = defaultdict[TopicIdPartition, list[Span]](list)
         for run in runs:
             if (topic_id := run.topic_id or ids.get(run.topic)) is not None:
                 records[topic_id, run.partition].append(run.span)
