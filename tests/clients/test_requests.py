@@ -41,7 +41,7 @@ from headrace.client.offsets import (
     share_offsets,
 )
 from headrace.client.security import (
-    SCRAM_SHA_256,
+    MECHANISMS,
     ScramCredential,
     ScramDeletion,
     ScramUpsertion,
@@ -69,6 +69,8 @@ from headrace.security.acls import Acl, AclFilter, PatternType, Permission, Reso
 from tests.clients.confluent import PATIENCE_S, consumer, produce, take
 from tests.clients.confluent import create_topic as topic_of
 from tests.support import story, unique
+
+SCRAM_SHA_256 = MECHANISMS["SCRAM-SHA-256"]
 
 
 @pytest.fixture

@@ -25,7 +25,6 @@ from headrace.protocol.api import (
 from headrace.security import scram
 from headrace.security.acls import Acl, AclFilter
 from headrace.security.quota_entities import DEFAULT, EXACT, Entity, entity_of
-from headrace.security.scram import MECHANISM_NUMBERS
 
 from .cluster import Cluster
 from .errors import Answers, ClientError, InvalidResponse, Outcomes, check_answer, refused
@@ -164,10 +163,8 @@ def _entity(entry: Any) -> Entity:
 # Users --------------------------------------------------------------------------------------------
 
 
-SCRAM_SHA_256, SCRAM_SHA_512 = 1, 2
-"""Kafka's numbers of the mechanisms."""
 MECHANISMS = {mechanism.name: mechanism.number for mechanism in scram.MECHANISMS.values()}
-DEFAULT_ITERATIONS = scram.MIN_ITERATIONS
+"""Name → Kafka's number of a mechanism."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +188,7 @@ class ScramUpsertion:
     user: str
     mechanism: int
     password: bytes = field(repr=False)
-    iterations: int = DEFAULT_ITERATIONS
+    iterations: int = scram.MIN_ITERATIONS
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,7 +243,7 @@ async def alter_users(
             continue
         salt, iterations = secrets.token_bytes(scram.SALT_BYTES), change.iterations
         salted_password = hashlib.pbkdf2_hmac(
-            MECHANISM_NUMBERS[change.mechanism].hash_name, change.password, salt, iterations
+            scram.MECHANISM_NUMBERS[change.mechanism].hash_name, change.password, salt, iterations
         )
         upsertions.append(
             AlterUserScramCredentialsRequest.ScramCredentialUpsertion(

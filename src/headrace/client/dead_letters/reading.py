@@ -104,12 +104,13 @@ class QueueReader:
         bounds = self.wait(log_bounds(self.cluster, keys, READ_COMMITTED))
         return {number: Bounds(*bounds[topic, number]) for topic, number in keys}
 
-    def positions(self, group_id: str, bounds: Mapping[int, Bounds]) -> dict[int, QueuePosition]:
+    def positions(self, bounds: Mapping[int, Bounds]) -> dict[int, QueuePosition]:
         """Return the progress in each partition; without a commit it begins with the first record.
 
-        :param group_id: the group that keeps the progress
-        :raises ClientError: no broker answers, or the group is used for something else
+        :raises ClientError: no broker answers, or the group that keeps the progress is used for
+            something else
         """
+        group_id = position_group(self.queue)
         partitions = [(self.queue, number) for number in bounds]
         call = committed_offsets(self.cluster, {group_id: partitions}, require_stable=True)
         commits = raised(self.wait(call))[group_id]
@@ -336,7 +337,7 @@ def count_letters(
         bounds = reader.bounds()
         positions = None
         with suppress(RequestRefused):
-            positions = reader.positions(position_group(queue), bounds)
+            positions = reader.positions(bounds)
         summary = QueueSummary(queue, len(bounds), groups)
         summary.records = sum(end - first for first, end in bounds.values())
         share = max_records

@@ -195,7 +195,7 @@ class Redrive:
             reader.bounds(self.selection.partitions)  # raises before another redrive is fenced
             # Abort the open transaction of an earlier run, and fence that run, before the progress
             # is read.
-            sender = Sender(self.config, self.group_id, self.queue)
+            sender = Sender(self.config, self.queue)
             return _Pass(reader, sender, self).run(stop, progress)
 
 
@@ -210,13 +210,12 @@ class _Pass:
         self._sender = sender
         self._selection = redrive.selection
         self._options = redrive.options
-        self._group_id = redrive.group_id
         self._counts = RedriveCounts()
         self._sources = reader.wait(find_sources(reader.cluster, reader.queue))
         self._refused: dict[str, str] = {}
         """Source topic → why the broker refuses all its records."""
         self._bounds = reader.bounds(redrive.selection.partitions)
-        self._committed = reader.positions(redrive.group_id, self._bounds)
+        self._committed = reader.positions(self._bounds)
         self._positions = dict(self._committed)
         ends = redrive.planned_ends
         self.ranges = {
@@ -367,8 +366,8 @@ class _Pass:
             self._committed.update(changed)
             return None
         self._sender.restart()
-        if self._reader.positions(self._group_id, self._bounds) != self._committed:
-            raise fenced(self._group_id)
+        if self._reader.positions(self._bounds) != self._committed:
+            raise fenced(self._reader.queue)
         return refusal
 
 
@@ -421,17 +420,16 @@ class Sender:
     """The transactions of a redrive.
 
     :param config: librdkafka's configuration properties
-    :param group_id: the group that keeps the progress, also the transactional id
     :raises ClientError: no broker answers, or it refuses
     """
 
-    def __init__(self, config: Mapping[str, Any], group_id: str, queue: str) -> None:
+    def __init__(self, config: Mapping[str, Any], queue: str) -> None:
         self._queue = queue
-        self._group_id = group_id
+        self._group_id = position_group(queue)  # also the transactional id
         self._config = {"log_level": 2, **librdkafka_config(config)}
         self.restart()
         # Only a consumer knows how to name its group in a transaction.
-        consumer = Consumer({**self._config, "group.id": group_id})
+        consumer = Consumer({**self._config, "group.id": self._group_id})
         self._group = consumer.consumer_group_metadata()
         consumer.close()
 
@@ -484,7 +482,7 @@ class Sender:
         except KafkaException as error:
             problem = error.args[0]
             if problem.code() in (KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH):
-                raise fenced(self._group_id) from error
+                raise fenced(self._queue) from error
             if problem.fatal():
                 raise self._client_error("redriving", error) from error
             if letters and problem.code() in OF_ONE_SOURCE:
@@ -552,8 +550,9 @@ class Sender:
             pass  # the broker aborts it after its timeout, or when the next redrive begins
 
 
-def fenced(group_id: str) -> ClientError:
+def fenced(queue: str) -> ClientError:
     """Return the error of a redrive during which another one has begun."""
+    group_id = position_group(queue)
     return ClientError(f"another redrive with the group '{group_id}' has begun: this one ends")
 
 
