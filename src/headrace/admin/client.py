@@ -316,17 +316,20 @@ class AdminClient(confluent.AdminClient):
             members. In the other form a future for each group, which fails with the first error
         :raises ValueError: an offset is negative, or an argument is empty or repeated
         """
-        if partitions is not None:
-            (group,) = checked_names("group_id", [group_id])  # type: ignore[list-item]
+
+        def alter(group_id: Any, partitions: Sequence[TopicPartition]) -> tuple[Any, Answers]:
+            (group,) = checked_names("group_id", [group_id])
             targets = checked_partitions(partitions, have_offsets=True)
-            altered = offsets.alter_share_offsets(self._within(request_timeout), group, targets)
-            return _by_partition(self._futures(targets, altered))
+            cluster = self._within(request_timeout)
+            return targets, offsets.alter_share_offsets(cluster, group, targets)
+
+        if partitions is not None:
+            return _by_partition(self._futures(*alter(group_id, partitions)))
         futures: dict[Any, Future[Any]] = {}
         for request in checked_list("request", group_id, ConsumerGroupTopicPartitions):
-            (group,) = checked_names("group_id", [request.group_id])
-            targets = checked_partitions(request.topic_partitions or (), have_offsets=True)
-            altered = offsets.alter_share_offsets(self._within(request_timeout), group, targets)
-            futures[group] = self._future(altered, functools.partial(_unless_refused, request))
+            _, altered = alter(request.group_id, request.topic_partitions or ())
+            convert = functools.partial(_unless_refused, request)
+            futures[request.group_id] = self._future(altered, convert)
         return futures
 
     def delete_share_group_offsets(

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from confluent_kafka import (
     ConsumerGroupTopicPartitions,
@@ -84,13 +83,10 @@ def committed(
     """
     converted = []
     for partition in sorted({*offsets, *(requested or ())}):
-        offset = offsets.get(partition, CommittedOffset(-1))
-        optional: dict[str, Any] = {"leader_epoch": offset.leader_epoch}
-        if offset.leader_epoch is None:
-            del optional["leader_epoch"]
-        if offset.metadata:
-            optional["metadata"] = offset.metadata
-        converted.append(TopicPartition(*partition, offset.offset, **optional))
+        offset = offsets.get(partition, CommittedOffset(-1))._asdict()
+        # confluent-kafka's class takes neither None nor an empty text.
+        fields = {name: value for name, value in offset.items() if value not in (None, "")}
+        converted.append(TopicPartition(*partition, **fields))
     return ConsumerGroupTopicPartitions(group_id, converted)
 
 

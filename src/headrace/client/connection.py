@@ -317,8 +317,7 @@ class Connection:
         auth_bytes: bytes | None = next(dialogue)
         version = self.version(SaslAuthenticateRequest)
         while auth_bytes is not None:
-            request = SaslAuthenticateRequest(auth_bytes)
-            answer = await self._exchange(request, version, timeout_ms)
+            answer = await self._exchange(SaslAuthenticateRequest(auth_bytes), version, timeout_ms)
             if answer.error_code:
                 reason = answer.error_message or error_name(answer.error_code)
                 raise refused_login(self.address, sasl.mechanism, name, reason)

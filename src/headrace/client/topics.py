@@ -171,8 +171,7 @@ async def delete_topics(cluster: Cluster, names: Iterable[str]) -> Outcomes[str]
     :raises ClientError: no broker answers
     """
     topics = [DeleteTopicsRequest.DeleteTopicState(name) for name in names]
-    request = DeleteTopicsRequest(topics, timeout_ms=cluster.timeout_ms)
-    response = await cluster.ask(request)
+    response = await cluster.ask(DeleteTopicsRequest(topics, timeout_ms=cluster.timeout_ms))
     return {
         topic.name: refused(
             f"deleting topic '{topic.name}'", topic, f"DELETE on topic '{topic.name}'"
