@@ -58,11 +58,12 @@ class Course:
             first_ms, first = self.points[-2]
         return last - first, last_ms - first_ms
 
-    def rate(self) -> float | None:
-        """Return the growth per second over all that is kept; None before the second
-        observation.
+    def rate(self, over_ms: int | None = None) -> float | None:
+        """Return the growth per second; None before the second observation.
+
+        :param over_ms: None for all that is kept
         """
-        growth, took_ms = self.growth(self.kept_ms)
+        growth, took_ms = self.growth(self.kept_ms if over_ms is None else over_ms)
         return growth * 1000 / took_ms if took_ms else None
 
 
