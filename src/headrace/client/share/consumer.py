@@ -170,7 +170,6 @@ class ShareConsumer:
     :param max_held_records: while so many records are held, no more are acquired
     :param max_held_bytes: the same, by the size of keys, values and headers
     :param tracing: traces and metrics of OpenTelemetry (:mod:`headrace.client.tracing`)
-    :ivar is_closed: True after :meth:`close`
     :raises ClientError: a setting is wrong
     """
 
@@ -227,7 +226,7 @@ class ShareConsumer:
         )
         self._tracing = None if tracing is None else tracing.member(self.group_id, read.client_id)
         self._loop: asyncio.AbstractEventLoop | None = None
-        self.is_closed = False
+        self._is_closed = False
         self._keeper: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
         """Calls of ``on_lock_lost``, and of the broker for a delayed release."""
@@ -263,7 +262,7 @@ class ShareConsumer:
         :raises ClientError: a topic does not exist, the user lacks a permission, or no broker
             answers
         """
-        if self._loop is not None or self.is_closed:
+        if self._loop is not None or self._is_closed:
             raise ClientError(f"{self} was opened before: create another one")
         self._loop = asyncio.get_running_loop()
         try:
@@ -274,7 +273,7 @@ class ShareConsumer:
                 await self._ranges.close()
                 raise ClientError(f"{self} was closed while it opened")
         except BaseException:
-            self.is_closed = True
+            self._is_closed = True
             await self._ranges.cluster.close()
             raise
         if self._renews:
@@ -285,11 +284,11 @@ class ShareConsumer:
 
         On headrace's broker, a delivery that was not handed out does not count.
         """
-        if self._loop is None or self.is_closed:
-            self.is_closed = True
+        if self._loop is None or self._is_closed:
+            self._is_closed = True
             return
         self._check()
-        self.is_closed = True
+        self._is_closed = True
         for handle in self._delayed:
             handle.cancel()
         for arrived in self._arrived:
@@ -306,13 +305,18 @@ class ShareConsumer:
                 self._tracing.closed()
             await self._ranges.close()
 
+    @property
+    def is_closed(self) -> bool:
+        """True after :meth:`close`."""
+        return self._is_closed
+
     def __repr__(self) -> str:
         return f"the consumer of share group '{self.group_id}'"
 
     def _check(self) -> None:
         """:raises ClientError: the consumer cannot be used here and now"""
-        if self.is_closed or self._loop is None:
-            state = "is closed" if self.is_closed else "is not open: use 'async with', or open()"
+        if self._is_closed or self._loop is None:
+            state = "is closed" if self._is_closed else "is not open: use 'async with', or open()"
             raise ClientError(f"{self} {state}")
         if asyncio.get_running_loop() is not self._loop:
             raise ClientError(
@@ -342,7 +346,7 @@ class ShareConsumer:
 
         :raises ClientError: the membership has ended, or a broker refuses
         """
-        while not self.is_closed:
+        while not self._is_closed:
             self._check()
             if records := self._take(1):
                 return records[0]
@@ -354,7 +358,7 @@ class ShareConsumer:
             try:
                 await self._acquire(None, _MAX_WAIT_S)
             except ClientError:
-                if not self.is_closed:
+                if not self._is_closed:
                     raise
         raise StopAsyncIteration
 
@@ -587,7 +591,7 @@ class ShareConsumer:
         for lost, reason in reversed(self._losses):
             if contains(lost.get(partition, ()), record.offset):
                 return f"its lock was lost: {reason}"
-        if self.is_closed:
+        if self._is_closed:
             return "the consumer was closed"
         return "it is not held: it was ended, or came from elsewhere"
 
@@ -647,7 +651,7 @@ class ShareConsumer:
     @property
     def problem(self) -> str | None:
         """Why this is not a member of the group now; None while it is one."""
-        return "it is closed" if self.is_closed else self._ranges.problem
+        return "it is closed" if self._is_closed else self._ranges.problem
 
     @property
     def assignment(self) -> frozenset[TopicPartition]:
