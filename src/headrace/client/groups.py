@@ -315,7 +315,15 @@ def _member(member: Any, partitions_of: Callable[[Any], tuple[TopicPartition, ..
         rack_id=getattr(member, "rack_id", None),
         subscribed_topics=tuple(getattr(member, "subscribed_topic_names", ())),
         process_id=process_id,
-        tasks=None if process_id is None else _tasks(assignment),
+        tasks=None
+        if process_id is None
+        else {
+            role: {
+                task.subtopology_id: task.partitions
+                for task in getattr(assignment, f"{role}_tasks")
+            }
+            for role in ("active", "standby", "warmup")
+        },
     )
 
 
@@ -358,15 +366,6 @@ def _task_partitions(subtopologies: Iterable[Any], assignment: Any) -> tuple[Top
         for number in task.partitions
     }
     return tuple(partitions)
-
-
-def _tasks(assignment: Any) -> StreamsTasks:
-    return {
-        role: {
-            task.subtopology_id: task.partitions for task in getattr(assignment, f"{role}_tasks")
-        }
-        for role in ("active", "standby", "warmup")
-    }
 
 
 # Deleting -----------------------------------------------------------------------------------------

@@ -134,24 +134,20 @@ async def list_offsets(
             ],
             timeout_ms=cluster.timeout_ms,
         ),
-        _listed,
+        lambda response: {
+            (topic, number): refused(
+                f"asking for offsets of {topic}-{number}", answer, f"DESCRIBE on topic '{topic}'"
+            )
+            or ListedOffset(
+                unless_negative(answer.offset),
+                unless_negative(answer.timestamp),
+                unless_negative(answer.leader_epoch),
+            )
+            for (topic, number), answer in partition_answers(response)
+        },
     )
     places = leaders or Leaders(cluster)
     return await ask_brokers(cluster, places, timestamps, request, attempts=attempts)
-
-
-def _listed(response: Any) -> Answers[TopicPartition, ListedOffset]:
-    return {
-        (topic, number): refused(
-            f"asking for offsets of {topic}-{number}", answer, f"DESCRIBE on topic '{topic}'"
-        )
-        or ListedOffset(
-            unless_negative(answer.offset),
-            unless_negative(answer.timestamp),
-            unless_negative(answer.leader_epoch),
-        )
-        for (topic, number), answer in partition_answers(response)
-    }
 
 
 def unless_negative(value: int) -> int | None:

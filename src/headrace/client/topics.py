@@ -74,7 +74,17 @@ async def describe_topics(cluster: Cluster, names: Iterable[str]) -> Answers[str
         response = await cluster.ask(request)
         for topic in response.topics:
             answers[topic.name] = topic
-            partitions.setdefault(topic.name, []).extend(map(_partition, topic.partitions))
+            partitions.setdefault(topic.name, []).extend(
+                PartitionInfo(
+                    answer.partition_index,
+                    answer.leader_id,
+                    answer.replica_nodes,
+                    answer.isr_nodes,
+                    answer.eligible_leader_replicas,
+                    answer.last_known_elr,
+                )
+                for answer in topic.partitions
+            )
         if response.next_cursor is None:
             break
         after = (response.next_cursor.topic_name, response.next_cursor.partition_index)
@@ -87,17 +97,6 @@ async def describe_topics(cluster: Cluster, names: Iterable[str]) -> Answers[str
         or TopicDescription(name, topic.topic_id, topic.is_internal, tuple(partitions[name]))
         for name, topic in answers.items()
     }
-
-
-def _partition(answer: Any) -> PartitionInfo:
-    return PartitionInfo(
-        answer.partition_index,
-        answer.leader_id,
-        answer.replica_nodes,
-        answer.isr_nodes,
-        answer.eligible_leader_replicas,
-        answer.last_known_elr,
-    )
 
 
 @dataclass(frozen=True, slots=True)

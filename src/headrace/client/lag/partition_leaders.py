@@ -64,10 +64,10 @@ class PartitionLeaders(Leaders):
         :returns: node id → partitions
         """
         led: dict[int, list[TopicPartition]] = {}
-        for topic, number in partitions:
-            leader = (self._leaders(topic) or {}).get(number, -1)
-            if leader >= 0:
-                led.setdefault(leader, []).append((topic, number))
+        for partition in partitions:
+            leader = self._leader(*partition)
+            if isinstance(leader, int):
+                led.setdefault(leader, []).append(partition)
         return led
 
     async def offsets(

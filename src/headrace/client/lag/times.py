@@ -17,7 +17,6 @@ from typing import NamedTuple
 from headrace.client.errors import ClientError, error_name
 from headrace.client.fetch import (
     AbortedTransaction,
-    FetchedPartition,
     FetchLimits,
     FetchPosition,
     Unread,
@@ -366,12 +365,9 @@ class _BrokerSearch:
                 self.leaders.problems[f"reading {partition[0]}-{partition[1]}: {reason}"] = None
                 search.give_up()
             else:
-                self._feed(search, answer)
+                data = answer.records
+                if data and search.held_back and search.max_bytes <= MOST_BYTES:
+                    enough_bytes = min(search.max_bytes, _SIZE_FACTOR * len(data))
+                    self.least_bytes = max(self.least_bytes, enough_bytes)
+                search.feed(data, answer.aborted_transactions)
         return beyond
-
-    def _feed(self, search: PartitionSearch, answer: FetchedPartition) -> None:
-        data = answer.records
-        if data and search.held_back and search.max_bytes <= MOST_BYTES:
-            enough_bytes = min(search.max_bytes, _SIZE_FACTOR * len(data))
-            self.least_bytes = max(self.least_bytes, enough_bytes)
-        search.feed(data, answer.aborted_transactions)

@@ -88,9 +88,12 @@ class LagConsumer(Consumer):
         """
         if self._is_closed:
             raise RuntimeError("Consumer closed")
-        key = partition_key(partition)
-        self._learn_ends()
-        lag = self.known_lag(key)
+        if self._answer is not None and self._answer.done():
+            for key, (end, position) in self._answer.result().items():
+                if key in self._lags:
+                    self._lags[key].learn_end(end, position)
+            self._answer = None
+        lag = self.known_lag(partition_key(partition))
         if lag is None and self._answer is None:
             positions: dict[TopicPartition, int] = {}
             for other, tracked in self._lags.items():
@@ -128,14 +131,6 @@ class LagConsumer(Consumer):
             message = f"No current assignment for partition {key[0]}-{key[1]}"
             raise KafkaException(KafkaError(KafkaError._STATE, message))
         return lag
-
-    def _learn_ends(self) -> None:
-        """Take the answer to the request for end offsets, if it has come."""
-        if self._answer is not None and self._answer.done():
-            for key, (end, position) in self._answer.result().items():
-                if key in self._lags:
-                    self._lags[key].learn_end(end, position)
-            self._answer = None
 
     def _list_ends(
         self, positions: Mapping[TopicPartition, int]
