@@ -172,10 +172,10 @@ class MemberTracing:
         settled: Counter[str] = Counter()
         for record in records:
             if record in failed:
-                self._end(record, LOST)
+                self._end(id(record), LOST)
             else:
                 settled[record.topic] += 1
-                self._end(record, outcome)
+                self._end(id(record), outcome)
         for topic, number in settled.items():
             described = _described(outcome, topic, self._group)
             self._tracing.settled.add(number, {**described, "headrace.outcome": outcome})
@@ -184,26 +184,22 @@ class MemberTracing:
     def lost(self, records: Iterable[Record]) -> None:
         """End the spans of records whose locks were lost."""
         for record in records:
-            self._end(record, LOST)
+            self._end(id(record), LOST)
 
     def closed(self) -> None:
         """End the other spans: the broker releases their records."""
-        while self._open:
-            self._end_span(*self._open.popitem()[1], "release")
+        for record_id in reversed(tuple(self._open)):
+            self._end(record_id, "release")
 
     def processing(self, record: Record) -> AbstractContextManager[object]:
         """Return a context in which the span of a delivery is the current one."""
         delivery = self._open.get(id(record))
         return nullcontext() if delivery is None else trace.use_span(delivery[0], end_on_exit=False)
 
-    def _end(self, record: Record, outcome: str) -> None:
-        delivery = self._open.pop(id(record), None)
-        if delivery is not None:
-            self._end_span(*delivery, outcome)
-
-    def _end_span(
-        self, span: Span, began_s: float, described: dict[str, str], outcome: str
-    ) -> None:
+    def _end(self, record_id: int, outcome: str) -> None:
+        if record_id not in self._open:
+            return
+        span, began_s, described = self._open.pop(record_id)
         described["headrace.outcome"] = outcome
         span.set_attribute("headrace.outcome", outcome)
         if outcome in ("reject", LOST):
