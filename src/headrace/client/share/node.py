@@ -171,7 +171,7 @@ class ShareNode:
             self.lose(part, "the share session has ended")
             return ()
         try:
-            request = self._acknowledge_request(self._epoch, kind, part, terms)
+            request = self._acknowledge_request(kind, part, terms)
             response = await self._request(self._connection, request, self._cluster.timeout_ms)
         except ClientError as failure:
             await self._connection_lost(f"{failure}; outcomes on the way may have been applied")
@@ -234,8 +234,7 @@ class ShareNode:
         async with self._lock:
             connection = self._connection
             if self._epoch and connection is not None and connection.is_open:
-                accept = AcknowledgeType.ACCEPT
-                request = self._acknowledge_request(_CLOSE_EPOCH, accept, {}, ())
+                request = ShareAcknowledgeRequest(self._group_id, self._member_id, _CLOSE_EPOCH)
                 try:
                     await connection.ask(request, timeout_ms=self._cluster.timeout_ms)
                 except ConnectionFailed:
@@ -337,7 +336,7 @@ class ShareNode:
         )
 
     def _acknowledge_request(
-        self, epoch: int, kind: AcknowledgeType, records: PartitionSpans, terms: Terms
+        self, kind: AcknowledgeType, records: PartitionSpans, terms: Terms
     ) -> ShareAcknowledgeRequest:
         topics = [
             ShareAcknowledgeRequest.AcknowledgeTopic(
@@ -358,7 +357,7 @@ class ShareNode:
         return ShareAcknowledgeRequest(
             self._group_id,
             self._member_id,
-            epoch,
+            self._epoch,
             is_renew_ack=kind is AcknowledgeType.RENEW,
             topics=topics,
             **dict(terms),
