@@ -285,7 +285,14 @@ class OrderedConsumer:
         if now_s - self._last_store_s >= POLL_INTERVAL_S:
             self._store()
             self._last_store_s = now_s
-        messages_of = self._consume(wait_s)
+        messages_of: dict[TopicPartition, list[Message]] = {}
+        try:
+            messages_of = self._consumer.consume_by_partition(MAX_POLL_RECORDS, wait_s)
+        except KafkaException as error:
+            problem = translated(error, self._group_id)
+            if not is_lasting(error):
+                raise problem from None
+            self._problem = self._problem or problem
         if self._is_login_in_doubt:
             self._is_login_in_doubt = False
             check_login(self._conf)
@@ -315,16 +322,6 @@ class OrderedConsumer:
                 elif task.decision is not None and task.decision.is_enforced:
                     logger.debug("%s", task.decision)
         self._left_in_turn, self._last_poll_s = RECORDS_PER_TURN, time.monotonic()
-
-    def _consume(self, wait_s: float) -> dict[TopicPartition, list[Message]]:
-        try:
-            return self._consumer.consume_by_partition(MAX_POLL_RECORDS, wait_s)
-        except KafkaException as error:
-            problem = translated(error, self._group_id)
-            if not is_lasting(error):
-                raise problem from None
-            self._problem = self._problem or problem
-            return {}
 
     def _wait_s(self) -> float:
         """Return the longest wait for records: until a task is ready without more of them."""
