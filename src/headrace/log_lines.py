@@ -76,12 +76,13 @@ def printable(text: str, max_chars: int = MAX_VALUE_CHARS) -> str:
 
 def _line(text: str, cut_chars: int) -> str:
     if not text.isprintable():
-        text = "".join(one if one.isprintable() else _escaped(one) for one in text)
+        text = "".join(
+            character
+            if character.isprintable()
+            else character.encode("unicode_escape").decode("ascii")
+            for character in text
+        )
     return f"{text}... and {cut_chars} more characters" if cut_chars > 0 else text
-
-
-def _escaped(character: str) -> str:
-    return character.encode("unicode_escape").decode("ascii")
 
 
 def summary(request: Any) -> str:

@@ -100,8 +100,7 @@ def check_answer(what: str, answer: Any, needs: str | None = None) -> None:
 
     :raises RequestRefused: it is one
     """
-    refusal = refused(what, answer, needs)
-    if refusal is not None:
+    if refusal := refused(what, answer, needs):
         raise refusal
 
 

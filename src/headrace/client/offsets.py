@@ -250,8 +250,7 @@ async def committed_offsets(
 def _committed(group: Any) -> dict[TopicPartition, CommittedOffset] | RequestRefused:
     group_id = group.group_id
     what = f"asking for the offsets of group '{group_id}'"
-    refusal = refused(what, group, f"DESCRIBE on group '{group_id}'")
-    if refusal is not None:
+    if refusal := refused(what, group, f"DESCRIBE on group '{group_id}'"):
         return refusal
     committed: dict[TopicPartition, CommittedOffset] = {}
     for (topic, number), answer in partition_answers(group):
@@ -363,7 +362,23 @@ async def describe_share_offsets(
             ],
             in_flight_limit=in_flight_limit,
         ),
-        lambda response: {group.group_id: _shared(group, progress_of) for group in response.groups},
+        lambda response: {
+            group.group_id: refused(
+                f"asking for the offsets of share group '{group.group_id}'",
+                group,
+                f"DESCRIBE on group '{group.group_id}'",
+            )
+            or {
+                (topic, number): refused(
+                    f"asking for the offset of {topic}-{number}",
+                    answer,
+                    f"DESCRIBE on topic '{topic}'",
+                )
+                or progress_of(answer)
+                for (topic, number), answer in partition_answers(group)
+            }
+            for group in response.groups
+        },
     )
     return await ask_brokers(cluster, Coordinators(cluster), topics_of, request)
 
@@ -387,26 +402,6 @@ async def share_offsets_of_topics(
     return {
         partition: ShareOffset(None, None) if isinstance(offset, ClientError) else offset
         for partition, offset in sorted(progress[group_id].items())
-    }
-
-
-def _shared(
-    group: Any, progress_of: Callable[[Any], T]
-) -> Answers[TopicPartition, T] | ClientError:
-    group_id = group.group_id
-    refusal = refused(
-        f"asking for the offsets of share group '{group_id}'",
-        group,
-        f"DESCRIBE on group '{group_id}'",
-    )
-    if refusal is not None:
-        return refusal
-    return {
-        (topic, number): refused(
-            f"asking for the offset of {topic}-{number}", answer, f"DESCRIBE on topic '{topic}'"
-        )
-        or progress_of(answer)
-        for (topic, number), answer in partition_answers(group)
     }
 
 

@@ -76,12 +76,10 @@ async def delete_acls(
 
 
 def _deleted(result: Any) -> list[Acl] | ClientError:
-    refusal = refused("deleting ACLs", result, _NEEDS_ALTER)
-    if refusal is not None:
+    if refusal := refused("deleting ACLs", result, _NEEDS_ALTER):
         return refusal
     for match in result.matching_acls:
-        refusal = refused("deleting an ACL", match, _NEEDS_ALTER)
-        if refusal is not None:
+        if refusal := refused("deleting an ACL", match, _NEEDS_ALTER):
             return refusal
     return [_acl(match, match) for match in result.matching_acls]
 
