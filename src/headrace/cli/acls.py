@@ -98,7 +98,7 @@ _PRINCIPALS = "a principal such as User:alice; User:* for all"
 @NOUN.cluster_verb(
     "add",
     "add ACLs",
-    arg("principals", nargs="+", metavar="PRINCIPAL", help=_PRINCIPALS),
+    arg("principals", "PRINCIPAL", _PRINCIPALS, nargs="+"),
     *_RESOURCES,
     _PREFIXED,
     *_ENTRIES,
@@ -168,7 +168,7 @@ def _name(numbers: type[IntEnum], number: int) -> str:
 
 
 _FILTER = (
-    arg("principals", nargs="*", metavar="PRINCIPAL", help=f"{_PRINCIPALS} (default: any)"),
+    arg("principals", "PRINCIPAL", f"{_PRINCIPALS} (default: any)", nargs="*"),
     *_RESOURCES,
     one_of(
         _PREFIXED,

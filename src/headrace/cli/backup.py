@@ -9,7 +9,6 @@ import signal
 import sys
 from argparse import Namespace
 from collections.abc import Callable
-from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, NoReturn
 
@@ -31,9 +30,9 @@ COPY_OPTIONS = (
     switch("--no-verify", "do not read the copy back to compare checksums"),
     arg(
         "--max-bytes-per-second",
+        "BYTES",
+        "read and write no faster, so that others can use the disk",
         type=positive_number,
-        metavar="BYTES",
-        help="read and write no faster, so that others can use the disk",
     ),
 )
 
@@ -41,7 +40,7 @@ COPY_OPTIONS = (
 @command(
     "copy the data directory of a running or stopped broker to a directory from which a broker can "
     "start",
-    arg("target", type=Path, metavar="BACKUP", help="directory to create, or an empty one"),
+    arg("target", "BACKUP", "directory to create, or an empty one"),
     data_dir_option("the broker's data directory, on this machine"),
     switch(
         "--verify-records",

@@ -10,19 +10,17 @@ from headrace.patterns import meant
 from .clients import Cluster, configs, errors
 from .errors import BadUsage, Failure
 from .nouns import DRY_RUN, YES, Declaration, Noun, arg, repeatable, switch
-from .options import properties_file, setting
+from .options import properties_file
 from .output import Output, Row
 
 NOUN = Noun()
 _KIND = arg(
     "kind",
+    "KIND",
+    "topic, broker, broker-logger, group or client-metrics",
     choices=("topic", "broker", "broker-logger", "group", "client-metrics"),
-    metavar="KIND",
-    help="topic, broker, broker-logger, group or client-metrics",
 )
-SETTINGS: Declaration = arg(
-    "settings", nargs="*", type=setting, metavar="CONFIG=VALUE", help="configs to set"
-)
+SETTINGS: Declaration = arg("settings", "CONFIG=VALUE", "configs to set", nargs="*")
 UNSET = repeatable("--delete", "CONFIG", "a config to delete, so that its default holds")
 _DEFAULT = "default"
 """The name that stands for the dynamic defaults of all brokers."""
@@ -34,10 +32,10 @@ _DEFAULT = "default"
     _KIND,
     arg(
         "name",
-        nargs="?",
-        metavar="NAME",
-        help="name of the topic, group and so on, number of the broker, or default for all brokers"
+        "NAME",
+        "name of the topic, group and so on, number of the broker, or default for all brokers"
         " (default: all that exist, or have configs)",
+        nargs="?",
     ),
     switch("--all", "all configs, not only those that are set"),
     examples="headrace configs describe topic orders\nheadrace configs describe broker 1 --all",
@@ -116,9 +114,9 @@ def _row(kind: str, name: str, config: configs.Config) -> Row:
     "alter",
     "set and delete configs: all of the changes are made, or none",
     _KIND,
-    arg("name", metavar="NAME", help="as for describe"),
+    arg("name", "NAME", "as for describe"),
     SETTINGS,
-    arg("--from-file", type=Path, metavar="FILE", help="a properties file of configs to set"),
+    arg("--from-file", "FILE", "a properties file of configs to set"),
     UNSET,
     DRY_RUN,
     YES,

@@ -7,11 +7,11 @@ from pathlib import Path
 
 from .contexts import Context, read_contexts
 from .errors import BadUsage
-from .nouns import Noun, arg, file_option
+from .nouns import Noun, arg
 from .output import Output, output_option
 
 NOUN = Noun("list")
-_NAME = arg("name", metavar="CONTEXT", help="its name")
+_NAME = arg("name", "CONTEXT", "its name")
 
 
 @NOUN.verb("list", "list contexts", output_option, examples="headrace context list")
@@ -36,8 +36,8 @@ def list_contexts(options: Namespace) -> None:
     "add",
     "add a context, or change it",
     _NAME,
-    arg("-b", "--bootstrap-server", required=True, metavar="HOST:PORT,…", help="its brokers"),
-    file_option("--command-config", "its properties file of client configs"),
+    arg("-b --bootstrap-server", "HOST:PORT,…", "its brokers", required=True),
+    arg("--command-config", "FILE", "its properties file of client configs"),
     examples="headrace context add prod -b broker:9093 --command-config admin.properties",
 )
 def add(options: Namespace) -> None:

@@ -11,13 +11,12 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from headrace.log_lines import printable
-from headrace.positions import Position, position
+from headrace.positions import Position
 
 from .client_options import client_config, client_options
 from .clients import letters, reading, redrive
 from .errors import BadUsage
 from .nouns import DRY_RUN, YES, Lazy, Noun, arg, repeatable, switch
-from .options import pattern, positive_number
 from .output import Output, Row, confirm, output_option, signals_handled
 from .progress import count_progress
 
@@ -32,22 +31,14 @@ _MAX_TRACEBACK_LINES = 200
 _ENDED_BY_SIGNAL = 128
 _CONNECTION = (output_option, client_options)
 _FILTERS = (
-    arg("queue", metavar="QUEUE", help="the topic with the letters"),
+    arg("queue", "QUEUE", "the topic with the letters"),
     repeatable("--source", "TOPIC", "letters of this topic's records"),
     repeatable("--group", "GROUP", "letters of this share group"),
-    arg("--reason", type=pattern, metavar="REGEX", help="letters whose reason has a match"),
-    arg("--key", metavar="TEXT", help="letters of records with this key"),
-    arg(
-        "-p",
-        "--partition",
-        type=int,
-        action="append",
-        default=[],
-        metavar="N",
-        help="of the queue; may be repeated",
-    ),
-    arg("--from", dest="start", type=position, metavar="POSITION", help="from an offset or a time"),
-    arg("--to", dest="end", type=position, metavar="POSITION", help="before an offset or a time"),
+    arg("--reason", "REGEX", "letters whose reason has a match"),
+    arg("--key", "TEXT", "letters of records with this key"),
+    repeatable("-p --partition", "N", "of the queue", type=int),
+    arg("--from", "POSITION", "from an offset or a time", dest="start"),
+    arg("--to", "POSITION", "before an offset or a time", dest="end"),
 )
 
 
@@ -72,13 +63,12 @@ def _stoppable() -> Iterator[_Stop]:
 @NOUN.verb(
     "list",
     "count the letters of dead-letter queues",
-    arg("names", nargs="*", metavar="QUEUE", help="default: all"),
+    arg("names", "QUEUE", "default: all", nargs="*"),
     arg(
         "--scan",
-        type=positive_number,
+        "N",
+        "count among the newest N records of a queue (default: 10000)",
         default=10_000,
-        metavar="N",
-        help="count among the newest N records of a queue (default: 10000)",
     ),
     *_CONNECTION,
     examples="headrace dlq list\nheadrace dlq list dlq.orders -o json",
@@ -139,7 +129,7 @@ def _selection(options: Namespace) -> letters.LetterFilter:
     "show",
     "show the letters of a queue",
     *_FILTERS,
-    arg("--max", type=positive_number, default=20, metavar="N", help="at most N (default: 20)"),
+    arg("--max", "N", "at most N (default: 20)", default=20),
     *_CONNECTION,
     examples="headrace dlq show dlq.orders --reason rejected --max 5\n"
     "headrace dlq show dlq.orders --from -1h -o jsonl",
@@ -207,15 +197,14 @@ def _text(data: bytes | None) -> str | None:
     "redrive",
     "produce the records of letters to their topics again, after a look at the plan",
     *_FILTERS,
-    arg("--max", type=positive_number, metavar="N", help="at most N letters"),
-    arg("--rate", type=positive_number, metavar="N", help="at most N records per second"),
+    arg("--max", "N", "at most N letters"),
+    arg("--rate", "N", "at most N records per second"),
     arg(
         "--max-redrives",
-        type=positive_number,
-        default=3,
-        metavar="N",
-        help="skip a record that was redriven N times before, by its header "
+        "N",
+        "skip a record that was redriven N times before, by its header "
         "headrace.redrive.count (default: 3)",
+        default=3,
     ),
     switch("--settle-skipped", "skipped letters count as done: no later redrive tries them"),
     DRY_RUN,

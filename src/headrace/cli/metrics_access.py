@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .errors import BadUsage, one_line_error
-from .nouns import file_option
+from .nouns import arg
 from .secret_files import passwords, warn_of_readers
 
 if TYPE_CHECKING:
@@ -32,12 +32,14 @@ def server_tls(path: Path) -> ssl.SSLContext:
 
 
 METRICS_ACCESS = (
-    file_option(
+    arg(
         "--metrics-tls",
+        "FILE",
         "serve the metrics over HTTPS, with the private key and certificates of a PEM file",
     ),
-    file_option(
+    arg(
         "--metrics-users",
+        "FILE",
         "a file of NAME:PASSWORD lines: who may read the metrics (default: everybody)",
     ),
 )

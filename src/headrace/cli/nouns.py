@@ -18,19 +18,27 @@ So is a verb; that of a cluster gets the values of its options as keyword argume
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from textwrap import fill
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
+
+from headrace.positions import position
+from headrace.times import duration_ms, time_ms
 
 from .client_options import call_options, on_cluster
-from .options import DEFAULT_DATA_DIR, Address, page_address, positive_seconds
+from .options import (
+    DEFAULT_DATA_DIR,
+    Address,
+    page_address,
+    pattern,
+    positive_number,
+    positive_seconds,
+    setting,
+)
 from .output import Output, output_option
-
-if TYPE_CHECKING:
-    from argparse import _ActionsContainer
 
 F = TypeVar("F", bound=Callable[..., object])
 Execute = Callable[[Namespace], int | None]
@@ -42,9 +50,31 @@ _CALL_OPTIONS = (
 )
 
 
-def arg(*names: str, **settings: Any) -> Declaration:
-    """Return the declaration of one argument; the parameters are those of ``add_argument``."""
-    return lambda parser: parser.add_argument(*names, **settings)
+_TYPES: Mapping[str, Callable[[str], object]] = {
+    **dict.fromkeys(("FILE", "DIR", "BACKUP"), Path),
+    **dict.fromkeys(("KEY=VALUE", "NAME=VALUE", "CONFIG=VALUE"), setting),
+    "N": positive_number,
+    "SECONDS": positive_seconds,
+    "DURATION": duration_ms,
+    "TIME": time_ms,
+    "POSITION": position,
+    "REGEX": pattern,
+}
+"""What a help calls a value → the function that parses it, unless an argument has its own."""
+
+
+def arg(
+    names: str, metavar: str | None = None, help: str | None = None, **settings: Any
+) -> Declaration:
+    """Return the declaration of one argument.
+
+    :param names: one, or two with a blank between them: ``-p --partition``
+    :param metavar: what the help calls its value: see :data:`_TYPES`
+    :param settings: further parameters of ``add_argument``
+    """
+    if metavar is not None:
+        settings = {"metavar": metavar, "type": _TYPES.get(metavar), **settings}
+    return lambda parser: parser.add_argument(*names.split(), help=help, **settings)
 
 
 def switch(name: str, help_text: str) -> Declaration:
@@ -55,29 +85,36 @@ def switch(name: str, help_text: str) -> Declaration:
 def section(title: str, *declarations: Declaration) -> Declaration:
     """Return the declaration of arguments that a help shows below a title."""
 
+    return _group(lambda parser: parser.add_argument_group(title), declarations)
+
+
+def one_of(*declarations: Declaration, required: bool = False) -> Declaration:
+    """Return the declaration of arguments that exclude each other."""
+    return _group(
+        lambda parser: parser.add_mutually_exclusive_group(required=required), declarations
+    )
+
+
+def _group(
+    group_of: Callable[[ArgumentParser], Any], declarations: Sequence[Declaration]
+) -> Declaration:
     def declare(parser: ArgumentParser) -> None:
-        group = parser.add_argument_group(title)
+        group = group_of(parser)
         for declaration in declarations:
             declaration(group)
 
     return declare
 
 
-def file_option(name: str, help_text: str) -> Declaration:
-    """Return the declaration of an option that takes the path of a file."""
-    return arg(name, type=Path, metavar="FILE", help=help_text)
-
-
 def repeatable(name: str, metavar: str, help_text: str, **settings: Any) -> Declaration:
     """Return the declaration of an option that may be given several times: a list."""
     help_text += "; may be repeated"
-    return arg(name, action="append", default=[], metavar=metavar, help=help_text, **settings)
+    return arg(name, metavar, help_text, action="append", default=[], **settings)
 
 
 def seconds_option(name: str, help_text: str, default: float) -> Declaration:
     """Return the declaration of an option that takes seconds above 0."""
-    help_text += f" (default: {default:g})"
-    return arg(name, type=positive_seconds, default=default, metavar="SECONDS", help=help_text)
+    return arg(name, "SECONDS", f"{help_text} (default: {default:g})", default=default)
 
 
 def listen_option(default: Address, what: str) -> Declaration:
@@ -86,9 +123,7 @@ def listen_option(default: Address, what: str) -> Declaration:
         f"address to serve {what} on; :PORT: all addresses, port 0: a free port "
         f"(default: {default})"
     )
-    return arg(
-        "--listen", type=page_address, default=default, metavar="[HOST]:PORT", help=help_text
-    )
+    return arg("--listen", "[HOST]:PORT", help_text, type=page_address, default=default)
 
 
 def allow_host_option(what: str) -> Declaration:
@@ -98,19 +133,7 @@ def allow_host_option(what: str) -> Declaration:
 
 def data_dir_option(help_text: str) -> Declaration:
     """Return the declaration of ``--data-dir`` of commands that work on a data directory."""
-    help_text += " (default: %(default)s)"
-    return arg("--data-dir", type=Path, metavar="DIR", default=DEFAULT_DATA_DIR, help=help_text)
-
-
-def one_of(*declarations: Declaration, required: bool = False) -> Declaration:
-    """Return the declaration of arguments that exclude each other."""
-
-    def declare(parser: _ActionsContainer) -> None:
-        group = parser.add_mutually_exclusive_group(required=required)
-        for declaration in declarations:
-            declaration(group)
-
-    return declare
+    return arg("--data-dir", "DIR", f"{help_text} (default: %(default)s)", default=DEFAULT_DATA_DIR)
 
 
 DRY_RUN = switch("--dry-run", "print what would be changed, and change nothing")
@@ -170,7 +193,7 @@ class Noun:
         """Decorate ``function(options) -> int | None``."""
 
         def add(function: Execute) -> Execute:
-            self.verbs[name] = Verb(function, summary, declarations, examples, function)
+            self.verbs[name] = command(summary, *declarations, examples=examples)(function)
             return function
 
         return add

@@ -5,13 +5,10 @@ from __future__ import annotations
 import time
 from argparse import Namespace
 
-from headrace.times import duration_ms
-
 from .client_options import call_options, client_config, on_cluster, share_config
 from .clients import Cluster, errors
 from .errors import Failure
 from .nouns import Noun, arg
-from .options import positive_number
 from .output import Output, output_option
 from .progress import count_progress
 
@@ -22,17 +19,11 @@ _MIB = 1 << 20
 @NOUN.verb(
     "share-consume",
     "read and accept records as members of a share group",
-    arg("topic", metavar="TOPIC"),
+    arg("topic", "TOPIC"),
     arg("--group", default="perf-share-consume", help="default: perf-share-consume"),
-    arg("--max", type=positive_number, default=100_000, metavar="N", help="default: 100000"),
-    arg("--members", type=positive_number, default=1, metavar="N", help="default: 1"),
-    arg(
-        "--idle",
-        type=duration_ms,
-        default=10_000,
-        metavar="DURATION",
-        help="end after a time without a record (default: 10s)",
-    ),
+    arg("--max", "N", "default: 100000", default=100_000),
+    arg("--members", "N", "default: 1", default=1),
+    arg("--idle", "DURATION", "end after a time without a record (default: 10s)", default=10_000),
     output_option,
     call_options,
     examples="headrace perf share-consume orders --max 1000000 --members 4",

@@ -90,7 +90,7 @@ def _row(entity: Entity) -> Row:
 @NOUN.cluster_verb(
     "set",
     "set quotas: bytes and connections are per second, 100 of request_percentage a whole broker",
-    arg("values", nargs="+", type=_quota, metavar="KEY=NUMBER", help="quotas"),
+    arg("values", "KEY=NUMBER", "quotas", nargs="+", type=_quota),
     *_ENTITY,
     examples="headrace quotas set producer_byte_rate=1048576 consumer_byte_rate=2097152 "
     "--user alice\n"
@@ -111,7 +111,7 @@ async def set_quotas(
 @NOUN.cluster_verb(
     "remove",
     "remove quotas",
-    arg("keys", nargs="+", metavar="KEY", help="quotas"),
+    arg("keys", "KEY", "quotas", nargs="+"),
     *_ENTITY,
     DRY_RUN,
     YES,

@@ -13,7 +13,6 @@ from headrace.protocol.uuid_text import uuid_text
 
 from .errors import BadUsage, Failure
 from .nouns import DRY_RUN, YES, command, data_dir_option, repeatable
-from .options import setting
 from .output import Output, Row, confirm, output_option
 from .tables import one_line
 from .verify import print_kept
@@ -46,7 +45,6 @@ _GIVEN_UP = (
         "KEY=VALUE",
         "a config that the broker is started with, for the internal topics",
         dest="configs",
-        type=setting,
     ),
     output_option,
     examples="headrace recover --data-dir /var/lib/headrace --dry-run",

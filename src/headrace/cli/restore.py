@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from pathlib import Path
 
 from .backup import COPY_OPTIONS, progress, run_copy
 from .nouns import arg, command, data_dir_option
@@ -11,7 +10,7 @@ from .nouns import arg, command, data_dir_option
 
 @command(
     "copy a backup to a new data directory, and check it against its checksums",
-    arg("source", type=Path, metavar="BACKUP", help="directory of the backup"),
+    arg("source", "BACKUP", "directory of the backup"),
     data_dir_option("data directory to create, or an empty one"),
     *COPY_OPTIONS,
     examples="headrace restore /backups/monday --data-dir /var/lib/restored",

@@ -16,7 +16,6 @@ from .client_options import call_options, on_cluster
 from .clients import errors, model, snapshot, watch, workers
 from .lag.show import QUERY_OPTIONS, footer, lag_query
 from .nouns import arg, command, seconds_option
-from .options import positive_number
 from .output import Output, Row, output_option
 from .screen import height, screen
 from .tables import json_line, one_line
@@ -45,12 +44,7 @@ _WARNINGS_SHOWN = 3
     "scroll and look into a group",
     *QUERY_OPTIONS,
     seconds_option("--every", "time between two snapshots", 2.0),
-    arg(
-        "--iterations",
-        type=positive_number,
-        metavar="N",
-        help="end after N snapshots (default: at Ctrl-C)",
-    ),
+    arg("--iterations", "N", "end after N snapshots (default: at Ctrl-C)"),
     arg("--sort", choices=_SORTS, default="lag", help="order of the groups (default: lag)"),
     output_option,
     call_options,

@@ -14,7 +14,7 @@ from headrace.protocol.uuid_text import uuid_text
 from .clients import Cluster, TopicMetadata, configs, errors, topics
 from .configs import with_hint
 from .nouns import DRY_RUN, YES, Declaration, Noun, arg, repeatable, switch
-from .options import MAX_PARTITION, number_up_to, pattern, setting
+from .options import MAX_PARTITION, number_up_to, pattern
 from .output import Output, Row
 from .progress import in_steps
 from .tables import one_line
@@ -31,7 +31,7 @@ def _patterns(nargs: str) -> Declaration:
     help_text = "a topic, or a regular expression of whole names" + " (default: all)" * (
         nargs == "*"
     )
-    return arg("patterns", nargs=nargs, type=pattern, metavar="TOPIC", help=help_text)
+    return arg("patterns", "TOPIC", help_text, nargs=nargs, type=pattern)
 
 
 async def _matching(
@@ -170,21 +170,23 @@ async def _own_configs(cluster: Cluster, names: Sequence[str]) -> dict[str, dict
     return own
 
 
-_PARTITIONS = {"type": number_up_to(MAX_PARTITION), "metavar": "N"}
-
-
 @NOUN.cluster_verb(
     "create",
     "create topics",
-    arg("names", nargs="+", metavar="TOPIC", help="names"),
-    arg("--partitions", **_PARTITIONS, help="number of partitions (default: the broker's)"),
+    arg("names", "TOPIC", "names", nargs="+"),
+    arg(
+        "--partitions",
+        "N",
+        "number of partitions (default: the broker's)",
+        type=number_up_to(MAX_PARTITION),
+    ),
     arg(
         "--replication-factor",
+        "N",
+        "replicas (default: the broker's)",
         type=number_up_to(_MAX_REPLICAS),
-        metavar="N",
-        help="replicas (default: the broker's)",
     ),
-    repeatable("--config", "NAME=VALUE", "a config", type=setting),
+    repeatable("--config", "NAME=VALUE", "a config"),
     switch("--if-not-exists", "leave alone what exists"),
     DRY_RUN,
     examples="headrace topics create orders --partitions 12 --config retention.ms=86400000",
@@ -238,7 +240,13 @@ def _changes(names: Iterable[str], result: str) -> dict[str, Row]:
     "alter",
     "add partitions to topics; configs are changed by headrace configs alter",
     _patterns("+"),
-    arg("--partitions", **_PARTITIONS, required=True, help="number of partitions afterwards"),
+    arg(
+        "--partitions",
+        "N",
+        "number of partitions afterwards",
+        type=number_up_to(MAX_PARTITION),
+        required=True,
+    ),
     DRY_RUN,
     YES,
     examples="headrace topics alter orders --partitions 24",

@@ -24,7 +24,7 @@ _DEFAULT_MECHANISM = "SCRAM-SHA-512"
 @NOUN.cluster_verb(
     "list",
     "list users with their mechanisms",
-    arg("names", nargs="*", metavar="USER", help="users (default: all)"),
+    arg("names", "USER", "users (default: all)", nargs="*"),
     examples="headrace users list --command-config admin.properties",
 )
 async def list_users(cluster: Cluster, output: Output, *, names: Sequence[str]) -> None:
@@ -71,7 +71,7 @@ def _mechanism(number: int) -> str:
 @NOUN.cluster_verb(
     "add",
     "add a user, or change its password: asks for it, or reads the first line of its input",
-    arg("name", metavar="USER", help="name of the user"),
+    arg("name", "USER", "name of the user"),
     arg(
         "--mechanism",
         choices=tuple(MECHANISMS),
@@ -80,17 +80,12 @@ def _mechanism(number: int) -> str:
     ),
     arg(
         "--iterations",
+        "N",
+        f"{MIN_ITERATIONS} to {MAX_ITERATIONS} (default: {MIN_ITERATIONS})",
         type=number_up_to(MAX_ITERATIONS),
         default=MIN_ITERATIONS,
-        metavar="N",
-        help=f"{MIN_ITERATIONS} to {MAX_ITERATIONS} (default: {MIN_ITERATIONS})",
     ),
-    arg(
-        "--password-file",
-        type=Path,
-        metavar="FILE",
-        help="a file whose first line is the password",
-    ),
+    arg("--password-file", "FILE", "a file whose first line is the password"),
     examples="headrace users add alice --command-config admin.properties\n"
     "headrace users add alice --password-file secret.txt --mechanism SCRAM-SHA-256",
 )
@@ -142,7 +137,7 @@ def _password(name: str, file: Path | None) -> str:
 @NOUN.cluster_verb(
     "delete",
     "delete users, or only their credentials of one mechanism",
-    arg("names", nargs="+", metavar="USER", help="users"),
+    arg("names", "USER", "users", nargs="+"),
     arg("--mechanism", choices=tuple(MECHANISMS), help="(default: all of the user)"),
     DRY_RUN,
     YES,

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     "read all batches of a data directory and verify their checksums and offsets. Nothing is "
     "changed. It may run beside the broker",
     data_dir_option("the broker's data directory"),
-    arg("--topic", metavar="TOPIC", help="verify only this topic"),
+    arg("--topic", "TOPIC", "verify only this topic"),
     output_option,
     examples="headrace verify --data-dir /var/lib/headrace",
 )

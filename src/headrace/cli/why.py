@@ -58,7 +58,7 @@ class Evidence:
 
 @command(
     "say why a group is slow: rates, stuck partitions, who holds what, failures",
-    arg("group", metavar="GROUP", help="id of the group"),
+    arg("group", "GROUP", "id of the group"),
     seconds_option("--over", "time for which the group is watched", 6.0),
     output_option,
     call_options,

@@ -16,11 +16,10 @@ from headrace.cli.clients import Cluster, TopicMetadata, errors
 from headrace.cli.clients import offsets as positions
 from headrace.cli.errors import BadUsage, Failure
 from headrace.cli.nouns import arg, command, section, switch
-from headrace.cli.options import pattern, positive_number
+from headrace.cli.options import pattern
 from headrace.patterns import matches, occurs
-from headrace.positions import EARLIEST, LATEST, Position, position
+from headrace.positions import EARLIEST, LATEST, Position
 from headrace.protocol.partitions import TopicPartition
-from headrace.times import duration_ms
 
 from .output import OUTPUT_OPTIONS, RecordOutput
 
@@ -81,47 +80,32 @@ def _option(name: str) -> str:
 
 @command(
     "print the records of topics",
-    arg(
-        "topics",
-        nargs="+",
-        metavar="TOPIC",
-        help="a topic, or ^REGEX for all topics whose whole name matches",
-    ),
+    arg("topics", "TOPIC", "a topic, or ^REGEX for all topics whose whole name matches", nargs="+"),
     section(
         "which records",
-        arg("-p", "--partition", type=int, action="append", metavar="N", help="may be repeated"),
+        arg("-p --partition", "N", "may be repeated", type=int, action="append"),
         arg(
             "--from",
+            "POSITION",
+            "earliest (default), latest, an offset, -N: the last N of each partition, or a time",
             dest="start",
-            type=position,
-            metavar="POSITION",
-            help="earliest (default), latest, an offset, -N: the last N of each partition, or a "
-            "time",
         ),
         arg(
             "--to",
+            "POSITION",
+            "end before an offset or a time, or at the present end: latest",
             dest="end",
-            type=position,
-            metavar="POSITION",
-            help="end before an offset or a time, or at the present end: latest",
         ),
-        arg("-e", "--exit", action="store_true", help="end with the last record that is there now"),
-        arg("--tail", type=positive_number, metavar="N", help="the newest N records by time"),
-        arg("--max", type=positive_number, metavar="N", help="end after N records"),
-        arg(
-            "--idle", type=duration_ms, metavar="DURATION", help="end after a time without a record"
-        ),
-        arg(
-            "--grep",
-            type=pattern,
-            metavar="REGEX",
-            help="records whose key or value has a match, in any case",
-        ),
+        switch("-e --exit", "end with the last record that is there now"),
+        arg("--tail", "N", "the newest N records by time"),
+        arg("--max", "N", "end after N records"),
+        arg("--idle", "DURATION", "end after a time without a record"),
+        arg("--grep", "REGEX", "records whose key or value has a match, in any case"),
         switch("--read-committed", "without records of open and aborted transactions"),
     ),
     section(
         "share groups (default: none)",
-        arg("--share-group", metavar="GROUP", help="be a member of this share group"),
+        arg("--share-group", "GROUP", "be a member of this share group"),
         arg(
             "--outcome",
             choices=("accept", "release", "reject"),

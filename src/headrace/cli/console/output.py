@@ -62,18 +62,16 @@ def record_format(text: str) -> Callable[[Record], bytes]:
 
 OUTPUT_OPTIONS = (
     arg(
-        "-f",
-        "--format",
-        type=record_format,
-        default=r"%s\n",
-        metavar="FORMAT",
-        help="%%s value, %%k key, %%h headers, %%t topic, %%p partition, %%o offset, %%T timestamp "
+        "-f --format",
+        "FORMAT",
+        "%%s value, %%k key, %%h headers, %%t topic, %%p partition, %%o offset, %%T timestamp "
         "in ms, %%d deliveries to a share group, %%S and %%K sizes, \\n, \\t, \\xNN; "
         "null for none (default: %%s\\n)",
+        type=record_format,
+        default=r"%s\n",
     ),
     arg(
-        "-o",
-        "--output",
+        "-o --output",
         choices=("text", "json", "jsonl"),
         default="text",
         help="json: an array of objects; jsonl: an object a line",

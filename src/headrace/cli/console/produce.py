@@ -9,16 +9,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
 from itertools import count
-from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from headrace.cli.client_options import call_options, client_config, on_cluster
 from headrace.cli.clients import Cluster, errors
 from headrace.cli.errors import BadUsage, Failure, one_line_error
 from headrace.cli.nouns import Lazy, arg, command, one_of, repeatable, switch
-from headrace.cli.options import setting
 from headrace.cli.output import signals_handled
-from headrace.times import time_ms
 
 from .consume import check_partition
 from .json_records import MalformedLine, NewRecord, read_record
@@ -43,45 +40,35 @@ def _header(text: str) -> tuple[str, bytes]:
 
 @command(
     "produce lines of stdin or of files to a topic, a record for each",
-    arg("topic", metavar="TOPIC"),
+    arg("topic", "TOPIC"),
     arg(
         "--file",
+        "FILE",
+        "read files, not stdin",
         dest="files",
         nargs="+",
         action="extend",
-        type=Path,
         default=[],
-        metavar="FILE",
-        help="read files, not stdin",
     ),
     one_of(
         switch("--json", "lines are objects, as consume -o jsonl prints them"),
         switch("--whole", "each file is one record"),
         arg(
-            "-K",
-            "--key-separator",
+            "-K --key-separator",
+            "TEXT",
+            "what separates a line's key from its value, such as : or \\t",
             type=unescaped,
-            metavar="TEXT",
-            help="what separates a line's key from its value, such as : or \\t",
         ),
     ),
-    arg("-k", "--key", metavar="TEXT", help="the key of all records"),
-    arg(
-        "-H",
-        "--header",
-        dest="headers",
-        action="append",
-        type=_header,
-        default=[],
-        metavar="NAME=VALUE",
-        help="a header of all records; may be repeated",
+    arg("-k --key", "TEXT", "the key of all records"),
+    repeatable(
+        "-H --header", "NAME=VALUE", "a header of all records", dest="headers", type=_header
     ),
-    arg("-p", "--partition", type=int, metavar="N", help="the partition of all records"),
+    arg("-p --partition", "N", "the partition of all records", type=int),
     switch("--keep-partitions", "with --json: use the field partition"),
-    arg("--timestamp", type=time_ms, metavar="TIME", help="the timestamp of all records"),
+    arg("--timestamp", "TIME", "the timestamp of all records"),
     arg(
-        "-z",
-        "--compression",
+        "-z --compression",
         default="none",
         choices=("none", "gzip", "snappy", "lz4", "zstd"),
         help="compression of batches (default: none)",
@@ -92,7 +79,6 @@ def _header(text: str) -> tuple[str, bytes]:
         "NAME=VALUE",
         "a client config of librdkafka; overrides the file",
         dest="command_property",
-        type=setting,
     ),
     examples="headrace produce orders < lines.txt\n"
     "headrace produce orders --file lines-1.txt lines-2.txt --key-separator :\n"

@@ -23,7 +23,7 @@ Scope = Sequence[tuple[str, tuple[int, ...] | None]]
 Offsets = dict[TopicPartition, int]
 _ATTEMPTS = 3
 """How often to ask for the leader of a partition; that of a deleted topic has none."""
-_GROUP = arg("group_id", metavar="GROUP", help="id of the group")
+_GROUP = arg("group_id", "GROUP", "id of the group")
 
 
 # Reset --------------------------------------------------------------------------------------------
@@ -36,12 +36,12 @@ _GROUP = arg("group_id", metavar="GROUP", help="id of the group")
     one_of(
         arg(
             "--to",
-            type=position,
-            metavar="TARGET",
-            help="earliest, latest, an offset, -N: before the last N, or a time such as -1h, "
+            "TARGET",
+            "earliest, latest, an offset, -N: before the last N, or a time such as -1h, "
             "yesterday or 2026-11-20T08:00:00+01:00: the first record from then on, or the end",
+            type=position,
         ),
-        arg("--shift", type=int, metavar="N", help="forward by N records; backward if negative"),
+        arg("--shift", "N", "forward by N records; backward if negative", type=int),
         required=True,
     ),
     repeatable(

@@ -24,14 +24,14 @@ _GROUPS_AT_ONCE = 100
 """The number of groups in one request; it bounds memory and requests in flight."""
 TYPES = arg(
     "--type",
+    "TYPE,…",
+    f"only groups of these types: {', '.join(GROUP_TYPES)}",
     dest="types",
     type=group_types,
     default=(),
-    metavar="TYPE,…",
-    help=f"only groups of these types: {', '.join(GROUP_TYPES)}",
 )
 _GROUPS = (
-    arg("group_ids", nargs="*", metavar="GROUP", help="ids of groups"),
+    arg("group_ids", "GROUP", "ids of groups", nargs="*"),
     switch("--all", "all groups"),
     TYPES,
 )
@@ -48,13 +48,13 @@ _FIELDS = (
     "list groups of all types",
     arg(
         "patterns",
+        "GROUP",
+        "a group, or a regular expression of whole ids (default: all)",
         nargs="*",
         type=pattern,
-        metavar="GROUP",
-        help="a group, or a regular expression of whole ids (default: all)",
     ),
     TYPES,
-    arg("--state", metavar="STATE,…", help="only groups in these states, such as empty,stable"),
+    arg("--state", "STATE,…", "only groups in these states, such as empty,stable"),
     kafka_format("GROUP:15|STATE", is_list=True),
     examples="headrace groups list\nheadrace groups list 'team-.*' --type share --state empty",
 )
@@ -312,7 +312,7 @@ async def print_offsets(
 @NOUN.cluster_verb(
     "set",
     "set and delete configs of a group, such as share.auto.offset.reset",
-    arg("group_id", metavar="GROUP", help="id of the group, which need not exist yet"),
+    arg("group_id", "GROUP", "id of the group, which need not exist yet"),
     SETTINGS,
     UNSET,
     DRY_RUN,

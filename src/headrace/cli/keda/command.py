@@ -12,8 +12,8 @@ from headrace.cli.client_options import client_options, client_settings
 from headrace.cli.errors import BadUsage
 from headrace.cli.metrics_access import server_tls
 from headrace.cli.nouns import (
+    arg,
     command,
-    file_option,
     listen_option,
     seconds_option,
 )
@@ -46,9 +46,9 @@ _GRPC_OPTIONS = (
     listen_option(DEFAULT_LISTEN, "gRPC"),
     seconds_option("--interval", "interval of queries about watched groups", 0.5),
     seconds_option("--timeout", "limit of one query", 5),
-    file_option("--grpc-tls", "serve TLS, with the private key and certificates of a PEM file"),
-    file_option(
-        "--grpc-client-ca", "with --grpc-tls: clients need a certificate of this authority"
+    arg("--grpc-tls", "FILE", "serve TLS, with the private key and certificates of a PEM file"),
+    arg(
+        "--grpc-client-ca", "FILE", "with --grpc-tls: clients need a certificate of this authority"
     ),
     examples="headrace keda-scaler --bootstrap-server broker:9092\n"
     "headrace keda-scaler --command-config client.properties --interval 2\n"

@@ -22,10 +22,9 @@ from typing import TYPE_CHECKING, Any
 from headrace.cli.client_options import client_config, client_options
 from headrace.cli.errors import BadUsage, Failure
 from headrace.cli.nouns import arg, command
-from headrace.cli.options import pattern
 from headrace.cli.output import Output, output_option
 from headrace.imports import require
-from headrace.times import duration_ms, time_ms
+from headrace.times import time_ms
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -42,22 +41,15 @@ _SHORT_LIVED_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
     "report past rates and lag of groups, and the consumers they need, from the internal topics, "
     "with Spark",
     client_options,
-    arg(
-        "--since",
-        type=time_ms,
-        default="1h",
-        metavar="TIME",
-        help="start, such as 2d or 2026-11-20T08:00 (default: 1h ago)",
-    ),
-    arg("--until", type=time_ms, default="now", metavar="TIME", help="end (default: now)"),
+    arg("--since", "TIME", "start, such as 2d or 2026-11-20T08:00 (default: 1h ago)", default="1h"),
+    arg("--until", "TIME", "end (default: now)", default="now"),
     arg(
         "--target-drain",
-        type=duration_ms,
+        "DURATION",
+        "time in which the consumers that a group needs clear its lag (default: 10m)",
         default="10m",
-        metavar="DURATION",
-        help="time in which the consumers that a group needs clear its lag (default: 10m)",
     ),
-    arg("--groups", type=pattern, metavar="REGEX", help="only groups whose whole id matches"),
+    arg("--groups", "REGEX", "only groups whose whole id matches"),
     output_option,
     examples="headrace lag history\n"
     "headrace lag history --since 6h --groups 'billing-.*' --target-drain 10m\n"

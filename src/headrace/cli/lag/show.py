@@ -13,7 +13,7 @@ from headrace.cli.client_options import call_options, on_cluster
 from headrace.cli.clients import model, snapshot
 from headrace.cli.errors import BadUsage, fail_with
 from headrace.cli.nouns import arg, command, repeatable, switch
-from headrace.cli.options import GROUP_TYPES, group_types, pattern
+from headrace.cli.options import GROUP_TYPES, group_types
 from headrace.cli.output import Output, Row, output_option
 from headrace.cli.tables import one_line
 
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 _WARNINGS_SHOWN = 5
 
 QUERY_OPTIONS = (
-    arg("groups", nargs="*", metavar="GROUP", help="groups to show (default: all)"),
+    arg("groups", "GROUP", "groups to show (default: all)", nargs="*"),
     repeatable("--topic", "TOPIC", "a topic"),
     *(
-        arg(name, type=pattern, metavar="REGEX", help=help_text)
+        arg(name, "REGEX", help_text)
         for name, help_text in (
             ("--groups-pattern", "groups whose whole id matches"),
             ("--exclude-groups", "without groups whose whole id matches"),
@@ -37,10 +37,10 @@ QUERY_OPTIONS = (
     ),
     arg(
         "--type",
+        "TYPE,…",
+        f"only groups of these types: {', '.join(GROUP_TYPES)}",
         type=group_types,
         default=GROUP_TYPES,
-        metavar="TYPE,…",
-        help=f"only groups of these types: {', '.join(GROUP_TYPES)}",
     ),
     arg(
         "--isolation-level",

@@ -12,7 +12,7 @@ from dataclasses import replace
 from headrace.cli.client_options import client_config, client_options, client_settings
 from headrace.cli.errors import BadUsage, Failure, one_line_error
 from headrace.cli.metrics_access import server_tls
-from headrace.cli.nouns import allow_host_option, command, file_option, listen_option, switch
+from headrace.cli.nouns import allow_host_option, arg, command, listen_option, switch
 from headrace.cli.options import Address
 from headrace.cli.process import (
     allow_all_descriptors,
@@ -32,10 +32,12 @@ _TIMEOUT_S = 10
     "serve a page that shows the queues of a cluster",
     client_options,
     listen_option(DEFAULT_LISTEN, "the page"),
-    file_option("--users", "a file of NAME:PASSWORD lines: who may log in to the page, to act"),
-    file_option("--token-file", "a file with a token to log in to the page with, to act"),
-    file_option(
-        "--tls", "serve the page over HTTPS, with the private key and certificates of a PEM file"
+    arg("--users", "FILE", "a file of NAME:PASSWORD lines: who may log in to the page, to act"),
+    arg("--token-file", "FILE", "a file with a token to log in to the page with, to act"),
+    arg(
+        "--tls",
+        "FILE",
+        "serve the page over HTTPS, with the private key and certificates of a PEM file",
     ),
     switch(
         "--actions",

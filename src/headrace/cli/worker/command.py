@@ -20,7 +20,6 @@ from headrace.cli.options import (
     Address,
     page_address,
     port_number,
-    positive_number,
 )
 from headrace.cli.output import Output, Row
 from headrace.cli.process import at_end_of_stdin, log_to_stderr
@@ -56,29 +55,23 @@ def _port_address(text: str) -> Address:
 
 def _port_option(name: str, what: str) -> Declaration:
     help_text = f"port of {what}; :PORT: all addresses, 0: a free port"
-    return arg(name, type=_port_address, metavar="[[HOST]:]PORT", help=help_text)
+    return arg(name, "[[HOST]:]PORT", help_text, type=_port_address)
 
 
 @command(
     "run the tasks of an app until SIGTERM or Ctrl-C; a second one ends it at once",
-    arg("app", metavar="MODULE:APP", help="a headrace.App; the working directory comes first"),
-    arg("--tasks", type=_names, metavar="TASK,…", help="only these tasks (default: all)"),
+    arg("app", "MODULE:APP", "a headrace.App; the working directory comes first"),
+    arg("--tasks", "TASK,…", "only these tasks (default: all)", type=_names),
     arg(
         "--concurrency",
-        type=positive_number,
-        metavar="N",
-        help="how many records of each task are processed at once (default: that of the task)",
+        "N",
+        "how many records of each task are processed at once (default: that of the task)",
     ),
     switch("--reload", "restart when a .py file below the working directory changes"),
     _port_option("--health-port", "health: 200 while the tasks get records, else 503"),
     _port_option("--metrics-port", "the metrics for Prometheus"),
     seconds_option("--drain-timeout", "time that running functions have to end", 30.0),
-    arg(
-        "-b",
-        "--bootstrap-server",
-        metavar="HOST:PORT,…",
-        help="bootstrap brokers, instead of those of the app",
-    ),
+    arg("-b --bootstrap-server", "HOST:PORT,…", "bootstrap brokers, instead of those of the app"),
     switch(
         "--stop-with-stdin", "stop at the end of the standard input, as a part of another program"
     ),
