@@ -16,8 +16,7 @@ from headrace import Broker
 from headrace.broker.embedded import new_event_loop
 from headrace.broker.metrics.server import MAX_SCRAPE_CONNECTIONS, MetricsAccess, MetricsServer
 from headrace.http import server as http_server
-from headrace.http.limits import MAX_UNSENT_BYTES
-from headrace.http.server import HttpServer
+from headrace.http.server import MAX_UNSENT_BYTES, HttpServer
 from tests.throwaway_ca import ThrowawayCA
 
 ATTACKERS = 100

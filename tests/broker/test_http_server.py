@@ -16,18 +16,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.http import server as http_server
-from headrace.http.failed_logins import FailedLogins
-from headrace.http.hosts import Hosts
-from headrace.http.limits import (
+from headrace.http.failed_logins import (
     FAILED_LOGINS_S,
-    MAX_BODIES,
-    MAX_BODY_BYTES,
     MAX_COUNTED_LOGINS,
     MAX_DELAYED_LOGINS,
     MAX_FAILED_LOGINS,
+    FailedLogins,
 )
-from headrace.http.messages import Refused, Request, Response, parse_head
-from headrace.http.server import HttpServer
+from headrace.http.hosts import Hosts
+from headrace.http.messages import MAX_BODY_BYTES, Refused, Request, Response, parse_head
+from headrace.http.server import MAX_BODIES, HttpServer
 from headrace.log_lines import log_unhandled
 from tests.support import story
 
@@ -82,17 +80,28 @@ def test_hosts(host: str, is_admitted: bool) -> None:
         b"POST /x HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\nContent-Length: 1",
         b"POST /x HTTP/1.1\r\nHost: h\r\nContent-Length: +1",
         b"POST /x HTTP/1.1\r\nHost: h\r\nContent-Length: 1, 1",
-        b"POST /x HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\nTransfer-Encoding: chunked",
-        b"POST /x HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\nContent-Length: 1",
-        b"POST /x HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: xchunked",
-        b"POST /x HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: gzip, chunked",
-        b"POST /x HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: chunked",
     ],
 )
 def test_what_could_be_read_in_two_ways_is_refused(lines: bytes) -> None:
     with pytest.raises(Refused) as refused:
         parse_head(lines + b"\r\n\r\n")
     assert refused.value.status == 400
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        b"Transfer-Encoding: chunked",
+        b"Content-Length: 1\r\nTransfer-Encoding: chunked",
+        b"Transfer-Encoding: chunked\r\nContent-Length: 1",
+        b"Transfer-Encoding: xchunked",
+        b"Transfer-Encoding: gzip, chunked",
+    ],
+)
+def test_a_body_without_a_length_is_refused(lines: bytes) -> None:
+    with pytest.raises(Refused) as refused:
+        parse_head(POST + lines + b"\r\n\r\n")
+    assert refused.value.status == 411
 
 
 @given(st.binary(max_size=300))
@@ -192,9 +201,7 @@ async def test_the_expectation_of_a_client_is_in_any_case() -> None:
 @story
 async def test_requests_follow_each_other_until_one_is_refused() -> None:
     async with serving() as server:
-        reader, writer = await connect(
-            server, GET * 2 + CHUNKED + b"2;x\r\nab\r\n0\r\nt: 1\r\n\r\n"
-        )
+        reader, writer = await connect(server, GET * 2 + POST + b"Content-Length: 2\r\n\r\nab")
         for body in (b"\n", b"\n", b"ab\n"):
             head = await reader.readuntil(b"\r\n\r\n")
             assert head.startswith(b"HTTP/1.1 200 OK")
@@ -203,7 +210,7 @@ async def test_requests_follow_each_other_until_one_is_refused() -> None:
         writer.write(both + GET)
         writer.write_eof()
         rest = await reader.read()
-        assert rest.startswith(b"HTTP/1.1 400 ")
+        assert rest.startswith(b"HTTP/1.1 411 ")
         assert rest.count(b"HTTP/1.1") == 1
         writer.close()
 
@@ -214,11 +221,7 @@ async def test_requests_follow_each_other_until_one_is_refused() -> None:
         (GET.replace(b"localhost", b"evil.com"), b"421"),
         (GET.replace(b"localhost", b"[::1].evil.com"), b"421"),
         (POST + b"Content-Length: %d\r\n\r\n" % (MAX_BODY_BYTES + 1), b"413"),
-        (CHUNKED + b"200000\r\n" + b"a" * 0x200000, b"413"),
-        (CHUNKED + (b"10000\r\n" + b"a" * 0x10000 + b"\r\n") * 17, b"413"),
-        (CHUNKED + b"x\r\n", b"400"),
-        (CHUNKED + b"1\r\naa\r\n", b"400"),
-        (CHUNKED + b"1" * 100_000, b"400"),
+        (CHUNKED + b"200000\r\n" + b"a" * 0x200000, b"411"),
         (b"GET /" + b"x" * 100_000, b"431"),
         (b"\x16\x03\x01\x02\x00\x01\x00\r\n\r\n", b"400"),
     ],

@@ -26,7 +26,7 @@ from headrace.client.lag.watch import Course, LagRates
 from headrace.client.lag.work import STUCK_S, Standstills
 from headrace.client.partition_reader import ReadBudget
 from headrace.client.share_state import SharePartitionState, Span
-from headrace.http.limits import FAILED_LOGIN_DELAY_S, MAX_FAILED_LOGINS
+from headrace.http.failed_logins import FAILED_LOGIN_DELAY_S, MAX_FAILED_LOGINS
 from headrace.http.messages import Request
 from headrace.protocol.partitions import TopicPartition
 from headrace.protocol.record_batch import (

@@ -9,16 +9,18 @@ from collections.abc import Callable
 
 from headrace.log_lines import LimitedLog, get_logger
 
-from .limits import (
-    FAILED_LOGIN_DELAY_S,
-    FAILED_LOGINS_S,
-    MAX_COUNTED_LOGINS,
-    MAX_DELAYED_LOGINS,
-    MAX_FAILED_LOGINS,
-)
-
 log = LimitedLog(get_logger("headrace.http"))
 
+FAILED_LOGINS_S = 60
+"""The time for which wrong passwords are counted."""
+MAX_FAILED_LOGINS = 5
+"""Wrong passwords of one address, or for one user, in that time. Further ones are answered late."""
+FAILED_LOGIN_DELAY_S = 1.0
+"""The time by which they are late."""
+MAX_DELAYED_LOGINS = 16
+"""Wrong passwords that are waiting for their late answer. Further ones are answered at once."""
+MAX_COUNTED_LOGINS = 1000
+"""Addresses and users whose wrong passwords are counted. The one with the oldest is forgotten."""
 _Counted = tuple[str, str]
 """A kind, and an address or the name of a user."""
 

@@ -1,19 +1,16 @@
 """HTTP/1.1 requests and responses as bytes (RFC 9112).
 
-What could be read in two ways is refused: folded headers, a second length, a length beside
-``Transfer-Encoding``. A proxy in front cannot see another request than this server.
+What could be read in two ways is refused: folded headers, a second length, ``Transfer-Encoding``. A
+proxy in front cannot see another request than this server.
 """
 
 from __future__ import annotations
 
 import re
-from asyncio import LimitOverrunError, StreamReader
 from collections.abc import Sequence
 from email.utils import formatdate
 from http import HTTPStatus
 from typing import NamedTuple
-
-from .limits import MAX_BODY_BYTES
 
 Headers = Sequence[tuple[bytes, bytes]]
 
@@ -21,8 +18,8 @@ _REQUEST_LINE = re.compile(rb"([A-Z]{1,20}) (/[!-~]*) HTTP/1\.([01])")
 _NAME = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _CONTROL = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 _LENGTH = re.compile(rb"[0-9]{1,15}")
-_CHUNK_SIZE = re.compile(rb"[0-9A-Fa-f]{1,8}")
-_MAX_TRAILERS = 100
+MAX_BODY_BYTES = 1024 * 1024
+"""The body of a request."""
 
 
 class Refused(Exception):
@@ -84,14 +81,14 @@ class Response(NamedTuple):
 class Head(NamedTuple):
     """The head of a request.
 
-    :ivar length: of the body; None if it comes in chunks
+    :ivar length: of the body
     :ivar keeps_open: whether the client may send another request
     """
 
     method: str
     target: bytes
     headers: Headers
-    length: int | None
+    length: int
     keeps_open: bool
 
     @property
@@ -131,14 +128,11 @@ def parse_head(head: bytes) -> Head:
     )
 
 
-def _body_length(headers: Headers) -> int | None:
+def _body_length(headers: Headers) -> int:
+    if any(name == b"transfer-encoding" for name, _ in headers):
+        # Beside a length, whoever forwards the request may go by either.
+        raise Refused(411, "The request must have a Content-Length, and no Transfer-Encoding.")
     lengths = [value for name, value in headers if name == b"content-length"]
-    encodings = [value.lower() for name, value in headers if name == b"transfer-encoding"]
-    if encodings:
-        # Whoever forwards the request may go by the length: then the rest would be another one.
-        if lengths or encodings != [b"chunked"]:
-            raise Refused(400, "The request has no clear length.")
-        return None
     if not lengths:
         return 0
     if len(lengths) > 1 or _LENGTH.fullmatch(lengths[0]) is None:
@@ -147,35 +141,3 @@ def _body_length(headers: Headers) -> int | None:
     if length > MAX_BODY_BYTES:
         raise Refused(413, "The request is too large.")
     return length
-
-
-async def read_chunks(reader: StreamReader) -> bytes:
-    """Receive a body in chunks.
-
-    :raises Refused: it is malformed, or too large
-    """
-    body = bytearray()
-    while size := await _chunk_size(reader):
-        if len(body) + size > MAX_BODY_BYTES:
-            raise Refused(413, "The request is too large.")
-        body += await reader.readexactly(size)
-        if await reader.readexactly(2) != b"\r\n":
-            raise Refused(400, "The body of the request is malformed.")
-    for _ in range(_MAX_TRAILERS):
-        if await _line(reader) == b"\r\n":
-            return bytes(body)
-    raise Refused(400, "The body of the request is malformed.")
-
-
-async def _chunk_size(reader: StreamReader) -> int:
-    size = (await _line(reader)).removesuffix(b"\r\n").partition(b";")[0].strip(b" \t")
-    if _CHUNK_SIZE.fullmatch(size) is None:
-        raise Refused(400, "The body of the request is malformed.")
-    return int(size, 16)
-
-
-async def _line(reader: StreamReader) -> bytes:
-    try:
-        return await reader.readuntil(b"\r\n")
-    except LimitOverrunError:
-        raise Refused(400, "The body of the request is malformed.") from None

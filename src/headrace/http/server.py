@@ -23,18 +23,7 @@ from headrace.log_lines import LimitedLog, get_logger
 from headrace.net.acceptor import Acceptor, Begin, listening_sockets, plain
 
 from .hosts import Hosts
-from .limits import (
-    BODY_S,
-    DISCARD_S,
-    HEAD_S,
-    IDLE_S,
-    MAX_BODIES,
-    MAX_HEAD_BYTES,
-    MAX_UNSENT_BYTES,
-    SEND_S,
-    TURN_S,
-)
-from .messages import Head, Refused, Request, Response, parse_head, read_chunks
+from .messages import Head, Refused, Request, Response, parse_head
 from .turns import Turns
 
 if TYPE_CHECKING:
@@ -44,6 +33,28 @@ log = LimitedLog(get_logger("headrace.http"))
 
 _BUSY = Response.plain(503, "Too many requests at a time.")
 _BUFFER_BYTES = 16 * 1024
+MAX_HEAD_BYTES = 32 * 1024
+"""The request line and the headers of a request."""
+MAX_BODIES = 16
+"""Bodies that are being received, or whose requests wait, at a time; half of them of one address.
+One more closes the oldest.
+"""
+MAX_UNSENT_BYTES = 64 * 1024 * 1024
+"""Responses that clients have not read, half of them of one address. More closes those that were
+sent first.
+"""
+HEAD_S = 10
+"""The time for the head of the first request on a connection, and for a TLS handshake."""
+TURN_S = 10
+"""The time that a request waits until it is served. After it, the answer is 503."""
+BODY_S = 30
+"""The time for the body of a request."""
+IDLE_S = 15
+"""The time from a response to the whole head of the next request."""
+SEND_S = 30
+"""The time in which a client must read a response."""
+DISCARD_S = 2
+"""The time for which the rest of a refused request is received."""
 
 
 class _State(Enum):
@@ -364,8 +375,6 @@ class HttpServer:
         if (b"expect", b"100-continue") in ((name, value.lower()) for name, value in head.headers):
             connection.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         async with asyncio.timeout(BODY_S):
-            if head.length is None:
-                return await read_chunks(reader)
             return await reader.readexactly(head.length)
 
     async def _respond(self, connection: _Connection, head: Head, body: bytes) -> Response:
