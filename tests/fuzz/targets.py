@@ -399,8 +399,8 @@ def page_request(data: bytes) -> None:
 
     from headrace.times import time_ms
     from headrace.web.errors import BadRequest
-    from headrace.web.limits import MAX_URL_BYTES
     from headrace.web.record_views import positions_of, records
+    from headrace.web.requests import MAX_URL_BYTES
     from headrace.web.schemas import parameters_of, parsed, parsed_text
 
     with only(BadRequest):

@@ -22,7 +22,9 @@ from headrace.client.connection import Connection
 from headrace.client.offsets import commit_offsets
 from headrace.client.share.types import Acknowledgement, AcknowledgeType
 from headrace.web.access import Access
-from headrace.web.limits import MAX_SPANS_OF_PAGE, PARTITIONS_OF_PAGE, ROWS_OF_PAGE
+from headrace.web.groups import MAX_SPANS_OF_PAGE
+from headrace.web.lists import ROWS_OF_PAGE
+from headrace.web.observation import PARTITIONS_OF_PAGE
 from headrace.web.observer import Observer
 from headrace.web.site import Site
 from tests.clients.confluent import PATIENCE_S, create_topic, share_from_earliest

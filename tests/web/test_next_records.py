@@ -14,11 +14,10 @@ from headrace import Broker
 from headrace.client.config import ClientConfig, read_config
 from headrace.web.access import Access
 from headrace.web.errors import BadRequest
-from headrace.web.limits import MAX_URL_BYTES
 from headrace.web.observer import Observer
 from headrace.web.record_views import next_link, records
 from headrace.web.records import FoundRecords, Query
-from headrace.web.requests import url
+from headrace.web.requests import MAX_URL_BYTES, url
 from headrace.web.schemas import parsed
 from headrace.web.site import Site, Visit
 from headrace.web.views import Records

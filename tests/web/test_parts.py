@@ -37,25 +37,24 @@ from headrace.protocol.record_batch import (
     end_transaction_marker,
 )
 from headrace.web import texts
-from headrace.web.access import Access, Sessions, basic_or_bearer
-from headrace.web.actions import ACTIONS, Action
-from headrace.web.app import VIEWS
-from headrace.web.limits import (
+from headrace.web.access import (
     FIRST_LOGIN_S,
-    MAX_PLANS,
     MAX_SESSIONS,
-    PLAN_S,
     SESSION_IDLE_S,
     SESSION_S,
-    SHOWN_VALUE_BYTES,
+    Access,
+    Sessions,
+    basic_or_bearer,
 )
+from headrace.web.actions import ACTIONS, Action
+from headrace.web.app import VIEWS
 from headrace.web.lists import listed, page_of
 from headrace.web.observation import LATE_FOR_MS, Histories, InFlightLooks, Observation, notes
 from headrace.web.observer import LETTERS_OVER_MS, WINDOW_MS, Observer, pause_s
 from headrace.web.openapi import document
-from headrace.web.plans import Plan, Plans
+from headrace.web.plans import MAX_PLANS, PLAN_S, Plan, Plans
 from headrace.web.record_views import standing
-from headrace.web.records import Filter, Query, Shelf, page_budget
+from headrace.web.records import SHOWN_VALUE_BYTES, Filter, Query, Shelf, page_budget
 from headrace.web.requests import PageRequest
 from headrace.web.site import Site
 from headrace.web.views import Change, GroupSummary, Page, Point, Standing

@@ -33,17 +33,14 @@ from headrace.protocol.dead_letters import (
 from headrace.protocol.record_batch import Record, build
 from headrace.web import texts
 from headrace.web.access import Access
-from headrace.web.limits import (
+from headrace.web.observer import Observer
+from headrace.web.records import (
     MAX_KEPT_BYTES,
     MAX_OPENED_BYTES,
     MAX_READ_BYTES,
-    MAX_READS,
     MAX_SCANNED_RECORDS,
     MAX_SHOWN_HEADERS,
     SHOWN_VALUE_BYTES,
-)
-from headrace.web.observer import Observer
-from headrace.web.records import (
     Filter,
     FoundRecords,
     Query,
@@ -51,7 +48,7 @@ from headrace.web.records import (
     cut_record,
     page_budget,
 )
-from headrace.web.site import Site
+from headrace.web.site import MAX_READS, Site
 from tests.support import story
 from tests.web.serving import browsing_site, searched
 

@@ -18,8 +18,16 @@ from collections.abc import Callable, Mapping
 from headrace.http.failed_logins import FailedLogins
 
 from .errors import BadRequest
-from .limits import FIRST_LOGIN_S, MAX_SESSIONS, SESSION_IDLE_S, SESSION_S
 from .requests import PageRequest, Session
+
+MAX_SESSIONS = 100
+"""Logins that are valid at a time; the oldest ends first."""
+SESSION_S = 12 * 3600
+"""The time for which a login is valid."""
+SESSION_IDLE_S = 3600
+"""The time after which a login ends if its user does nothing."""
+FIRST_LOGIN_S = 600
+"""The time for which the address that is printed at the start logs in."""
 
 _COOKIE = "headrace_session"
 _SECURE_COOKIE = f"__Host-{_COOKIE}"

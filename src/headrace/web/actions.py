@@ -30,8 +30,8 @@ from headrace.protocol.partitions import TopicPartition
 
 from .errors import BadRequest, NotThere
 from .groups import group_lag
-from .limits import MAX_SPANS_OF_RECORD
 from .plans import Plan, redrive_changes
+from .record_views import MAX_SPANS_OF_RECORD
 from .schemas import about, parsed, parsed_text, text, whole
 from .site import Site
 from .texts import exact, short

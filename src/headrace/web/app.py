@@ -37,19 +37,23 @@ from .errors import (
     WrongMethod,
     WrongType,
 )
-from .limits import MAX_CONCURRENT_REQUESTS, MAX_CONNECTIONS, MAX_READS, MAX_URL_BYTES
 from .openapi import document
 from .page import Pages
 from .plans import Plan, log_line
-from .requests import PageRequest, json_response, redirect, url
+from .requests import MAX_URL_BYTES, PageRequest, json_response, redirect, url
 from .schemas import parameters_of, parsed
-from .site import Site, Visit, in_thread
+from .site import MAX_READS, Site, Visit, in_thread
 from .views import Error, Preview
 
 log = LimitedLog(get_logger("headrace.ui"))
 
 Handle = Callable[[PageRequest], Awaitable[Response]]
 
+MAX_CONNECTIONS = 256
+"""Connections at a time, and TLS handshakes. One more closes the oldest that has sent no request.
+"""
+MAX_CONCURRENT_REQUESTS = 64
+"""Requests in progress; further ones get 503."""
 _JSON = "application/json"
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "

@@ -38,18 +38,15 @@ from headrace.protocol.errors import ErrorCode
 from headrace.protocol.partitions import TopicPartition, by_topic
 
 from .errors import NotThere
-from .limits import (
-    LEAST_SPANS_OF_PARTITION,
-    MAX_SPANS_OF_PAGE,
-    PARTITIONS_OF_PAGE,
-)
 from .lists import PageNumber, listed, page_of
-from .observation import Observation
+from .observation import LEAST_SPANS_OF_PARTITION, PARTITIONS_OF_PAGE, Observation
 from .schemas import text
 from .site import Visit
 from .views import Group, MemberOfGroup, PartitionOfGroup, PartitionOfTopic, Topic
 
 _UNKNOWN_NODE = -1
+MAX_SPANS_OF_PAGE = 500
+"""Spans of records in flight on the page of a group, shared by its partitions."""
 
 
 async def group(

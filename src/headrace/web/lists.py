@@ -12,7 +12,6 @@ from typing import Annotated, Literal, TypeVar
 
 from headrace.client.lag.model import sum_of_known
 
-from .limits import MAX_HITS, ROWS_OF_PAGE
 from .observation import Observation
 from .requests import url
 from .schemas import about, text, whole
@@ -45,6 +44,10 @@ NameFilter = Annotated[str, text("a part of the name")]
 PageNumber = Annotated[int, whole("the page, from 1", least=1)]
 
 _OVERVIEW_ROWS = 15
+ROWS_OF_PAGE = 50
+"""Rows of a table of groups or topics."""
+MAX_HITS = 20
+"""Results of a search."""
 _RECORD = re.compile(r"(.+)-(\d{1,9})[@ :](\d{1,18})")
 """A record, as the page and the command line name it: ``orders-2@6670``."""
 

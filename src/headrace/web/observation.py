@@ -21,16 +21,21 @@ from headrace.client.share_state import SharePartitionState, Span, holds, share_
 from headrace.client.workers import SeenWorker
 from headrace.protocol.partitions import TopicPartition
 
-from .limits import (
-    GROUPS_OF_TURN,
-    HISTORY_POINTS,
-    LEAST_SPANS_OF_PARTITION,
-    MAX_HISTORIES,
-    MAX_STUCK,
-    PARTITIONS_OF_PAGE,
-)
 from .texts import duration, number
 from .views import GroupSummary, Note, Point, TopicSummary
+
+HISTORY_POINTS = 180
+"""Points in the history of a group or topic."""
+MAX_HISTORIES = 20_000
+"""Groups and topics with a history."""
+MAX_STUCK = 20
+"""Groups with a partition in which nothing is finished that are told."""
+GROUPS_OF_TURN = 5
+"""Share groups that each observation asks for what is in flight."""
+PARTITIONS_OF_PAGE = 50
+"""Partitions of a group or topic on one page."""
+LEAST_SPANS_OF_PARTITION = 10
+"""The spans of a partition on a page with many partitions."""
 
 _WORST_FIRST = ("paused", "stuck", "letters", "late", "growing", "idle")
 

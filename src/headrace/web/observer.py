@@ -32,8 +32,7 @@ from headrace.client.workers import WORKERS_TOPIC, SeenWorker, WorkerWatch
 from headrace.log_lines import LimitedLog, get_logger
 from headrace.protocol.partitions import TopicPartition
 
-from .limits import PARTITIONS_OF_PAGE
-from .observation import Histories, InFlightLooks, Observation, notes
+from .observation import PARTITIONS_OF_PAGE, Histories, InFlightLooks, Observation, notes
 from .views import GroupSummary, Point, TopicSummary
 
 log = LimitedLog(get_logger("headrace.ui"))

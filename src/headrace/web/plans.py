@@ -19,18 +19,23 @@ from headrace.client.dead_letters.redrive import Redrive, RedriveCounts
 from headrace.client.errors import ClientError
 from headrace.log_lines import get_logger
 
-from .limits import (
-    MAX_ENDED_REDRIVES,
-    MAX_PLANS,
-    MAX_REDRIVES,
-    PLAN_S,
-    REDRIVE_PLAN_S,
-    REDRIVE_WAIT_S,
-)
 from .texts import short
 from .views import Change, RunningRedrive
 
 log = get_logger("headrace.ui")
+
+MAX_PLANS = 100
+"""Actions that wait for their confirmation; the oldest is forgotten first."""
+PLAN_S = 600
+"""The time in which an action must be confirmed."""
+MAX_REDRIVES = 4
+"""Redrives of dead letters at a time."""
+REDRIVE_PLAN_S = 10.0
+"""The time in which a queue is read to show what a redrive would do."""
+REDRIVE_WAIT_S = 5.0
+"""The time that a request waits for the end of a redrive, which then goes on."""
+MAX_ENDED_REDRIVES = 20
+"""Redrives that have ended, and are still listed."""
 
 
 @dataclass(slots=True)

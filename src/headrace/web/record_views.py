@@ -22,19 +22,22 @@ from headrace.protocol.partitions import TopicPartition
 from headrace.times import time_ms
 
 from .errors import BadRequest, NotThere
-from .limits import (
-    MAX_FILTERS_BYTES,
-    MAX_GROUPS_OF_RECORD,
-    MAX_RECORDS_OF_PAGE,
-    MAX_SPANS_OF_RECORD,
-    MAX_URL_BYTES,
-    RECORDS_OF_PAGE,
-)
 from .observation import Observation
-from .records import Filter, FoundRecords, Query, find_records, record_at
+from .records import RECORDS_OF_PAGE, Filter, FoundRecords, Query, find_records, record_at
+from .requests import MAX_URL_BYTES
 from .schemas import about, parsed_text, text, whole
 from .site import Visit
 from .views import Letters, Records, ShownLetter, ShownRecord, Standing
+
+MAX_FILTERS_BYTES = 2048
+"""The filters of a page of records, as part of an address: the link to the next page has them, and
+the link to log in has that one, escaped once more.
+"""
+MAX_RECORDS_OF_PAGE = 200
+MAX_GROUPS_OF_RECORD = 20
+"""Share groups that are asked for the state of a record."""
+MAX_SPANS_OF_RECORD = 10_000
+"""Spans of a partition in which a record is looked for."""
 
 _MAX_POSITIONS = 200
 """Positions of partitions in the address of a next page, which has a limit."""

@@ -21,21 +21,38 @@ from headrace.protocol.partitions import TopicPartition
 from headrace.protocol.record_batch import Opening
 
 from .errors import NotThere
-from .limits import (
-    FETCH_BYTES,
-    MAX_KEPT_BYTES,
-    MAX_OPENED_BYTES,
-    MAX_READ_BYTES,
-    MAX_READ_S,
-    MAX_SCANNED_RECORDS,
-    MAX_SHOWN_HEADERS,
-    RECORD_VALUE_BYTES,
-    RECORDS_OF_PAGE,
-    SHOWN_VALUE_BYTES,
-)
 from .schemas import Data
 from .site import in_thread
 from .views import ShownRecord
+
+RECORDS_OF_PAGE = 50
+"""Records on one page, unless a request names another number."""
+MAX_READ_BYTES = 32 * 1024 * 1024
+"""Decompressed bytes that are read for one page of records."""
+MAX_SCANNED_RECORDS = 50_000
+"""Records that are compared with the filters for one page."""
+MAX_READ_S = 5.0
+"""The time in which one page of records is read."""
+MAX_OPENED_BYTES = 8 * 1024 * 1024
+"""The decompressed size above which a batch is not opened; its records cannot be shown. A page may
+read more, so that each page comes further than the one before.
+"""
+MAX_KEPT_BYTES = 1024 * 1024
+"""Bytes of keys, values and headers on one page; the record that reaches it is the last one."""
+FETCH_BYTES = 1024 * 1024
+"""Bytes of one Fetch request."""
+MAX_SHOWN_CHARS = 2_000
+"""Characters of a value in a table of records."""
+MAX_VALUE_CHARS = 64 * 1024
+"""Characters of a value on the page of its record."""
+SHOWN_VALUE_BYTES = 4 * MAX_SHOWN_CHARS + 1
+"""Bytes of a key, of a value and of all headers of a record in a list: a character has up to four,
+and one more tells that the value was cut.
+"""
+RECORD_VALUE_BYTES = 4 * MAX_VALUE_CHARS
+"""The same of one record."""
+MAX_SHOWN_HEADERS = 20
+"""Headers of a record."""
 
 _OF_LETTERS = frozenset((*HEADERS, *WORKER_HEADERS)) - {TRACEBACK}
 _PARTITIONS_AT_ONCE = 50

@@ -14,6 +14,8 @@ from .errors import BadRequest
 from .schemas import as_json
 
 _MAX_FIELDS = 100
+MAX_URL_BYTES = 8192
+"""The path and the query of a request."""
 _OF_LOCATION = ":/%#?=@[]!$&'()*+,;"
 """The characters of an address that are not escaped."""
 

@@ -13,7 +13,6 @@ from headrace.client.config import ClientConfig
 
 from .access import Access
 from .errors import NotSeen
-from .limits import MAX_READS
 from .observation import Observation
 from .observer import Observer
 from .plans import Plans, Redrives
@@ -21,6 +20,8 @@ from .requests import url
 
 _FIRST_OBSERVATION_S = 0.25
 """The time that a view waits for the first observation."""
+MAX_READS = 4
+"""Pages of records that are read and written at a time; others wait for them."""
 
 
 class Site:

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 
 from headrace.client.workers import SeenWorker, TaskState, by_task, summed
 
-from .limits import MAX_FAILURES_OF_PAGE, MAX_RUNNING_OF_PAGE
 from .lists import NameFilter, PageNumber, page_of
 from .site import Visit
 from .views import (
@@ -17,6 +16,9 @@ from .views import (
     Tasks,
     WorkerOfTasks,
 )
+
+MAX_RUNNING_OF_PAGE, MAX_FAILURES_OF_PAGE, MAX_WORKERS_OF_PAGE = 50, 50, 200
+"""Rows below the table of tasks."""
 
 
 async def tasks(visit: Visit, *, filter: NameFilter = "", page: PageNumber = 1) -> Tasks:

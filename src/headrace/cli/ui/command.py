@@ -75,9 +75,8 @@ def run(options: Namespace) -> None:
     log_to_stderr()
     allow_all_descriptors()
     from headrace.http.hosts import Hosts
-    from headrace.web.access import TOKEN_USER, Access
+    from headrace.web.access import FIRST_LOGIN_S, TOKEN_USER, Access
     from headrace.web.app import serve
-    from headrace.web.limits import FIRST_LOGIN_S
     from headrace.web.observer import Observer
     from headrace.web.site import Site
 
