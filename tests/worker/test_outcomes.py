@@ -234,8 +234,8 @@ async def test_an_end_that_no_broker_has_confirmed_is_that_of_the_next_delivery(
 
     counts: dict[str, int] = defaultdict(int)
     ended = asyncio.Event()
-    endings = Endings(task, "w", counts, ended.set)
-    endings.begin(_Closed().holds, is_counted=True)  # type: ignore[arg-type]
+    endings = Endings(task, "w", counts, _Closed().holds, ended.set)  # type: ignore[arg-type]
+    endings.begin(is_counted=True)
     endings.accept(Attempt(record()))
     await ended.wait()
     again = record(deliveries=2)
@@ -269,7 +269,8 @@ async def test_what_arrives_during_a_pause_goes_back() -> None:
         runner.breaker.failed(number, "no", time.monotonic())
     assert runner.breaker.is_pausing
     member = _Releasing()
-    runner._endings.begin(member.holds, is_counted=True)  # type: ignore[arg-type]
+    runner._endings._holder = member.holds  # type: ignore[assignment]
+    runner._endings.begin(is_counted=True)
     runner._begin([Attempt(record())])
     while runner._endings.is_busy:
         await asyncio.sleep(0)

@@ -173,23 +173,21 @@ class App:
                 raise ClientError(f"there is no option {name}: {hint(name, allowed, 'option')}")
 
         def decorate(function: Any) -> Any:
-            return self._add(
-                Task(function, self._sender, self.middlewares, topics, start, **options)
+            task = Task[Any, Any](
+                function, self._sender, self.middlewares, topics, start, **options
             )
+            for other in self.tasks.values():
+                if other.name == task.name:
+                    raise ClientError(f"the app has two tasks '{task.name}': give one another name")
+                if other.group == task.group:
+                    raise ClientError(
+                        f"tasks '{other.name}' and '{task.name}' have one group, '{task.group}', "
+                        "whose records go to either: give one another group"
+                    )
+            self.tasks[task.name] = task
+            return task
 
         return decorate
-
-    def _add(self, task: Task[..., R]) -> Task[..., R]:
-        for other in self.tasks.values():
-            if other.name == task.name:
-                raise ClientError(f"the app has two tasks '{task.name}': give one another name")
-            if other.group == task.group:
-                raise ClientError(
-                    f"tasks '{other.name}' and '{task.name}' have one group, '{task.group}', whose "
-                    "records go to either: give one another group"
-                )
-        self.tasks[task.name] = task
-        return task
 
     def worker(
         self,

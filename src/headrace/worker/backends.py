@@ -10,14 +10,16 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from contextvars import Context, copy_context
+from dataclasses import dataclass
 from queue import SimpleQueue
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from .payload import Arguments
 
 RunIn = Literal["loop", "thread", "process"]
 
 
+@dataclass(eq=False, repr=False)
 class Backend:
     """Runs the calls of one function.
 
@@ -27,12 +29,12 @@ class Backend:
     :cvar is_cancellable: whether to cancel :meth:`run` ends the function
     """
 
-    is_cancellable = True
+    is_cancellable: ClassVar[bool] = True
 
-    def __init__(
-        self, function: Callable[..., Any], name: str, concurrency: int, conf: Mapping[str, Any]
-    ) -> None:
-        self.function, self.name, self.concurrency = function, name, concurrency
+    function: Callable[..., Any]
+    name: str
+    concurrency: int
+    conf: Mapping[str, Any]
 
     async def open(self) -> None:
         """Prepare it.
@@ -73,10 +75,7 @@ class ThreadBackend(Backend):
 
     is_cancellable = False
 
-    def __init__(
-        self, function: Callable[..., Any], name: str, concurrency: int, conf: Mapping[str, Any]
-    ) -> None:
-        super().__init__(function, name, concurrency, conf)
+    def __post_init__(self) -> None:
         self._calls: SimpleQueue[_Call | None] = SimpleQueue()
         self._threads = self._busy = 0
         self._results: deque[tuple[asyncio.Future[Any], object, BaseException | None]] = deque()

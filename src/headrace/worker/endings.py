@@ -61,6 +61,7 @@ class Endings:
 
     :param worker: the worker's name, for dead letters
     :param counts: accepted, retried, dead_letters, rejected, late → records; is changed
+    :param holder: returns the consumer that holds a record
     :param on_change: called when records have ended
     :ivar max_deliveries: the group's limit of deliveries
     """
@@ -70,12 +71,12 @@ class Endings:
         task: Task[Any, Any],
         worker: str,
         counts: MutableMapping[str, int],
+        holder: Callable[[Record], ShareConsumer],
         on_change: Callable[[], object],
     ) -> None:
         self.max_deliveries = 2
         self._task, self._worker, self._counts = task, worker, counts
-        self._on_change = on_change
-        self._holder: Callable[[Record], ShareConsumer]
+        self._holder, self._on_change = holder, on_change
         self._all_count = True
         self._pending: defaultdict[_End, list[Record]] = defaultdict(list)
         self._sending: asyncio.Task[None] | None = None
@@ -100,13 +101,12 @@ class Endings:
         """The number of records whose copies the broker has refused."""
         return len(self._stuck)
 
-    def begin(self, holder: Callable[[Record], ShareConsumer], *, is_counted: bool) -> None:
-        """Have outcomes sent by those that hold the records.
+    def begin(self, *, is_counted: bool) -> None:
+        """Write copies until :meth:`stop`.
 
-        :param holder: returns the consumer of a record
         :param is_counted: whether the broker counts every delivery
         """
-        self._holder, self._all_count = holder, is_counted
+        self._all_count = is_counted
         self._stopping.clear()
 
     def stop(self) -> None:

@@ -48,11 +48,8 @@ class ProcessBackend(Backend):
     :raises ClientError: no other process can import the function
     """
 
-    def __init__(
-        self, function: Callable[..., Any], name: str, concurrency: int, conf: Mapping[str, Any]
-    ) -> None:
-        super().__init__(function, name, concurrency, conf)
-        self._start = pickle.dumps(_start(function, name, conf))
+    def __post_init__(self) -> None:
+        self._start = pickle.dumps(_start(self.function, self.name, self.conf))
         self._free: asyncio.LifoQueue[_Process] = asyncio.LifoQueue()
         self._keepers: list[asyncio.Task[None]] = []
 

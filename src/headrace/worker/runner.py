@@ -127,7 +127,7 @@ class Runner:
         self._mean_s = 1.0
         """The time that functions have taken lately."""
         self._slot_free = asyncio.Event()
-        self._endings = Endings(task, worker, self.counts, self._slot_free.set)
+        self._endings = Endings(task, worker, self.counts, self._holder, self._slot_free.set)
         self._waiting = Waiting()
         self._waits_for_another = asyncio.Event()
         self._is_limit_told = False
@@ -211,7 +211,7 @@ class Runner:
             self._consumer([self.task.later], 2 * _MAX_WAITING_BYTES) as later,
         ):
             self._consumers = own, later
-            self._endings.begin(self._holder, is_counted=not await own.broker_delays())
+            self._endings.begin(is_counted=not await own.broker_delays())
             loops = [
                 asyncio.create_task(loop)
                 for loop in (
