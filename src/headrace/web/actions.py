@@ -30,6 +30,7 @@ from headrace.protocol.partitions import TopicPartition
 
 from .errors import BadRequest, NotThere
 from .groups import group_lag
+from .observation import NOTHING_SEEN
 from .plans import Plan, redrive_changes
 from .record_views import MAX_SPANS_OF_RECORD
 from .schemas import about, parsed, parsed_text, text, whole
@@ -219,16 +220,15 @@ async def create_topic(
 async def delete_topic(site: Site, *, topic: Topic) -> Plan:
     """Delete a topic with all its records."""
     leaders = (await site.cluster.topics([topic]))[topic].leaders
-    seen = site.observer.observation
-    summary = None if seen is None else seen.topics.get(topic)
+    seen = site.observer.observation or NOTHING_SEEN
+    summary = seen.topics.get(topic)
     changes = [Change("partitions", str(len(leaders)), "none")]
     if summary is not None and summary.size_bytes is not None:
         changes.append(Change("size", size(summary.size_bytes), "none"))
-    if seen is not None:
-        changes += [
-            Change(f"group {group.group_id}", f"lag {exact(group.lag)}", "loses the topic")
-            for group in seen.readers(topic)[:_MAX_CHANGES]
-        ]
+    changes += [
+        Change(f"group {group.group_id}", f"lag {exact(group.lag)}", "loses the topic")
+        for group in seen.readers(topic)[:_MAX_CHANGES]
+    ]
 
     async def execute() -> str:
         raised(await delete_topics(site.cluster, [topic]))

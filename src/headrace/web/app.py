@@ -10,7 +10,7 @@ import ssl
 from collections.abc import Awaitable, Callable
 from contextlib import nullcontext
 from functools import cached_property, partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from headrace.client.errors import (
     ClientError,
@@ -74,32 +74,14 @@ _TLS_ONLY = {b"strict-transport-security": b"max-age=31536000"}
 _FOLDERS = ("/static/", "/action/", "/api/actions/")
 
 
-class View(NamedTuple):
-    """A view of the page and of the API.
-
-    :param compute: its function; its name is that of the template, and of the path below ``/api/``
-    :param reads: it reads records, so that few are computed and rendered at a time, in threads
-    """
-
-    compute: Callable[..., Awaitable[Any]]
-    reads: bool = False
-
-    @property
-    def name(self) -> str:
-        return self.compute.__name__
-
-
-VIEWS = (
-    View(lists.overview),
-    View(lists.groups),
-    View(groups.group),
-    View(lists.topics),
-    View(groups.topic),
-    View(tasks.tasks),
-    View(record_views.letters, reads=True),
-    View(record_views.records, reads=True),
-    View(record_views.record, reads=True),
-    View(lists.search),
+View = Callable[..., Awaitable[Any]]
+"""Computes a view; its name is that of the template, and of the path below ``/api/``."""
+_OF_RECORDS: tuple[View, ...] = (record_views.letters, record_views.records, record_views.record)
+"""Few of these are computed and rendered at a time, in threads."""
+VIEWS: tuple[View, ...] = (
+    *(lists.overview, lists.groups, groups.group, lists.topics, groups.topic, tasks.tasks),
+    *_OF_RECORDS,
+    lists.search,
 )
 
 
@@ -123,8 +105,8 @@ class App:
             "/api/actions/": {"POST": self._act},
         }
         for view in VIEWS:
-            path = "/" if view.name == "overview" else f"/{view.name}"
-            for address in (path, f"/api/{view.name}"):
+            name = view.__name__
+            for address in ("/" if name == "overview" else f"/{name}", f"/api/{name}"):
                 self._routes[address] = {"GET": partial(self._view, view)}
 
     async def answer(self, request: Request) -> Response:
@@ -171,12 +153,13 @@ class App:
         """
         if not self._access.may_view(request):
             return self._to_login(request)
-        names = parameters_of(view.compute).__struct_fields__
+        names = parameters_of(view).__struct_fields__
         query = {name: request.query[name] for name in names if name in request.query}
         visit = Visit(self._site, request.path, query, request.is_part)
-        async with self._reading if view.reads else nullcontext():
+        reads = view in _OF_RECORDS
+        async with self._reading if reads else nullcontext():
             try:
-                shown = await view.compute(visit, **parsed(view.compute, query))
+                shown = await view(visit, **parsed(view, query))
             except NotSeen:
                 if request.is_api:
                     raise
@@ -184,9 +167,9 @@ class App:
             render = (
                 partial(json_response, shown)
                 if request.is_api
-                else partial(self._html.html, request, view.name, {"view": shown})
+                else partial(self._html.html, request, view.__name__, {"view": shown})
             )
-            return await in_thread(render) if view.reads else render()
+            return await in_thread(render) if reads else render()
 
     def _to_login(self, request: PageRequest) -> Response:
         if request.is_api:
@@ -195,7 +178,7 @@ class App:
 
     @cached_property
     def _document(self) -> dict[str, Any]:
-        return document([view.compute for view in VIEWS], list(ACTIONS.values()))
+        return document(VIEWS, list(ACTIONS.values()))
 
     async def _openapi(self, _: PageRequest) -> Response:
         return json_response(self._document)

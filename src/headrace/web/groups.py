@@ -82,8 +82,8 @@ async def group(
         group_id,
         kind,
         progress.state,
-        None if seen is None else seen.groups.get(group_id),
-        [] if seen is None else [note for note in seen.notes if note.group_id == group_id],
+        seen.groups.get(group_id),
+        [note for note in seen.notes if note.group_id == group_id],
         on_page.of(
             [
                 PartitionOfGroup(
@@ -104,7 +104,7 @@ async def group(
         spans_limit,
         members_of(progress),
         configs and [config for config in configs if not config.name.startswith(others)],
-        None if seen is None else seen.queues.get(group_id),
+        seen.queues.get(group_id),
         site.observer.groups.of(group_id),
         [*warnings, *leaders.problems],
     )
@@ -119,9 +119,7 @@ async def group_lag(cluster: Cluster, group_id: str) -> GroupLag | None:
     return next(iter((await snapshot(cluster, query)).groups), None)
 
 
-async def _progress(
-    query: LagQuery, leaders: PartitionLeaders, seen: Observation | None
-) -> GroupProgress:
+async def _progress(query: LagQuery, leaders: PartitionLeaders, seen: Observation) -> GroupProgress:
     """Return the progress of the group of a query.
 
     :raises UnknownGroup: it does not exist
@@ -133,7 +131,7 @@ async def _progress(
         group = ListedGroup(group_id, kind, "", state, _UNKNOWN_NODE)
         return (await read_positions(leaders, [group], query))[group_id]
 
-    summary = None if seen is None else seen.groups.get(group_id)
+    summary = seen.groups.get(group_id)
     if summary is not None:  # saves a question for its type
         progress = await read(summary.group_type, summary.group_state)
         if isinstance(progress, GroupProgress):
@@ -233,7 +231,7 @@ async def topic(
     rows, configs = await asyncio.gather(
         bounds(), configs_of(visit, ConfigType.TOPIC, topic, warnings)
     )
-    summary = None if seen is None else seen.topics.get(topic)
+    summary = seen.topics.get(topic)
     letters_of = () if summary is None else summary.dead_letters_of
     is_enabled = any(
         config.name == reading.GROUP_ENABLE and config.value == "true" for config in configs or ()
@@ -246,7 +244,7 @@ async def topic(
         on_page.of(rows),
         configs,
         sorted(
-            [] if seen is None else listed(seen.readers(topic), "group_id", "lag"),
+            listed(seen.readers(topic), "group_id", "lag"),
             key=lambda group: not group.member_count,
         ),
         bool(letters_of) or is_enabled or topic.startswith(reading.DEFAULT_PREFIX),

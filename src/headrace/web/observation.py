@@ -76,6 +76,9 @@ class Observation:
         ]
 
 
+NOTHING_SEEN = Observation(0, 0, None, 0)
+
+
 class Histories:
     """The points of groups, or of topics, by name, in bounded memory. Any thread may read them.
 

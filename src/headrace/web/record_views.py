@@ -126,7 +126,7 @@ async def letters(
     seen = await visit.seen_if_any()
     queues = [
         topic
-        for topic in ({} if seen is None else seen.topics).values()
+        for topic in seen.topics.values()
         if topic.dead_letters_of or topic.topic.startswith(DEFAULT_PREFIX)
     ]
     redrives = visit.site.redrives.of(queue)
@@ -228,9 +228,8 @@ def next_link(visit: Visit, query: Query, page: FoundRecords) -> str | None:
     )
 
 
-def _sharing_groups(seen: Observation | None, topic: str) -> list[str]:
-    readers = [] if seen is None else seen.readers(topic, "share")
-    return [group.group_id for group in readers[:MAX_GROUPS_OF_RECORD]]
+def _sharing_groups(seen: Observation, topic: str) -> list[str]:
+    return [group.group_id for group in seen.readers(topic, "share")[:MAX_GROUPS_OF_RECORD]]
 
 
 async def _with_standing(

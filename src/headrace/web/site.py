@@ -13,7 +13,7 @@ from headrace.client.config import ClientConfig
 
 from .access import Access
 from .errors import NotSeen
-from .observation import Observation
+from .observation import NOTHING_SEEN, Observation
 from .observer import Observer
 from .plans import Plans, Redrives
 from .requests import url
@@ -79,12 +79,12 @@ class Visit:
             raise NotSeen(observer.problem or "the cluster was not seen yet: try again in a moment")
         return observer.observation
 
-    async def seen_if_any(self) -> Observation | None:
-        """Return the newest observation of the cluster, or None."""
+    async def seen_if_any(self) -> Observation:
+        """Return the newest observation of the cluster, or an empty one."""
         try:
             return await self.seen()
         except NotSeen:
-            return None
+            return NOTHING_SEEN
 
     def link(self, **changes: object) -> str:
         """Return the address of this view with other parameters."""
