@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from headrace.cli import process
+from headrace.imports import never_collected
 
 
 class Node:
@@ -27,7 +28,7 @@ def running(monkeypatch: pytest.MonkeyPatch) -> Iterator[process.ShortCollection
     try:
         yield one
     finally:
-        one.stop()
+        gc.callbacks.remove(one._on_collection)
         gc.set_threshold(*threshold)
         if not frozen:
             gc.unfreeze()
@@ -71,7 +72,7 @@ def test_what_is_loaded_is_exempt(
 ) -> None:
     monkeypatch.setattr(process, "LONG_COLLECTION_S", 60.0)
     before = gc.get_freeze_count()
-    with running.loading():
+    with never_collected():
         assert not gc.isenabled()
         kept = [[number] for number in range(1000)]
     assert gc.isenabled()

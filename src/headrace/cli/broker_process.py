@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import signal
 import socket
 import sys
 import threading
@@ -19,6 +18,7 @@ from headrace.broker.config import retired
 from headrace.broker.config.broker_config import Config
 from headrace.broker.embedded import new_event_loop
 from headrace.broker.server import Server, stop
+from headrace.imports import never_collected
 from headrace.log.directory_format import UnusableDirectory
 from headrace.log.directory_lock import DirectoryInUse
 from headrace.log.recovery import CorruptLog
@@ -38,11 +38,10 @@ from .options import (
     ListenAddress,
     properties_file,
 )
-from .process import ShortCollections, allow_all_descriptors, log_to_stderr
+from .process import ShortCollections, allow_all_descriptors, log_to_stderr, stopping_event
 from .secret_files import entries, secret_file
-from .ui.beside import PageBeside
 from .ui.beside import check as check_ui
-from .ui.beside import command as ui_command
+from .ui.beside import page_beside
 
 if TYPE_CHECKING:
     from headrace.broker.metrics.server import MetricsAccess
@@ -67,8 +66,7 @@ def run_broker(options: Namespace) -> NoReturn:
     :raises Failure: it cannot start
     """
     log_to_stderr()
-    collections = ShortCollections()
-    collections.start()
+    ShortCollections().start()
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     allow_all_descriptors()
     config = _config(options)
@@ -80,7 +78,7 @@ def run_broker(options: Namespace) -> NoReturn:
     watchdog.daemon = True
     try:
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
-            runner.run(_serve(options, config, data_dir, users, listeners, watchdog, collections))
+            runner.run(_serve(options, config, data_dir, users, listeners, watchdog))
     finally:
         watchdog.cancel()
         LIMITER.report()
@@ -205,18 +203,13 @@ async def _serve(
     users: Sequence[NewUser],
     listeners: Sequence[Listener],
     watchdog: threading.Timer,
-    collections: ShortCollections,
 ) -> None:
-    loop = asyncio.get_running_loop()
-    stopping = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stopping.set)
+    stopping = stopping_event()
     try:
         broker = Broker(config, data_dir, users=users)
     except (CatalogError, DirectoryInUse, UnusableDirectory, OSError) as error:
         raise Failure(one_line_error(error)) from error
     broker.on_failure = stopping.set
-    page: PageBeside | None = None
     try:
         server = Server(broker, listeners)
     except ConfigError as error:
@@ -224,7 +217,9 @@ async def _serve(
         raise BadUsage(str(error)) from error
     try:
         try:
-            with collections.loading():
+            # The first collections after the start of a broker with many committed offsets would
+            # visit all of them.
+            with never_collected():
                 broker.start()
         except CorruptLog as error:
             raise Failure(one_line_error(error)) from error
@@ -245,15 +240,11 @@ async def _serve(
             scheme = "http" if options.metrics_tls is None else "https"
             print(f"metrics are at {scheme}://{metrics_at}/metrics", flush=True)
         broker.scrub()
-        if options.ui is not None:
-            page = PageBeside(ui_command(options, server.listeners))
-            await page.start()
-        await stopping.wait()
-        log.info("stopping")
-        watchdog.start()
+        async with page_beside(options, server.listeners):
+            await stopping.wait()
+            log.info("stopping")
+            watchdog.start()
     finally:
-        if page is not None:
-            await page.stop()
         await stop(broker, server)
     if broker.failure is not None:
         raise Failure(broker.failure)

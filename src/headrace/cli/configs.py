@@ -180,10 +180,6 @@ async def alter_configs(
     except errors.RequestRefused as refusal:
         raise await with_hint(cluster, refusal, _type(kind), name, changes) from refusal
 
-    async def execute() -> Mapping[str, None]:
-        await configs.alter_configs(cluster, _type(kind), name, changes)
-        return {}
-
     await output.change(
         {
             config: {
@@ -195,6 +191,6 @@ async def alter_configs(
             }
             for config, value in changes.items()
         },
-        execute,
+        lambda: configs.alter_configs(cluster, _type(kind), name, changes),
         "Make these changes?" if None in changes.values() else None,
     )

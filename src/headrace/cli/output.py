@@ -110,7 +110,7 @@ class Output:
     async def change(
         self,
         rows: Mapping[K, Row],
-        execute: Callable[[], Awaitable[Mapping[K, object]]],
+        execute: Callable[[], Awaitable[Mapping[K, object] | None]],
         question: str | None,
         *,
         problems: Iterable[object] = (),
@@ -118,7 +118,7 @@ class Output:
         """Change something after a question, and print a row for each change.
 
         :param rows: key → row; its last field is ``result``, such as ``deleted``
-        :param execute: makes the changes; returns the errors by key
+        :param execute: makes the changes; returns the errors by key, or raises one
         :param question: None for changes that nobody regrets
         :param problems: why something else is not changed
         :raises Failure: the answer is no, or there are problems
@@ -129,7 +129,7 @@ class Output:
             return
         if question is not None:
             confirm(question, Output().table(planned).splitlines(), yes=self.yes)
-        outcomes = await execute()
+        outcomes = await execute() or {}
         failures = {
             key: outcome for key, outcome in outcomes.items() if isinstance(outcome, Exception)
         }

@@ -13,14 +13,12 @@ import resource
 import signal
 import sys
 import threading
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable
 from time import monotonic
 from typing import Any
 
 from headrace.cli.errors import Failure, one_line_error
 from headrace.cli.options import Address
-from headrace.imports import never_collected
 from headrace.log_lines import log_unhandled, make_safe
 
 
@@ -110,19 +108,6 @@ class ShortCollections:
         """Change the settings, and add the callback."""
         gc.set_threshold(GC_ALLOCATIONS)
         gc.callbacks.append(self._on_collection)
-
-    def stop(self) -> None:
-        """Remove the callback."""
-        gc.callbacks.remove(self._on_collection)
-
-    @contextmanager
-    def loading(self) -> Iterator[None]:
-        """Collect nothing while the block runs, and exempt the objects that it has created, as
-        those that survive a long collection. The first collections after the start of a broker with
-        many committed offsets would visit all of them.
-        """
-        with never_collected():
-            yield
 
     def _on_collection(self, phase: str, info: dict[str, Any]) -> None:
         if info["generation"] != _FULL:

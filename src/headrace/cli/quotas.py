@@ -138,9 +138,8 @@ async def _alter(
         raise BadUsage("name a user, a client id, both, or an ip: --user alice, --ip-default")
     altered = entity_of(_names(entity))
 
-    async def execute() -> Mapping[str, None]:
+    async def execute() -> None:
         errors.raised(await security.alter_quotas(cluster, {altered: changes}))
-        return {}
 
     await output.change(
         {

@@ -224,10 +224,9 @@ async def create_topics(
 
     missing = [name for name in dict.fromkeys(names) if await create(name, validate_only=True)]
 
-    async def execute() -> dict[str, None]:
+    async def execute() -> None:
         for name in missing:
             await create(name, validate_only=False)
-        return {}
 
     await output.change(_changes(missing, "created"), execute, None)
 
@@ -260,10 +259,9 @@ async def alter_topics(
     """
     names = list(await _matching(cluster, patterns))
 
-    async def alter(*, validate_only: bool) -> dict[str, None]:
+    async def alter(*, validate_only: bool) -> None:
         for name in names:
             await topics.create_partitions(cluster, name, partitions, validate_only=validate_only)
-        return {}
 
     await alter(validate_only=True)
     await output.change(

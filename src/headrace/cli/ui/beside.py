@@ -12,7 +12,8 @@ import contextlib
 import shlex
 import sys
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 
 from headrace.cli.errors import BadUsage
 from headrace.cli.main import parsed
@@ -63,7 +64,7 @@ def _plain(listeners: Sequence[Listener]) -> Listener | None:
     return next((each for each in listeners if each.protocol is Protocol.PLAINTEXT), None)
 
 
-def command(options: Namespace, listeners: Sequence[Listener]) -> list[str]:
+def _command(options: Namespace, listeners: Sequence[Listener]) -> list[str]:
     """Return the command line of the page.
 
     :param listeners: with the ports that they listen on
@@ -76,27 +77,23 @@ def command(options: Namespace, listeners: Sequence[Listener]) -> list[str]:
     return words + [f"--allow-host={host}" for host in options.allow_host]
 
 
-class PageBeside:
-    """The page of a broker. It prints on the same standard output."""
-
-    def __init__(self, words: Sequence[str]) -> None:
-        self._words = words
-        self._process: asyncio.subprocess.Process | None = None
-        self._watching: asyncio.Task[None] | None = None
-
-    async def start(self) -> None:
-        """Start the process."""
-        self._process = await asyncio.create_subprocess_exec(
-            *self._words, stdin=asyncio.subprocess.PIPE
-        )
-        self._watching = asyncio.create_task(_watch(self._process))
-
-    async def stop(self) -> None:
-        """Stop the process."""
-        process, watching = self._process, self._watching
-        if process is None or process.stdin is None or watching is None:
-            return
+@asynccontextmanager
+async def page_beside(options: Namespace, listeners: Sequence[Listener]) -> AsyncIterator[None]:
+    """Have the page run while the block does, if the options say so. It prints on the same standard
+    output.
+    """
+    if options.ui is None:
+        yield
+        return
+    process = await asyncio.create_subprocess_exec(
+        *_command(options, listeners), stdin=asyncio.subprocess.PIPE
+    )
+    watching = asyncio.create_task(_watch(process))
+    try:
+        yield
+    finally:
         watching.cancel()
+        assert process.stdin is not None
         process.stdin.close()
         try:
             async with asyncio.timeout(_STOP_S):
