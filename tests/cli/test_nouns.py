@@ -18,7 +18,8 @@ from headrace.cli import main as frame
 from headrace.cli.commands import COMMANDS, load
 from headrace.cli.errors import BadUsage, Failure
 from headrace.cli.main import main
-from headrace.cli.nouns import Noun, arg, one_of, switch
+from headrace.cli.nouns import Noun
+from headrace.cli.options import arg, one_of, switch
 from headrace.cli.output import Output, confirm
 from headrace.times import duration_ms, time_ms
 
@@ -131,7 +132,7 @@ def test_the_functions_of_verbs_take_the_options_that_are_declared(name: str, no
         verb.declare(parser)
         assert verb.summary and f"headrace {name} " in verb.examples
         declared = {action.dest for action in parser._actions} - {"help"}
-        parameters = inspect.signature(verb.function).parameters
+        parameters = inspect.signature(verb.execute).parameters
         several = {
             "cluster": {"bootstrap_server", "command_config", "context", "timeout"},
             "output": {"output", "make_output", "dry_run", "yes"} & declared,

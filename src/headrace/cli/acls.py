@@ -21,7 +21,8 @@ from headrace.security.acls import (
 
 from .clients import Cluster, security
 from .errors import BadUsage
-from .nouns import DRY_RUN, YES, Declaration, Noun, arg, one_of, repeatable, switch
+from .nouns import Noun
+from .options import DRY_RUN, YES, Declaration, arg, one_of, repeatable, switch
 from .output import Output, Row
 
 NOUN = Noun()

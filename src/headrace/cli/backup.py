@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, NoReturn
 from headrace.amounts import size
 
 from .errors import Failure
-from .nouns import arg, command, data_dir_option, switch
-from .options import positive_number
+from .nouns import command
+from .options import arg, data_dir_option, positive_number, switch
 from .output import Output, output_option
 from .progress import byte_progress
 from .tables import one_line

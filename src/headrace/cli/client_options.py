@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from headrace.patterns import meant
 
 from .errors import BadUsage, Failure
-from .options import DEFAULT_LISTEN, positive_seconds, properties_file
+from .options import DEFAULT_LISTEN, arg, positive_seconds, properties_file, section
 
 if TYPE_CHECKING:
     from headrace.client import Cluster
@@ -25,29 +25,27 @@ _MAX_TIMEOUT_S = 3600
 """The most that librdkafka accepts."""
 
 
-def client_options(parser: ArgumentParser) -> None:
-    """Declare ``--bootstrap-server``, ``--command-config`` and ``--context``."""
-    group = parser.add_argument_group("connection")
-    group.add_argument(
-        "-b",
-        "--bootstrap-server",
-        metavar="HOST:PORT,…",
-        help="bootstrap brokers (default: HEADRACE_BOOTSTRAP_SERVERS, those of the context, or "
+client_options = section(
+    "connection",
+    arg(
+        "-b --bootstrap-server",
+        "HOST:PORT,…",
+        "bootstrap brokers (default: HEADRACE_BOOTSTRAP_SERVERS, those of the context, or "
         f"{DEFAULT_LISTEN})",
-    )
-    group.add_argument(
+    ),
+    arg(
         "--command-config",
-        type=Path,
-        metavar="FILE",
-        help="a properties file of client configs, such as those of security "
+        "FILE",
+        "a properties file of client configs, such as those of security "
         "(default: HEADRACE_CONFIG, or that of the context)",
-    )
-    group.add_argument(
+    ),
+    arg(
         "--context",
-        metavar="CONTEXT",
-        help="a connection that headrace context has named (default: HEADRACE_CONTEXT, or the "
+        "CONTEXT",
+        "a connection that headrace context has named (default: HEADRACE_CONTEXT, or the "
         "current one)",
-    )
+    ),
+)
 
 
 def _connection(options: Namespace) -> tuple[str, Path | None]:
@@ -74,23 +72,22 @@ def _connection(options: Namespace) -> tuple[str, Path | None]:
     return str(DEFAULT_LISTEN) if servers is None else servers, Path(file) if file else None
 
 
-def call_options(parser: ArgumentParser) -> None:
-    """Declare ``--timeout`` and :func:`client_options`, for a command that calls a broker."""
-    parser.add_argument(
-        "--timeout",
-        type=_timeout_s,
-        default=30.0,
-        metavar="SECONDS",
-        help="timeout of a call (default: 30)",
-    )
-    client_options(parser)
-
-
 def _timeout_s(text: str) -> float:
     seconds = positive_seconds(text)
     if seconds > _MAX_TIMEOUT_S:
         raise ArgumentTypeError(f"{text} is more than {_MAX_TIMEOUT_S} seconds")
     return seconds
+
+
+_TIMEOUT = arg(
+    "--timeout", "SECONDS", "timeout of a call (default: 30)", type=_timeout_s, default=30.0
+)
+
+
+def call_options(parser: ArgumentParser) -> None:
+    """Declare ``--timeout`` and :data:`client_options`, for a command that calls a broker."""
+    _TIMEOUT(parser)
+    client_options(parser)
 
 
 def client_config(options: Namespace) -> dict[str, Any]:

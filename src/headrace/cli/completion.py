@@ -14,7 +14,8 @@ from .client_options import call_options, on_cluster
 from .clients import Cluster, configs, groups
 from .commands import COMMANDS, load
 from .contexts import read_contexts
-from .nouns import Verb, arg, command
+from .nouns import Verb, command
+from .options import arg
 
 _TIMEOUT_S = "1"
 _BASH = """\

@@ -9,8 +9,8 @@ from headrace.patterns import meant
 
 from .clients import Cluster, configs, errors
 from .errors import BadUsage, Failure
-from .nouns import DRY_RUN, YES, Declaration, Noun, arg, repeatable, switch
-from .options import properties_file
+from .nouns import Noun
+from .options import DRY_RUN, YES, Declaration, arg, properties_file, repeatable, switch
 from .output import Output, Row
 
 NOUN = Noun()

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from .contexts import Context, read_contexts
 from .errors import BadUsage
-from .nouns import Noun, arg
+from .nouns import Noun
+from .options import arg
 from .output import Output, output_option
 
 NOUN = Noun("list")

@@ -16,7 +16,8 @@ from headrace.positions import Position
 from .client_options import client_config, client_options
 from .clients import letters, reading, redrive
 from .errors import BadUsage
-from .nouns import DRY_RUN, YES, Lazy, Noun, arg, repeatable, switch
+from .nouns import Lazy, Noun
+from .options import DRY_RUN, YES, arg, repeatable, switch
 from .output import Output, Row, confirm, output_option, signals_handled
 from .progress import count_progress
 

@@ -125,7 +125,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         name, command, words = command_of(sys.argv[1:] if arguments is None else list(arguments))
         prog = f"headrace {name}"
-        status = command.run(parsed(name, command, words))
+        status = command.execute(parsed(name, command, words)) or 0
         sys.stdout.flush()
         return status
     except SystemExit as end:  # argparse has printed its message

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .errors import BadUsage, one_line_error
-from .nouns import arg
+from .options import arg
 from .secret_files import passwords, warn_of_readers
 
 if TYPE_CHECKING:

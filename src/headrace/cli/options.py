@@ -1,15 +1,17 @@
-"""Values of options: functions that parse them, for argparse."""
+"""Options: functions that parse their values, and declarations of them, for argparse."""
 
 from __future__ import annotations
 
 import re
-from argparse import ArgumentTypeError
-from collections.abc import Callable
+from argparse import ArgumentParser, ArgumentTypeError
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from headrace.patterns import InvalidPattern, compiled
+from headrace.positions import position
 from headrace.properties import properties
+from headrace.times import duration_ms, time_ms
 
 from .errors import BadUsage
 from .secret_files import warn_of_readers
@@ -197,3 +199,98 @@ def properties_file(path: Path) -> dict[str, str]:
     if any(_SECRET.search(key) for key in found):
         warn_of_readers(path)
     return found
+
+
+# Declarations -------------------------------------------------------------------------------------
+
+Declaration = Callable[[Any], object]
+"""Adds arguments to a parser, or to a group of one."""
+
+_TYPES: Mapping[str, Callable[[str], object]] = {
+    **dict.fromkeys(("FILE", "DIR", "BACKUP"), Path),
+    **dict.fromkeys(("KEY=VALUE", "NAME=VALUE", "CONFIG=VALUE"), setting),
+    "N": positive_number,
+    "SECONDS": positive_seconds,
+    "DURATION": duration_ms,
+    "TIME": time_ms,
+    "POSITION": position,
+    "REGEX": pattern,
+}
+"""What a help calls a value → the function that parses it, unless an argument has its own."""
+
+
+def arg(
+    names: str, metavar: str | None = None, help: str | None = None, **settings: Any
+) -> Declaration:
+    """Return the declaration of one argument.
+
+    :param names: one, or two with a blank between them: ``-p --partition``
+    :param metavar: what the help calls its value: see :data:`_TYPES`
+    :param settings: further parameters of ``add_argument``
+    """
+    if metavar is not None:
+        settings = {"metavar": metavar, "type": _TYPES.get(metavar), **settings}
+    return lambda parser: parser.add_argument(*names.split(), help=help, **settings)
+
+
+def switch(name: str, help_text: str) -> Declaration:
+    """Return the declaration of an option without a value: True if it is given."""
+    return arg(name, action="store_true", help=help_text)
+
+
+def section(title: str, *declarations: Declaration) -> Declaration:
+    """Return the declaration of arguments that a help shows below a title."""
+
+    return _group(lambda parser: parser.add_argument_group(title), declarations)
+
+
+def one_of(*declarations: Declaration, required: bool = False) -> Declaration:
+    """Return the declaration of arguments that exclude each other."""
+    return _group(
+        lambda parser: parser.add_mutually_exclusive_group(required=required), declarations
+    )
+
+
+def _group(
+    group_of: Callable[[ArgumentParser], Any], declarations: Sequence[Declaration]
+) -> Declaration:
+    def declare(parser: ArgumentParser) -> None:
+        group = group_of(parser)
+        for declaration in declarations:
+            declaration(group)
+
+    return declare
+
+
+def repeatable(name: str, metavar: str, help_text: str, **settings: Any) -> Declaration:
+    """Return the declaration of an option that may be given several times: a list."""
+    help_text += "; may be repeated"
+    return arg(name, metavar, help_text, action="append", default=[], **settings)
+
+
+def seconds_option(name: str, help_text: str, default: float) -> Declaration:
+    """Return the declaration of an option that takes seconds above 0."""
+    return arg(name, "SECONDS", f"{help_text} (default: {default:g})", default=default)
+
+
+def listen_option(default: Address, what: str) -> Declaration:
+    """Return the declaration of ``--listen`` of a command that serves ``what``."""
+    help_text = (
+        f"address to serve {what} on; :PORT: all addresses, port 0: a free port "
+        f"(default: {default})"
+    )
+    return arg("--listen", "[HOST]:PORT", help_text, type=page_address, default=default)
+
+
+def allow_host_option(what: str) -> Declaration:
+    """Return the declaration of further names under which a port is served."""
+    return repeatable("--allow-host", "NAME", f"another name of this machine under which {what}")
+
+
+def data_dir_option(help_text: str) -> Declaration:
+    """Return the declaration of ``--data-dir`` of commands that work on a data directory."""
+    return arg("--data-dir", "DIR", f"{help_text} (default: %(default)s)", default=DEFAULT_DATA_DIR)
+
+
+DRY_RUN = switch("--dry-run", "print what would be changed, and change nothing")
+YES = switch("--yes", "do not ask")

@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import sys
-from argparse import ArgumentParser
 from collections.abc import (
     Awaitable,
     Callable,
@@ -23,6 +22,7 @@ from typing import Any, TypeVar
 from headrace.amounts import duration
 
 from .errors import BadUsage, Failure, fail_with
+from .options import arg
 from .tables import Colored, as_json, json_line, one_line, table
 
 K = TypeVar("K")
@@ -34,15 +34,12 @@ _LISTED = 20
 """The number of lines that a question names."""
 
 
-def output_option(parser: ArgumentParser) -> None:
-    """Declare ``--output``."""
-    parser.add_argument(
-        "-o",
-        "--output",
-        choices=FORMS,
-        default="table",
-        help="table; wide: with more columns; json: an array; jsonl: an object a line",
-    )
+output_option = arg(
+    "-o --output",
+    choices=FORMS,
+    default="table",
+    help="table; wide: with more columns; json: an array; jsonl: an object a line",
+)
 
 
 class Output:

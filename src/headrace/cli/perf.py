@@ -8,7 +8,8 @@ from argparse import Namespace
 from .client_options import call_options, client_config, on_cluster, share_config
 from .clients import Cluster, errors
 from .errors import Failure
-from .nouns import Noun, arg
+from .nouns import Noun
+from .options import arg
 from .output import Output, output_option
 from .progress import count_progress
 

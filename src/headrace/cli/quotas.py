@@ -10,7 +10,8 @@ from headrace.security.quota_entities import CLIENT_ID, IP, USER, Entity, entity
 
 from .clients import Cluster, errors, security
 from .errors import BadUsage
-from .nouns import DRY_RUN, YES, Noun, arg, repeatable
+from .nouns import Noun
+from .options import DRY_RUN, YES, arg, repeatable
 from .output import Output, Row
 
 NOUN = Noun()

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 from headrace.protocol.uuid_text import uuid_text
 
 from .errors import BadUsage, Failure
-from .nouns import DRY_RUN, YES, command, data_dir_option, repeatable
+from .nouns import command
+from .options import DRY_RUN, YES, data_dir_option, repeatable
 from .output import Output, Row, confirm, output_option
 from .tables import one_line
 from .verify import print_kept

@@ -5,7 +5,8 @@ from __future__ import annotations
 from argparse import Namespace
 
 from .backup import COPY_OPTIONS, progress, run_copy
-from .nouns import arg, command, data_dir_option
+from .nouns import command
+from .options import arg, data_dir_option
 
 
 @command(

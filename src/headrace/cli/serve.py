@@ -8,14 +8,19 @@ from typing import NoReturn
 from headrace.imports import never_collected
 
 from .metrics_access import METRICS_ACCESS
-from .nouns import allow_host_option, arg, command, one_of, repeatable, switch
+from .nouns import command
 from .options import (
     DEFAULT_DATA_DIR,
     DEFAULT_LISTEN,
     address,
+    allow_host_option,
+    arg,
     host_name,
     listen_address,
+    one_of,
     port_number,
+    repeatable,
+    switch,
 )
 
 

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 from .client_options import call_options, on_cluster
 from .clients import errors, model, snapshot, watch, workers
 from .lag.show import QUERY_OPTIONS, footer, lag_query
-from .nouns import arg, command, seconds_option
+from .nouns import command
+from .options import arg, seconds_option
 from .output import Output, Row, output_option
 from .screen import height, screen
 from .tables import json_line, one_line

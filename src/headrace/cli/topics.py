@@ -13,8 +13,18 @@ from headrace.protocol.uuid_text import uuid_text
 
 from .clients import Cluster, TopicMetadata, configs, errors, topics
 from .configs import with_hint
-from .nouns import DRY_RUN, YES, Declaration, Noun, arg, repeatable, switch
-from .options import MAX_PARTITION, number_up_to, pattern
+from .nouns import Noun
+from .options import (
+    DRY_RUN,
+    MAX_PARTITION,
+    YES,
+    Declaration,
+    arg,
+    number_up_to,
+    pattern,
+    repeatable,
+    switch,
+)
 from .output import Output, Row
 from .progress import in_steps
 from .tables import one_line

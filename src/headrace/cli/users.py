@@ -12,8 +12,8 @@ from headrace.security.scram import MAX_ITERATIONS, MECHANISMS, MIN_ITERATIONS
 
 from .clients import Cluster, errors, security
 from .errors import BadUsage, one_line_error
-from .nouns import DRY_RUN, YES, Noun, arg
-from .options import number_up_to
+from .nouns import Noun
+from .options import DRY_RUN, YES, arg, number_up_to
 from .output import Output, interruptible
 from .secret_files import secret_file
 

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from headrace.amounts import count_of
 
 from .errors import Failure
-from .nouns import arg, command, data_dir_option
+from .nouns import command
+from .options import arg, data_dir_option
 from .output import Output, output_option
 from .progress import byte_progress
 from .tables import one_line

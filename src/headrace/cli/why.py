@@ -16,7 +16,8 @@ from headrace.amounts import count_of, duration
 from .client_options import call_options, on_cluster
 from .clients import Cluster, configs, errors, model, share_state, watch, work, workers
 from .errors import fail_with
-from .nouns import arg, command, seconds_option
+from .nouns import command
+from .options import arg, seconds_option
 from .output import Output, output_option
 from .tables import one_line
 

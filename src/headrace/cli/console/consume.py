@@ -15,8 +15,8 @@ from headrace.cli.client_options import call_options, client_config, on_cluster,
 from headrace.cli.clients import Cluster, TopicMetadata, errors
 from headrace.cli.clients import offsets as positions
 from headrace.cli.errors import BadUsage, Failure
-from headrace.cli.nouns import arg, command, section, switch
-from headrace.cli.options import pattern
+from headrace.cli.nouns import command
+from headrace.cli.options import arg, pattern, section, switch
 from headrace.patterns import matches, occurs
 from headrace.positions import EARLIEST, LATEST, Position
 from headrace.protocol.partitions import TopicPartition

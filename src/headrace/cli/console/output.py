@@ -9,7 +9,7 @@ from argparse import ArgumentTypeError
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from headrace.cli.nouns import arg, switch
+from headrace.cli.options import arg, switch
 from headrace.cli.tables import json_line, terminal_text
 
 from .json_records import record_fields

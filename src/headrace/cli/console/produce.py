@@ -14,7 +14,8 @@ from typing import IO, TYPE_CHECKING, Any
 from headrace.cli.client_options import call_options, client_config, on_cluster
 from headrace.cli.clients import Cluster, errors
 from headrace.cli.errors import BadUsage, Failure, one_line_error
-from headrace.cli.nouns import Lazy, arg, command, one_of, repeatable, switch
+from headrace.cli.nouns import Lazy, command
+from headrace.cli.options import arg, one_of, repeatable, switch
 from headrace.cli.output import signals_handled
 
 from .consume import check_partition

@@ -9,14 +9,8 @@ from typing import TYPE_CHECKING
 from headrace.cli.client_options import client_options, client_settings
 from headrace.cli.lag.show import QUERY_OPTIONS, lag_query
 from headrace.cli.metrics_access import METRICS_ACCESS, metrics_access
-from headrace.cli.nouns import (
-    allow_host_option,
-    command,
-    listen_option,
-    seconds_option,
-    switch,
-)
-from headrace.cli.options import Address
+from headrace.cli.nouns import command
+from headrace.cli.options import Address, allow_host_option, listen_option, seconds_option, switch
 from headrace.cli.process import allow_all_descriptors, log_to_stderr, run_until_stopped
 
 if TYPE_CHECKING:

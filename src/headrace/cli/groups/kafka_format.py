@@ -8,7 +8,7 @@ from itertools import groupby
 from operator import itemgetter
 
 from headrace.cli.errors import BadUsage
-from headrace.cli.nouns import Declaration, arg
+from headrace.cli.options import Declaration, arg
 from headrace.cli.output import Output, Row, plain
 from headrace.cli.tables import one_line
 

@@ -8,8 +8,7 @@ from typing import Any
 
 from headrace.cli.clients import Cluster, errors, groups, offsets
 from headrace.cli.errors import BadUsage, Failure
-from headrace.cli.nouns import DRY_RUN, YES, arg, one_of, repeatable, switch
-from headrace.cli.options import topic_and_partitions
+from headrace.cli.options import DRY_RUN, YES, arg, one_of, repeatable, switch, topic_and_partitions
 from headrace.cli.output import Output, Row
 from headrace.cli.tables import one_line
 from headrace.positions import LATEST, Position, position

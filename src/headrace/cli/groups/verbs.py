@@ -5,12 +5,22 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Sequence
 from functools import partial
+from typing import Any
 
 from headrace.cli.clients import Cluster, errors, groups, model, offsets, share_state, snapshot
 from headrace.cli.configs import SETTINGS, UNSET, alter_configs
 from headrace.cli.errors import BadUsage
-from headrace.cli.nouns import DRY_RUN, YES, Noun, arg, one_of, switch
-from headrace.cli.options import GROUP_TYPES, group_types, pattern
+from headrace.cli.nouns import Noun
+from headrace.cli.options import (
+    DRY_RUN,
+    GROUP_TYPES,
+    YES,
+    arg,
+    group_types,
+    one_of,
+    pattern,
+    switch,
+)
 from headrace.cli.output import Output, Row
 from headrace.cli.progress import in_steps
 from headrace.cli.tables import one_line
@@ -99,17 +109,18 @@ async def _listed(cluster: Cluster, types: Sequence[str]) -> groups.GroupList:
 
 
 async def _described(
-    cluster: Cluster, group_ids: Sequence[str], all_groups: bool, types: Sequence[str]
+    cluster: Cluster, output: Output, *, group_ids: Sequence[str], all: bool, types: Sequence[str]
 ) -> tuple[list[groups.GroupDescription], list[str]]:
-    """Describe the groups that are named, or all.
+    """Describe the groups that :data:`_GROUPS` choose.
 
     :returns: the descriptions, and what failed
     :raises BadUsage: groups are named beside ``--all``, or none
     """
-    if all_groups == bool(group_ids):
+    if all == bool(group_ids):
         raise BadUsage("name groups, or give --all")
     problems: list[str] = []
-    if all_groups:
+    types = output.group_types or types
+    if all:
         listed = await _listed(cluster, types)
         group_ids = [group.group_id for group in listed.groups]
         problems += map(str, listed.errors)
@@ -140,19 +151,13 @@ async def _described(
     "headrace groups describe packers --in-flight",
 )
 async def describe_groups(
-    cluster: Cluster,
-    output: Output,
-    *,
-    group_ids: Sequence[str],
-    all: bool,
-    types: Sequence[str],
-    in_flight: bool,
+    cluster: Cluster, output: Output, *, in_flight: bool, **chosen: Any
 ) -> None:
     """Print groups, or what is in flight.
 
     :raises Failure: some cannot be described
     """
-    described, problems = await _described(cluster, group_ids, all, output.group_types or types)
+    described, problems = await _described(cluster, output, **chosen)
     if in_flight:
         rows, failures = await _spans(cluster, described)
         output.rows(rows, nothing="no records are in flight", problems=[*problems, *failures])
@@ -171,14 +176,12 @@ async def describe_groups(
     ),
     examples="headrace groups members packers\nheadrace groups members --all -o wide",
 )
-async def print_members(
-    cluster: Cluster, output: Output, *, group_ids: Sequence[str], all: bool, types: Sequence[str]
-) -> None:
+async def print_members(cluster: Cluster, output: Output, **chosen: Any) -> None:
     """Print the members of groups.
 
     :raises Failure: some groups cannot be described
     """
-    described, problems = await _described(cluster, group_ids, all, output.group_types or types)
+    described, problems = await _described(cluster, output, **chosen)
     rows = [_member_row(group, member) for group in described for member in group.members]
     wide = ("instance_id", "member_epoch", "process_id", "target_assignment", "tasks")
     output.rows(rows, wide=wide, nothing="there are no members", problems=problems)
@@ -344,14 +347,12 @@ async def set_configs(
     YES,
     examples="headrace groups delete packers\nheadrace groups delete --all --type share --dry-run",
 )
-async def delete_groups(
-    cluster: Cluster, output: Output, *, group_ids: Sequence[str], all: bool, types: Sequence[str]
-) -> None:
+async def delete_groups(cluster: Cluster, output: Output, **chosen: Any) -> None:
     """Delete groups.
 
     :raises Failure: some are not deleted
     """
-    described, problems = await _described(cluster, group_ids, all, types)
+    described, problems = await _described(cluster, output, **chosen)
     rows = {
         group.group_id: {
             "group_id": group.group_id,

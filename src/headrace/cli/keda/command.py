@@ -11,13 +11,8 @@ from typing import TYPE_CHECKING, Any
 from headrace.cli.client_options import client_options, client_settings
 from headrace.cli.errors import BadUsage
 from headrace.cli.metrics_access import server_tls
-from headrace.cli.nouns import (
-    arg,
-    command,
-    listen_option,
-    seconds_option,
-)
-from headrace.cli.options import Address
+from headrace.cli.nouns import command
+from headrace.cli.options import Address, arg, listen_option, seconds_option
 from headrace.cli.process import log_to_stderr, run_until_stopped
 from headrace.imports import require
 from headrace.net.open_ports import warn_if_open

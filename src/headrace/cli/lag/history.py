@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.cli.client_options import client_config, client_options
 from headrace.cli.errors import BadUsage, Failure
-from headrace.cli.nouns import arg, command
+from headrace.cli.nouns import command
+from headrace.cli.options import arg
 from headrace.cli.output import Output, output_option
 from headrace.imports import require
 from headrace.times import time_ms

@@ -12,8 +12,8 @@ from headrace.amounts import count_of, duration
 from headrace.cli.client_options import call_options, on_cluster
 from headrace.cli.clients import model, snapshot
 from headrace.cli.errors import BadUsage, fail_with
-from headrace.cli.nouns import arg, command, repeatable, switch
-from headrace.cli.options import GROUP_TYPES, group_types
+from headrace.cli.nouns import command
+from headrace.cli.options import GROUP_TYPES, arg, group_types, repeatable, switch
 from headrace.cli.output import Output, Row, output_option
 from headrace.cli.tables import one_line
 

@@ -12,8 +12,8 @@ from dataclasses import replace
 from headrace.cli.client_options import client_config, client_options, client_settings
 from headrace.cli.errors import BadUsage, Failure, one_line_error
 from headrace.cli.metrics_access import server_tls
-from headrace.cli.nouns import allow_host_option, arg, command, listen_option, switch
-from headrace.cli.options import Address
+from headrace.cli.nouns import command
+from headrace.cli.options import Address, allow_host_option, arg, listen_option, switch
 from headrace.cli.process import (
     allow_all_descriptors,
     at_end_of_stdin,

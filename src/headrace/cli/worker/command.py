@@ -14,12 +14,16 @@ from typing import TYPE_CHECKING
 
 import headrace
 from headrace.cli.errors import BadUsage, Failure
-from headrace.cli.nouns import Declaration, arg, command, seconds_option, switch
+from headrace.cli.nouns import command
 from headrace.cli.options import (
     DEFAULT_LISTEN,
     Address,
+    Declaration,
+    arg,
     page_address,
     port_number,
+    seconds_option,
+    switch,
 )
 from headrace.cli.output import Output, Row
 from headrace.cli.process import at_end_of_stdin, log_to_stderr
