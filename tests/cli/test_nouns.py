@@ -10,7 +10,6 @@ import subprocess
 import sys
 import time
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
-from types import SimpleNamespace
 
 import pytest
 
@@ -43,8 +42,7 @@ def count(options: Namespace) -> int:
 @pytest.fixture(autouse=True)
 def things(monkeypatch: pytest.MonkeyPatch) -> None:
     """Add a noun to the commands."""
-    entry = SimpleNamespace(summary="count things", module="")
-    monkeypatch.setattr(frame, "COMMANDS", {**COMMANDS, "things": entry})
+    monkeypatch.setattr(frame, "COMMANDS", {**COMMANDS, "things": "count things"})
     monkeypatch.setattr(frame, "load", lambda name: NOUN if name == "things" else load(name))
 
 

@@ -47,7 +47,7 @@ def command_of(words: Sequence[str]) -> tuple[str, Verb, Sequence[str]]:
     """
     first, second = (*words[:2], "", "")[:2]
     if first not in COMMANDS:
-        _explain("", first, {name: entry.summary for name, entry in COMMANDS.items()})
+        _explain("", first, COMMANDS)
     from .nouns import Verb  # not for a help, nor for bad usage: it imports the options
 
     with never_collected():
@@ -76,7 +76,7 @@ def _explain(first: str, word: str, names: Mapping[str, str]) -> NoReturn:
         parser.formatter_class = RawDescriptionHelpFormatter
         sections = {"verbs": list(names)}
         if first:
-            summary = COMMANDS[first].summary
+            summary = COMMANDS[first]
             parser.description = f"{summary[0].upper()}{summary[1:]}."
         else:
             parser.description = "Work queues and visible progress for Kafka-protocol streams."

@@ -85,13 +85,17 @@ class Output:
         elif self.form == "json":
             print(as_json(rows))
         elif rows:
-            shown = self._by_lag(rows) if self.is_for_people and "lag" in rows[0] else rows
-            print(self.table(shown, wide))
-            if len(shown) < len(rows):
-                print(f"and {len(rows) - len(shown):,} without a lag: -o wide", file=sys.stderr)
+            self._print(rows, wide)
         elif nothing is not None and not failures:
             print(nothing, file=sys.stderr)
         fail_with(failures)
+
+    def _print(self, rows: Sequence[Row], wide: Collection[str]) -> None:
+        """Print a table of at least one row."""
+        shown = self._by_lag(rows) if self.is_for_people and "lag" in rows[0] else rows
+        print(self.table(shown, wide))
+        if len(shown) < len(rows):
+            print(f"and {len(rows) - len(shown):,} without a lag: -o wide", file=sys.stderr)
 
     def _by_lag(self, rows: Sequence[Row]) -> Sequence[Row]:
         """Return rows with the largest lag first; unless wide, without those that have none."""

@@ -12,7 +12,6 @@ from typing import Annotated, Literal, TypeVar
 
 from headrace.client.lag.model import sum_of_known
 
-from .observation import Observation
 from .requests import url
 from .schemas import about, text, whole
 from .site import Visit
@@ -90,6 +89,7 @@ async def overview(visit: Visit) -> Overview:
     seen = await visit.seen()
     active = [group for group in seen.groups.values() if group.member_count]
     topics = [topic for topic in seen.topics.values() if not topic.is_internal]
+    times = [group.time_lag_ms for group in active if group.time_lag_ms is not None]
     return Overview(
         seen.time_ms,
         seen.took_ms,
@@ -97,26 +97,18 @@ async def overview(visit: Visit) -> Overview:
         seen.brokers,
         visit.site.observer.problem,
         visit.site.access.failed_logins.total,
-        totals(seen),
+        Totals(
+            len(seen.groups),
+            len(active),
+            len(topics),
+            max(times, default=None),
+            sum_of_known(group.done_per_s for group in active),
+            sum_of_known(topic.produced_per_s for topic in topics),
+        ),
         seen.notes,
         listed(active, "group_id", "lag")[:_OVERVIEW_ROWS],
         listed(topics, "topic", "produced_per_s")[:_OVERVIEW_ROWS],
         seen.warnings,
-    )
-
-
-def totals(seen: Observation) -> Totals:
-    """Return the sums over all topics, and over the groups with members: others finish nothing."""
-    active = [group for group in seen.groups.values() if group.member_count]
-    topics = [topic for topic in seen.topics.values() if not topic.is_internal]
-    times = [group.time_lag_ms for group in active if group.time_lag_ms is not None]
-    return Totals(
-        len(seen.groups),
-        len(active),
-        len(topics),
-        max(times, default=None),
-        sum_of_known(group.done_per_s for group in active),
-        sum_of_known(topic.produced_per_s for topic in topics),
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
 from itertools import groupby
 from operator import itemgetter
@@ -59,22 +59,12 @@ class KafkaOutput(Output):
         self._columns = wide if form == "wide" else columns
         self._is_list = is_list
 
-    def rows(
-        self,
-        rows: Iterable[Row],
-        *,
-        wide: Collection[str] = (),
-        nothing: str | None = None,
-        problems: Iterable[object] = (),
-    ) -> None:
-        """Print rows; see :meth:`Output.rows`."""
-        rows = list(rows)
-        if rows and self._is_list:
+    def _print(self, rows: Sequence[Row], wide: Collection[str]) -> None:
+        if self._is_list:
             print(_table(self._columns, rows))
-        else:
-            for _, of_group in groupby(rows, itemgetter("group_id")):
-                print(f"\n{_table(self._columns, list(of_group))}")
-        super().rows((), nothing=None if rows else nothing, problems=problems)
+            return
+        for _, of_group in groupby(rows, itemgetter("group_id")):
+            print(f"\n{_table(self._columns, list(of_group))}")
 
 
 def _table(columns: str, rows: Sequence[Row]) -> str:
