@@ -7,6 +7,7 @@ import sys
 import time
 from argparse import ArgumentTypeError, Namespace
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from heapq import nlargest
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
@@ -149,6 +150,7 @@ def run(options: Namespace) -> int:
     return reader.status
 
 
+@dataclass(slots=True)
 class Reader:
     """One run of the command.
 
@@ -157,12 +159,11 @@ class Reader:
     :ivar is_reading: whether the broker has answered
     """
 
-    def __init__(self, options: Namespace, output: RecordOutput) -> None:
-        self.count = 0
-        self.status = 0
-        self._options = options
-        self._output = output
-        self.is_reading = False
+    options: Namespace
+    output: RecordOutput
+    count: int = 0
+    status: int = 0
+    is_reading: bool = False
 
     async def run(self, cluster: Cluster) -> None:
         """Print records until the end, or until a signal.
@@ -184,7 +185,7 @@ class Reader:
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, stop, number)
         await cluster.connection()  # a share group's client would wait for a broker
-        options = self._options
+        options = self.options
         if options.share_group is None:
             reader = await open_reader(cluster, options)
             await self._copy(reader.read)
@@ -216,7 +217,7 @@ class Reader:
             returns None after the last one
         :param end: is called with records after they were printed
         """
-        options, self.is_reading = self._options, True
+        options, self.is_reading = self.options, True
         newest: list[Record] = []
         started_s = last_s = time.monotonic()
         empty_reads = 0
@@ -237,7 +238,7 @@ class Reader:
                 if end is not None:
                     await end(records)
                 continue
-            self._output.check_reader()
+            self.output.check_reader()
             empty_reads += 1
             idle_s = time.monotonic() - last_s
             if options.idle is not None and idle_s >= options.idle / 1000:
@@ -249,14 +250,14 @@ class Reader:
                 print(_HINT, file=sys.stderr)
                 started_s = 0.0  # once
         self._print(newest[::-1])
-        self._output.close()
+        self.output.close()
 
     def _print(self, records: Sequence[Record]) -> None:
-        self._output.write(records)
+        self.output.write(records)
         self.count += len(records)
 
     def _selects(self, record: Record) -> bool:
-        grep = self._options.grep
+        grep = self.options.grep
         return grep is None or any(
             data is not None and occurs(grep, data.decode(errors="replace"))
             for data in (record.key, record.value)

@@ -7,6 +7,7 @@ import select
 import sys
 from argparse import ArgumentTypeError
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headrace.cli.options import arg, switch
@@ -85,22 +86,21 @@ OUTPUT_OPTIONS = (
 """How records are printed."""
 
 
+@dataclass(slots=True)
 class RecordOutput:
     """Records on stdout.
 
     :param form: text, json or jsonl
     :param line: formats a record as text
+    :param parse: in JSON, a value that is JSON is what it means
     :param for_terminal: escape what is not printable
     """
 
-    def __init__(
-        self, form: str, line: Callable[[Record], bytes], *, parse: bool, for_terminal: bool
-    ) -> None:
-        self._form = form
-        self._line = line
-        self._parse = parse
-        self._for_terminal = for_terminal
-        self._between = b"["
+    form: str
+    line: Callable[[Record], bytes]
+    parse: bool
+    for_terminal: bool
+    _between: bytes = b"["
 
     def write(self, records: Sequence[Record]) -> None:
         """Print records, and flush.
@@ -124,17 +124,17 @@ class RecordOutput:
 
     def close(self) -> None:
         """End the output."""
-        if self._form == "json":
+        if self.form == "json":
             _write_out(self._between.removesuffix(b",\n ") + b"]\n")
 
     def _shown(self, record: Record) -> bytes:
-        if self._form == "text":
-            line = self._line(record)
-            if self._for_terminal:
+        if self.form == "text":
+            line = self.line(record)
+            if self.for_terminal:
                 line = terminal_text(line.decode(errors="backslashreplace")).encode()
             return line
-        line = json_line(record_fields(record, parse=self._parse)).encode()
-        if self._form == "jsonl":
+        line = json_line(record_fields(record, parse=self.parse)).encode()
+        if self.form == "jsonl":
             return line + b"\n"
         between, self._between = self._between, b",\n "
         return between + line

@@ -7,6 +7,7 @@ import sys
 from argparse import ArgumentTypeError, Namespace
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, suppress
+from dataclasses import dataclass
 from functools import partial
 from itertools import count
 from typing import IO, TYPE_CHECKING, Any
@@ -169,15 +170,17 @@ def _sources(options: Namespace, opened: ExitStack) -> list[Source]:
         raise BadUsage(f"cannot read {error.filename}: {error.strerror}") from error
 
 
+@dataclass(slots=True)
 class Sender:
     """One run of the command: counts the records that librdkafka took, and that brokers stored."""
 
-    def __init__(self, options: Namespace, producer: Any) -> None:
-        self._options = options
-        self._producer = producer
-        self._sent = self._acknowledged = 0
-        self._refused: KafkaError | None = None
-        self._interrupted = self._is_reading = False
+    options: Namespace
+    producer: Any
+    _sent: int = 0
+    _acknowledged: int = 0
+    _refused: KafkaError | None = None
+    _interrupted: bool = False
+    _is_reading: bool = False
 
     def run(self, sources: Sequence[Source]) -> int:
         """Send all records, and wait until they are acknowledged.
@@ -194,11 +197,11 @@ class Sender:
                 pass
             except Failure as failure:
                 problem = failure
-            while self._producer.flush(_WAIT_S):
+            while self.producer.flush(_WAIT_S):
                 if self._refused is not None:
-                    self._producer.purge()
+                    self.producer.purge()
         if self._refused is not None:
-            what = f"topic '{self._options.topic}'"
+            what = f"topic '{self.options.topic}'"
             why = errors.error_line(self._refused).rstrip(".")
             advice = errors.missing_permission(self._refused.code(), f"WRITE on {what}")
             text = f"a record for {what} was refused: {why}" + (f": {advice}" if advice else "")
@@ -237,10 +240,10 @@ class Sender:
             except (MalformedLine, confluent_kafka.KafkaException) as error:
                 why = errors.error_line(error)
                 raise Failure(f"line {number} of {name}: {why}") from error
-            self._producer.poll(0)
+            self.producer.poll(0)
 
     def _record(self, line: bytes) -> NewRecord | None:
-        options = self._options
+        options = self.options
         if options.json:
             return read_record(line, keep_partitions=options.keep_partitions)
         if options.key_separator is None:
@@ -251,14 +254,14 @@ class Sender:
         return NewRecord(key, value, [])
 
     def _send(self, record: NewRecord) -> None:
-        options = self._options
+        options = self.options
         key = record.key if options.key is None else options.key.encode()
         partition = record.partition if options.partition is None else options.partition
         timestamp_ms = record.timestamp_ms if options.timestamp is None else options.timestamp
         more = {"partition": partition, "timestamp": timestamp_ms}
         while not self._interrupted and self._refused is None:
             try:
-                self._producer.produce(
+                self.producer.produce(
                     options.topic,
                     record.value,
                     key,
@@ -269,7 +272,7 @@ class Sender:
                 self._sent += 1
                 return
             except BufferError:  # the queue is full: wait for deliveries
-                self._producer.poll(_WAIT_S)
+                self.producer.poll(_WAIT_S)
 
     def _delivered(self, error: KafkaError | None, _: Message) -> None:
         if error is None:
