@@ -34,18 +34,24 @@ def stopping_event() -> asyncio.Event:
     return stopping
 
 
-async def run_until_stopped(at: Address, start: Callable[[], Awaitable[str]]) -> None:
+async def run_until_stopped(
+    at: Address, start: Callable[[], Awaitable[str]], *, with_stdin: bool = False
+) -> None:
     """Run a server until SIGTERM or SIGINT.
 
-    :param start: starts it; returns a line to print
+    :param start: starts it; returns what to print
+    :param with_stdin: stop at the end of the standard input, too
     :raises Failure: it cannot listen
     """
     stopping = stopping_event()
+    if with_stdin:
+        at_end_of_stdin(stopping.set)
     try:
-        line = await start()
+        lines = await start()
     except (OSError, RuntimeError) as error:  # gRPC raises the latter
         raise Failure(f"cannot listen on {at}: {one_line_error(error)}") from error
-    print(line, flush=True)
+    # In one piece, so that no line of the log is in the middle of an address.
+    print(f"{lines}\n", end="", flush=True)
     await stopping.wait()
 
 

@@ -331,9 +331,6 @@ async def produce(
             raise KafkaException(error)
         return f"written to {topic}-{message.partition()} at offset {message.offset()}"
 
-    async def execute() -> str:
-        return await asyncio.to_thread(send)
-
     new = {
         "topic": topic,
         "partition": "by the key" if partition is None else str(partition),
@@ -342,7 +339,7 @@ async def produce(
     }
     changes = [Change(what, "", text) for what, text in new.items()]
     changes += [Change(f"header {name}", "", str(content)) for name, content in pairs]
-    return Plan(f"Produce a record to topic {topic!r}", changes, execute)
+    return Plan(f"Produce a record to topic {topic!r}", changes, lambda: asyncio.to_thread(send))
 
 
 def _headers(text: str) -> list[tuple[str, str | bytes | None]]:
@@ -380,13 +377,10 @@ async def redrive(
     if not changes:
         raise BadRequest("No such dead letters are pending in this queue.")
 
-    async def execute() -> str:
-        return await site.redrives.run(queue, work)
-
     return Plan(
         f"Redrive the dead letters of queue {queue!r} to their sources",
         changes,
-        execute,
+        lambda: site.redrives.run(queue, work),
         [
             f"Records that were redriven {options.max_redrives} times before are skipped.",
             f"The progress is kept as the offsets of group {work.group_id!r}, so that the next "

@@ -7,8 +7,8 @@ from __future__ import annotations
 import asyncio
 import resource
 import ssl
-from collections.abc import Awaitable, Callable
-from contextlib import nullcontext
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, nullcontext
 from functools import cached_property, partial
 from typing import Any
 
@@ -304,21 +304,13 @@ def _explained(error: PageError | ClientError) -> tuple[str, int]:
 _STOP_S = 2
 
 
-async def serve(
-    site: Site,
-    hosts: Hosts,
-    at: tuple[str, int],
-    stopping: asyncio.Event,
-    *,
-    tls: ssl.SSLContext | None = None,
-    ready: Callable[[int], object] = lambda port: None,
-) -> None:
-    """Serve until ``stopping`` is set.
+@asynccontextmanager
+async def server_of(
+    site: Site, hosts: Hosts, tls: ssl.SSLContext | None
+) -> AsyncIterator[HttpServer]:
+    """Yield a server of the page, which the block starts; close it, and what is behind it.
 
-    :param at: host and port; 0 picks a free port
     :param tls: None for plain HTTP
-    :param ready: called with the port when requests are served
-    :raises OSError: the address is in use or cannot be bound
     """
     descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     is_unlimited = descriptors == resource.RLIM_INFINITY
@@ -330,11 +322,8 @@ async def serve(
         max_connections=MAX_CONNECTIONS if is_unlimited else min(MAX_CONNECTIONS, descriptors // 4),
         max_requests=MAX_CONCURRENT_REQUESTS,
     )
-    await server.start(*at)
-    site.observer.start()
     try:
-        ready(server.port)
-        await stopping.wait()
+        yield server
     finally:
         await server.close(_STOP_S)
         site.observer.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -190,7 +191,9 @@ class Shelf:
         self.selected: list[ShownRecord] = []
         self.scanned = 0
         self.problems: dict[str, None] = {}
-        self._query = query
+        self._filter = query.filter
+        self._limit = sys.maxsize if query.start == "latest" else query.limit
+        """All of the newest records are compared."""
         self._max_bytes = max_bytes
         self._kept_bytes = 0
 
@@ -202,8 +205,7 @@ class Shelf:
     @property
     def has_enough(self) -> bool:
         """True if the page ends."""
-        is_latest = self._query.start == "latest"
-        return self.is_full or (not is_latest and len(self.selected) >= self._query.limit)
+        return self.is_full or len(self.selected) >= self._limit
 
     def take(
         self,
@@ -240,14 +242,13 @@ class Shelf:
     def _search(
         self, reader: PartitionReader, partition: TopicPartition, batches: FetchedPartition
     ) -> None:
-        enough = len(self.selected) + self._query.limit
+        enough = len(self.selected) + self._limit
         for record in reader.records(partition, batches):
             self.budget.spend_record(record)
             self.scanned += 1
-            if self._query.filter.selects(record):
+            if self._filter.selects(record):
                 self._keep(record)
-            is_latest = self._query.start == "latest"
-            if self.is_full or (not is_latest and len(self.selected) >= enough):
+            if self.is_full or len(self.selected) >= enough:
                 reader.skip_to(partition, record.offset + 1)
                 return
 

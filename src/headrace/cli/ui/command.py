@@ -10,16 +10,11 @@ from argparse import Namespace
 from dataclasses import replace
 
 from headrace.cli.client_options import client_config, client_options, client_settings
-from headrace.cli.errors import BadUsage, Failure, one_line_error
+from headrace.cli.errors import BadUsage, one_line_error
 from headrace.cli.metrics_access import server_tls
 from headrace.cli.nouns import command
 from headrace.cli.options import Address, allow_host_option, arg, listen_option, switch
-from headrace.cli.process import (
-    allow_all_descriptors,
-    at_end_of_stdin,
-    log_to_stderr,
-    stopping_event,
-)
+from headrace.cli.process import allow_all_descriptors, log_to_stderr, run_until_stopped
 from headrace.cli.secret_files import passwords, secret_file
 from headrace.imports import require
 from headrace.net.open_ports import is_loopback, warn_if_open
@@ -76,7 +71,7 @@ def run(options: Namespace) -> None:
     allow_all_descriptors()
     from headrace.http.hosts import Hosts
     from headrace.web.access import FIRST_LOGIN_S, TOKEN_USER, Access
-    from headrace.web.app import serve
+    from headrace.web.app import server_of
     from headrace.web.observer import Observer
     from headrace.web.site import Site
 
@@ -85,34 +80,30 @@ def run(options: Namespace) -> None:
     site = Site(read, Observer(read), access, config)
     hosts = Hosts([options.listen.host, *options.allow_host])
 
-    async def serve_all(where: str) -> None:
-        def ready(port: int) -> None:
+    async def serve(where: str) -> None:
+        async def start() -> str:
+            await server.start(*options.listen)
+            site.observer.start()
             scheme = "https" if has_tls else "http"
-            lines = [f"the page is at {scheme}://{Address(options.listen.host, port)}/"]
+            lines = [f"the page is at {scheme}://{Address(options.listen.host, server.port)}/"]
             if TOKEN_USER in users and sys.stdout.isatty():
                 lines[0] += f"login?once={access.first_login()}"
                 lines.append(f"this address logs in once, within {FIRST_LOGIN_S // 60} minutes")
             if where:
                 lines.append(f"to act on it, log in with the token {where}")
-            # In one piece, so that no line of the log is in the middle of the address.
-            print("".join(f"{line}\n" for line in lines), end="", flush=True)
+            return "\n".join(lines)
 
-        stopping = stopping_event()
-        if options.stop_with_stdin:
-            at_end_of_stdin(stopping.set)
-        try:
-            await serve(site, hosts, options.listen, stopping, tls=tls, ready=ready)
-        except OSError as error:
-            raise Failure(f"cannot listen on {options.listen}: {one_line_error(error)}") from error
+        async with server_of(site, hosts, tls) as server:
+            await run_until_stopped(options.listen, start, with_stdin=options.stop_with_stdin)
 
     warn_if_open("the page", options.listen.host, login=login_to_view, tls=has_tls)
     if token is None or sys.stdout.isatty():
-        asyncio.run(serve_all(token or ""))
+        asyncio.run(serve(token or ""))
         return
     # A log is kept, and read by others: the token is in a file that only its owner can read.
     with tempfile.NamedTemporaryFile("w", prefix="headrace-ui-token-") as file:
         print(token, file=file, flush=True)
-        asyncio.run(serve_all(f"in {file.name}"))
+        asyncio.run(serve(f"in {file.name}"))
 
 
 def check_page(options: Namespace) -> None:
