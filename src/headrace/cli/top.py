@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from .client_options import call_options, on_cluster
-from .clients import errors, model, snapshot, watch, workers
+from .clients import errors, model, snapshot, watch, work, workers
 from .lag.show import QUERY_OPTIONS, footer, lag_query
 from .nouns import command
 from .options import arg, seconds_option
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from headrace.client import Cluster
     from headrace.client.lag.model import GroupLag, LagQuery, Snapshot
     from headrace.client.lag.work import GroupWork
-    from headrace.client.workers import TaskState, WorkerWatch
+    from headrace.client.workers import TaskState
 
 _WINDOW_S = 30.0
 _SORTS: dict[str, Callable[[GroupLag], float | None]] = {
@@ -90,13 +90,11 @@ class _Top:
     """One run of the command."""
 
     def __init__(self, cluster: Cluster, query: LagQuery, options: Namespace) -> None:
-        from headrace.client.lag.work import GroupWork
-
         self._cluster = cluster
         self._query = query
         self._options = options
         self._output = Output(options.output)
-        self._watch, self._work = watch.LagWatch(cluster, query, _WINDOW_S), GroupWork(cluster)
+        self._watch, self._work = watch.LagWatch(cluster, query, _WINDOW_S), work.GroupWork(cluster)
         self._workers = workers.WorkerWatch(cluster)
         self._browser = Browser(self._output, options.sort)
 
@@ -139,7 +137,9 @@ class _Top:
                 show(browser.lines(height()))
 
     async def _take(self) -> Snapshot:
-        tasks, warnings = await _tasks(self._workers)
+        warnings: list[str] = []
+        states = workers.by_task(await self._workers.look_or_tell(warnings))
+        tasks = {group_id: workers.summed(of_task) for (_, group_id), of_task in states.items()}
         self._work.begin(time.monotonic())
         seen = await self._watch.snapshot(self._work.add)
         warnings += await self._work.end()
@@ -284,17 +284,6 @@ _PARTITION_FIELDS = (
 
 
 _SGR = re.compile(r"\x1b\[\d*m")
-
-
-async def _tasks(
-    watch_of_workers: WorkerWatch,
-) -> tuple[dict[str, tuple[int, TaskState]], list[str]]:
-    """Return group → what its workers do, and why that is unknown, if it is."""
-    try:
-        states = workers.by_task(await watch_of_workers.look())
-    except errors.ClientError as error:
-        return {}, [f"the workers are unknown: {error}"]
-    return {group_id: workers.summed(seen) for (_, group_id), seen in states.items()}, []
 
 
 def _extras(

@@ -121,11 +121,7 @@ async def look(cluster: Cluster, group_id: str, over_s: float) -> tuple[Evidence
         name: await configs.share_group_config(cluster, group_id, name)
         for name in (_LIMITS if states else ())
     }
-    seen_workers: list[workers.SeenWorker] = []
-    try:
-        seen_workers = await workers.WorkerWatch(cluster).look()
-    except errors.ClientError as error:
-        problems.append(f"the workers are unknown: {error}")
+    seen_workers = await workers.WorkerWatch(cluster).look_or_tell(problems)
     return Evidence(
         group,
         over_s,

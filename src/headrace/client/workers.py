@@ -263,6 +263,17 @@ class WorkerWatch:
                 seen.append(replace(worker, is_gone=age_ms > GONE_MS))
         return sorted(seen, key=lambda worker: worker.state.worker)
 
+    async def look_or_tell(self, problems: list[str]) -> list[SeenWorker]:
+        """Return the workers; none if the topic cannot be read.
+
+        :param problems: gets why
+        """
+        try:
+            return await self.look()
+        except ClientError as error:
+            problems.append(f"the workers are unknown: {error}")
+            return []
+
     async def _read(self, now_ms: int) -> None:
         if self._reader is None:
             positions = await self._positions(now_ms)

@@ -28,7 +28,7 @@ from headrace.client.lag.work import Standstills
 from headrace.client.loop_thread import LoopThread
 from headrace.client.offsets import LATEST, list_offsets
 from headrace.client.topics import topic_sizes
-from headrace.client.workers import WORKERS_TOPIC, SeenWorker, WorkerWatch
+from headrace.client.workers import WORKERS_TOPIC, WorkerWatch
 from headrace.log_lines import LimitedLog, get_logger
 from headrace.protocol.partitions import TopicPartition
 
@@ -214,12 +214,7 @@ class Observer:
         topics = self._summaries(
             described, Counter(topic for group in lags.groups for topic in group.topics)
         )
-        seen_workers: list[SeenWorker] = []
-        if WORKERS_TOPIC in topics:
-            try:
-                seen_workers = await workers.look()
-            except ClientError as error:
-                warnings.append(f"the workers are unknown: {error}")
+        seen_workers = await workers.look_or_tell(warnings) if WORKERS_TOPIC in topics else []
         after_gap = self.problem is not None or time.time() > self._overdue_s
         self.groups.add(
             {group_id: _point(now_ms, group) for group_id, group in groups.items()},
