@@ -170,30 +170,23 @@ def _listeners(
             )
         if configured:
             return configured
-        return _listeners_of_options(
-            config, listen or [ListenAddress(DEFAULT_LISTENER, DEFAULT_LISTEN)], advertise
-        )
+        listen = listen or [ListenAddress(DEFAULT_LISTENER, DEFAULT_LISTEN)]
+        if len(advertise) not in (0, 1, len(listen)):
+            raise BadUsage("give --advertise once, or once for each --listen")
+        advertised: Sequence[Address | None] = advertise or [None]
+        if len(advertised) < len(listen):
+            advertised = [advertised[0]] * len(listen)
+        listeners = []
+        for (name, at), advertised_at in zip(listen, advertised, strict=True):
+            listener = make_listener(name, at.host, at.port, config, advertised_at)
+            if at.host in _ANY_ADDRESS and listener.advertised_host is None:
+                raise BadUsage(
+                    f"--listen {at} needs --advertise HOST:PORT: no client can connect to {at.host}"
+                )
+            listeners.append(listener)
+        return listeners
     except ConfigError as error:
         raise BadUsage(str(error)) from error
-
-
-def _listeners_of_options(
-    config: Config, listen: Sequence[ListenAddress], advertise: Sequence[Address]
-) -> Sequence[Listener]:
-    if len(advertise) not in (0, 1, len(listen)):
-        raise BadUsage("give --advertise once, or once for each --listen")
-    advertised: Sequence[Address | None] = advertise or [None]
-    if len(advertised) < len(listen):
-        advertised = [advertised[0]] * len(listen)
-    listeners = []
-    for (name, at), advertised_at in zip(listen, advertised, strict=True):
-        listener = make_listener(name, at.host, at.port, config, advertised_at)
-        if at.host in _ANY_ADDRESS and listener.advertised_host is None:
-            raise BadUsage(
-                f"--listen {at} needs --advertise HOST:PORT: no client can connect to {at.host}"
-            )
-        listeners.append(listener)
-    return listeners
 
 
 async def _serve(

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import os
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -93,35 +93,25 @@ def call_options(parser: ArgumentParser) -> None:
 def client_config(options: Namespace) -> dict[str, Any]:
     """Return the client configuration of the options, as librdkafka's properties.
 
-    :param options: parsed from those of :func:`client_options`, perhaps with ``command_property``
+    :param options: parsed from those of :data:`client_options`, perhaps with ``command_property``
     :raises BadUsage: the file cannot be read, or a setting cannot be used
-    """
-    servers, file = _connection(options)
-    properties = dict(getattr(options, "command_property", ()))
-    return client_file(file, {"bootstrap.servers": servers, **properties})
-
-
-def client_file(path: Path | None, overrides: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """Read a properties file of a Kafka client.
-
-    :param path: None for an empty file
-    :returns: librdkafka's properties
-    :raises BadUsage: it cannot be read, or a setting cannot be used
     """
     from headrace.client.errors import UnsupportedSetting
     from headrace.client.java_properties import config_of_file
 
+    servers, file = _connection(options)
+    overrides = {"bootstrap.servers": servers, **dict(getattr(options, "command_property", ()))}
     try:
-        return config_of_file({} if path is None else properties_file(path), overrides)
+        return config_of_file({} if file is None else properties_file(file), overrides)
     except UnsupportedSetting as error:
-        raise BadUsage(str(error) if path is None else f"{path}: {error}") from error
+        raise BadUsage(str(error) if file is None else f"{file}: {error}") from error
 
 
-def share_config(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings of a share consumer: a file may have those of other clients."""
+def share_config(options: Namespace, group_id: str) -> dict[str, Any]:
+    """Return the configuration of a share consumer: a file may have settings of other clients."""
     from headrace.client.share.consumer import is_setting
 
-    settings = {"client.id": "headrace", **config}
+    settings = {"client.id": "headrace", **client_config(options), "group.id": group_id}
     return {name: value for name, value in settings.items() if is_setting(name)}
 
 

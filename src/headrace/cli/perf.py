@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from argparse import Namespace
 
-from .client_options import call_options, client_config, on_cluster, share_config
+from .client_options import call_options, on_cluster, share_config
 from .clients import Cluster, errors
 from .errors import Failure
 from .nouns import Noun
@@ -37,7 +37,7 @@ def share_consume(options: Namespace) -> None:
     :raises Failure: no record came, or a broker refuses
     """
     topic, most, idle_s = options.topic, options.max, options.idle / 1000
-    conf = {**share_config(client_config(options)), "group.id": options.group}
+    conf = share_config(options, options.group)
     count = size_bytes = 0
     started_s = last_s = 0.0
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
-from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 from headrace.amounts import count_of
@@ -106,6 +105,5 @@ def _is_in_use(directory: str) -> bool:
     except directory_lock.DirectoryInUse:
         return True
     if lock is not None:
-        with closing(os.fdopen(lock, "rb")):
-            pass
+        os.close(lock)
     return False

@@ -12,7 +12,7 @@ from heapq import nlargest
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from headrace.cli.client_options import call_options, client_config, on_cluster, share_config
+from headrace.cli.client_options import call_options, on_cluster, share_config
 from headrace.cli.clients import Cluster, TopicMetadata, errors
 from headrace.cli.clients import offsets as positions
 from headrace.cli.errors import BadUsage, Failure
@@ -195,7 +195,7 @@ class Reader:
         start: Any = options.start and ("latest" if options.start == LATEST else "earliest")
         if start is not None and options.start.time_ms is not None:
             start = max(0.0, time.time() - options.start.time_ms / 1000)
-        conf = {**share_config(client_config(options)), "group.id": options.share_group}
+        conf = share_config(options, options.share_group)
         async with ShareConsumer(conf, options.topics, start=start) as queue:
 
             async def end(records: list[Record]) -> None:
