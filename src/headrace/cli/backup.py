@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import dataclasses
 import signal
-import sys
 from argparse import Namespace
 from collections.abc import Callable
 from types import FrameType
@@ -19,7 +18,7 @@ from .nouns import command
 from .options import arg, data_dir_option, positive_number, switch
 from .output import Output, output_option
 from .progress import byte_progress
-from .tables import one_line
+from .tables import one_line, tell
 
 if TYPE_CHECKING:
     from headrace.backup.commands import Report, Stage
@@ -94,12 +93,9 @@ def run_copy(options: Namespace, copy: Callable[[], Report], done: str) -> int:
     except BackupError as error:
         raise Failure(str(error)) from error
     for name in report.offline:
-        print(
-            f"warning: {one_line(name)} is offline, and its last records may be damaged",
-            file=sys.stderr,
-        )
+        tell(f"warning: {name} is offline, and its last records may be damaged")
     for problem in report.damaged:
-        print(f"warning: {one_line(problem)}", file=sys.stderr)
+        tell(f"warning: {problem}")
     output = Output(options.output)
     if output.is_json:
         output.rows([dataclasses.asdict(report)])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import sys
 import threading
 from argparse import Namespace
 from collections.abc import Iterator
@@ -20,6 +19,7 @@ from .nouns import Lazy, Noun
 from .options import DRY_RUN, YES, arg, repeatable, switch
 from .output import Output, Row, confirm, output_option, signals_handled
 from .progress import count_progress
+from .tables import tell
 
 if TYPE_CHECKING:
     from headrace.cli.console import json_records
@@ -84,7 +84,7 @@ def list_queues(options: Namespace) -> None:
     wide = ("partition_count", "groups", "record_count", "read_count", "other_count")
     nothing = "there are no dead-letter queues, or the user may not describe them"
     if listed.advice is not None:
-        print(listed.advice, file=sys.stderr)
+        tell(listed.advice)
     problems = (f"not all brokers answered: {error}" for error in listed.errors)
     Output(options.output).rows(rows, wide=wide, nothing=nothing, problems=problems)
 
@@ -239,7 +239,7 @@ def redrive_letters(options: Namespace) -> int:
                 counts = (run.run if executes else run.plan)(stop, progress)
             _print_counts(Output(options.output), counts, executes=executes)
         if stop.status:
-            print("interrupted; the next run continues from here", file=sys.stderr)
+            tell("interrupted; the next run continues from here")
             return stop.status
         if not executes and not dry_run:
             lines = [f"{source}: {count} records" for source, count in counts.redriven.items()]

@@ -19,7 +19,7 @@ from headrace.patterns import meant
 
 from .commands import COMMANDS, SECTIONS, load
 from .errors import BadUsage, Failure, as_failure, one_line_error
-from .tables import one_line
+from .tables import one_line, tell
 
 if TYPE_CHECKING:
     from .nouns import Verb
@@ -137,7 +137,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if error.errno != errno.ENOSPC:
             raise
         _drop_output()
-        print(f"{prog}: {one_line_error(error)}", file=sys.stderr)
+        tell(f"{prog}: {one_line_error(error)}")
         return 1
     except KeyboardInterrupt:  # before the command handled the signal
         return 130
@@ -145,7 +145,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         failure = error if isinstance(error, Failure) else as_failure(error)
         if failure is None:
             raise
-        print(f"{prog}: {one_line(str(failure))}", file=sys.stderr)
+        tell(f"{prog}: {failure}")
         return failure.status
 
 

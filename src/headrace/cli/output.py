@@ -23,7 +23,7 @@ from headrace.amounts import duration
 
 from .errors import BadUsage, Failure, fail_with
 from .options import arg
-from .tables import Colored, as_json, json_line, one_line, table
+from .tables import Colored, as_json, json_line, one_line, table, tell
 
 K = TypeVar("K")
 
@@ -87,7 +87,7 @@ class Output:
         elif rows:
             self._print(rows, wide)
         elif nothing is not None and not failures:
-            print(nothing, file=sys.stderr)
+            tell(nothing)
         fail_with(failures)
 
     def _print(self, rows: Sequence[Row], wide: Collection[str]) -> None:
@@ -95,7 +95,7 @@ class Output:
         shown = self._by_lag(rows) if self.is_for_people and "lag" in rows[0] else rows
         print(self.table(shown, wide))
         if len(shown) < len(rows):
-            print(f"and {len(rows) - len(shown):,} without a lag: -o wide", file=sys.stderr)
+            tell(f"and {len(rows) - len(shown):,} without a lag: -o wide")
 
     def _by_lag(self, rows: Sequence[Row]) -> Sequence[Row]:
         """Return rows with the largest lag first; unless wide, without those that have none."""
@@ -249,9 +249,9 @@ def confirm(question: str, lines: Sequence[str], *, yes: bool) -> None:
     if not sys.stdin.isatty():
         raise BadUsage(f"{question} There is no terminal to ask on: give --yes, or --dry-run")
     for line in lines[:_LISTED]:
-        print(f"  {one_line(line)}", file=sys.stderr)
+        tell(f"  {line}")
     if len(lines) > _LISTED:
-        print(f"  and {len(lines) - _LISTED} more", file=sys.stderr)
+        tell(f"  and {len(lines) - _LISTED} more")
     print(f"{one_line(question)} [y/N] ", end="", file=sys.stderr, flush=True)
     with interruptible():
         answer = sys.stdin.readline()

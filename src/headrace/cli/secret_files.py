@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 from headrace.file_readers import others_can_read
 
 from .errors import BadUsage, one_line_error
-from .tables import one_line
+from .tables import tell
 
 MAX_SECRET_FILE_BYTES = 16 << 20
 _told: set[Path] = set()
@@ -59,8 +58,4 @@ def warn_of_readers(path: Path) -> None:
     """Warn once on stderr if other users can read a file with secrets."""
     if path not in _told and others_can_read(path):
         _told.add(path)
-        name = one_line(str(path))
-        print(
-            f"warning: {name} may have secrets, and other users can read it: chmod 600 {name}",
-            file=sys.stderr,
-        )
+        tell(f"warning: {path} may have secrets, and other users can read it: chmod 600 {path}")

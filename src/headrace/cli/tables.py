@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Self
@@ -50,6 +51,11 @@ def one_line(text: str) -> str:
     character. Some move the cursor, some hide the text or turn its direction.
     """
     return _escaped(text, _escape)
+
+
+def tell(text: object) -> None:
+    """Print a line for a person, on stderr."""
+    print(one_line(str(text)), file=sys.stderr)
 
 
 def terminal_text(text: str) -> str:

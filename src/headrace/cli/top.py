@@ -19,7 +19,7 @@ from .nouns import command
 from .options import arg, seconds_option
 from .output import Output, Row, output_option
 from .screen import height, screen
-from .tables import json_line, one_line
+from .tables import json_line, one_line, tell
 
 if TYPE_CHECKING:
     from headrace.client import Cluster
@@ -165,7 +165,7 @@ class _Top:
         else:
             self._output.rows(_for_table(rows))
             for line in (footer(seen), *seen.warnings):
-                print(one_line(line), file=sys.stderr, flush=True)
+                tell(line)
             print()
         sys.stdout.flush()
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 
@@ -27,7 +26,7 @@ from .options import (
 )
 from .output import Output, Row
 from .progress import in_steps
-from .tables import one_line
+from .tables import tell
 
 NOUN = Noun()
 _TOPICS_AT_ONCE = 500
@@ -172,7 +171,7 @@ async def _own_configs(cluster: Cluster, names: Sequence[str]) -> dict[str, dict
     )
     for name, answer in described.items():
         if isinstance(answer, errors.ClientError):
-            print(f"not shown: {one_line(str(answer))}", file=sys.stderr)
+            tell(f"not shown: {answer}")
         else:
             own[name] = {
                 config.name: config.value for config in answer if config.source != "DEFAULT_CONFIG"

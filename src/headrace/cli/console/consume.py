@@ -18,6 +18,7 @@ from headrace.cli.clients import offsets as positions
 from headrace.cli.errors import BadUsage, Failure
 from headrace.cli.nouns import command
 from headrace.cli.options import arg, pattern, section, switch
+from headrace.cli.tables import tell
 from headrace.patterns import matches, occurs
 from headrace.positions import EARLIEST, LATEST, Position
 from headrace.protocol.partitions import TopicPartition
@@ -146,7 +147,7 @@ def run(options: Namespace) -> int:
         pass  # by a signal: the broker had not answered yet
     finally:
         if reader.is_reading:
-            print("1 record" if reader.count == 1 else f"{reader.count} records", file=sys.stderr)
+            tell("1 record" if reader.count == 1 else f"{reader.count} records")
     return reader.status
 
 
@@ -202,7 +203,7 @@ class Reader:
                 try:
                     await getattr(queue, options.outcome or "accept")(records)
                 except OutcomesFailed as error:
-                    print(f"{error}: they will be delivered again", file=sys.stderr)
+                    tell(f"{error}: they will be delivered again")
 
             await self._copy(queue.poll, end)
 
@@ -247,7 +248,7 @@ class Reader:
             if (options.exit or options.end) and empty_reads > _MAX_EMPTY_READS:
                 raise Failure("no broker sends the records up to the end")
             if end and options.start is None and last_s == started_s and idle_s > _HINT_S:
-                print(_HINT, file=sys.stderr)
+                tell(_HINT)
                 started_s = 0.0  # once
         self._print(newest[::-1])
         self.output.close()

@@ -18,6 +18,7 @@ from headrace.cli.errors import BadUsage, Failure, one_line_error
 from headrace.cli.nouns import Lazy, command
 from headrace.cli.options import arg, one_of, repeatable, switch
 from headrace.cli.output import signals_handled
+from headrace.cli.tables import tell
 
 from .consume import check_partition
 from .json_records import MalformedLine, NewRecord, read_record
@@ -211,7 +212,7 @@ class Sender:
         if problem is not None or lost:
             raise Failure(f"{problem or f'{lost} records were not acknowledged'}; {stored}")
         interrupted = "headrace produce: interrupted; " if self._interrupted else ""
-        print(f"{interrupted}{stored}", file=sys.stderr)
+        tell(f"{interrupted}{stored}")
         return 130 if self._interrupted else 0
 
     def _interrupt(self, *_: object) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,7 +9,7 @@ from headrace.cli.clients import Cluster, errors, groups, offsets
 from headrace.cli.errors import BadUsage, Failure
 from headrace.cli.options import DRY_RUN, YES, arg, one_of, repeatable, switch, topic_and_partitions
 from headrace.cli.output import Output, Row
-from headrace.cli.tables import one_line
+from headrace.cli.tables import tell
 from headrace.positions import LATEST, Position, position
 from headrace.protocol.partitions import TopicPartition
 
@@ -190,8 +189,7 @@ async def _plan(
         plan[key] = answer
         offset = targets[key].offset or 0
         if offset > 0 and offset != answer:
-            text = f"offset {offset} is not in the log of {_name(key)}: {answer} is"
-            print(one_line(text), file=sys.stderr)
+            tell(f"offset {offset} is not in the log of {_name(key)}: {answer} is")
     return plan
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any
@@ -23,7 +22,7 @@ from headrace.cli.options import (
 )
 from headrace.cli.output import Output, Row
 from headrace.cli.progress import in_steps
-from headrace.cli.tables import one_line
+from headrace.cli.tables import tell
 from headrace.patterns import matches
 from headrace.protocol.partitions import TopicPartition, by_topic
 
@@ -104,7 +103,7 @@ async def list_groups(
 async def _listed(cluster: Cluster, types: Sequence[str]) -> groups.GroupList:
     listed = await groups.list_groups(cluster, types=types)
     if listed.advice is not None:
-        print(listed.advice, file=sys.stderr)
+        tell(listed.advice)
     return listed
 
 
@@ -255,8 +254,7 @@ async def _spans(
                 if span.state != "finished"
             )
             if state.is_cut:
-                name = one_line(f"{partition[0]}-{partition[1]}")
-                print(f"there are more in {name}", file=sys.stderr)
+                tell(f"there are more in {partition[0]}-{partition[1]}")
     return rows, problems
 
 

@@ -24,6 +24,7 @@ from headrace.cli.errors import BadUsage, Failure
 from headrace.cli.nouns import command
 from headrace.cli.options import arg
 from headrace.cli.output import Output, output_option
+from headrace.cli.tables import tell
 from headrace.imports import require
 from headrace.times import time_ms
 
@@ -97,7 +98,7 @@ def _read(options: Namespace, config: dict[str, Any], times_ms: range) -> list[G
         except Exception as error:
             raise _failure(error) from error
     if unreadable:
-        print(f"{unreadable} records of unknown types or versions are left out", file=sys.stderr)
+        tell(f"{unreadable} records of unknown types or versions are left out")
     groups.sort(key=lambda group: (-(group.lag or 0), -(group.time_lag_ms or 0), group.group_id))
     return groups
 

@@ -15,7 +15,7 @@ from headrace.cli.errors import BadUsage, fail_with
 from headrace.cli.nouns import command
 from headrace.cli.options import GROUP_TYPES, arg, group_types, repeatable, switch
 from headrace.cli.output import Output, Row, output_option
-from headrace.cli.tables import one_line
+from headrace.cli.tables import tell
 
 if TYPE_CHECKING:
     from headrace.client import Cluster
@@ -106,7 +106,7 @@ async def _show(cluster: Cluster, query: LagQuery, options: Namespace) -> None:
     output.rows(model.rows(seen) if by_partition else _topics(seen.groups), wide=_WIDE)
     sys.stdout.flush()
     if not output.is_json and (seen.groups or not seen.warnings):
-        print(one_line(footer(seen)), file=sys.stderr)
+        tell(footer(seen))
     fail_with(_shortened(seen.warnings))
 
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from headrace.cli.errors import Failure
+from headrace.cli.tables import tell
 
 _EVERY_S = 1.0
 _KILL_AFTER_S = 15.0
@@ -91,8 +92,8 @@ def _changed(
     while (now := modified(Path.cwd())) == seen and not is_told.wait(_EVERY_S):
         if not has_ended and worker.poll() is not None:
             has_ended = True
-            print("the worker has ended; it starts again when a file changes", file=sys.stderr)
+            tell("the worker has ended; it starts again when a file changes")
     if now != seen:
         path = min(path for path in now.keys() | seen.keys() if now.get(path) != seen.get(path))
-        print(f"{os.path.relpath(path)} has changed: starting again", file=sys.stderr)
+        tell(f"{os.path.relpath(path)} has changed: starting again")
     return now
