@@ -470,7 +470,7 @@ async def test_a_page_that_fails_says_so_and_the_log_has_the_reason(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with _site() as (_, client):
-        monkeypatch.setattr("headrace.web.page.html_response", None)
+        monkeypatch.setattr("headrace.web.page.Response", None)
         answer = await client.get("/api")
         assert (answer.status_code, answer.text) == (
             500,

@@ -28,18 +28,14 @@ from .output import Output, Row
 NOUN = Noun()
 Resources = Sequence[tuple[ResourceType, str]]
 _OPERATIONS = [code for code in Operation if Operation.ALL <= code <= Operation.IDEMPOTENT_WRITE]
-_PRODUCER = [
-    (ResourceType.TOPIC, Operation.WRITE),
-    (ResourceType.TOPIC, Operation.DESCRIBE),
-    (ResourceType.TOPIC, Operation.CREATE),
-    (ResourceType.TRANSACTIONAL_ID, Operation.WRITE),
-    (ResourceType.TRANSACTIONAL_ID, Operation.DESCRIBE),
-]
-_CONSUMER = [
-    (ResourceType.TOPIC, Operation.READ),
-    (ResourceType.TOPIC, Operation.DESCRIBE),
-    (ResourceType.GROUP, Operation.READ),
-]
+_PRODUCER = {
+    ResourceType.TOPIC: (Operation.WRITE, Operation.DESCRIBE, Operation.CREATE),
+    ResourceType.TRANSACTIONAL_ID: (Operation.WRITE, Operation.DESCRIBE),
+}
+_CONSUMER = {
+    ResourceType.TOPIC: (Operation.READ, Operation.DESCRIBE),
+    ResourceType.GROUP: (Operation.READ,),
+}
 
 
 def _operation(text: str) -> Operation:
@@ -127,11 +123,11 @@ async def add_acls(
 
     :raises Failure: some are refused
     """
-    needs = [*_PRODUCER * producer, *_CONSUMER * consumer]
+    needs = [_PRODUCER] * producer + [_CONSUMER] * consumer
     if bool(needs) == bool(operations):
         raise BadUsage("give an --operation, --producer or --consumer")
     for resource_type, name in resources:
-        if needs and resource_type not in {kind for kind, _ in needs}:
+        if needs and not any(resource_type in of_role for of_role in needs):
             who = " or ".join(["producer"] * producer + ["consumer"] * consumer)
             raise BadUsage(f"a {who} needs nothing on {resource_type.name} '{name}'")
     permission = Permission.DENY if deny else Permission.ALLOW
@@ -140,7 +136,8 @@ async def add_acls(
         for (resource_type, name), principal, host in product(
             resources, principals, hosts or (ANY_HOST,)
         )
-        for operation in operations or [code for kind, code in needs if kind == resource_type]
+        for operation in operations
+        or [code for of_role in needs for code in of_role.get(resource_type, ())]
     ]
     if not added:
         raise BadUsage("name a resource that it holds for, as with --topic NAME")

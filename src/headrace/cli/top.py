@@ -9,7 +9,7 @@ import time
 from argparse import Namespace
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from .client_options import call_options, on_cluster
@@ -170,9 +170,11 @@ class _Top:
         sys.stdout.flush()
 
 
+@dataclass(slots=True)
 class Browser:
     """What a person looks at. Pure.
 
+    :param sort: a key of :data:`_SORTS`
     :ivar seen: the last snapshot
     :ivar extras: group → what is known besides its lag
     :ivar chosen: the group whose partitions are shown; None for the groups
@@ -180,17 +182,16 @@ class Browser:
     :ivar typed: the filter that is being typed; None if none is
     """
 
-    def __init__(self, output: Output, sort: str) -> None:
-        self.seen: Snapshot | None = None
-        self.extras: Mapping[str, Row] = {}
-        self.chosen: str | None = None
-        self.partitions: Sequence[Row] = ()
-        self.typed: str | None = None
-        self._output = output
-        self._sort = sort
-        self._filter = ""
-        self._is_active_only = False
-        self._at = 0
+    output: Output
+    sort: str
+    seen: Snapshot | None = None
+    extras: Mapping[str, Row] = field(default_factory=dict)
+    chosen: str | None = None
+    partitions: Sequence[Row] = ()
+    typed: str | None = None
+    _filter: str = ""
+    _is_active_only: bool = False
+    _at: int = 0
 
     def press(self, key: str) -> None:
         """Do what a key stands for."""
@@ -202,7 +203,7 @@ class Browser:
             self._at += moves[key]
         elif key == "s":
             orders = list(_SORTS)
-            self._sort = orders[(orders.index(self._sort) + 1) % len(orders)]
+            self.sort = orders[(orders.index(self.sort) + 1) % len(orders)]
         elif key in ("/", "f"):
             self.typed = self._filter
         elif key == "a":
@@ -229,7 +230,7 @@ class Browser:
         groups = () if self.seen is None else self.seen.groups
         return [
             group
-            for group in sort_groups(groups, self._sort)
+            for group in sort_groups(groups, self.sort)
             if needle in group.group_id.lower() and (group.members or not self._is_active_only)
         ]
 
@@ -242,7 +243,7 @@ class Browser:
         if seen is None:
             return []
         below = [footer(seen), *seen.warnings[:_WARNINGS_SHOWN]]
-        head = [time.strftime("%H:%M:%S", time.localtime(seen.at_ms / 1000)), f"by {self._sort}"]
+        head = [time.strftime("%H:%M:%S", time.localtime(seen.at_ms / 1000)), f"by {self.sort}"]
         head += ["active only"] * self._is_active_only
         if self.typed is not None or self._filter:
             head.append(f"/{self._filter if self.typed is None else self.typed}")
@@ -256,7 +257,7 @@ class Browser:
         room = max(1, room - _LINES_AROUND - len(below) + 1)
         at = self._place(len(rows))
         first = max(0, at - room + 1)
-        title, *lines = self._output.table(rows).split("\n") if rows else ["nothing"]
+        title, *lines = self.output.table(rows).split("\n") if rows else ["nothing"]
         if lines:
             lines[at] = f"\x1b[7m{_SGR.sub('', lines[at])}\x1b[m"
         more = len(lines) - first - room

@@ -18,7 +18,7 @@ from headrace.protocol.dead_letters import OFFSET
 
 from . import texts
 from .errors import NotThere
-from .requests import PageRequest, html_response, url
+from .requests import PageRequest, url
 from .schemas import as_json
 from .site import Site
 from .tasks import MAX_WORKERS_OF_PAGE
@@ -122,7 +122,8 @@ class Pages:
             values["live"] = Markup(live)
             values["live_url"] = url(request.path, **{**query, "part": digest})
         name = "live.html" if request.is_part else f"{template}.html"
-        return html_response(self._render(name, values), status)
+        body = self._render(name, values).encode()
+        return Response(status, body, [(b"content-type", b"text/html; charset=utf-8")])
 
     def file(self, address: str) -> Response:
         """Return a file.

@@ -119,11 +119,6 @@ def url(path: str, /, **query: object) -> str:
     return f"{path}?{urlencode(parameters, safe=':,')}" if parameters else path
 
 
-def html_response(text: str, status: int = 200) -> Response:
-    """Return a page."""
-    return Response(status, text.encode(), [(b"content-type", b"text/html; charset=utf-8")])
-
-
 def json_response(view: object, status: int = 200) -> Response:
     """Return a view as JSON."""
     return Response(status, as_json(view), [(b"content-type", b"application/json")])

@@ -11,6 +11,10 @@ from typing import Any
 
 import grpc
 import grpc.aio
+from google.protobuf import text_format
+from google.protobuf.descriptor_pb2 import FileDescriptorProto
+from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.message_factory import GetMessageClass
 
 from headrace.client.errors import (
     AuthenticationFailed,
@@ -21,7 +25,6 @@ from headrace.client.errors import (
 )
 from headrace.protocol.primitives import MAX_STRING_BYTES
 
-from . import messages
 from .collector import CONSUMER, SHARE, Backlog, BacklogCollector, BacklogQuery
 
 HEALTH_SERVICE = "grpc.health.v1.Health"
@@ -31,6 +34,88 @@ _SERVING = b"\x08\x01"
 
 _Context = Any
 """A ``grpc.aio.ServicerContext``."""
+
+
+# Messages -----------------------------------------------------------------------------------------
+# They are in a pool of their own, so that a process may also have the classes that a tool has
+# generated.
+
+SERVICE = "externalscaler.ExternalScaler"
+
+_FILE = """
+name: "headrace/externalscaler" package: "externalscaler" syntax: "proto3"
+message_type {
+  name: "ScaledObjectRef"
+  field { name: "name" number: 1 type: TYPE_STRING }
+  field { name: "namespace" number: 2 type: TYPE_STRING }
+  field {
+    name: "scalerMetadata" number: 3 label: LABEL_REPEATED
+    type: TYPE_MESSAGE type_name: ".externalscaler.ScaledObjectRef.ScalerMetadataEntry"
+  }
+  nested_type {
+    name: "ScalerMetadataEntry" options { map_entry: true }
+    field { name: "key" number: 1 type: TYPE_STRING label: LABEL_OPTIONAL }
+    field { name: "value" number: 2 type: TYPE_STRING label: LABEL_OPTIONAL }
+  }
+}
+message_type {
+  name: "IsActiveResponse"
+  field { name: "result" number: 1 type: TYPE_BOOL }
+}
+message_type {
+  name: "GetMetricSpecResponse"
+  field {
+    name: "metricSpecs" number: 1 label: LABEL_REPEATED
+    type: TYPE_MESSAGE type_name: ".externalscaler.MetricSpec"
+  }
+}
+message_type {
+  name: "MetricSpec"
+  field { name: "metricName" number: 1 type: TYPE_STRING }
+  field { name: "targetSize" number: 2 type: TYPE_INT64 }
+  field { name: "targetSizeFloat" number: 3 type: TYPE_DOUBLE }
+}
+message_type {
+  name: "GetMetricsRequest"
+  field {
+    name: "scaledObjectRef" number: 1
+    type: TYPE_MESSAGE type_name: ".externalscaler.ScaledObjectRef"
+  }
+  field { name: "metricName" number: 2 type: TYPE_STRING }
+}
+message_type {
+  name: "GetMetricsResponse"
+  field {
+    name: "metricValues" number: 1 label: LABEL_REPEATED
+    type: TYPE_MESSAGE type_name: ".externalscaler.MetricValue"
+  }
+}
+message_type {
+  name: "MetricValue"
+  field { name: "metricName" number: 1 type: TYPE_STRING }
+  field { name: "metricValue" number: 2 type: TYPE_INT64 }
+  field { name: "metricValueFloat" number: 3 type: TYPE_DOUBLE }
+}
+"""
+
+_POOL = DescriptorPool()
+_POOL.Add(text_format.Parse(_FILE, FileDescriptorProto()))
+
+
+def _class(name: str) -> Any:
+    return GetMessageClass(_POOL.FindMessageTypeByName(f"externalscaler.{name}"))
+
+
+ScaledObjectRef = _class("ScaledObjectRef")
+IsActiveResponse = _class("IsActiveResponse")
+GetMetricSpecResponse = _class("GetMetricSpecResponse")
+MetricSpec = _class("MetricSpec")
+GetMetricsRequest = _class("GetMetricsRequest")
+GetMetricsResponse = _class("GetMetricsResponse")
+MetricValue = _class("MetricValue")
+
+
+# Answers ------------------------------------------------------------------------------------------
 
 
 class ExternalScaler:
@@ -46,21 +131,21 @@ class ExternalScaler:
     def add_to(self, server: grpc.aio.Server) -> None:
         """Serve the methods, and the health check."""
         unary, stream = grpc.unary_unary_rpc_method_handler, grpc.unary_stream_rpc_method_handler
-        ref, active = messages.ScaledObjectRef, messages.IsActiveResponse
+        ref, active = ScaledObjectRef, IsActiveResponse
         methods = {
             name: make(method, request.FromString, response.SerializeToString)
             for name, make, method, request, response in (
                 ("IsActive", unary, self.is_active, ref, active),
                 ("StreamIsActive", stream, self.stream_is_active, ref, active),
-                ("GetMetricSpec", unary, self.metric_spec, ref, messages.GetMetricSpecResponse),
+                ("GetMetricSpec", unary, self.metric_spec, ref, GetMetricSpecResponse),
                 (
                     *("GetMetrics", unary, self.metrics),
-                    *(messages.GetMetricsRequest, messages.GetMetricsResponse),
+                    *(GetMetricsRequest, GetMetricsResponse),
                 ),
             )
         }
         for service, handlers in (
-            (messages.SERVICE, methods),
+            (SERVICE, methods),
             (HEALTH_SERVICE, {"Check": unary(_check)}),
         ):
             handler = grpc.method_handlers_generic_handler(service, handlers)
@@ -70,7 +155,7 @@ class ExternalScaler:
         """Return whether there is work, or a member may hold records."""
         async with _scaled_object(ref, context) as scaled:
             active = await self._is_active(scaled, await self._collector.backlog(scaled.query))
-            return messages.IsActiveResponse(result=active)
+            return IsActiveResponse(result=active)
 
     async def stream_is_active(self, ref: Any, context: _Context) -> AsyncIterator[Any]:
         """Yield whether there is work, first at once, and then whenever it changes."""
@@ -83,28 +168,28 @@ class ExternalScaler:
                 active = await self._is_active(scaled, backlog)
                 if active != told:
                     told = active
-                    yield messages.IsActiveResponse(result=active)
+                    yield IsActiveResponse(result=active)
 
     async def metric_spec(self, ref: Any, context: _Context) -> Any:
         """Return the metric and its target for one replica."""
         async with _scaled_object(ref, context) as scaled:
-            spec = messages.MetricSpec(
+            spec = MetricSpec(
                 metricName=scaled.metric_name,
                 targetSize=math.ceil(scaled.lag_threshold),
                 targetSizeFloat=scaled.lag_threshold,
             )
-            return messages.GetMetricSpecResponse(metricSpecs=[spec])
+            return GetMetricSpecResponse(metricSpecs=[spec])
 
     async def metrics(self, request: Any, context: _Context) -> Any:
         """Return the records that the group still has to finish."""
         async with _scaled_object(request.scaledObjectRef, context) as scaled:
             value = scaled.metric(await self._collector.backlog(scaled.query))
-            metric = messages.MetricValue(
+            metric = MetricValue(
                 metricName=request.metricName or scaled.metric_name,
                 metricValue=math.ceil(value),
                 metricValueFloat=value,
             )
-            return messages.GetMetricsResponse(metricValues=[metric])
+            return GetMetricsResponse(metricValues=[metric])
 
     async def _is_active(self, scaled: ScaledObject, backlog: Backlog) -> bool:
         """Return whether the workload must run.
