@@ -17,6 +17,7 @@ from headrace.groups.records import (
     SHARE_RECORDS,
     STREAMS_RECORDS,
     AssignmentEpoch,
+    ByRole,
     ClassicMember,
     CommittedOffset,
     ConsumerAssignment,
@@ -39,7 +40,6 @@ from headrace.groups.records import (
     StreamsEpoch,
     StreamsMember,
     Subtopology,
-    TaskAssignment,
     Topology,
 )
 
@@ -252,9 +252,7 @@ CAPTURED = {
         "000000000002010008000001a2039e3d3c",
     ),
     "streams target": (
-        STREAMS_RECORDS.target(
-            "grp-sh-b-1", "m", TaskAssignment({"0": (1,), "1": (0,)}, {"1": (1, 2)})
-        ),
+        STREAMS_RECORDS.target("grp-sh-b-1", "m", ByRole({"0": (1,), "1": (0,)}, {"1": (1, 2)})),
         f"0015000a{GROUP}00016d",
         "00000302300200000001000231020000000000020231030000000100000002000100",
     ),
@@ -266,8 +264,8 @@ CAPTURED = {
                 3,
                 3,
                 MemberState.UNREVOKED,
-                TaskAssignment({"0": {1: 3}, "1": {1: 3}}),
-                TaskAssignment({"0": {3: 3}}, {"1": {0: 0}}),
+                ByRole({"0": {1: 3}, "1": {1: 3}}),
+                ByRole({"0": {3: 3}}, {"1": {0: 0}}),
             ),
         ),
         f"0016000a{GROUP}00016d",

@@ -7,14 +7,13 @@ from __future__ import annotations
 import pytest
 
 from headrace.groups.records import (
+    ByRole,
     CopartitionGroup,
-    HeldTaskAssignment,
     InternalTopic,
     MemberState,
     StreamsAssignment,
     StreamsMember,
     Subtopology,
-    TaskAssignment,
     Topology,
 )
 from headrace.groups.streams.member import StatusCode
@@ -530,25 +529,25 @@ def test_a_static_member_that_stays_away_is_removed(desk):
 
 
 def test_a_task_that_changes_its_role_stays_on_its_member():
-    held = HeldTaskAssignment({"0": {0: 2, 1: 2}}, {"0": {2: 0}})
+    held = ByRole({"0": {0: 2, 1: 2}}, {"0": {2: 0}})
     was = StreamsAssignment(2, 2, MemberState.STABLE, held)
-    owned = TaskAssignment({"0": (0, 1)}, {"0": (2,)})
-    target = TaskAssignment({"0": (0, 2)}, {"0": (1,)})
+    owned = ByRole({"0": (0, 1)}, {"0": (2,)})
+    target = ByRole({"0": (0, 2)}, {"0": (1,)})
     # The process has all of them, on this member. Task 2 is active on another member first.
     actives = {("0", 0), ("0", 1), ("0", 2)}
     goal = Goal(3, target, lambda *task: task not in actives, lambda *task: False)
     closes = reconcile(was, goal, owned)
     assert closes.state is MemberState.UNREVOKED
-    assert closes.pending_revocation == HeldTaskAssignment({"0": {1: 2}})
-    assert closes.assigned == HeldTaskAssignment({"0": {0: 2}}, {"0": {1: 0, 2: 0}})
-    closed = TaskAssignment({"0": (0,)}, {"0": (1, 2)})
+    assert closes.pending_revocation == ByRole({"0": {1: 2}})
+    assert closes.assigned == ByRole({"0": {0: 2}}, {"0": {1: 0, 2: 0}})
+    closed = ByRole({"0": (0,)}, {"0": (1, 2)})
     waits = reconcile(closes, goal, closed)
     assert waits.state is MemberState.UNRELEASED
-    assert waits.assigned == HeldTaskAssignment({"0": {0: 2}}, {"0": {1: 0, 2: 0}})
+    assert waits.assigned == ByRole({"0": {0: 2}}, {"0": {1: 0, 2: 0}})
     actives.remove(("0", 2))
     gets = reconcile(waits, goal, closed)
     assert gets.state is MemberState.STABLE
-    assert gets.assigned == HeldTaskAssignment({"0": {0: 2, 2: 3}}, {"0": {1: 0}})
+    assert gets.assigned == ByRole({"0": {0: 2, 2: 3}}, {"0": {1: 0}})
 
 
 def test_the_assignment_of_an_empty_group_is_that_of_nobody(desk):

@@ -7,10 +7,10 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.groups.records import TaskAssignment
+from headrace.groups.records import ByRole
 from headrace.groups.streams.assignor import TaskCount, TaskMember, assign_sticky
 
-NOTHING = TaskAssignment()
+NOTHING = ByRole()
 SUBTOPOLOGIES = st.dictionaries(
     st.sampled_from("012"), st.builds(TaskCount, st.integers(1, 7), st.booleans()), min_size=1
 )

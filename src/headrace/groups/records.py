@@ -261,23 +261,24 @@ the right numbers of partitions.
 TasksT = TypeVar("TasksT", Tasks, HeldTasks)
 
 
-class TaskAssignment(NamedTuple, Generic[TasksT]):
-    """Tasks of a streams group's member by role: those that it should have, or has."""
+class ByRole(NamedTuple, Generic[TasksT]):
+    """Tasks of a streams group's member by role."""
 
     active: TasksT = NOTHING
     standby: TasksT = NOTHING
     warmup: TasksT = NOTHING
 
     @classmethod
-    def read(cls, *fields: Any) -> TaskAssignment[Tasks]:
+    def read(cls, *fields: Any) -> TaskAssignment:
         """Return the tasks with these fields of a record."""
-        return TaskAssignment(*map(dict, fields))
+        return ByRole(*map(dict, fields))
 
 
-HeldTaskAssignment: TypeAlias = TaskAssignment[HeldTasks]
-"""Tasks that a streams group's member has, by role."""
+TaskAssignment: TypeAlias = ByRole[Tasks]
+HeldTaskAssignment: TypeAlias = ByRole[HeldTasks]
+"""Tasks that a member should have, and those that it has."""
 
-NO_TASKS: HeldTaskAssignment = TaskAssignment()
+NO_TASKS: HeldTaskAssignment = ByRole()
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,7 +302,7 @@ class StreamsAssignment(CurrentAssignment):
         """Return the assignment with these fields of a record."""
         member_epoch, previous_epoch, state, *tasks = fields
         held = (
-            TaskAssignment(_held(active, member_epoch), _held(standby, 0), _held(warmup, 0))
+            ByRole(_held(active, member_epoch), _held(standby, 0), _held(warmup, 0))
             for active, standby, warmup in (tasks[:3], tasks[3:])
         )
         return cls(member_epoch, previous_epoch, MemberState(state - 1), *held)
@@ -333,6 +334,13 @@ class RecordOfMember:
     member_id: str
     value: Any
     read: ClassVar[Callable[..., Any] | None]
+
+
+class GroupMetadata(RecordOfGroup):
+    """Type 2: the last finished generation of a classic group."""
+
+    value: Generation | None
+    read = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -376,9 +384,6 @@ def _type(base: type[RecordT], name: str, read: Callable[..., Any] | None = None
     return type(name, (base,), {"__slots__": (), "read": read})
 
 
-GroupMetadata = _type(RecordOfGroup, "GroupMetadata")
-"""The last finished generation of a classic group."""
-
 CONSUMER_RECORDS = RecordTypes(
     _type(RecordOfGroup, "ConsumerGroupMetadata", GroupEpoch),
     _type(RecordOfMember, "ConsumerGroupMemberMetadata"),
@@ -399,7 +404,7 @@ STREAMS_RECORDS = RecordTypes(
     _type(RecordOfGroup, "StreamsGroupMetadata"),
     _type(RecordOfMember, "StreamsGroupMemberMetadata"),
     _type(RecordOfGroup, "StreamsGroupTargetAssignmentMetadata", AssignmentEpoch),
-    _type(RecordOfMember, "StreamsGroupTargetAssignmentMember", TaskAssignment.read),
+    _type(RecordOfMember, "StreamsGroupTargetAssignmentMember", ByRole.read),
     _type(RecordOfMember, "StreamsGroupCurrentMemberAssignment", StreamsAssignment.read),
     _type(RecordOfGroup, "StreamsGroupTopology"),
 )

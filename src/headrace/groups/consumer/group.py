@@ -85,7 +85,7 @@ class MemberTransition(HeartbeatTransition[ConsumerState]):
         return self._subscription(self.member) != self._subscription(self.former)
 
     @staticmethod
-    def _subscription(member: ConsumerMember) -> tuple[tuple[str, ...], str]:
+    def _subscription(member: ConsumerMember) -> tuple[tuple[str, ...], str | None]:
         return member.subscribed_topic_names, member.subscribed_topic_regex
 
     def _prepare(self) -> Refusal | None:
@@ -153,7 +153,7 @@ class MemberTransition(HeartbeatTransition[ConsumerState]):
 
     def _topic_ids(self, member: ConsumerMember) -> frozenset[UUID]:
         names: set[str] = set(member.subscribed_topic_names)
-        resolved = self.regexes.get(member.subscribed_topic_regex)
+        resolved = self.regexes.get(member.subscribed_topic_regex or "")
         if resolved is not None:
             names.update(resolved.topics)
         topics = self.catalog.topics
@@ -241,8 +241,8 @@ class ConsumerGroupService(
         if regex is None:
             owner = group.owner(request.instance_id) or ""
             member = state.members.get(request.member_id) or state.members.get(owner)
-            regex = "" if member is None else member.subscribed_topic_regex
-        is_resolved = state.resolved_versions.get(regex) == self.catalog.version
+            regex = None if member is None else member.subscribed_topic_regex
+        is_resolved = state.resolved_versions.get(regex or "") == self.catalog.version
         return None if is_resolved else regex or None
 
     def _take_over(

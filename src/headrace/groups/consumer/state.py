@@ -69,7 +69,7 @@ class ConsumerState(HeartbeatState[ConsumerMember, GroupEpoch, Assignment, Consu
         names, regexes = Counter(self.name_users), Counter(self.regex_users)
         for member_id in member_ids:
             names.subtract(self.members[member_id].subscribed_topic_names)
-            regexes.subtract((self.members[member_id].subscribed_topic_regex,))
+            regexes.subtract((self.members[member_id].subscribed_topic_regex or "",))
         matched = (self.regexes[regex].topics for regex in +regexes if regex in self.regexes)
         return frozenset(+names).union(*matched)
 

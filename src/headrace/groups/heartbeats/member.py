@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from headrace.protocol.configuration import Configuration
 from headrace.protocol.errors import Refusal
-from headrace.protocol.schema import Message
 
 JOIN_EPOCH, LEAVE_EPOCH, STATIC_LEAVE_EPOCH = 0, -1, -2
 NO_TIMEOUT = -1
 _NO_CHANGE = (None, NO_TIMEOUT)
 
 HeldT = TypeVar("HeldT")
-MemberT = TypeVar("MemberT", bound=Message)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +50,7 @@ class Heartbeat:
         """Return the error of a request that is invalid for any group."""
         raise NotImplementedError
 
-    def member(self, former: MemberT) -> MemberT:
+    def member(self, former: Any) -> Any:
         """Return the member with the changes of this heartbeat, whose fields have its names."""
         fields = (
             getattr(former, name) if value in _NO_CHANGE else value

@@ -123,7 +123,7 @@ class HeartbeatState(Generic[MemberT, EpochT, TargetT, CurrentT]):
     def epoch_without(self, member_ids: Collection[str], catalog: TopicCatalog) -> Any:
         """Return the group epoch when these members have left."""
         new_hash = self.topics_hash(catalog, self.subscribed_without(member_ids))
-        return self.group_epoch._replace(epoch=self.epoch + 1, metadata_hash=new_hash)
+        return GroupEpoch(self.epoch + 1, new_hash)
 
     # Records --------------------------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
-from headrace.groups.records import HeldTaskAssignment, TaskAssignment, by_key, each
+from headrace.groups.records import ByRole, HeldTaskAssignment, TaskAssignment, by_key, each
 
 T = TypeVar("T")
 
@@ -315,7 +315,7 @@ class _Assignor:
     def assignments(self) -> dict[str, TaskAssignment]:
         """Return the tasks of each member."""
         return {
-            member_id: TaskAssignment(
+            member_id: ByRole(
                 by_key(sorted(self._process(member_id).active.get(member_id, ()))),
                 by_key(sorted(self._process(member_id).standby.get(member_id, ()))),
             )

@@ -32,7 +32,6 @@ from headrace.groups.records import (
     StreamsEpoch,
     StreamsMember,
     TaskAssignment,
-    Tasks,
     Topology,
 )
 from headrace.groups.service import HeartbeatService
@@ -304,7 +303,7 @@ class StreamsGroup(HeartbeatGroup[StreamsState, StreamsHeartbeat, StreamsHeartbe
         members: Mapping[str, StreamsMember],
         configured: ConfiguredTopology,
         offsets: MemberOffsets,
-    ) -> Mapping[str, TaskAssignment[Tasks]]:
+    ) -> Mapping[str, TaskAssignment]:
         """Return a target assignment; no tasks while topics are missing."""
         if not configured.is_ready:
             return dict.fromkeys(members, state.no_target)

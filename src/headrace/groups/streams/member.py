@@ -14,6 +14,7 @@ from headrace.groups.heartbeats.member import (
     HeartbeatReply,
 )
 from headrace.groups.records import (
+    ByRole,
     HeldTaskAssignment,
     InternalTopic,
     StreamsMember,
@@ -88,7 +89,7 @@ class StreamsHeartbeat(Heartbeat):
         """The tasks that the member reports; None when it reports none."""
         if self.active is None or self.standby is None or self.warmup is None:
             return None
-        return TaskAssignment(self.active, self.standby, self.warmup)
+        return ByRole(self.active, self.standby, self.warmup)
 
     def check(self, group_id: str, config: Configuration) -> Refusal | None:
         """Return the error of a request that is invalid for any group."""

@@ -23,6 +23,7 @@ from typing import TypeAlias
 
 from headrace.groups.heartbeats.reconciliation import Difference, overlaps
 from headrace.groups.records import (
+    ByRole,
     HeldTaskAssignment,
     HeldTasks,
     MemberState,
@@ -119,20 +120,20 @@ def _advance(
     for subtopology_id, partition in promoted:
         standby.revoked.get(subtopology_id, {}).pop(partition, None)
     roles = active, standby, warmup
-    revoked = TaskAssignment(*(_in_order(role.revoked) for role in roles))
+    revoked = ByRole(*(_in_order(role.revoked) for role in roles))
     is_blocked = any(revoked) and _holds_any(owned, revoked)
     for subtopology_id, partition in promoted:
         if is_blocked or partition not in active.gained.get(subtopology_id, {}):
             standby.kept.setdefault(subtopology_id, {})[partition] = _NO_EPOCH
     if is_blocked:
-        kept = TaskAssignment(*(_in_order(role.kept) for role in roles))
+        kept = ByRole(*(_in_order(role.kept) for role in roles))
         return StreamsAssignment(epoch, was.member_epoch, MemberState.UNREVOKED, kept, revoked)
     waits = any(role.waits for role in roles)
     return StreamsAssignment(
         goal.epoch,
         was.member_epoch,
         MemberState.UNRELEASED if waits else MemberState.STABLE,
-        TaskAssignment(*(_in_order(role.assigned()) for role in roles)),
+        ByRole(*(_in_order(role.assigned()) for role in roles)),
     )
 
 

@@ -10,6 +10,7 @@ from headrace.groups.catalog import TopicCatalog
 from headrace.groups.heartbeats.state import FIRST_EPOCH, HeartbeatState, count
 from headrace.groups.records import (
     STREAMS_RECORDS,
+    ByRole,
     GroupRecord,
     RecordOfGroup,
     StreamsAssignment,
@@ -37,7 +38,7 @@ class StreamsState(HeartbeatState[StreamsMember, StreamsEpoch, TaskAssignment, S
     records = STREAMS_RECORDS
     no_member = StreamsMember(None, None, topology_epoch=-1)
     no_epoch = StreamsEpoch(FIRST_EPOCH, 0, 0)
-    no_target = TaskAssignment()
+    no_target = ByRole()
     no_current = StreamsAssignment()
 
     def __init__(self, group_id: str) -> None:
