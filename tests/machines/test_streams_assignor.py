@@ -8,11 +8,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.groups.records import ByRole
-from headrace.groups.streams.assignor import TaskCount, TaskMember, assign_sticky
+from headrace.groups.streams.assignor import TaskMember, assign_sticky
+from headrace.groups.streams.topics import ConfiguredSubtopology
 
 NOTHING = ByRole()
+
+
+def subtopology(count, is_stateful):
+    return ConfiguredSubtopology(None, count, ("changelog",) if is_stateful else (), ())
+
+
 SUBTOPOLOGIES = st.dictionaries(
-    st.sampled_from("012"), st.builds(TaskCount, st.integers(1, 7), st.booleans()), min_size=1
+    st.sampled_from("012"), st.builds(subtopology, st.integers(1, 7), st.booleans()), min_size=1
 )
 PROCESSES = st.dictionaries(st.sampled_from("mnopqr"), st.sampled_from("xyz"), min_size=1)
 
@@ -51,7 +58,7 @@ def test_each_task_is_active_once_and_on_a_process_once(processes, subtopologies
     standby = Counter(task for one in target.values() for task in tasks(one.standby))
     wanted = min(replicas, len(set(processes.values())) - 1)
     for task in every:
-        assert standby[task] == (wanted if subtopologies[task[0]].is_stateful else 0)
+        assert standby[task] == (wanted if subtopologies[task[0]].changelogs else 0)
 
 
 @given(processes=PROCESSES, subtopologies=SUBTOPOLOGIES)
@@ -73,7 +80,7 @@ def test_nothing_moves_without_a_reason(processes, subtopologies, replicas):
 
 
 def test_a_task_goes_to_its_standby_when_its_member_leaves():
-    subtopologies = {"0": TaskCount(3, is_stateful=True)}
+    subtopologies = {"0": subtopology(3, is_stateful=True)}
     processes = {"m": "x", "n": "y", "o": "z"}
     target = assign_sticky(members_of(processes), subtopologies, 1)
     for gone in processes:
@@ -86,6 +93,6 @@ def test_a_task_goes_to_its_standby_when_its_member_leaves():
 
 def test_a_process_with_two_members_gets_twice_as_many_tasks():
     target = assign_sticky(
-        members_of({"m": "x", "n": "x", "o": "y"}), {"0": TaskCount(6, is_stateful=False)}
+        members_of({"m": "x", "n": "x", "o": "y"}), {"0": subtopology(6, is_stateful=False)}
     )
     assert [len(tasks(target[m].active)) for m in "mno"] == [2, 2, 2]

@@ -14,9 +14,12 @@ ids.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from operator import attrgetter
 from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
 from headrace.groups.records import ByRole, HeldTaskAssignment, TaskAssignment, by_key, each
+
+from .topics import ConfiguredSubtopology
 
 T = TypeVar("T")
 
@@ -35,16 +38,6 @@ class TaskMember(NamedTuple):
     process_id: str
     previous: HeldTaskAssignment
     offsets: Mapping[TaskId, int] = {}
-
-
-class TaskCount(NamedTuple):
-    """The number of tasks of one subtopology.
-
-    :param is_stateful: the tasks have changelogs, so standby replicas are useful
-    """
-
-    tasks: int
-    is_stateful: bool
 
 
 class _Heap(Generic[T]):
@@ -94,43 +87,51 @@ class _Heap(Generic[T]):
 
 
 class _Process:
-    """The tasks that the members of one process get.
-
-    :ivar counts: the number of tasks of each member
-    """
+    """The members of one process, and the tasks that they get: each on one of them."""
 
     def __init__(self) -> None:
         self.tasks: set[TaskId] = set()
-        self.counts: dict[str, int] = {}
-        self.active: dict[str, list[TaskId]] = {}
-        self.standby: dict[str, list[TaskId]] = {}
-        self._assigned = 0
-        self._by_count: _Heap[str] | None = None
+        self.members: list[_Member] = []
+        self._by_count: _Heap[_Member] | None = None
 
     @property
     def load(self) -> float:
-        return self._assigned / len(self.counts)
+        return len(self.tasks) / len(self.members)
 
-    def add(self, member_id: str, task: TaskId, *, active: bool) -> int:
+    def add(self, member: _Member, task: TaskId, *, active: bool) -> int:
         """Assign a task to a member; return the number of tasks that it now has."""
         self._by_count = None
-        return self._add(member_id, task, active=active)
+        return member.take(task, active=active)
 
     def add_to_least_loaded(self, task: TaskId, *, active: bool) -> int:
         """Assign a task to the member with the fewest tasks; return how many it now has."""
         if self._by_count is None:
-            self._by_count = _Heap(self.counts.__getitem__, self.counts)
-        member_id = self._by_count.pop()
-        count = self._add(member_id, task, active=active)
-        self._by_count.push(member_id)
+            self._by_count = _Heap(attrgetter("count"), self.members)
+        member = self._by_count.pop()
+        count = member.take(task, active=active)
+        self._by_count.push(member)
         return count
 
-    def _add(self, member_id: str, task: TaskId, *, active: bool) -> int:
-        self._assigned += 1
-        self.tasks.add(task)
-        (self.active if active else self.standby).setdefault(member_id, []).append(task)
-        self.counts[member_id] += 1
-        return self.counts[member_id]
+
+class _Member:
+    """The tasks that a member gets.
+
+    :ivar count: their number
+    """
+
+    def __init__(self, process: _Process) -> None:
+        self.process = process
+        self.active: list[TaskId] = []
+        self.standby: list[TaskId] = []
+        self.count = 0
+        process.members.append(self)
+
+    def take(self, task: TaskId, *, active: bool) -> int:
+        """Add a task; return the number of tasks."""
+        self.process.tasks.add(task)
+        (self.active if active else self.standby).append(task)
+        self.count += 1
+        return self.count
 
 
 class _Quota:
@@ -157,7 +158,7 @@ def _divided(tasks: int, members: int) -> int:
 
 def assign_sticky(
     members: Mapping[str, TaskMember],
-    subtopologies: Mapping[str, TaskCount],
+    subtopologies: Mapping[str, ConfiguredSubtopology],
     standby_replicas: int = 0,
 ) -> dict[str, TaskAssignment]:
     """Return the target assignment of each member.
@@ -180,41 +181,38 @@ class _Assignor:
     def __init__(
         self,
         members: Mapping[str, TaskMember],
-        subtopologies: Mapping[str, TaskCount],
+        subtopologies: Mapping[str, ConfiguredSubtopology],
         standby_replicas: int,
     ) -> None:
-        self._members = {member_id: members[member_id] for member_id in sorted(members)}
         self._subtopologies = subtopologies
         self._standby_replicas = standby_replicas
-        active = sum(count.tasks for count in subtopologies.values())
-        stateful = sum(count.tasks for count in subtopologies.values() if count.is_stateful)
+        active = sum(subtopology.tasks for subtopology in subtopologies.values())
+        stateful = sum(
+            subtopology.tasks for subtopology in subtopologies.values() if subtopology.changelogs
+        )
         self._active_quota = _Quota(active, len(members))
         self._quota = _Quota(active + stateful * standby_replicas, len(members))
         self._processes: dict[str, _Process] = {
             process_id: _Process()
             for process_id in sorted({member.process_id for member in members.values()})
         }
-        self._was_active: dict[TaskId, str] = {}
+        self._members: dict[str, _Member] = {}
+        self._was_active: dict[TaskId, _Member] = {}
         has_state: dict[TaskId, list[tuple[bool, int, str]]] = {}
-        for member_id, member in self._members.items():
-            self._process(member_id).counts[member_id] = 0
-            for task in each(member.previous.active):
-                self._was_active[task] = member_id
-            standby = set(each(member.previous.standby))
-            for task in standby.union(member.offsets):
-                progress = member.offsets.get(task, 0)
+        for member_id in sorted(members):
+            process_id, previous, offsets = members[member_id]
+            member = self._members[member_id] = _Member(self._processes[process_id])
+            for task in each(previous.active):
+                self._was_active[task] = member
+            standby = set(each(previous.standby))
+            for task in standby.union(offsets):
+                progress = offsets.get(task, 0)
                 has_state.setdefault(task, []).append((task not in standby, -progress, member_id))
         # Standby tasks first, then those with the most progress.
         self._has_state = {
-            task: [member_id for _, _, member_id in sorted(candidates)]
+            task: [self._members[member_id] for _, _, member_id in sorted(candidates)]
             for task, candidates in has_state.items()
         }
-
-    def _process(self, member_id: str) -> _Process:
-        return self._processes[self._members[member_id].process_id]
-
-    def _count(self, member_id: str) -> int:
-        return self._process(member_id).counts[member_id]
 
     def _by_load(self) -> _Heap[_Process]:
         return _Heap(lambda process: process.load, self._processes.values())
@@ -236,35 +234,35 @@ class _Assignor:
     def _tasks(self, *, stateful_only: bool) -> list[TaskId]:
         return [
             (subtopology_id, partition)
-            for subtopology_id, count in self._subtopologies.items()
-            if count.is_stateful or not stateful_only
-            for partition in range(count.tasks)
+            for subtopology_id, subtopology in self._subtopologies.items()
+            if subtopology.changelogs or not stateful_only
+            for partition in range(subtopology.tasks)
         ]
 
-    def _keep(self, task: TaskId, member_id: str | None) -> bool:
+    def _keep(self, task: TaskId, member: _Member | None) -> bool:
         """Make a task active on a member that has its state, if it may take another task."""
-        if member_id is None or self._count(member_id) >= self._active_quota.each:
+        if member is None or member.count >= self._active_quota.each:
             return False
-        self._took_active(self._process(member_id).add(member_id, task, active=True))
+        self._took_active(member.process.add(member, task, active=True))
         return True
 
     def _took_active(self, count: int) -> None:
         self._active_quota.taken(count)
         self._quota.taken(count)
 
-    def _with_state_of(self, task: TaskId, *, another: bool = False) -> str | None:
+    def _with_state_of(self, task: TaskId, *, another: bool = False) -> _Member | None:
         """Return the least loaded of the members that have the state of a task.
 
         :param another: the process must not have the task yet
         """
         best = None
-        load, count = 0.0, 0
-        for member_id in self._has_state.get(task, ()):
-            process = self._process(member_id)
-            if another and task in process.tasks:
+        for member in self._has_state.get(task, ()):
+            if another and task in member.process.tasks:
                 continue
-            if best is None or (process.load < load and self._count(member_id) < count):
-                best, load, count = member_id, process.load, self._count(member_id)
+            if best is None or (
+                member.process.load < best.process.load and member.count < best.count
+            ):
+                best = member
         return best
 
     # Standby tasks --------------------------------------------------------------------------------
@@ -286,12 +284,12 @@ class _Assignor:
 
     def _replicate(self, task: TaskId) -> bool:
         """Assign a replica to a member that has the state of the task, if it may take it."""
-        for member_id in (self._was_active.get(task), self._with_state_of(task, another=True)):
-            if member_id is not None and self._count(member_id) < self._quota.each:
-                process = self._process(member_id)
-                if task not in process.tasks:
-                    self._quota.taken(process.add(member_id, task, active=False))
-                    return True
+        for member in (self._was_active.get(task), self._with_state_of(task, another=True)):
+            if member is None or member.count >= self._quota.each:
+                continue
+            if task not in member.process.tasks:
+                self._quota.taken(member.process.add(member, task, active=False))
+                return True
         return False
 
     def _replicate_anywhere(self, task: TaskId, by_load: _Heap[_Process]) -> bool:
@@ -315,11 +313,8 @@ class _Assignor:
     def assignments(self) -> dict[str, TaskAssignment]:
         """Return the tasks of each member."""
         return {
-            member_id: ByRole(
-                by_key(sorted(self._process(member_id).active.get(member_id, ()))),
-                by_key(sorted(self._process(member_id).standby.get(member_id, ()))),
-            )
-            for member_id in self._members
+            member_id: ByRole(by_key(sorted(member.active)), by_key(sorted(member.standby)))
+            for member_id, member in self._members.items()
         }
 
 

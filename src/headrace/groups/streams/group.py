@@ -39,7 +39,7 @@ from headrace.outcome import Apply, Outcome
 from headrace.protocol.configuration import Configuration
 from headrace.protocol.errors import ErrorCode, Refusal
 
-from .assignor import TaskCount, TaskMember, assign_sticky
+from .assignor import TaskMember, assign_sticky
 from .member import (
     EndpointPartitions,
     Status,
@@ -315,11 +315,7 @@ class StreamsGroup(HeartbeatGroup[StreamsState, StreamsHeartbeat, StreamsHeartbe
             )
             for member_id, member in members.items()
         }
-        counts = {
-            subtopology_id: TaskCount(subtopology.tasks, bool(subtopology.changelogs))
-            for subtopology_id, subtopology in configured.subtopologies.items()
-        }
-        return assign_sticky(previous, counts, self.number(_STANDBY_REPLICAS))
+        return assign_sticky(previous, configured.subtopologies, self.number(_STANDBY_REPLICAS))
 
     def _answer(
         self, request: StreamsHeartbeat, transition: StreamsTransition, timers: TimerChanges
