@@ -15,7 +15,7 @@ from pathlib import Path
 from unittest import mock
 
 from headrace.coordinators import runtime
-from headrace.net import request_charge
+from headrace.net import client_quotas
 from headrace.protocol import time_slices
 from headrace.topics import batch_opener, timestamp_searches
 
@@ -172,7 +172,7 @@ def _chance(seed: int) -> Iterator[None]:
         with (
             mock.patch.object(os, "urandom", ids.randbytes),
             mock.patch.object(os, "getpid", return_value=10_000),  # the lock file has it
-            mock.patch.object(request_charge, "perf_counter", work),
+            mock.patch.object(client_quotas, "perf_counter", work),
             mock.patch.object(runtime, "perf_counter", work),
             mock.patch.object(time_slices, "perf_counter", work),
             mock.patch.object(timestamp_searches, "perf_counter", work),

@@ -30,7 +30,7 @@ from .refusals import refusing_all, refusing_item
 from .services import Services
 
 if TYPE_CHECKING:
-    from .request_charge import RequestCharge
+    from .client_quotas import RequestCharge
 
 SLICED_ABOVE = 100
 """A request about more resources than this is served in slices, see

@@ -102,8 +102,8 @@ class Connection(asyncio.BufferedProtocol):
     transport: Any = None
     last_active: float = 0.0
     _held_request_bytes: int = 0
-    _is_paused: bool = False
-    """True while nothing is read."""
+    is_receiving: bool = True
+    """False while nothing is read."""
     _is_in_turns: bool = False
     _unsent: Unsent = field(default_factory=Unsent)
     _fd: int = -1
@@ -190,11 +190,6 @@ class Connection(asyncio.BufferedProtocol):
         self._count_memory()
         self._regulate()
 
-    @property
-    def is_receiving(self) -> bool:
-        """True unless the broker does not read from the connection now."""
-        return not self._is_paused
-
     def _count_memory(self) -> None:
         """Account for the memory of the requests that are not answered yet."""
         held_bytes = self.session.held_bytes
@@ -259,7 +254,7 @@ class Connection(asyncio.BufferedProtocol):
             transport.close()
             return
         queue, frame = session.queue, session.frame
-        is_paused = (
+        is_receiving = not (
             session.state is not State.OPEN
             or queue.count > MAX_QUEUED_REQUESTS
             or queue.size_bytes > MAX_QUEUED_BYTES
@@ -267,9 +262,9 @@ class Connection(asyncio.BufferedProtocol):
             or (frame is not None and frame.is_full)
             or session.is_muted
         )
-        if is_paused != self._is_paused and not self._is_at_end:
-            self._is_paused = is_paused
-            (transport.pause_reading if is_paused else transport.resume_reading)()
+        if is_receiving != self.is_receiving and not self._is_at_end:
+            self.is_receiving = is_receiving
+            (transport.resume_reading if is_receiving else transport.pause_reading)()
 
     # Sending --------------------------------------------------------------------------------------
 
@@ -364,7 +359,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def eof_received(self) -> bool:
         """Stop receiving; return True to stay open for requests and answers that are left."""
-        self._is_at_end = self._is_paused = True
+        self._is_at_end, self.is_receiving = True, False
         return bool(self._unsent) or (self.session.queue.count > 0 and self.session.task is None)
 
     def _close_at_end(self) -> None:

@@ -26,11 +26,11 @@ class SecurityProtocol(Enum):
 
     @property
     def uses_tls(self) -> bool:
-        return self in (SecurityProtocol.SSL, SecurityProtocol.SASL_SSL)
+        return self.name.endswith("SSL")
 
     @property
     def uses_sasl(self) -> bool:
-        return self in (SecurityProtocol.SASL_PLAINTEXT, SecurityProtocol.SASL_SSL)
+        return self.name.startswith("SASL")
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,10 +40,9 @@ from .call import (
     failure,
     serve,
 )
-from .client_quotas import Quotas
+from .client_quotas import Mute, Quotas, RequestCharge
 from .flow import Turns
 from .listener_security import ListenerSecurity
-from .request_charge import Mute, RequestCharge
 from .requests import IncompleteFrame, RequestQueue
 from .services import Services
 

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -28,6 +29,7 @@ _KEYWORDS = {
     "0.9.2342.19200300.100.1.1": "UID",
     "0.9.2342.19200300.100.1.25": "DC",
 }
+_SPACES_AROUND = re.compile(r"\A +| +\Z")
 _ESCAPED = ',=+<>#;"\\'
 
 
@@ -74,11 +76,7 @@ def _attribute(content: bytes) -> str:
 def _escaped(text: str) -> str:
     escaped = "".join(f"\\{char}" if char in _ESCAPED else char for char in text)
     escaped = escaped.replace("\0", "\\00")
-    start = len(escaped) - len(escaped.lstrip(" "))
-    if start == len(escaped):
-        return "\\ " * start
-    end = len(escaped.rstrip(" "))
-    return "\\ " * start + escaped[start:end] + "\\ " * (len(escaped) - end)
+    return _SPACES_AROUND.sub(lambda match: "\\ " * len(match[0]), escaped)
 
 
 def _oid(content: bytes) -> str:

@@ -138,7 +138,7 @@ class Login:
         enabled = self._mechanisms.get(mechanism)
         if enabled is None:
             return self._fail(
-                ErrorCode.UNSUPPORTED_SASL_MECHANISM, f"Unsupported SASL mechanism {mechanism}"
+                f"Unsupported SASL mechanism {mechanism}", ErrorCode.UNSUPPORTED_SASL_MECHANISM
             )
         if self.principal is not None and mechanism != self.mechanism:
             self._refused_mechanism = mechanism
@@ -160,7 +160,7 @@ class Login:
         """
         self._can_reauthenticate |= can_reauthenticate
         if self._refused_mechanism is not None:
-            return self._fail_authentication(
+            return self._fail(
                 f"SASL mechanism '{self._refused_mechanism}' requested by client is not supported "
                 f"for re-authentication of mechanism '{self.mechanism}'"
             )
@@ -170,7 +170,7 @@ class Login:
             return Answer(token=step.token)
         if isinstance(step, Failure):
             what = "authentication" if self.principal is None else "re-authentication"
-            return self._fail_authentication(
+            return self._fail(
                 step.message
                 or f"Authentication failed during {what} due to invalid credentials with SASL "
                 f"mechanism {self.mechanism}"
@@ -178,7 +178,7 @@ class Login:
         principal = Principal(USER, step.name)
         if self.principal is not None and principal != self.principal:
             present = self.principal
-            return self._fail_authentication(
+            return self._fail(
                 "Cannot change principals during re-authentication from "
                 f"{present.type}.{present.name}: {principal.type}.{principal.name}"
             )
@@ -189,8 +189,8 @@ class Login:
         """Refuse a request that is not allowed in this state."""
         step = "authentication" if self.state is State.AUTHENTICATE else "handshake"
         return self._fail(
-            ErrorCode.ILLEGAL_SASL_STATE,
             f"Unexpected Kafka request of type {api_name} during SASL {step}.",
+            ErrorCode.ILLEGAL_SASL_STATE,
         )
 
     def _complete(self, success: Success, wall_ms: int, now_ms: int) -> Answer:
@@ -210,10 +210,7 @@ class Login:
         self.state = State.COMPLETE
         return Answer(token=success.token, session_lifetime_ms=min(limits, default=0))
 
-    def _fail_authentication(self, message: str) -> Answer:
-        return self._fail(ErrorCode.SASL_AUTHENTICATION_FAILED, message)
-
-    def _fail(self, code: ErrorCode, message: str) -> Answer:
+    def _fail(self, message: str, code: ErrorCode = ErrorCode.SASL_AUTHENTICATION_FAILED) -> Answer:
         self._conversation = None
         self.state = State.FAILED
         return Answer(code, message)

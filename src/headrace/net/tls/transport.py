@@ -309,7 +309,7 @@ class TlsTransport(asyncio.Transport):
 
     def _read_more(self) -> None:
         self._is_read_scheduled = False
-        if self._is_reading and self._protocol is not None:
+        if self._is_reading:
             self._read()
 
     def _begin_turn(self) -> None:
