@@ -455,7 +455,7 @@ async def test_half_a_handshake_ends_after_a_time(
         half.writer.write(b"\x16\x03\x01\x02\x00\x01")
         assert await silent.is_closed()
         assert await half.is_closed()
-        assert broker.server._slots.beginning == 0
+        assert broker.server.shared.limits.beginning == 0
 
 
 @on_uvloop
@@ -472,7 +472,7 @@ async def test_thousands_of_handshakes_end_the_oldest(
             if number % 40 == 0:
                 await assert_is_served(broker, context(ca))
         async with asyncio.timeout(20):
-            while broker.server._slots.beginning > 50:
+            while broker.server.shared.limits.beginning > 50:
                 await asyncio.sleep(0.01)
         for client in clients[:100]:
             assert await client.is_closed()

@@ -6,7 +6,7 @@ The modules of TLS and SASL are imported by the first listener that needs them.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.protocol.errors import ConfigError, ErrorCode, Refusal
@@ -71,6 +71,10 @@ class ListenerSecurities:
             sasl.start()
         return ListenerSecurity(tls, sasl)
 
+    def _parts(self) -> Sequence[TlsListener | SaslListener]:
+        """Return what takes over a changed configuration."""
+        return *self._tls, *self._sasl
+
     async def ready(self) -> None:
         """Wait until clients can log in."""
         for sasl in self._sasl:
@@ -91,7 +95,7 @@ class ListenerSecurities:
         """Return the error for a change of this broker's configs at run time, None if the listeners
         can take it over.
         """
-        parts = *self._tls, *self._sasl
+        parts = self._parts()
         if not parts or not _concerns_security(changes):
             return None
         config = self._config.with_changes(changes)
@@ -105,7 +109,7 @@ class ListenerSecurities:
     def reload(self, changed: Iterable[str]) -> None:
         """Use the present configuration for new connections, if one of these configs matters."""
         if _concerns_security(changed):
-            for part in (*self._tls, *self._sasl):
+            for part in self._parts():
                 part.reload()
 
     def close(self) -> None:
