@@ -45,7 +45,7 @@ from headrace.outcome import Completion, Outcome
 from headrace.protocol.errors import ErrorCode, Refusal
 
 from .assignors import ASSIGNORS, Subscriber, configured_assignors
-from .member import ClassicJoin, ConsumerHeartbeat, ConsumerHeartbeatReply
+from .member import ConsumerHeartbeat, ConsumerHeartbeatReply
 from .migration import check_upgrade, downgraded, downgrades, told_to_rejoin, upgraded
 from .reconciliation import Goal, holds_only, reconcile
 from .state import ConsumerState
@@ -60,17 +60,6 @@ class MemberTransition(HeartbeatTransition[ConsumerState]):
     :ivar resolved_version: the catalog version whose topics were matched with the member's regular
         expression; None if they were not, or without an expression
     """
-
-    def __init__(
-        self,
-        group: ConsumerGroup,
-        state: ConsumerState,
-        request: ConsumerHeartbeat | ClassicJoin,
-        context: Context,
-    ) -> None:
-        super().__init__(group, state, request, context)
-        self.regexes: Mapping[str, ResolvedRegex] = state.regexes
-        self.resolved_version = state.resolved_versions.get(self.member.subscribed_topic_regex)
 
     @property
     def is_settled(self) -> bool:
@@ -102,10 +91,11 @@ class MemberTransition(HeartbeatTransition[ConsumerState]):
                 f"SubscribedTopicRegex `{new}` is not a valid regular expression: {match.error}.",
             )
         group_id, regexes = self.state.group_id, dict(self.state.regexes)
+        self.regexes: Mapping[str, ResolvedRegex] = regexes
+        resolved_version = self.resolved_version = self.state.resolved_versions.get(new or "")
         if old in regexes and old != new and self.state.regex_users[old] == 1:
             del regexes[old]
             self.records.append(ConsumerGroupRegularExpression(group_id, old, None))
-        resolved_version = self.resolved_version
         # Another member may have brought the topics while this match waited.
         if match is not None and (resolved_version is None or match.version > resolved_version):
             self.resolved_version = match.version
@@ -115,7 +105,6 @@ class MemberTransition(HeartbeatTransition[ConsumerState]):
             if new not in regexes or regexes[new].topics != topics:
                 regexes[new] = ResolvedRegex(topics, 0, self.context.wall_ms)
                 self.records.append(ConsumerGroupRegularExpression(group_id, new, regexes[new]))
-        self.regexes = regexes
         return None
 
     def _next_epoch(self) -> GroupEpoch | None:

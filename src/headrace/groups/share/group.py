@@ -14,7 +14,7 @@ from uuid import UUID
 
 from headrace.groups.catalog import Topic, Topics
 from headrace.groups.deadlines import SESSION
-from headrace.groups.heartbeats.group import Context, HeartbeatGroup, HeartbeatTransition
+from headrace.groups.heartbeats.group import HeartbeatGroup, HeartbeatTransition
 from headrace.groups.heartbeats.state import FIRST_EPOCH, HeartbeatState
 from headrace.groups.records import (
     NOTHING,
@@ -128,12 +128,9 @@ class ShareMemberTransition(HeartbeatTransition[ShareState]):
     :ivar topics: the existing topics to which any member is subscribed, sorted by name
     """
 
-    def __init__(
-        self, group: ShareGroup, state: ShareState, request: ShareHeartbeat, context: Context
-    ) -> None:
-        super().__init__(group, state, request, context)
+    def _prepare(self) -> None:
         self._names = subscribed_names(self.members.values())
-        topics = context.catalog.topics
+        topics = self.catalog.topics
         self.topics = [topics[name] for name in sorted(self._names) if name in topics]
 
     @property

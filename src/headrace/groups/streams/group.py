@@ -74,33 +74,15 @@ class StreamsTransition(HeartbeatTransition[StreamsState]):
     """The heartbeat of an accepted member. Changes nothing; collects records. A new topology is
     recorded after the member.
 
-    :ivar initial_delay: the group waits for its first members before it assigns tasks
-    :ivar offsets: the changelog offsets that members have told
     :ivar statuses: conditions to report
-    :ivar configured: the topology as it is configured now; None if unknown
+    :ivar configured: the topology as it is configured now
     """
-
-    def __init__(
-        self,
-        group: StreamsGroup,
-        state: StreamsState,
-        request: StreamsHeartbeat,
-        context: Context,
-    ) -> None:
-        super().__init__(group, state, request, context)
-        self.configured = group.configured
-        self.initial_delay = group.timers.has(ASSIGN) or group.begins_delay()
-        self.offsets = group.task_offsets
-        if request.task_offsets is not None:
-            told = group.told(request.task_offsets, request)
-            self.offsets = {**self.offsets, request.member_id: told}
-        self.statuses: list[Status] = []
-        self._metadata_hash = state.metadata_hash
 
     def _prepare(self) -> Refusal | None:
         """Take the topology of the first member, and configure it again if it or its topics have
         changed.
         """
+        self.statuses: list[Status] = []
         topology = self._topology()
         if isinstance(topology, Refusal):
             return topology
@@ -114,15 +96,15 @@ class StreamsTransition(HeartbeatTransition[StreamsState]):
         required = state.required if state.topology is not None else required_topics(topology)
         self._metadata_hash = state.topics_hash(self.catalog, required)
         is_unchanged = state.topology is not None and self._metadata_hash == state.metadata_hash
-        if self.configured is None or not is_unchanged:
+        configured: ConfiguredTopology | Refusal | None = self.group.configured
+        if configured is None or not is_unchanged:
             configured = configure(topology, self.catalog.topics)
             if isinstance(configured, Refusal):
                 return configured
-            self.configured = configured
-        return self._check_tasks(self.configured) or self._check_offsets()
+        self.configured = configured
+        return self._check_tasks(configured) or self._check_offsets()
 
     def _next_epoch(self) -> StreamsEpoch | None:
-        assert self.configured is not None
         validated = self.configured.epoch if self.configured.is_ready else NO_TOPOLOGY_EPOCH
         configs = self.group.assignment_configs
         epoch = StreamsEpoch(self.epoch.epoch, self._metadata_hash, validated, configs)
@@ -225,7 +207,7 @@ class StreamsTransition(HeartbeatTransition[StreamsState]):
     def _assigns(self) -> bool:
         """Return whether a target assignment is needed and due; report that the group waits."""
         reason = None
-        if self.initial_delay:
+        if self.group.timers.has(ASSIGN) or self.group.begins_delay():  # for its first members
             self.target = self.state.no_target
             reason = "initial rebalance delay"
         elif self.epoch.epoch > self.target_epoch.epoch and not self._is_due():
@@ -238,8 +220,11 @@ class StreamsTransition(HeartbeatTransition[StreamsState]):
         return False
 
     def _assign(self) -> Mapping[str, TaskAssignment]:
-        assert self.configured is not None
-        return self.group.target(self.state, self.members, self.configured, self.offsets)
+        offsets, request = self.group.task_offsets, self.request
+        if request.task_offsets is not None:
+            told = self.group.told(request.task_offsets, request)
+            offsets = {**offsets, self.member_id: told}
+        return self.group.target(self.state, self.members, self.configured, offsets)
 
     def _reconcile(self) -> StreamsAssignment:
         is_free_on_process = partial(self.state.is_free_on, self.member.process_id)
@@ -331,7 +316,6 @@ class StreamsGroup(HeartbeatGroup[StreamsState, StreamsHeartbeat, StreamsHeartbe
         if shutdown_member_id is None and request.shutdown_application:
             shutdown_member_id = member_id
         configured = transition.configured
-        assert configured is not None
         if configured.problem is not None:
             transition.statuses.append(configured.problem)
         if shutdown_member_id is not None:
@@ -366,10 +350,12 @@ class StreamsGroup(HeartbeatGroup[StreamsState, StreamsHeartbeat, StreamsHeartbe
             self.configured = configured
             self.shutdown_member_id = shutdown_member_id
             self.endpoint_epoch = endpoint_epoch
-            if request.task_offsets is not None:
-                self.task_offsets[member_id] = transition.offsets[member_id]
-            if request.task_end_offsets is not None:
-                self.task_end_offsets[member_id] = self.told(request.task_end_offsets, request)
+            for offsets, told in (
+                (self.task_offsets, request.task_offsets),
+                (self.task_end_offsets, request.task_end_offsets),
+            ):
+                if told is not None:
+                    offsets[member_id] = self.told(told, request)
 
         return reply, apply
 
