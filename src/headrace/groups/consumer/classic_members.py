@@ -101,10 +101,9 @@ class ClassicMembers:
             if refusal is not None:
                 return Outcome(JoinReply(refusal.code, ""))
         owner = group.owner(instance_id) if is_new else None
-        state, replacement = group.replaced(owner, member_id)
         owned = _owned(subscription, context.catalog)
         join = ClassicJoin(member_id, request, subscription, owned, assigns)
-        transition = MemberTransition(group, state, join, context)
+        transition = MemberTransition(group, join, context, owner)
         refusal = transition.run()
         assert refusal is None, "a classic member has no regular expression"
         timers = group.timer_changes(transition, request.session_timeout_ms)
@@ -113,7 +112,7 @@ class ClassicMembers:
         epoch = transition.now.member_epoch
         reply = JoinReply(ErrorCode.NONE, member_id, epoch, PROTOCOL_TYPE, protocol, leader="")
         apply = partial(group.apply, transition, timers)
-        return Outcome(reply, (*replacement, *transition.records), apply=apply)
+        return Outcome(reply, tuple(transition.records), apply=apply)
 
     def _check_join(self, request: JoinRequest) -> ErrorCode:
         """Return the error of a JoinGroup that does not depend on its subscription, or NONE."""

@@ -53,7 +53,9 @@ class HeartbeatTransition(Generic[StateT]):
     A kind of groups says when the group needs a new epoch, how it assigns, and how the assignment
     of a member follows its target.
 
-    :param state: of the group, or as it is after a static member has come back
+    :param owner: the static member that has come back with another id, or with its own; None for a
+        new one, and for one that stays
+    :ivar state: of the group, or as it is after the static member has come back
     :ivar former: the member before
     :ivar member: the member with the changes of this heartbeat
     :ivar records: to append, in order
@@ -61,17 +63,22 @@ class HeartbeatTransition(Generic[StateT]):
     :ivar now: the member's assignment after
     """
 
-    def __init__(self, group: Any, state: StateT, request: Any, context: Context) -> None:
-        self.group, self.state, self.request, self.context = group, state, request, context
+    def __init__(self, group: Any, request: Any, context: Context, owner: str | None) -> None:
+        self.group, self.request, self.context = group, request, context
         self.catalog = context.catalog
         self.member_id = member_id = request.member_id
+        self.records: list[GroupRecord] = []
+        state: StateT = group.state
+        if owner is not None:
+            self.records += state.replacement(owner, member_id)
+            state = state.after(self.records)
+        self.state = state
         self.former = state.members.get(member_id) or state.no_member
         self.member = request.member(self.former)
         self.was = self.now = state.current.get(member_id, state.no_current)
         self.epoch = state.group_epoch
         self.target_epoch = state.target_epoch
         self.target = state.target.get(member_id, state.no_target)
-        self.records: list[GroupRecord] = []
 
     def run(self) -> Refusal | None:
         """Decide the transition.
@@ -207,8 +214,7 @@ class HeartbeatGroup(Generic[StateT, RequestT, ReplyT]):
         if refusal is not None:
             return Outcome(refusal)
         owner = self.owner(request.instance_id) if request.joins else None
-        state, replacement = self.replaced(owner, request.member_id)
-        transition = self.transition_type(self, state, request, context)
+        transition = self.transition_type(self, request, context, owner)
         refusal = transition.run()
         if refusal is not None:
             return Outcome(refusal)
@@ -219,7 +225,7 @@ class HeartbeatGroup(Generic[StateT, RequestT, ReplyT]):
             timers.update({(kind, owner): None for kind in self.member_timers})
         reply, apply = self._answer(request, transition, timers)
         outcome: GroupOutcome[ReplyT | Refusal] = Outcome(
-            reply, (*replacement, *transition.records), apply=apply
+            reply, tuple(transition.records), apply=apply
         )
         if outcome.records or request.member_epoch != reply.member_epoch:
             return outcome
@@ -243,16 +249,6 @@ class HeartbeatGroup(Generic[StateT, RequestT, ReplyT]):
         deadline_ms = now_ms + session_timeout_ms
         restart = partial(self.timers.set, SESSION, request.member_id, deadline_ms)
         return Outcome(reply, apply=restart)
-
-    def replaced(self, owner: str | None, member_id: str) -> tuple[StateT, tuple[GroupRecord, ...]]:
-        """Return the state, and the records, when a static member has come back.
-
-        :param owner: the member that has had its instance id until now; None for a new one
-        """
-        if owner is None:
-            return self.state, ()
-        replacement = self.state.replacement(owner, member_id)
-        return self.state.after(replacement), replacement
 
     def timer_changes(self, transition: Any, session_timeout_ms: int) -> TimerChanges:
         """Restart a member's session; start or cancel its rebalance timeout."""
