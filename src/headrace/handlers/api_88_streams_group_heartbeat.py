@@ -77,20 +77,22 @@ async def handle(
     if isinstance(reply, Refusal):
         return StreamsGroupHeartbeatResponse().refused(reply)
     failures = _create_internal_topics(call, reply.missing_topics)
-    assigned, endpoints = reply.assigned, reply.endpoints
-    return StreamsGroupHeartbeatResponse(
+    response = StreamsGroupHeartbeatResponse(
         member_id=reply.member_id,
         member_epoch=reply.member_epoch,
         heartbeat_interval_ms=reply.heartbeat_interval_ms,
         task_offset_interval_ms=reply.task_offset_interval_ms,
         acceptable_recovery_lag=reply.acceptable_recovery_lag,
         status=_statuses(call.version, reply, failures),
-        active_tasks=None if assigned is None else _task_ids(assigned.active),
-        standby_tasks=None if assigned is None else _task_ids(assigned.standby),
-        warmup_tasks=None if assigned is None else _task_ids(assigned.warmup),
         endpoint_information_epoch=reply.endpoint_epoch,
-        partitions_by_user_endpoint=None if endpoints is None else list(map(_endpoint, endpoints)),
     )
+    if reply.assigned is not None:
+        active, standby, warmup = map(_task_ids, reply.assigned)
+        response.active_tasks, response.standby_tasks = active, standby
+        response.warmup_tasks = warmup
+    if reply.endpoints is not None:
+        response.partitions_by_user_endpoint = list(map(_endpoint, reply.endpoints))
+    return response
 
 
 # Request ------------------------------------------------------------------------------------------
@@ -167,7 +169,7 @@ def _offsets(
 ) -> tuple[TaskOffset, ...] | None:
     if tasks is None:
         return None
-    return tuple((task.subtopology_id, task.partition, task.offset) for task in tasks)
+    return tuple(task.field_values() for task in tasks)
 
 
 # Internal topics ----------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from operator import attrgetter
 
-from headrace.groups.records import HeldTaskAssignment, InternalTopic, StreamsMember, TaskAssignment
+from headrace.groups.records import InternalTopic, StreamsMember
 from headrace.groups.records import Subtopology as RecordedSubtopology
 from headrace.groups.streams.group import StreamsGroup
 from headrace.groups.streams.topics import in_order
@@ -129,19 +129,15 @@ def _member(group: StreamsGroup, member_id: str, member: StreamsMember) -> Membe
         client_tags=[KeyValue(*tag.field_values()) for tag in member.client_tags],
         task_offsets=_offsets(group.task_offsets.get(member_id, {})),
         task_end_offsets=_offsets(group.task_end_offsets.get(member_id, {})),
-        assignment=_assignment(current.assigned),
-        target_assignment=_assignment(group.state.target.get(member_id, group.state.no_target)),
+        assignment=Assignment(*map(_tasks, current.assigned)),
+        target_assignment=Assignment(
+            *map(_tasks, group.state.target.get(member_id, group.state.no_target))
+        ),
     )
 
 
 def _offsets(offsets: Mapping[tuple[str, int], int]) -> list[TaskOffset]:
     return [TaskOffset(*task, offset) for task, offset in offsets.items()]
-
-
-def _assignment(assignment: HeldTaskAssignment | TaskAssignment) -> Assignment:
-    return Assignment(
-        _tasks(assignment.active), _tasks(assignment.standby), _tasks(assignment.warmup)
-    )
 
 
 def _tasks(tasks: Mapping[str, Collection[int]]) -> list[TaskIds]:
