@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from headrace.coordinators.waiting import run_to_end
 from headrace.log.partition_log import PartitionLog
 from headrace.net.api import DELETE, TOPIC, Api, Each
 from headrace.net.call import Call
@@ -59,8 +60,8 @@ async def _delete(
             result.error_code = log
         else:
             deletions.append((result, log, partition.offset))
-    start_offsets = await call.topic_logs.delete_records(
-        [(log, offset) for _, log, offset in deletions]
+    start_offsets = await run_to_end(
+        call.topic_logs.delete_records([(log, offset) for _, log, offset in deletions])
     )
     for (result, _, _), start_offset in zip(deletions, start_offsets, strict=True):
         if isinstance(start_offset, Refusal):

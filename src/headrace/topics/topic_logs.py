@@ -284,18 +284,13 @@ class TopicLogs:
         self, deletions: Sequence[tuple[PartitionLog, int]]
     ) -> list[int | Refusal]:
         """Delete the records before an offset in each log, and wake the requests that wait for it.
-        A thread forces the log start offsets to disk.
+        A thread forces the log start offsets to disk. Run this to its end, even if the client goes:
+        what is on disk must be in memory.
 
         :param deletions: loaded logs and offsets; -1 stands for the end of the log
         :return: for each log its log start offset, which is durable; or a refusal of
             :meth:`~headrace.log.partition_log.PartitionLog.delete_records`
         """
-        # To its end even if the client goes: what is on disk must be in memory.
-        return await asyncio.shield(asyncio.ensure_future(self._delete_records(deletions)))
-
-    async def _delete_records(
-        self, deletions: Sequence[tuple[PartitionLog, int]]
-    ) -> list[int | Refusal]:
         targets = [partition_log.new_log_start(before) for partition_log, before in deletions]
 
         def save() -> list[int | Refusal]:
