@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.log.files import OpenFiles
-from headrace.log.segment import Segment
+from headrace.log.segment import OpenFiles, Segment
 from headrace.net import flow
 from headrace.net.flow import AnswerMemory, RequestMemory, Turns
 from headrace.net.metrics import MemoryUse

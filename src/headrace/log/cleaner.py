@@ -18,11 +18,11 @@ from typing import NamedTuple
 
 from headrace.log.aborted_transactions import AbortedLookup, AbortedTransaction
 from headrace.log.compaction import Compactor, LatestOffsets, last_of_producers
-from headrace.log.files import DIRECTORY_MODE, OpenFiles, fsync_path
+from headrace.log.files import DIRECTORY_MODE, fsync_path
 from headrace.log.index import TimeIndex
 from headrace.log.log_config import LogConfig
 from headrace.log.partition_log import PartitionLog
-from headrace.log.segment import MAX_RELATIVE_OFFSET, Segment, checked_scan
+from headrace.log.segment import MAX_RELATIVE_OFFSET, OpenFiles, Segment, checked_scan
 from headrace.log_lines import get_logger
 from headrace.protocol.record_batch import (
     HEADER_BYTES,

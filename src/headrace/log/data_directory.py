@@ -17,10 +17,10 @@ from headrace.log import checked_file, known_partitions, partition_metadata
 from headrace.log.files import (
     DIRECTORY_MODE,
     TEMPORARY_SUFFIX,
-    OpenFiles,
     fsync_path,
     sync_filesystem,
 )
+from headrace.log.segment import OpenFiles
 from headrace.log_lines import get_logger
 
 from . import directory_format, directory_lock

@@ -1,22 +1,12 @@
-"""File handles, and operations on whole files.
-
-:class:`OpenFiles` keeps the handles of recently used segments and releases the others with their
-indexes, so that thousands of partitions need few handles and little memory.
-"""
+"""Operations on whole files."""
 
 from __future__ import annotations
 
 import contextlib
-import errno
 import itertools
 import os
-from collections import OrderedDict
 from collections.abc import Iterator
-from typing import BinaryIO, Protocol
-
-from headrace.log_lines import get_logger
-
-logger = get_logger("headrace.log")
+from typing import BinaryIO
 
 TEMPORARY_SUFFIX = ".tmp"
 """The end of the name of a file that is being written. A start deletes what a crash has left."""
@@ -27,82 +17,6 @@ program must not change that.
 DAMAGED_SUFFIX = ".damaged"
 """The end of the name of a file that is kept because it is damaged."""
 _temporary_numbers = itertools.count(1)
-
-
-class OpenSegment(Protocol):
-    """A segment that has a handle."""
-
-    used: bool
-    """Set by each use. When it is the segment's turn to be released, the flag is cleared instead.
-    """
-
-    def release(self) -> None:
-        """Save the indexes and close the handle."""
-
-
-class OpenFiles:
-    """The open handles of segments.
-
-    :ivar limit: the largest number of handles. The one not used for longest is released first
-        (second chance algorithm)
-    """
-
-    def __init__(self, limit: int) -> None:
-        self.limit = max(2, limit)
-        self._ring: OrderedDict[OpenSegment, None] = OrderedDict()
-        self._kept = 0
-        """Handles of deleted segments that are still being sent to clients."""
-
-    def __len__(self) -> int:
-        return len(self._ring)
-
-    def keep(self) -> bool:
-        """Count one more handle of a deleted segment; return False if there are too many."""
-        if self._kept >= self.limit // 2:
-            return False
-        self._kept += 1
-        return True
-
-    def end_keep(self) -> None:
-        """Undo one :meth:`keep`."""
-        self._kept -= 1
-
-    def open(self, path: str, segment: OpenSegment) -> int:
-        """Open ``path`` for ``segment``. When the process has no handle left, the limit is lowered.
-
-        :raises OSError: when the file cannot be opened
-        """
-        while True:
-            while len(self._ring) > 1 and len(self._ring) + self._kept >= self.limit:
-                self._release_one()
-            try:
-                fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
-                break
-            except OSError as error:
-                if error.errno not in (errno.EMFILE, errno.ENFILE) or len(self._ring) < 2:
-                    raise
-                self.limit = max(2, len(self._ring) - 1)
-                logger.warning(
-                    "No file handle is left: from now on at most %d segments are kept open",
-                    self.limit,
-                )
-                self._release_one()
-        self._ring[segment] = None
-        return fd
-
-    def forget(self, segment: OpenSegment) -> None:
-        """Remove a segment that has closed its handle."""
-        self._ring.pop(segment, None)
-
-    def _release_one(self) -> None:
-        while True:
-            segment, _ = self._ring.popitem(last=False)
-            if segment.used:
-                segment.used = False
-                self._ring[segment] = None
-            else:
-                segment.release()
-                return
 
 
 def private(path: str, flags: int) -> int:

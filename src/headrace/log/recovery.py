@@ -20,13 +20,12 @@ from headrace.log.files import (
     DAMAGED_SUFFIX,
     FILE_MODE,
     TEMPORARY_SUFFIX,
-    OpenFiles,
     fsync_path,
     link_aside,
     replace_file,
 )
 from headrace.log.producer_state import ProducerState
-from headrace.log.segment import Segment, scan
+from headrace.log.segment import OpenFiles, Segment, scan
 from headrace.log.segment_list import index_of
 from headrace.log_lines import get_logger
 from headrace.protocol.record_batch import (

@@ -1,6 +1,6 @@
 """One segment: a file of batches, its two indexes, and the handle for both.
 
-A segment's file is open only while it is in use, see :class:`~headrace.log.files.OpenFiles`.
+A segment's file is open only while it is in use, see :class:`OpenFiles`.
 """
 
 from __future__ import annotations
@@ -8,10 +8,11 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+from collections import OrderedDict
 from collections.abc import Callable, Generator, Iterator, Sequence
 
 from headrace.log import checksums
-from headrace.log.files import OpenFiles, fsync_path, replacing
+from headrace.log.files import FILE_MODE, fsync_path, replacing
 from headrace.log.index import POSITION, OffsetIndex, TimeIndex
 from headrace.log.log_config import LogConfig
 from headrace.log_lines import LimitedLog, get_logger
@@ -100,6 +101,68 @@ def _disk_is_full() -> OSError:
     return OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
+class OpenFiles:
+    """The handles of recently used segments. The others are released with their indexes, so that
+    thousands of partitions need few handles and little memory.
+
+    :ivar limit: the largest number of handles. The one not used for longest is released first
+        (second chance algorithm)
+    :ivar kept: handles of deleted segments that are still being sent to clients
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.limit = max(2, limit)
+        self._ring: OrderedDict[Segment, None] = OrderedDict()
+        self.kept = 0
+
+    def __len__(self) -> int:
+        return len(self._ring)
+
+    def keep(self) -> bool:
+        """Count one more handle of a deleted segment; return False if there are too many."""
+        if self.kept >= self.limit // 2:
+            return False
+        self.kept += 1
+        return True
+
+    def open(self, segment: Segment) -> int:
+        """Open the file of a segment. When the process has no handle left, the limit is lowered.
+
+        :raises OSError: when the file cannot be opened
+        """
+        while True:
+            while len(self._ring) > 1 and len(self._ring) + self.kept >= self.limit:
+                self._release_one()
+            try:
+                fd = os.open(segment.path(".log"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
+                break
+            except OSError as error:
+                if error.errno not in (errno.EMFILE, errno.ENFILE) or len(self._ring) < 2:
+                    raise
+                self.limit = max(2, len(self._ring) - 1)
+                logger.warning(
+                    "No file handle is left: from now on at most %d segments are kept open",
+                    self.limit,
+                )
+                self._release_one()
+        self._ring[segment] = None
+        return fd
+
+    def forget(self, segment: Segment) -> None:
+        """Remove a segment that has closed its handle."""
+        self._ring.pop(segment, None)
+
+    def _release_one(self) -> None:
+        while True:
+            segment, _ = self._ring.popitem(last=False)
+            if segment.used:
+                segment.used = False
+                self._ring[segment] = None
+            else:
+                segment.release()
+                return
+
+
 class Segment:
     """A run of batches beginning with ``base_offset``. Only the newest segment of a log is appended
     to.
@@ -116,7 +179,8 @@ class Segment:
     :ivar fd: handle of the ``.log`` file; -1 when closed
     :ivar offsets: the offset index
     :ivar times: the time index
-    :ivar used: see :class:`~headrace.log.files.OpenSegment`
+    :ivar used: set by each use. When it is the segment's turn to be released, the flag is cleared
+        instead
     """
 
     __slots__ = (
@@ -191,7 +255,7 @@ class Segment:
         self.used = True
         if self.fd < 0:
             self._ended = False
-            self.fd = self._files.open(self.path(".log"), self)
+            self.fd = self._files.open(self)
             if not self._loaded:
                 try:
                     self._load()
@@ -286,7 +350,7 @@ class Segment:
             try:
                 self.fd = os.open(self.path(".log"), os.O_RDONLY | os.O_CLOEXEC)
             except OSError:  # the ranges cannot be read then
-                self._files.end_keep()
+                self._files.kept -= 1
 
     def hold(self) -> None:
         """Keep the batches readable for one more file range, also when the segment is deleted."""
@@ -297,7 +361,7 @@ class Segment:
         self._held -= 1
         if not self._held and self._ended and self.fd >= 0:
             self._close()
-            self._files.end_keep()
+            self._files.kept -= 1
 
     def retire(self) -> Callable[[], None]:
         """Rename the files, so that no start finds them. Return a function that deletes them, which
@@ -438,7 +502,7 @@ class Segment:
                 copy.write(self.read(position, chunk_bytes))
         os.close(self.fd)
         self._files.forget(self)
-        self.fd = self._files.open(path, self)
+        self.fd = self._files.open(self)
 
     # ------------------------------------------------------------------ appending
 
