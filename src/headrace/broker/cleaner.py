@@ -172,17 +172,14 @@ class Cleaner:
             if partition_log.is_deleted:  # its files are gone, or those of a new topic
                 return False
             counted.failures += 1
+            path = partition_log.path
             if isinstance(error, OSError):
-                log.error("cannot compact %s now: %s", partition_log.path, error)
+                log.error("cannot compact %s now: %s", path, error)
                 return False
             partition_log.is_uncleanable = True
             trace = None if isinstance(error, CorruptBatch) else error
-            log.error(
-                "%s is not compacted until the next start: %s",
-                partition_log.path,
-                error,
-                exc_info=trace,
-            )
+            message = "%s is not compacted until the next start: %s"
+            log.error(message, path, error, exc_info=trace)
             return False
         finally:
             steps.close()

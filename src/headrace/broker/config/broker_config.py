@@ -75,16 +75,14 @@ class Config:
         problems = [*resolved.problems, *_problems(configs, resolved.replaced)]
         if problems:
             raise ConfigError("; ".join(problems))
+        keys = {name: broker_key(name) for name in configs}
         self.retired = tuple(
-            name
-            for name in configs
-            if broker_key(name) is None and retired.origin(name) is not None
+            name for name, key in keys.items() if key is None and retired.origin(name) is not None
         )
         self.without_effect = tuple(
             name
-            for name in configs
-            if name not in self.retired
-            and ((key := broker_key(name)) is None or key.documentation is None)
+            for name, key in keys.items()
+            if name not in self.retired and (key is None or key.documentation is None)
         )
         self.node_id = int(configs["node.id"])
         self._static = {**configs, "broker.id": str(self.node_id)}
@@ -226,15 +224,13 @@ class Config:
         :param listener: the name of a listener, in any case
         :param mechanism: a SASL mechanism, in any case
         """
-        prefix = f"{LISTENER_PREFIX}{listener.lower()}."
-        names = [f"{prefix}{name}"]
-        if mechanism is not None:
-            names = [f"{prefix}{mechanism.lower()}.{name}", *names]
+        names = [name] if mechanism is None else [f"{mechanism.lower()}.{name}", name]
         for _, values in self._sources():
             folded = {key.lower(): text for key, text in values.items()}
             for listener_name in names:
-                if listener_name in folded:
-                    return folded[listener_name]
+                text = folded.get(f"{LISTENER_PREFIX}{listener.lower()}.{listener_name}")
+                if text is not None:
+                    return text
         return next((text for _, text in self.layers(name)), None)
 
     def listener_configs(self) -> list[str]:

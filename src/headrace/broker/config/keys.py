@@ -77,28 +77,20 @@ class ConfigKey:
             return text.lower() == "true"
         value: Value = text
         if self.type in _BITS:
-            value = self._integer(text)
+            limit = 1 << (_BITS[self.type] - 1)
+            if _INTEGER.fullmatch(text) is None or not -limit <= int(text) < limit:
+                raise self._invalid(text, f"Not a number of type {self.type}")
+            value = int(text)
         elif self.type == "DOUBLE":
-            value = self._double(text)
+            try:
+                value = float(text.replace("_", "?"))  # Java has no underscores in numbers
+            except ValueError:
+                raise self._invalid(text, "Not a number of type DOUBLE") from None
         elif self.type == "LIST":
             value = tuple(part.strip() for part in text.split(",")) if text else ()
         if self.range:
             self._check(value)
         return value
-
-    def _integer(self, text: str) -> int:
-        limit = 1 << (_BITS[self.type] - 1)
-        if _INTEGER.fullmatch(text) is None or not -limit <= int(text) < limit:
-            raise self._invalid(text, f"Not a number of type {self.type}")
-        return int(text)
-
-    def _double(self, text: str) -> float:
-        try:
-            if "_" in text:
-                raise ValueError(text)
-            return float(text)
-        except ValueError:
-            raise self._invalid(text, "Not a number of type DOUBLE") from None
 
     def _check(self, value: Value) -> None:
         if isinstance(value, (int, float)):

@@ -241,7 +241,7 @@ class MetricsScrape:
         await self._page.rows(_SharePartitionRow, rows)
 
     async def _share_partition_rows(self) -> AsyncIterator[tuple[str, _SharePartitionRow]]:
-        for group in [group for group in self._groups() if isinstance(group, ShareGroup)]:
+        for group in self._groups():
             for topic_id, partition in _share_partitions(group):
                 if not await self._admits("share_partitions"):
                     continue
@@ -298,10 +298,11 @@ class MetricsScrape:
         await page.rows(DeadLetterCounts, rows)
 
 
-def _share_partitions(group: ShareGroup) -> Iterator[tuple[UUID, int]]:
-    for topic_id, shared in group.state.partitions.initialized.items():
-        for partition in shared.partitions:
-            yield topic_id, partition
+def _share_partitions(group: Group) -> Iterator[tuple[UUID, int]]:
+    if isinstance(group, ShareGroup):
+        for topic_id, shared in group.state.partitions.initialized.items():
+            for partition in shared.partitions:
+                yield topic_id, partition
 
 
 def _write_group_counts(
@@ -351,18 +352,16 @@ async def metrics_page(broker: Broker) -> bytes:
 
 async def _write_requests(broker: Broker, page: MetricsPage) -> None:
     metrics = broker.metrics
-    requests = [
-        (labels(request=APIS[key].title), counters)
-        for key, counters in sorted(metrics.requests.items())
-    ]
+    by_title = [(APIS[key].title, counters) for key, counters in sorted(metrics.requests.items())]
+    requests = [(labels(request=title), counters) for title, counters in by_title]
     prefix = "kafka_network_requestmetrics_"
     page.family(f"{prefix}requests_total", "Requests answered.")
     for label, counters in requests:
         page.sample(sum(counters.total_ms.counts), label)
     page.family(f"{prefix}errors_total", "Responses with a top-level error, by its code.")
-    for key, counters in sorted(metrics.requests.items()):
+    for title, counters in by_title:
         for code, count in sorted(counters.errors.items()):
-            page.sample(count, labels(request=APIS[key].title, error=ErrorCode(code).name))
+            page.sample(count, labels(request=title, error=ErrorCode(code).name))
     await page.rows(RequestMetrics, requests)
     await page.row(metrics)
     page.single(
