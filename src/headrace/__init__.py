@@ -9,7 +9,9 @@ broker inside this process, ``headrace serve`` runs one from the command line.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from .imports import on_use
 
 __version__ = "0.1.0"
 __all__ = [
@@ -39,25 +41,19 @@ if TYPE_CHECKING:
     from .worker.outcomes import Reject, Retry
     from .worker.payload import Delivery
 
-_HOMES = {
-    "App": "worker.app",
-    "Broker": "embedded",
-    "ConfigError": "protocol.errors",
-    "CorruptLog": "log.recovery",
-    "Delivery": "worker.payload",
-    "DirectoryInUse": "log.directory_lock",
-    "Record": "client.records",
-    "Reject": "worker.outcomes",
-    "Retry": "worker.outcomes",
-    "ShareConsumer": "client.share.consumer",
-    "UnusableDirectory": "log.directory_format",
-}
-
-
-def __getattr__(name: str) -> Any:
-    # Import the broker only on use: the Spark sources and the client do not need it.
-    if name in _HOMES:
-        from importlib import import_module
-
-        return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+# Import the broker only on use: the Spark sources and the client do not need it.
+__getattr__ = on_use(
+    __name__,
+    """
+    client.records Record
+    client.share.consumer ShareConsumer
+    embedded Broker
+    log.directory_format UnusableDirectory
+    log.directory_lock DirectoryInUse
+    log.recovery CorruptLog
+    protocol.errors ConfigError
+    worker.app App
+    worker.outcomes Reject Retry
+    worker.payload Delivery
+    """,
+)

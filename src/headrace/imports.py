@@ -1,11 +1,32 @@
-"""Imports: packages of extras, and modules that stay."""
+"""Imports: names that are imported on first use, packages of extras, and modules that stay."""
 
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from importlib.util import find_spec
+from typing import Any
+
+
+def on_use(package: str, table: str) -> Callable[[str], Any]:
+    """Return the ``__getattr__`` of a package whose names are imported when they are first used.
+
+    :param table: a line for each module: its name in the package, and the names to take from it
+    """
+    homes = {
+        name: module
+        for module, *names in map(str.split, table.strip().splitlines())
+        for name in names
+    }
+
+    def attribute(name: str) -> Any:
+        if name in homes:
+            return getattr(import_module(f"{package}.{homes[name]}"), name)
+        raise AttributeError(f"module {package!r} has no attribute {name!r}")
+
+    return attribute
 
 
 class MissingPackage(ImportError):

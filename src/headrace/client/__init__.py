@@ -9,8 +9,9 @@ or later (KIP-932). :class:`RangeConsumer` is the layer of offset ranges below i
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from headrace.imports import on_use
 
 if TYPE_CHECKING:
     from .cluster import Cluster, TopicMetadata
@@ -61,7 +62,10 @@ __all__ = [
     "decode",
 ]
 
-_MODULES = """
+# Most callers need few of them, and some need librdkafka, a large library.
+__getattr__ = on_use(
+    __name__,
+    """
     cluster Cluster TopicMetadata
     connection Connection
     errors ApiMissing AuthenticationFailed ClientError ConnectionFailed RequestRefused
@@ -71,16 +75,5 @@ _MODULES = """
     share.consumer OutcomesFailed ShareConsumer Undecodable
     share.range_consumer RangeConsumer
     share.types AcknowledgeType Acknowledgement AcquireMode Acquired AcquiredRange
-"""
-_HOMES = {
-    name: module
-    for module, *names in map(str.split, _MODULES.strip().splitlines())
-    for name in names
-}
-
-
-def __getattr__(name: str) -> Any:
-    # Most callers need few of them, and some need librdkafka, a large library.
-    if name in _HOMES:
-        return getattr(import_module(f".{_HOMES[name]}", __name__), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+""",
+)
