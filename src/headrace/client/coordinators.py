@@ -327,9 +327,9 @@ class Leaders(Places[TopicPartition]):
         return {key: self._leader(*key) for key in keys}
 
     def _leader(self, topic: str, partition: int) -> int | ClientError:
-        # Another call may have found out during the look-up that a leader has moved.
-        moved = ConnectionFailed("it has moved")
-        metadata: TopicMetadata | ClientError = self.topics.get(topic, moved)
+        metadata: TopicMetadata | ClientError | None = self.topics.get(topic)
+        if metadata is None:  # another call may have found out meanwhile that a leader has moved
+            return ConnectionFailed("it has moved")
         if isinstance(metadata, ClientError):
             return metadata
         node_id = metadata.leaders.get(partition, -1)

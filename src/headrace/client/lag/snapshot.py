@@ -338,7 +338,7 @@ async def measure(
     :param at_ms: time of the snapshot, since the epoch
     """
     places = [(lag, group.type == SHARE) for group in groups for lag in group.partitions.values()]
-    keys = {lag.key for lag, _ in places}
+    keys = {key for group in groups for key in group.partitions}
     # After the positions, and in this order: no position can be beyond the end that is read last.
     stable = await leaders.offsets(keys, LATEST, read_committed=True)
     end = await leaders.offsets(keys, LATEST)
