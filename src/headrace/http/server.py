@@ -272,24 +272,23 @@ class HttpServer:
                 return True
         return False
 
-    def _close_above(self, limit: int, connections: list[_Connection], newest: _Connection) -> None:
-        """Close the oldest of some connections if they are too many, or too many of an address."""
-        of_address = [one for one in connections if one.address == newest.address]
-        if len(of_address) > max(1, limit // 2):
-            self._close_for_another(of_address[0])
-        elif len(connections) > limit:
-            self._close_for_another(connections[0])
+    def _bound(
+        self,
+        limit: int,
+        connections: list[_Connection],
+        address: str,
+        size: Callable[[list[_Connection]], int] = len,
+    ) -> None:
+        """Close the oldest of some connections while they are too many for a limit, or those of an
+        address for half of it.
 
-    def _bound_unsent(self, address: str, new_bytes: int) -> None:
-        """Close the oldest of those that do not read, so that there is room for a response."""
-        of_address = [
-            connection for connection in self._in(_State.SENDING) if connection.address == address
-        ]
-        self._close_unread(of_address, MAX_UNSENT_BYTES // 2 - new_bytes)
-        self._close_unread(self._in(_State.SENDING), MAX_UNSENT_BYTES - new_bytes)
-
-    def _close_unread(self, connections: list[_Connection], max_bytes: int) -> None:
-        while connections and _unsent_bytes(connections) > max_bytes:
+        :param size: what the limit is about
+        """
+        of_address = [connection for connection in connections if connection.address == address]
+        while of_address and size(of_address) > max(1, limit // 2):
+            connections.remove(of_address[0])
+            self._close_for_another(of_address.pop(0))
+        while connections and size(connections) > limit:
             self._close_for_another(connections.pop(0))
 
     def _close_for_another(self, connection: _Connection) -> None:
@@ -321,7 +320,7 @@ class HttpServer:
             while await self._exchange(connection, reader, writer):
                 self._enter(connection, _State.IDLE)
                 # Half of the places stay for strangers.
-                self._close_above(self._max_connections // 2, self._in(_State.IDLE), connection)
+                self._bound(self._max_connections // 2, self._in(_State.IDLE), connection.address)
         except (TimeoutError, OSError, EOFError, asyncio.CancelledError):
             pass  # the client sends nothing, receives nothing, or has gone; or this makes room
         finally:
@@ -348,7 +347,12 @@ class HttpServer:
         except Refused as refused:
             response = Response.plain(refused.status, refused.text)
             is_refused = True
-        self._bound_unsent(connection.address, len(response.body))
+        self._bound(
+            MAX_UNSENT_BYTES,
+            self._in(_State.SENDING),
+            connection.address,
+            lambda unread: _unsent_bytes(unread) + len(response.body),
+        )
         self._enter(connection, _State.SENDING)
         async with asyncio.timeout(SEND_S):
             writer.write(response.head(keeps_open=keeps_open))
@@ -371,7 +375,8 @@ class HttpServer:
             return b""
         self._enter(connection, _State.BODY)
         in_memory = self._in(_State.BODY, _State.QUEUED)
-        self._close_above(MAX_BODIES, [one for one in in_memory if one.has_body], connection)
+        with_body = [one for one in in_memory if one.has_body]
+        self._bound(MAX_BODIES, with_body, connection.address)
         if (b"expect", b"100-continue") in ((name, value.lower()) for name, value in head.headers):
             connection.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         async with asyncio.timeout(BODY_S):
