@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
@@ -92,7 +92,9 @@ class ShareMetrics:
     topics: dict[UUID, ShareTopicMetrics] = field(default_factory=dict)
     unknown_topics: ShareTopicMetrics = field(default_factory=ShareTopicMetrics)
     """One for all: clients may send any id."""
-    groups: dict[str, ShareGroupMetrics] = field(default_factory=dict)
+    groups: defaultdict[str, ShareGroupMetrics] = field(
+        default_factory=lambda: defaultdict(ShareGroupMetrics)
+    )
     delayed_fetches: int = 0
     partition_load_ms: Histogram = histogram(
         "kafka_server_sharegroupmetrics_partitionloadtimems",
@@ -114,11 +116,6 @@ class ShareMetrics:
                 return self.unknown_topics
             counters = self.topics[topic_id] = ShareTopicMetrics()
         return counters
-
-    def _group(self, group_id: str) -> ShareGroupMetrics:
-        if group_id not in self.groups:
-            self.groups[group_id] = ShareGroupMetrics()
-        return self.groups[group_id]
 
     def of_group(self, group_id: str) -> ShareGroupMetrics:
         """Return the counters of a group, for reading."""
@@ -154,7 +151,7 @@ class ShareMetrics:
                 successful += 1
                 sizes += [last - first + 1 for first, last, _ in acquired]
         if successful:
-            group = self._group(group_id)
+            group = self.groups[group_id]
             group.acquire_ms.observe((perf_counter() - started) * 1000)
             group.fetch_percent.observe(100 * successful / partitions)
             for size in sizes:
@@ -190,15 +187,15 @@ class ShareMetrics:
 
     def locks_timed_out(self, key: SharePartitionKey, records: int) -> None:
         """Count records whose acquisition lock timed out."""
-        self._group(key.group_id).lock_timeouts[key] += records
+        self.groups[key.group_id].lock_timeouts[key] += records
 
     def archived(self, key: SharePartitionKey, records: int) -> None:
         """Count records that are archived without having been accepted."""
-        self._group(key.group_id).archived[key] += records
+        self.groups[key.group_id].archived[key] += records
 
     def late(self, key: SharePartitionKey, records: int) -> None:
         """Count records that were acknowledged after their lock."""
-        self._group(key.group_id).late[key] += records
+        self.groups[key.group_id].late[key] += records
 
     def group_deleted(self, group_id: str) -> None:
         """Drop the counters of a group."""

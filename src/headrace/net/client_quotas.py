@@ -126,7 +126,8 @@ class RequestCharge:
     :ivar throttle_ms: the throttle time of the request so far
     """
 
-    _quotas: Quotas
+    _machine: ClientQuotas
+    _now_ms: Callable[[], int]
     user: str = ""
     client_id: str = ""
     throttle_ms: int = 0
@@ -163,7 +164,7 @@ class RequestCharge:
     def most_fetch_bytes(self) -> int | None:
         """Return the most bytes that the client may fetch at once; None for no limit."""
         limit = self._limit(FETCH)
-        return None if limit is None else self._quotas.machine.most_bytes(limit)
+        return None if limit is None else self._machine.most_bytes(limit)
 
     def fetch_ms(self, response_bytes: int) -> int:
         """Charge a Fetch, and return its throttle time. If it is above 0, send an empty response:
@@ -176,7 +177,7 @@ class RequestCharge:
         if limit is not None:
             self._charge(FETCH, limit, response_bytes)
             if self.throttle_ms:
-                self._quotas.machine.take_back(FETCH, limit, response_bytes, self._quotas.now_ms())
+                self._machine.take_back(FETCH, limit, response_bytes, self._now_ms())
         return self.throttle_ms
 
     def admit_mutations(self, count: int, *, strict: bool) -> bool:
@@ -206,7 +207,7 @@ class RequestCharge:
         """Charge mutations unless earlier ones exceed the quota; return the time until they do not,
         0 for now.
         """
-        machine, now_ms = self._quotas.machine, self._quotas.now_ms()
+        machine, now_ms = self._machine, self._now_ms()
         wait_ms = machine.wait_ms(limit, now_ms)
         if not wait_ms:
             machine.charge(MUTATION, limit, count, now_ms)
@@ -242,14 +243,14 @@ class RequestCharge:
         used_s = self._used_s
         if self._started_s is not None:
             used_s += perf_counter() - self._started_s
-        self._charge(REQUEST, limit, used_s * _PERCENT, self._quotas.machine.windows.size_ms)
+        self._charge(REQUEST, limit, used_s * _PERCENT, self._machine.windows.size_ms)
 
     def _limit(self, key: str) -> Limit | None:
-        return self._quotas.machine.limit_of(key, self.user, self.client_id)
+        return self._machine.limit_of(key, self.user, self.client_id)
 
     def _charge(self, key: str, limit: Limit, value: float, most_ms: int = MAX_THROTTLE_MS) -> None:
         """Charge a quota. The longest throttle time of all of a request counts."""
-        throttle_ms = self._quotas.machine.charge(key, limit, value, self._quotas.now_ms())
+        throttle_ms = self._machine.charge(key, limit, value, self._now_ms())
         self.throttle_ms = max(self.throttle_ms, min(throttle_ms, most_ms))
 
 

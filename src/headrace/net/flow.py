@@ -90,7 +90,7 @@ class RequestMemory:
     @property
     def is_spent(self) -> bool:
         """True if no memory is left."""
-        return 0 <= self._use.limit_bytes <= self._use.used_bytes
+        return self._exceeds(1)
 
     def hold(self, client: Client, size_bytes: int) -> None:
         """Set the memory that a connection's requests take."""

@@ -5,7 +5,7 @@ answered. Nothing else of a client is read before it is logged in.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from headrace.net import wire
 from headrace.net.api import Api, Apis
@@ -23,17 +23,6 @@ from headrace.security.login import Login, State
 HANDSHAKE, AUTHENTICATE, API_VERSIONS = 17, 36, 18
 
 
-class LoginAnswer(NamedTuple):
-    """The result of a request.
-
-    :ivar pieces: the response
-    :ivar failure: the reason why the login has failed; None if it has not
-    """
-
-    pieces: Sequence[Piece]
-    failure: str | None = None
-
-
 def load_logins(apis: Apis) -> None:
     """Import the modules of logins now, so that the first login delays no other request."""
     for api_key in (HANDSHAKE, API_VERSIONS, AUTHENTICATE):
@@ -45,17 +34,18 @@ def load_logins(apis: Apis) -> None:
 
 def serve_login(
     services: Services, apis: Apis, login: Login, frame: memoryview, client: Client
-) -> LoginAnswer:
+) -> tuple[Sequence[Piece], str | None]:
     """Serve a request that belongs to a login.
 
+    :returns: the response, and the reason why the login has failed; None if it has not
     :raises BadFrame: when it is no request that may come now, and has no response
     """
     clock = services.clock
     if login.takes_tokens:
         answer = login.authenticate(bytes(frame), clock.wall_ms(), clock.now_ms())
         if answer.code:
-            return LoginAnswer((), answer.message)  # such a client knows no errors
-        return LoginAnswer((SIZE.pack(len(answer.token)) + answer.token,))
+            return (), answer.message  # such a client knows no errors
+        return (SIZE.pack(len(answer.token)) + answer.token,), None
     header = request_header(frame)
     if header.api_key not in apis:
         raise BadFrame(f"api key {header.api_key} during a login")
@@ -70,7 +60,7 @@ def serve_login(
             if not is_served:
                 raise BadFrame(answer.message or "")
             response = api.refused(_read(api, frame, header), answer.code)
-            return LoginAnswer(wire.write_response(api, header, response), answer.message)
+            return wire.write_response(api, header, response), answer.message
     elif header.api_key not in (HANDSHAKE, API_VERSIONS):
         raise BadFrame(login.refuse(api.name).message or "")
     call = Call(services, api, client, header.api_version, header.client_id)
@@ -78,7 +68,7 @@ def serve_login(
         if api.unserved is None:
             raise BadFrame(f"version {header.api_version} of {api.name}")
         response = api.unserved(call)
-        return LoginAnswer(wire.write_response(api, header._replace(api_version=0), response))
+        return wire.write_response(api, header._replace(api_version=0), response), None
     request = _read(api, frame, header)
     if header.api_key == API_VERSIONS:
         response, message = _answer_versions(login, call, request), None
@@ -100,7 +90,7 @@ def serve_login(
             auth_bytes=answer.token,
             session_lifetime_ms=answer.session_lifetime_ms,
         )
-    return LoginAnswer(wire.write_response(api, header, response), message)
+    return wire.write_response(api, header, response), message
 
 
 def _answer_versions(login: Login, call: Call, request: Any) -> Any:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from functools import cache
+from types import SimpleNamespace
 from typing import Any
 
 from headrace.protocol.errors import ErrorCode, Refusal
@@ -99,7 +100,7 @@ def _as_part(part: Any, structure: Structure) -> Any:
         return part
     names = [field.name for field in structure.fields]
     kind = (*_INDEX, "key") if isinstance(part, int) else _TEXTS
-    return {next((name for name in kind if name in names), names[0]): part}
+    return SimpleNamespace(**{next((name for name in kind if name in names), names[0]): part})
 
 
 def _items_of(request: Any, name: str) -> Any:
@@ -118,7 +119,7 @@ def _items_of(request: Any, name: str) -> Any:
 def _same(request: Any, name: str) -> Any:
     """Return the plain value with the same name in the request, or None."""
     for alias in _INDEX if name in _INDEX else (name,):
-        value = request.get(alias) if isinstance(request, dict) else getattr(request, alias, None)
+        value = getattr(request, alias, None)
         if value is not None and not isinstance(value, (list, tuple)):
             return value
     return None

@@ -18,7 +18,7 @@ from headrace.security.scram import (
     Credential,
     Deletion,
     Mechanism,
-    make_credential,
+    Upsertion,
     salt_password,
 )
 from headrace.topics.catalog import Catalog
@@ -95,8 +95,7 @@ def add_users(catalog: Catalog, users: Iterable[NewUser]) -> list[str]:
             continue
         salt = secrets.token_bytes(SALT_BYTES)
         salted = salt_password(user.mechanism, user.password, salt, user.iterations)
-        credential = make_credential(user.mechanism, salted, salt, user.iterations)
-        catalog.alter_configs({(SCRAM, user.name): {user.mechanism.name: credential.text()}})
+        store(catalog, [Upsertion(user.name, user.mechanism.number, user.iterations, salt, salted)])
         added.append(user.name)
     return added
 

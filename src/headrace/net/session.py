@@ -415,7 +415,7 @@ class Session:
 
         shared = self.shared
         try:
-            outcome = serve_login(shared.services, shared.apis, login, frame, self.client)
+            pieces, failure = serve_login(shared.services, shared.apis, login, frame, self.client)
         except BadFrame as error:
             self._fail_login((), str(error))
             return
@@ -423,10 +423,10 @@ class Session:
             log.error(self.address, "a login from %s failed", self.address, exc_info=error)
             self.state = State.GONE
             return
-        if outcome.failure is not None:
-            self._fail_login(outcome.pieces, outcome.failure)
+        if failure is not None:
+            self._fail_login(pieces, failure)
             return
-        self.answers += outcome.pieces
+        self.answers += pieces
         if login.is_complete and login.principal is not None:
             self._identify(login.principal)
             self._stop_login_timer()
@@ -492,7 +492,7 @@ class Session:
         """Charge the requests from now on to quotas; None for none. A client that is throttled
         stays so.
         """
-        charge = None if quotas is None else RequestCharge(quotas)
+        charge = None if quotas is None else RequestCharge(quotas.machine, quotas.now_ms)
         self.client = replace(self.client, charge=charge)
 
     def _settle(self, charge: RequestCharge, header: RequestHeader, answer_bytes: int) -> int:

@@ -31,11 +31,10 @@ class LoginModule:
     @property
     def users(self) -> Mapping[str, str]:
         """The passwords in options ``user_NAME``, by name."""
-        prefix = "user_"
         return {
-            key[len(prefix) :]: value
+            key.removeprefix("user_"): value
             for key, value in self.options.items()
-            if key.startswith(prefix)
+            if key.startswith("user_")
         }
 
 

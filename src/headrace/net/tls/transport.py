@@ -503,29 +503,25 @@ class TlsTransport(asyncio.Transport):
         unsent = self._unsent
         while unsent:
             pieces = list(islice(unsent, _MAX_PIECES))
-            sent = self._send_pieces(pieces)
+            sent = 0
+            if not self._is_broken:
+                try:
+                    sent = self._socket.sendmsg(pieces)
+                except BlockingIOError:
+                    pass
+                except OSError as error:
+                    self._break(error)
             self._unsent_bytes -= sent
             for piece in pieces:
                 if sent < len(piece):
                     unsent[0] = memoryview(piece)[sent:]
-                    self._watch_writing()
+                    if not self._is_closed:
+                        self._loop.add_writer(self._fd, self._writable)
                     self._check_full()
                     return False
                 sent -= len(piece)
                 unsent.popleft()
         return True
-
-    def _send_pieces(self, pieces: list[bytes | memoryview]) -> int:
-        """Send what the socket takes of some pieces, and return the number of bytes."""
-        if self._is_broken:
-            return 0
-        try:
-            return self._socket.sendmsg(pieces)
-        except BlockingIOError:
-            return 0
-        except OSError as error:
-            self._break(error)
-            return 0
 
     def _break(self, error: OSError) -> None:
         self._is_broken = True
@@ -550,9 +546,7 @@ class TlsTransport(asyncio.Transport):
                 self.resume_reading()
 
     def _check_full(self) -> None:
-        if self._protocol is None or self._is_full:
-            return
-        if self._unsent_bytes:
+        if self._protocol is not None and self._unsent_bytes and not self._is_full:
             self._is_full = True
             self._protocol.pause_writing()
 
@@ -595,18 +589,14 @@ class TlsTransport(asyncio.Transport):
         self._flush()
         self._lose(None)
 
-    def _lose(self, error: Exception | None) -> None:
+    def _lose(self, error: OSError | None) -> None:
         if self._is_closed:
             return
-        protocol = self._protocol
         self._close_socket()
-        if protocol is not None:
-            lost = error if isinstance(error, OSError) else None
-            self._loop.call_soon(protocol.connection_lost, lost)
+        if self._protocol is not None:
+            self._loop.call_soon(self._protocol.connection_lost, error)
 
     def _close_socket(self) -> None:
-        if self._is_closed:
-            return
         self._is_closed = self._is_broken = True
         self._end_handshake()
         self._watch_reading(False)
@@ -623,10 +613,6 @@ class TlsTransport(asyncio.Transport):
         elif not is_watched and self._is_reading:
             self._is_reading = False
             self._loop.remove_reader(self._fd)
-
-    def _watch_writing(self) -> None:
-        if not self._is_closed:
-            self._loop.add_writer(self._fd, self._writable)
 
 
 def _record_bytes(data: memoryview) -> int:
