@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -80,38 +81,37 @@ class _Mechanism(NamedTuple):
         text = self.value("sasl.jaas.config")
         if text is None:
             return None
-        try:
-            module = jaas.parse(str(text))
-        except jaas.InvalidJaas as error:
-            raise ConfigError(f"{self.full_name('sasl.jaas.config')}: {error}") from None
         expected = {"PLAIN": _PLAIN_MODULE, "OAUTHBEARER": _OAUTH_MODULE}.get(
             str(self.name), _SCRAM_MODULE
         )
-        if module.name != expected:
-            raise ConfigError(
-                f"{self.full_name('sasl.jaas.config')}: the login module of {self.name} is "
-                f"{expected}"
-            )
+        try:
+            module = jaas.parse(str(text))
+            if module.name != expected:
+                raise jaas.InvalidJaas(f"the login module of {self.name} is {expected}")
+        except jaas.InvalidJaas as error:
+            raise ConfigError(f"{self.full_name('sasl.jaas.config')}: {error}") from None
         return module
 
 
+@dataclass(repr=False)
 class SaslListener:
     """The logins of one listener, from :meth:`start` to :meth:`close`.
 
-    :param name: the listener's
+    :param _name: the listener's
     :raises ConfigError: when its settings cannot be used
     :ivar max_receive_bytes: the largest request before the login
     :ivar failure_delay_ms: the time after which a failed login is answered
     """
 
-    def __init__(self, name: str, config: Settings, catalog: Catalog) -> None:
-        self._name = name
-        self._config = config
-        self._catalog = catalog
-        self._keys: KeySource | None = None
-        self._unknown: dict[scram.Mechanism, tuple[int, scram.UnknownUsers]] = {}
-        """With the versions of the catalog that they were made of."""
-        self._take(config)
+    _name: str
+    _config: Settings
+    _catalog: Catalog
+    _keys: KeySource | None = None
+    _unknown: dict[scram.Mechanism, tuple[int, scram.UnknownUsers]] = field(default_factory=dict)
+    """With the versions of the catalog that they were made of."""
+
+    def __post_init__(self) -> None:
+        self._take(self._config)
 
     def start(self) -> None:
         """Begin to read the keys of tokens."""

@@ -73,9 +73,9 @@ class Quotas:
 
     def start(self) -> None:
         """Look up the names of hosts in stored quotas. Call it on the running event loop."""
-        hosts = [host for entity in self.machine.entities if (host := host_of(entity)) is not None]
-        for host in hosts:
-            run_to_end(self._look_up(host))
+        for host in map(host_of, self.machine.entities):
+            if host is not None:
+                run_to_end(self._look_up(host))
 
     async def _look_up(self, host: str) -> None:
         addresses = await addresses_of(host)

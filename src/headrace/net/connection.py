@@ -151,9 +151,9 @@ class Connection(asyncio.BufferedProtocol):
         return self.shared.request_memory.room if frame is None else frame.room()
 
     def buffer_updated(self, nbytes: int) -> None:
-        session = self.session
+        session, shared = self.session, self.shared
         self.last_active = session.started = perf_counter()
-        self.shared.metrics.received_bytes += nbytes
+        shared.metrics.received_bytes += nbytes
         frame = session.frame
         if frame is None:
             if not self._is_blocked and session.receive_request(nbytes):
@@ -168,20 +168,15 @@ class Connection(asyncio.BufferedProtocol):
         else:
             frame.received_bytes += nbytes
             if frame.received_bytes < frame.size_bytes:
-                if frame.is_full:
-                    self._grow(frame)
+                if frame.is_full:  # it grows, or waits until there is memory for that
+                    if shared.request_memory.admits(self, frame.next_capacity - frame.capacity):
+                        frame.grow()
+                    self._count_memory()
+                    self._regulate()
                 return
             session.end_frame(frame)
-            self.shared.request_memory.leave(self)
+            shared.request_memory.leave(self)
         self.advance()
-
-    def _grow(self, frame: IncompleteFrame) -> None:
-        """Let an incomplete frame grow, or wait until there is memory for that."""
-        memory = self.shared.request_memory
-        if memory.admits(self, frame.next_capacity - frame.capacity):
-            frame.grow()
-        self._count_memory()
-        self._regulate()
 
     def memory_granted(self) -> None:
         """Receive more of the incomplete frame, which had to wait for memory."""
@@ -205,7 +200,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def serve_until(self, end_ms: int) -> None:
         """Send unsent answers and serve queued requests until a time: the connection's turn has
-        come.
+        come, or its socket takes more.
         """
         self._is_in_turns = False
         self._push(end_ms)
@@ -332,12 +327,8 @@ class Connection(asyncio.BufferedProtocol):
     def resume_writing(self) -> None:
         self._is_full = False
         self.last_active = perf_counter()  # a client that reads is not idle
-        if self.transport is None or self._is_in_turns:
-            return
-        end_ms = self.shared.turns.end_ms()
-        self._push(end_ms)
-        if not self._is_blocked:
-            self._advance(end_ms)
+        if self.transport is not None and not self._is_in_turns:
+            self.serve_until(self.shared.turns.end_ms())
 
     # The end --------------------------------------------------------------------------------------
 

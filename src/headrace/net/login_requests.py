@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from headrace.coordinators.waiting import run_to_end
 from headrace.net import wire
 from headrace.net.api import Api, Apis
 from headrace.net.call import Call, Client
@@ -97,13 +98,10 @@ def _answer_versions(login: Login, call: Call, request: Any) -> Any:
     if login.state is not State.BEGIN:
         raise BadFrame("ApiVersions comes twice before the login")
     steps: Any = call.api.handle(call, request)
-    try:
-        steps.send(None)
-    except StopIteration as end:
-        if not end.value.error_code:
-            login.versions_answered()
-        return end.value
-    raise AssertionError("a login waits for nothing else")
+    response = run_to_end(steps).result()  # it waits for nothing
+    if not response.error_code:
+        login.versions_answered()
+    return response
 
 
 def _read(api: Api, frame: memoryview, header: RequestHeader) -> Any:

@@ -544,10 +544,7 @@ class Session:
                 self.frame.size_bytes,
             )
         self._stop_login_timer()
-        self.queue.clear()
-        self.answers.clear()
+        self.hold()
         self.frame = None
         self.task_bytes = 0
         self.state = State.GONE
-        if self.task is not None:
-            self.task.cancel()

@@ -84,13 +84,12 @@ class RequestTemplates:
         if template is None:
             return
         length = template.prefix_bytes
-        is_new_length = length not in self._by_length
         if self._count >= self._max_templates or (
-            is_new_length and len(self._by_length) >= MAX_PREFIX_LENGTHS
+            length not in self._by_length and len(self._by_length) >= MAX_PREFIX_LENGTHS
         ):
             self._by_length.clear()
-            self._count, is_new_length = 0, True
-        if is_new_length:
+            self._count = 0
+        if length not in self._by_length:
             rest_bytes = length - 2 * SIZE.size
             self._by_length[length] = Struct(f">{_FIXED_PREFIX}{rest_bytes}s").unpack_from, {}
         unpack, templates = self._by_length[length]
