@@ -8,7 +8,6 @@ decides. A slash inside of a pattern or replacement is written ``\\/``.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.patterns import InvalidPattern, compiled
@@ -60,7 +59,7 @@ class PrincipalMapping:
     """
 
     def __init__(self, text: str) -> None:
-        self._rules: Sequence[_Rule] = list(_parse(text or "DEFAULT"))
+        self._rules = _parse(text or "DEFAULT")
 
     def name_of(self, distinguished_name: str) -> str:
         """Return the name of a principal.

@@ -255,26 +255,18 @@ def _set_versions(context: ssl.SSLContext, names: Sequence[str], suites: Sequenc
             f"ssl.enabled.protocols has {', '.join(unknown) or 'nothing'}; TLSv1.2 and TLSv1.3 are "
             "served"
         )
-    versions = [PROTOCOLS[name.upper()] for name in names]
-    if not _allows_tls13(suites):
-        versions = [version for version in versions if version is not ssl.TLSVersion.TLSv1_3]
-    if not versions:
-        raise InvalidMaterial("ssl.cipher.suites has no suite of the enabled protocols")
-    context.minimum_version, context.maximum_version = min(versions), max(versions)
-
-
-def _allows_tls13(suites: Sequence[str]) -> bool:
-    """Return whether ``ssl.cipher.suites`` leaves TLS 1.3 enabled.
-
-    :raises InvalidMaterial: when it names some of its suites: OpenSSL enables all of them
-    """
     enabled = TLS13_SUITES & set(suites)
-    if enabled and enabled != TLS13_SUITES:
+    if enabled and enabled != TLS13_SUITES:  # OpenSSL enables all of them
         raise InvalidMaterial(
             "ssl.cipher.suites names some suites of TLS 1.3, but Python enables all or none: name "
             f"{', '.join(sorted(TLS13_SUITES))}, or none of them"
         )
-    return bool(enabled) or not suites
+    versions = {PROTOCOLS[name.upper()] for name in names}
+    if suites and not enabled:
+        versions.discard(ssl.TLSVersion.TLSv1_3)
+    if not versions:
+        raise InvalidMaterial("ssl.cipher.suites has no suite of the enabled protocols")
+    context.minimum_version, context.maximum_version = min(versions), max(versions)
 
 
 def _set_cipher_suites(context: ssl.SSLContext, suites: Sequence[str]) -> None:

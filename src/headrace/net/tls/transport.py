@@ -132,8 +132,7 @@ class Handshakes:
         oldest = perf_counter() - self._timeout_s
         for transport, began in list(self._open.items()):
             if began > oldest:
-                delay_s = began - oldest
-                self._timer = self._loop.call_later(delay_s, self._expire)
+                self._timer = self._loop.call_later(began - oldest, self._expire)
                 return
             transport.give_up("it is not complete after %g s", self._timeout_s)
 
