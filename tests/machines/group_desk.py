@@ -19,7 +19,7 @@ from headrace.groups.coordinator import GroupCoordinator
 from headrace.groups.deadlines import OFFSETS
 from headrace.groups.offsets.commit_batches import CommitBatches
 from headrace.groups.offsets.committed import NO_RETENTION, commit_record
-from headrace.groups.records import StreamsMember, Subtopology, Topology
+from headrace.groups.records import ByRole, StreamsMember, Subtopology, Topology
 from headrace.groups.share.member import ShareHeartbeat
 from headrace.groups.streams.member import StreamsHeartbeat
 from headrace.protocol.errors import Refusal, StorageError
@@ -532,9 +532,7 @@ class Desk:
             "/h",
             fields.pop("rebalance_timeout_ms", 10_000 if joins else -1),
             topology,
-            active,
-            standby,
-            None if owned is None else {},
+            ByRole(active, standby, None if owned is None else {}),
             fields.pop("process", f"process of {member_id}" if joins else None),
             None if endpoint is None else StreamsMember.Endpoint(*endpoint),
             None if tags is None else tuple(StreamsMember.KeyValue(*tag) for tag in sorted(tags)),

@@ -258,7 +258,7 @@ target assignment. The validated topology epoch is -1 unless all topics of the t
 the right numbers of partitions.
 """
 
-TasksT = TypeVar("TasksT", Tasks, HeldTasks)
+TasksT = TypeVar("TasksT", Tasks, HeldTasks, Tasks | None)
 
 
 class ByRole(NamedTuple, Generic[TasksT]):

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
-from headrace.groups.records import InternalTopic, StreamsMember, Tasks, Topology
+from headrace.groups.records import ByRole, InternalTopic, StreamsMember, Tasks, Topology
 from headrace.groups.streams.member import (
     EndpointPartitions,
     StatusCode,
@@ -134,9 +134,11 @@ def _heartbeat(call: Call, request: StreamsGroupHeartbeatRequest) -> StreamsHear
         client_host=call.client.address,
         rebalance_timeout_ms=request.rebalance_timeout_ms,
         topology=None if topology is None else Topology.SCHEMA.filled(topology.as_tuple()),
-        active=_tasks(request.active_tasks),
-        standby=_tasks(request.standby_tasks),
-        warmup=_tasks(request.warmup_tasks),
+        tasks=ByRole(
+            _tasks(request.active_tasks),
+            _tasks(request.standby_tasks),
+            _tasks(request.warmup_tasks),
+        ),
         process_id=request.process_id,
         user_endpoint=None
         if endpoint is None

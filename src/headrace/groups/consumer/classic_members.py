@@ -209,26 +209,22 @@ class ClassicMembers:
         self, leavers: Sequence[MemberIdentity], now_ms: int, wall_ms: int
     ) -> GroupOutcome[LeaveReply]:
         """Remove members of either protocol (LeaveGroup); the reply has a code for each."""
-        leaving = [self._leaving(*leaver) for leaver in leavers]
-        codes = tuple(
-            result if isinstance(result, ErrorCode) else ErrorCode.NONE for result in leaving
-        )
-        # A member may be named twice.
-        member_ids = tuple(dict.fromkeys(result for result in leaving if isinstance(result, str)))
-        if not member_ids:
-            return Outcome(codes)
+        state, codes = self._group.state, []
+        leaving: dict[str, None] = {}  # an ordered set: a member may be named twice
+        for member_id, instance_id in leavers:
+            owner = member_id if instance_id is None else self._group.owner(instance_id)
+            code = ErrorCode.NONE
+            if owner is None or owner not in state.members:
+                code = ErrorCode.UNKNOWN_MEMBER_ID
+            elif member_id not in ("", owner):
+                code = ErrorCode.FENCED_INSTANCE_ID
+            else:
+                leaving[owner] = None
+            codes.append(code)
+        if not leaving:
+            return Outcome(tuple(codes))
         context = Context(self._service.catalog, now_ms, wall_ms)
-        return self._service.remove(self._group, member_ids, context).with_reply(codes)
-
-    def _leaving(self, member_id: str, instance_id: str | None) -> str | ErrorCode:
-        """Return the id of a member that leaves, or its error."""
-        if instance_id is None:
-            is_member = member_id in self._group.state.members
-            return member_id if is_member else ErrorCode.UNKNOWN_MEMBER_ID
-        owner = self._group.owner(instance_id)
-        if owner is None:
-            return ErrorCode.UNKNOWN_MEMBER_ID
-        return owner if member_id in ("", owner) else ErrorCode.FENCED_INSTANCE_ID
+        return self._service.remove(self._group, tuple(leaving), context).with_reply(tuple(codes))
 
 
 def _owned(

@@ -36,6 +36,7 @@ from headrace.groups.records import (
     GroupMetadata,
     GroupOutcome,
     GroupRecord,
+    HeldPartitions,
     MemberState,
     OffsetCommit,
     ResolvedRegex,
@@ -109,17 +110,19 @@ class MemberTransition(HeartbeatTransition[ConsumerState]):
 
     def _next_epoch(self) -> GroupEpoch | None:
         state = self.state
-        if self._resubscribed or self.regexes != state.regexes:
-            return GroupEpoch(self.epoch.epoch + 1, self._topics_hash())
-        new_hash = state.topics_hash(self.catalog, state.subscribed)
-        return None if new_hash == state.metadata_hash else GroupEpoch(state.epoch + 1, new_hash)
-
-    def _topics_hash(self) -> int:
-        names = Counter(self.state.name_users)
-        names.subtract(self.former.subscribed_topic_names)
-        names.update(self.member.subscribed_topic_names)
-        matched = (resolved.topics for resolved in self.regexes.values())
-        return self.state.topics_hash(self.catalog, frozenset(+names).union(*matched))
+        resubscribes = self._resubscribed or self.regexes != state.regexes
+        if resubscribes:
+            names = Counter(state.name_users)
+            names.subtract(self.former.subscribed_topic_names)
+            names.update(self.member.subscribed_topic_names)
+            matched = (resolved.topics for resolved in self.regexes.values())
+            subscribed = frozenset(+names).union(*matched)
+        else:
+            subscribed = state.subscribed
+        new_hash = state.topics_hash(self.catalog, subscribed)
+        if not resubscribes and new_hash == state.metadata_hash:
+            return None
+        return GroupEpoch(state.epoch + 1, new_hash)
 
     def _assigns(self) -> bool:
         return self.request.assigns and super()._assigns()
@@ -197,15 +200,10 @@ class ConsumerGroup(HeartbeatGroup[ConsumerState, ConsumerHeartbeat, ConsumerHea
         """Return whether a member is subscribed to a topic, by name or by regular expression."""
         return topic in self.state.subscribed
 
-    def _held_since(self, current: ConsumerAssignment, commit: OffsetCommit, epoch: int) -> bool:
-        _, _, partition, value = commit
-        if value is None or value.topic_id is None:
-            return False
-        epochs = (
-            held.get(value.topic_id, {}).get(partition)
-            for held in (current.assigned, current.pending_revocation)
-        )
-        return any(since is not None and since <= epoch for since in epochs)
+    def _assignment_epoch(self, held: HeldPartitions, commit: OffsetCommit) -> int | None:
+        if commit.value is None or commit.value.topic_id is None:
+            return None
+        return held.get(commit.value.topic_id, {}).get(commit.partition)
 
 
 class ConsumerGroupService(

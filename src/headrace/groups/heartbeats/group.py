@@ -372,8 +372,10 @@ class HeartbeatGroup(Generic[StateT, RequestT, ReplyT]):
         """Return the assignment of a static member that leaves temporarily."""
         raise NotImplementedError
 
-    def _held_since(self, current: Any, commit: OffsetCommit, epoch: int) -> bool:
-        """Return whether a member has held a partition since this epoch or earlier."""
+    def _assignment_epoch(self, held: Any, commit: OffsetCommit) -> int | None:
+        """Return the epoch of the assignment of a partition that is committed; None if it is not
+        among these partitions, or the tasks do not read it.
+        """
         raise NotImplementedError
 
     def is_subscribed(self, topic: str) -> bool:
@@ -454,11 +456,14 @@ class HeartbeatGroup(Generic[StateT, RequestT, ReplyT]):
         if not code:
             return code
         current = self.state.current[member_id]
-        if member_epoch < current.member_epoch and all(
-            self._held_since(current, commit, member_epoch) for commit in commits
-        ):
-            return ErrorCode.NONE
-        return code
+        if member_epoch > current.member_epoch:
+            return code
+        held = current.assigned, current.pending_revocation
+        for commit in commits:
+            epochs = [self._assignment_epoch(partitions, commit) for partitions in held]
+            if not any(epoch is not None and epoch <= member_epoch for epoch in epochs):
+                return code
+        return ErrorCode.NONE
 
     def check_fetch(self, member_id: str | None, member_epoch: int) -> ErrorCode:
         """Return the error if a member may not fetch offsets, or NONE. The id may be None."""

@@ -26,6 +26,7 @@ from headrace.groups.records import (
     GroupMetadata,
     GroupOutcome,
     GroupRecord,
+    HeldTaskAssignment,
     HeldTasks,
     OffsetCommit,
     StreamsAssignment,
@@ -96,12 +97,12 @@ class StreamsTransition(HeartbeatTransition[StreamsState]):
         required = state.required if state.topology is not None else required_topics(topology)
         self._metadata_hash = state.topics_hash(self.catalog, required)
         is_unchanged = state.topology is not None and self._metadata_hash == state.metadata_hash
-        configured: ConfiguredTopology | Refusal | None = self.group.configured
+        configured = self.group.configured
         if configured is None or not is_unchanged:
             configured = configure(topology, self.catalog.topics)
             if isinstance(configured, Refusal):
                 return configured
-        self.configured = configured
+        self.configured: ConfiguredTopology = configured
         return self._check_tasks(configured) or self._check_offsets()
 
     def _next_epoch(self) -> StreamsEpoch | None:
@@ -171,7 +172,7 @@ class StreamsTransition(HeartbeatTransition[StreamsState]):
         request = self.request
         if not configured.is_ready:
             return None
-        for tasks in (request.active, request.standby, request.warmup):
+        for tasks in request.tasks:
             for subtopology_id, partitions in (tasks or {}).items():
                 subtopology = configured.subtopologies.get(subtopology_id)
                 if subtopology is None:
@@ -431,15 +432,11 @@ class StreamsGroup(HeartbeatGroup[StreamsState, StreamsHeartbeat, StreamsHeartbe
 
     # Committed offsets ----------------------------------------------------------------------------
 
-    def _held_since(self, current: StreamsAssignment, commit: OffsetCommit, epoch: int) -> bool:
+    def _assignment_epoch(self, held: HeldTaskAssignment, commit: OffsetCommit) -> int | None:
         subtopology_id = self.state.source_subtopologies.get(commit.topic)
         if subtopology_id is None:
-            return False
-        for held in (current.assigned, current.pending_revocation):
-            since = held.active.get(subtopology_id, {}).get(commit.partition)
-            if since is not None:
-                return since <= epoch
-        return False
+            return None
+        return held.active.get(subtopology_id, {}).get(commit.partition)
 
     def is_subscribed(self, topic: str) -> bool:
         """Return whether a group that has members reads a topic."""

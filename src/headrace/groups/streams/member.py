@@ -58,8 +58,7 @@ class StreamsHeartbeat(Heartbeat):
 
     :param rebalance_timeout_ms: the longest time to close revoked tasks; -1 for no change
     :param topology: given when the member joins
-    :param active: the active tasks that the member reports as its own; ``standby`` and ``warmup``
-        are those of the other roles
+    :param tasks: the tasks that the member reports as its own
     :param task_offsets: the changelog offsets of tasks; ``task_end_offsets`` those at the ends of
         the changelogs
     :param shutdown_application: ask all members to shut down
@@ -68,9 +67,7 @@ class StreamsHeartbeat(Heartbeat):
 
     rebalance_timeout_ms: int
     topology: Topology | None
-    active: Tasks | None
-    standby: Tasks | None
-    warmup: Tasks | None
+    tasks: ByRole[Tasks | None]
     process_id: str | None
     user_endpoint: StreamsMember.Endpoint | None
     client_tags: tuple[StreamsMember.KeyValue, ...] | None
@@ -87,9 +84,10 @@ class StreamsHeartbeat(Heartbeat):
     @property
     def owned(self) -> TaskAssignment | None:
         """The tasks that the member reports; None when it reports none."""
-        if self.active is None or self.standby is None or self.warmup is None:
+        active, standby, warmup = self.tasks
+        if active is None or standby is None or warmup is None:
             return None
-        return ByRole(self.active, self.standby, self.warmup)
+        return ByRole(active, standby, warmup)
 
     def check(self, group_id: str, config: Configuration) -> Refusal | None:
         """Return the error of a request that is invalid for any group."""
@@ -111,17 +109,16 @@ class StreamsHeartbeat(Heartbeat):
         return None
 
     def _fault(self) -> str | None:
-        reported = {"Active": self.active, "Standby": self.standby, "Warmup": self.warmup}
         if self.joins:
             if self.rebalance_timeout_ms == NO_TIMEOUT:
                 return "RebalanceTimeoutMs must be provided in first request."
-            for name, tasks in reported.items():
+            for name, tasks in zip(("Active", "Standby", "Warmup"), self.tasks, strict=True):
                 if tasks is None or tasks:
                     return f"{name}Tasks must be empty when (re-)joining."
             return "Topology must be non-null when (re-)joining." if self.topology is None else None
         if self.member_epoch < STATIC_LEAVE_EPOCH:
             return f"MemberEpoch is {self.member_epoch}, but must be greater than or equal to -2."
-        if len({tasks is None for tasks in reported.values()}) > 1:
+        if len({tasks is None for tasks in self.tasks}) > 1:
             return "If one task-type is non-null, all must be non-null."
         if self.topology is not None:
             return "Topology can only be provided when (re-)joining."
