@@ -10,8 +10,7 @@ import pytest
 from headrace.coordinators.hashing import internal_partition
 from headrace.deadlines import RETRY_MS
 from headrace.groups.offsets.committed import commit_record
-from headrace.groups.offsets.expiration import MAX_TOMBSTONES, PORTION
-from headrace.groups.offsets.service import NO_MEMBER
+from headrace.groups.offsets.service import MAX_TOMBSTONES, NO_MEMBER, PORTION
 from headrace.outcome import Position
 from headrace.protocol.errors import ErrorCode
 from tests import subscriptions

@@ -1,7 +1,7 @@
 """The committed offsets of all groups (KIP-88, KIP-211).
 
 The groups decide which offsets may be committed, deleted and expired; this module stores them.
-:mod:`headrace.groups.offsets.expiration` decides when they expire.
+:mod:`headrace.groups.offsets.service` decides when they expire.
 """
 
 from __future__ import annotations

@@ -1,9 +1,18 @@
-"""Commands on committed offsets: committing, deleting and expiring them."""
+"""Commands on committed offsets: committing, deleting and expiring them (KIP-211, KIP-496;
+docs/behaviour/groups.md).
+
+Every ``offsets.retention.check.interval.ms`` a round over all groups begins. It is divided into
+portions, so that it does not block the event loop; a group with many topics takes several. The
+group determines when the retention of an offset begins and to which topics it is subscribed. An
+offset does not expire while its partition has another one in an open transaction. A group without
+offsets and members is deleted.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
+from itertools import islice
 
 from headrace.deadlines import Deadlines
 from headrace.groups.classic.group import ClassicGroup
@@ -11,16 +20,28 @@ from headrace.groups.classic.member import MemberIdentity
 from headrace.groups.consumer.group import ConsumerGroup
 from headrace.groups.deadlines import OFFSETS, TimerKey
 from headrace.groups.meters import GroupMeters
-from headrace.groups.records import GroupRecord, OffsetCommit
+from headrace.groups.records import CommittedOffset, GroupOutcome, GroupRecord, OffsetCommit
 from headrace.groups.service import Group
 from headrace.groups.share.group import ShareGroup
 from headrace.groups.streams.group import StreamsGroup
-from headrace.outcome import Apply, Outcome
+from headrace.outcome import Apply, Outcome, Unapplied
 from headrace.protocol.configuration import Configuration
 from headrace.protocol.errors import ErrorCode
+from headrace.protocol.record_batch import NO_TIMESTAMP
 
 from .committed import CommittedOffsets
-from .expiration import PAUSE_MS, OffsetExpiration
+
+PORTION = 2_000
+"""The size of a portion: an offset that is checked counts as one, a write as :data:`WRITE_COST`."""
+
+WRITE_COST = 50
+"""The cost of one append to the internal topic, in checks."""
+
+MAX_TOMBSTONES = 1_000
+"""The limit of offsets that one write deletes."""
+
+PAUSE_MS = 1
+"""The time between two portions in milliseconds, in which other requests are served."""
 
 NO_MEMBER = MemberIdentity("")
 
@@ -44,7 +65,8 @@ class OffsetService:
     ) -> None:
         self.committed = CommittedOffsets(config)
         self._groups, self._config, self._timers, self._meters = groups, config, timers, meters
-        self._expiration = OffsetExpiration(self.committed, groups)
+        self._unchecked: list[str] = []  # the groups of the round
+        self._topics: list[str] | None = None  # the unchecked ones of the last of these groups
 
     # Commands -------------------------------------------------------------------------------------
 
@@ -158,14 +180,92 @@ class OffsetService:
         interval_ms = self._config.get_int("offsets.retention.check.interval.ms")
         self._timers.set(OFFSETS, now_ms + interval_ms)
 
-    def expire(self, now_ms: int, wall_ms: int) -> Iterable[tuple[str, Outcome[GroupRecord, None]]]:
+    def expire(self, now_ms: int, wall_ms: int) -> Iterator[tuple[str, GroupOutcome[None]]]:
         """Expire offsets of some groups; yield (group id, outcome). Apply each outcome before
         requesting the next. A timer continues the round.
+
+        If an outcome is not applied, its group is left for the next round: its log may be offline
+        for long, and others must not wait for it.
+        """
+        self._timers.set(OFFSETS, now_ms + PAUSE_MS)
+        self._unchecked = self._unchecked or list(self._groups)
+        left = PORTION
+        while self._unchecked and left > 0:
+            group_id = self._unchecked[-1]
+            group = self._groups.get(group_id)
+            # It may be deleted meanwhile. Share groups have no committed offsets.
+            if group is None or isinstance(group, ShareGroup):
+                self._end_group()
+                left -= 1
+                continue
+            if self._topics is None:
+                self._topics = list(self.committed.of_group(group_id))
+            looks, rest, records = self._expired(group, self._topics, left, wall_ms)
+            left -= looks + 1
+            count = len(records)
+            if group.is_empty and self._are_all(group_id, count):
+                records += group.tombstones()
+            unapplied = Unapplied()
+            if records:
+                left -= WRITE_COST
+                counted = partial(self._meters.expired, count)
+                yield group_id, unapplied.watch(Outcome(None, records, apply=counted))
+            del self._topics[rest:]  # unless the caller has given up
+            if unapplied.count or not rest:
+                self._end_group()
+        if not self._unchecked:
+            self.start(now_ms)
+
+    def _end_group(self) -> None:
+        self._unchecked.pop()
+        self._topics = None
+
+    def _are_all(self, group_id: str, count: int) -> bool:
+        """Return whether a group has just this number of offsets, and none in a transaction."""
+        topics = self.committed.of_group(group_id)
+        return (
+            len(topics) <= count
+            and sum(map(len, topics.values())) == count
+            and not self.committed.pending.of_group(group_id)
+        )
+
+    def _expired(
+        self, group: Group, topics: list[str], looks: int, wall_ms: int
+    ) -> tuple[int, int, tuple[GroupRecord, ...]]:
+        """Check topics of a group, from the end of the list.
+
+        :param looks: the number of offsets to check; the last topic may exceed it
+        :returns: the number of checked offsets, the number of topics left, and tombstones of
+            expired offsets
         """
         retention_ms = self._config.get_int("offsets.retention.minutes") * 60_000
-        self._timers.set(OFFSETS, now_ms + PAUSE_MS)
-        for group_id, outcome in self._expiration.portion(wall_ms, retention_ms):
-            count = partial(self._meters.expired, outcome.reply)
-            yield group_id, outcome.with_reply(None).then(count)
-        if not self._expiration.is_under_way:
-            self.start(now_ms)
+        group_id, offsets = group.group_id, self.committed.of_group(group.group_id)
+        checked, rest, tombstones = 0, len(topics), list[GroupRecord]()
+        while rest and checked < looks:
+            topic = topics[rest - 1]
+            partitions = offsets.get(topic, {})
+            checked += max(len(partitions), 1)
+            if not group.is_subscribed(topic):
+                over = (
+                    OffsetCommit(group_id, topic, partition, None)
+                    for partition, committed in partitions.items()
+                    if _is_over(
+                        committed, group.retention_starts_ms(committed), wall_ms, retention_ms
+                    )
+                    and (group_id, topic, partition) not in self.committed.pending
+                )
+                tombstones += islice(over, MAX_TOMBSTONES - len(tombstones))
+                if len(tombstones) == MAX_TOMBSTONES:
+                    break  # the topic may have more
+            rest -= 1
+        return checked, rest, tuple(tombstones)
+
+
+def _is_over(
+    committed: CommittedOffset, starts_ms: int | None, wall_ms: int, retention_ms: int
+) -> bool:
+    if starts_ms is None:
+        return False
+    if committed.expire_timestamp_ms != NO_TIMESTAMP:
+        return wall_ms >= committed.expire_timestamp_ms
+    return wall_ms - starts_ms >= retention_ms
