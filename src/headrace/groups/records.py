@@ -12,7 +12,7 @@ Source: the schemas of Apache Kafka's group coordinator, KIP-211 (explicit reten
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 from types import MappingProxyType
@@ -214,6 +214,14 @@ class StatePartitions:
     initializing: Mapping[UUID, SharedTopic] = field(default_factory=dict)
     initialized: Mapping[UUID, SharedTopic] = field(default_factory=dict)
     deleting: Mapping[UUID, str] = field(default_factory=dict)
+
+    def without(self, topic_ids: Collection[UUID]) -> StatePartitions:
+        """Return the partitions of other topics."""
+        others: Iterator[dict[UUID, Any]] = (
+            {topic_id: topics[topic_id] for topic_id in topics if topic_id not in topic_ids}
+            for topics in (self.initializing, self.initialized, self.deleting)
+        )
+        return StatePartitions(*others)
 
     @classmethod
     def read(cls, *fields: Any) -> StatePartitions:

@@ -25,8 +25,8 @@ from headrace.groups.classic.member import (
 from headrace.groups.deadlines import REJOIN, RESYNC, SESSION, TimerChanges
 from headrace.groups.heartbeats.group import Context
 from headrace.groups.records import (
+    ClassicMember,
     ConsumerAssignment,
-    ConsumerMember,
     GroupOutcome,
     MemberState,
     each,
@@ -134,11 +134,9 @@ class ClassicMembers:
     ) -> GroupOutcome[SyncReply | None]:
         """Return the partitions that a joined member may read (SyncGroup)."""
         group, member_id = self._group, request.member_id
-        member = self._member(member_id, request.group_instance_id, request.generation_id)
-        if isinstance(member, ErrorCode):
-            return Outcome(SyncReply(member))
-        classic = member.classic_member_metadata
-        assert classic is not None
+        classic = self._member(member_id, request.group_instance_id, request.generation_id)
+        if isinstance(classic, ErrorCode):
+            return Outcome(SyncReply(classic))
         current = group.state.current[member_id]
         protocol = classic.supported_protocols[0]
         agreed = (PROTOCOL_TYPE, protocol.name)
@@ -149,7 +147,7 @@ class ClassicMembers:
             group.state.target_epoch.epoch > current.member_epoch
             and current.state is not MemberState.UNREVOKED
         ):
-            self._expect_rejoin(member_id, member, timers, now_ms)
+            self._expect_rejoin(member_id, timers, now_ms)
             return Outcome(
                 SyncReply(ErrorCode.REBALANCE_IN_PROGRESS),
                 apply=partial(group.timers.apply, timers),
@@ -166,11 +164,9 @@ class ClassicMembers:
     ) -> GroupOutcome[ErrorCode]:
         """Extend a member's session (Heartbeat); return REBALANCE_IN_PROGRESS if it must rejoin."""
         group = self._group
-        member = self._member(member_id, instance_id, generation_id)
-        if isinstance(member, ErrorCode):
-            return Outcome(member)
-        classic = member.classic_member_metadata
-        assert classic is not None
+        classic = self._member(member_id, instance_id, generation_id)
+        if isinstance(classic, ErrorCode):
+            return Outcome(classic)
         current = group.state.current[member_id]
         timers: TimerChanges = {(SESSION, member_id): now_ms + classic.session_timeout_ms}
         code = ErrorCode.NONE
@@ -178,20 +174,21 @@ class ClassicMembers:
             group.state, member_id, current
         ):
             code = ErrorCode.REBALANCE_IN_PROGRESS
-            self._expect_rejoin(member_id, member, timers, now_ms)
+            self._expect_rejoin(member_id, timers, now_ms)
         return Outcome(code, apply=partial(group.timers.apply, timers))
 
-    def _expect_rejoin(
-        self, member_id: str, member: ConsumerMember, timers: TimerChanges, now_ms: int
-    ) -> None:
+    def _expect_rejoin(self, member_id: str, timers: TimerChanges, now_ms: int) -> None:
         """Start the rebalance timeout of a member that must rejoin."""
         if not self._group.timers.has(REJOIN, member_id):
+            member = self._group.state.members[member_id]
             timers[REJOIN, member_id] = now_ms + member.rebalance_timeout_ms
 
     def _member(
         self, member_id: str, instance_id: str | None, generation_id: int
-    ) -> ConsumerMember | ErrorCode:
-        """Return a classic member, or the error if it is none, or not of this generation."""
+    ) -> ClassicMember | ErrorCode:
+        """Return what only a classic member has, or the error if it is none, or not of this
+        generation.
+        """
         state = self._group.state
         if instance_id is not None:
             refusal = self._group.check_instance(member_id, instance_id)
@@ -201,7 +198,7 @@ class ClassicMembers:
         if member is None or member.classic_member_metadata is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
         is_current = generation_id == state.current[member_id].member_epoch
-        return member if is_current else ErrorCode.ILLEGAL_GENERATION
+        return member.classic_member_metadata if is_current else ErrorCode.ILLEGAL_GENERATION
 
     # Leaving --------------------------------------------------------------------------------------
 

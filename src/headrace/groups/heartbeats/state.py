@@ -207,10 +207,8 @@ class HeartbeatState(Generic[MemberT, EpochT, TargetT, CurrentT]):
 
         A member whose record could not be decoded at the start has to rejoin.
         """
-        for member_id in self.members.keys() - self.current.keys():
-            self._replay_current(member_id, self.no_current)
-        for member_id in self.current.keys() - self.members.keys():
-            self._replay_current(member_id, None)
+        for member_id in self.members.keys() ^ self.current.keys():
+            self._replay_current(member_id, self.no_current if member_id in self.members else None)
 
     def _replay_member(self, member_id: str, member: MemberT | None) -> None:
         self._count_member(member_id, -1)

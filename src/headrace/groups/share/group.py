@@ -7,9 +7,9 @@ The partitions of :meth:`ShareGroup.to_initialize` are initialised before the he
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any, TypeAlias, TypeVar
+from typing import TypeAlias
 from uuid import UUID
 
 from headrace.groups.catalog import Topic, Topics
@@ -187,9 +187,6 @@ class ShareMemberTransition(HeartbeatTransition[ShareState]):
         return CurrentAssignment(epoch, previous, assigned=assigned)
 
 
-V = TypeVar("V")
-
-
 class ShareGroup(HeartbeatGroup[ShareState, ShareHeartbeat, ShareHeartbeatReply]):
     """One share group. Commands decide and change nothing; :meth:`replay` applies their records."""
 
@@ -226,50 +223,43 @@ class ShareGroup(HeartbeatGroup[ShareState, ShareHeartbeat, ShareHeartbeatReply]
     def initializing(self, partitions: Partitions) -> GroupOutcome[None]:
         """Record that the share state of these partitions is about to be initialised."""
         before = self.state.partitions
-        return self._become(
-            initializing=union(before.initializing, partitions),
-            deleting=_without(before.deleting, partitions),
-        )
+        initializing = union(before.initializing, partitions)
+        deleting = before.without(partitions.keys()).deleting
+        return self._become(replace(before, initializing=initializing, deleting=deleting))
 
     def initialized(self, partitions: Partitions) -> GroupOutcome[None]:
         """Record that the share state of these partitions is initialised; they are assignable."""
         before = self.state.partitions
         # A topic may have been deleted.
         done = selected(partitions, before.initializing, are_in_both=True)
-        return self._become(
-            initializing=selected(before.initializing, done, are_in_both=False),
-            initialized=union(before.initialized, done),
-        )
+        left = selected(before.initializing, done, are_in_both=False)
+        initialized = union(before.initialized, done)
+        return self._become(StatePartitions(left, initialized, before.deleting))
 
     def deleting(self, topic_ids: Collection[UUID]) -> GroupOutcome[None]:
         """Record that the share state of these topics is about to be deleted."""
+        before = self.state.partitions
         names = {
             topic_id: topic.topic_name
             for topic_id, topic in self.stateful().items()
             if topic_id in topic_ids
         }
-        deleting = {**self.state.partitions.deleting, **names}
-        return self._become(**self._without(topic_ids) | {"deleting": deleting})
+        return self._become(
+            replace(before.without(topic_ids), deleting={**before.deleting, **names})
+        )
 
     def deleted(self, topic_ids: Collection[UUID]) -> GroupOutcome[None]:
         """Record that the share state of these topics, or the topics themselves, are deleted."""
-        return self._become(**self._without(topic_ids))
+        return self._become(self.state.partitions.without(topic_ids))
 
     def settled(self, stateful: Partitions) -> GroupOutcome[None]:
         """Record after a restart that partitions with share state are ready and others are not.
 
         :param stateful: the partitions that the share coordinator knows
         """
-        return self._become(initializing={}, initialized=stateful, deleting={})
+        return self._become(StatePartitions(initialized=stateful))
 
-    def _without(self, topic_ids: Collection[UUID]) -> dict[str, Any]:
-        return {
-            name: _without(getattr(self.state.partitions, name), topic_ids)
-            for name in ("initializing", "initialized", "deleting")
-        }
-
-    def _become(self, **changes: Any) -> GroupOutcome[None]:
-        partitions = replace(self.state.partitions, **changes)
+    def _become(self, partitions: StatePartitions) -> GroupOutcome[None]:
         if partitions == self.state.partitions:
             return Outcome(None)
         return Outcome(None, (SHARE_RECORDS.other(self.group_id, partitions),))
@@ -281,10 +271,6 @@ class ShareGroup(HeartbeatGroup[ShareState, ShareHeartbeat, ShareHeartbeatReply]
     def topic_ids(self) -> set[UUID]:
         """Return the topics that may have share state of the group, also those being deleted."""
         return {*self.stateful(), *self.state.partitions.deleting}
-
-
-def _without(by_topic: Mapping[UUID, V], topic_ids: Container[UUID]) -> dict[UUID, V]:
-    return {topic_id: value for topic_id, value in by_topic.items() if topic_id not in topic_ids}
 
 
 class ShareGroupService(HeartbeatService[ShareGroup, ShareHeartbeat, ShareHeartbeatReply]):
