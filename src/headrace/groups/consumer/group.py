@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import replace
 from functools import partial
 from operator import attrgetter
 from uuid import UUID
@@ -26,7 +25,6 @@ from headrace.groups.deadlines import (
     TimerChanges,
 )
 from headrace.groups.heartbeats.group import Context, HeartbeatGroup, HeartbeatTransition
-from headrace.groups.heartbeats.member import STATIC_LEAVE_EPOCH
 from headrace.groups.records import (
     Assignment,
     ConsumerAssignment,
@@ -190,9 +188,6 @@ class ConsumerGroup(HeartbeatGroup[ConsumerState, ConsumerHeartbeat, ConsumerHea
 
     def _may_repeat(self, request: ConsumerHeartbeat, current: ConsumerAssignment) -> bool:
         return holds_only(request.owned, current.assigned)
-
-    def _paused(self, current: ConsumerAssignment) -> ConsumerAssignment:
-        return replace(current, member_epoch=STATIC_LEAVE_EPOCH, pending_revocation={})
 
     # Committed offsets ----------------------------------------------------------------------------
 

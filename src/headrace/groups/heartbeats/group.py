@@ -8,6 +8,7 @@ equal one has the same reply: nothing is decided again, it only restarts the mem
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
@@ -370,7 +371,8 @@ class HeartbeatGroup(Generic[StateT, RequestT, ReplyT]):
 
     def _paused(self, current: Any) -> Any:
         """Return the assignment of a static member that leaves temporarily."""
-        raise NotImplementedError
+        nothing = self.state.no_current.pending_revocation
+        return replace(current, member_epoch=STATIC_LEAVE_EPOCH, pending_revocation=nothing)
 
     def _assignment_epoch(self, held: Any, commit: OffsetCommit) -> int | None:
         """Return the epoch of the assignment of a partition that is committed; None if it is not

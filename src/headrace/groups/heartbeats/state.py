@@ -188,19 +188,20 @@ class HeartbeatState(Generic[MemberT, EpochT, TargetT, CurrentT]):
 
     def replay(self, record: Any) -> None:
         """Apply one durable record of this group."""
-        types, record_type, value = self.records, type(record), record.value
-        if record_type is types.current:
-            self._replay_current(record.member_id, value)
-        elif record_type is types.target:
-            self._replay_target(record.member_id, value)
-        elif record_type is types.member:
-            self._replay_member(record.member_id, value)
-        elif record_type is types.target_epoch:
-            self.target_epoch = value or NO_TARGET
-        elif record_type is types.group:
-            self.group_epoch = value or self.no_epoch
-        else:
-            self._replay_other(record)
+        types, value = self.records, record.value
+        match type(record):
+            case types.current:
+                self._replay_current(record.member_id, value)
+            case types.target:
+                self._replay_target(record.member_id, value)
+            case types.member:
+                self._replay_member(record.member_id, value)
+            case types.target_epoch:
+                self.target_epoch = value or NO_TARGET
+            case types.group:
+                self.group_epoch = value or self.no_epoch
+            case _:
+                self._replay_other(record)
 
     def complete_members(self) -> None:
         """Give members without a current assignment an empty one; drop those without a member.

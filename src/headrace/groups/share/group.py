@@ -172,11 +172,10 @@ class ShareMemberTransition(HeartbeatTransition[ShareState]):
         """Give the member its target assignment at once: members share partitions, so there is no
         revocation.
         """
-        epoch, previous = self.was.member_epoch, self.was.previous_member_epoch
-        assigned = self.was.assigned
-        if epoch != self.target_epoch.epoch:
-            epoch, previous = self.target_epoch.epoch, epoch
-            assigned = self.target
+        was, epoch, assigned = self.was, self.target_epoch.epoch, self.was.assigned
+        previous = was.previous_member_epoch
+        if was.member_epoch != epoch:
+            previous, assigned = was.member_epoch, self.target
         names = frozenset(self.member.subscribed_topic_names)
         subscribed = {topic.topic_id for topic in self.topics if topic.name in names}
         assigned = {
@@ -210,15 +209,13 @@ class ShareGroup(HeartbeatGroup[ShareState, ShareHeartbeat, ShareHeartbeatReply]
         members = self.state.members
         member = request.member(members.get(request.member_id) or self.state.no_member)
         names = subscribed_names({**members, request.member_id: member}.values())
-        uninitialized = {}
-        for topic in (topics[name] for name in sorted(names) if name in topics):
-            ready = partitions_of(self.state.partitions.initialized, topic.topic_id)
-            if len(ready) < topic.partitions:
-                missing = tuple(
-                    partition for partition in range(topic.partitions) if partition not in ready
-                )
-                uninitialized[topic.topic_id] = SharedTopic(topic.name, missing)
-        return uninitialized
+        initialized = self.state.partitions.initialized
+        incomplete = {
+            topic.topic_id: SharedTopic(topic.name, tuple(range(topic.partitions)))
+            for topic in (topics[name] for name in sorted(names) if name in topics)
+            if len(partitions_of(initialized, topic.topic_id)) < topic.partitions
+        }
+        return selected(incomplete, initialized, are_in_both=False)
 
     def initializing(self, partitions: Partitions) -> GroupOutcome[None]:
         """Record that the share state of these partitions is about to be initialised."""

@@ -18,9 +18,7 @@ from headrace.groups.catalog import Topics
 from headrace.groups.classic.group import ClassicGroup
 from headrace.groups.deadlines import ASSIGN, TimerChanges, TimerKey
 from headrace.groups.heartbeats.group import Context, HeartbeatGroup, HeartbeatTransition
-from headrace.groups.heartbeats.member import STATIC_LEAVE_EPOCH
 from headrace.groups.records import (
-    NO_TASKS,
     STREAMS_RECORDS,
     AssignmentEpoch,
     GroupMetadata,
@@ -405,12 +403,8 @@ class StreamsGroup(HeartbeatGroup[StreamsState, StreamsHeartbeat, StreamsHeartbe
             subtopology_id: dict.fromkeys(epochs, 0)
             for subtopology_id, epochs in current.assigned.active.items()
         }
-        return replace(
-            current,
-            member_epoch=STATIC_LEAVE_EPOCH,
-            assigned=current.assigned._replace(active=active),
-            pending_revocation=NO_TASKS,
-        )
+        assigned = current.assigned._replace(active=active)
+        return super()._paused(replace(current, assigned=assigned))
 
     def shut_down(self, member_id: str) -> None:
         """Ask all members to shut down, as one of them does that leaves."""
