@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 
 from headrace.coordinators.transactions import Transactions
+from headrace.groups.classic.group import ClassicGroup
 from headrace.groups.consumer.state import ConsumerState
 from headrace.groups.coordinator import GroupCoordinator
+from headrace.groups.heartbeats.group import HeartbeatGroup
 from headrace.groups.offsets.committed import CommittedOffsets
-from headrace.groups.offsets.service import OffsetService
 from headrace.groups.records import OffsetCommit
 from headrace.handlers import api_51_alter_user_scram_credentials
 from headrace.log import checked_file, checksums, partition_log, producer_state, recovery
@@ -158,7 +159,8 @@ def groups_are_not_replayed_at_a_start(patch: Patch) -> None:
 
 @mistake
 def anyone_may_commit(patch: Patch) -> None:
-    patch.setattr(OffsetService, "check_commit", lambda *arguments: (ErrorCode.NONE, None))
+    patch.setattr(ClassicGroup, "check_commit", lambda *arguments: (ErrorCode.NONE, None))
+    patch.setattr(HeartbeatGroup, "check_commit", lambda *arguments, **more: ErrorCode.NONE)
 
 
 @mistake

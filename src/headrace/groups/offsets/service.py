@@ -45,7 +45,7 @@ PAUSE_MS = 1
 
 NO_MEMBER = MemberIdentity("")
 
-_ACCEPTED = ErrorCode.NONE, None
+_ACCEPTED: tuple[ErrorCode, Apply | None] = ErrorCode.NONE, None
 """The result of most checks."""
 
 
@@ -83,61 +83,42 @@ class OffsetService:
     ) -> Outcome[GroupRecord, tuple[ErrorCode, ...]]:
         """Commit offsets (OffsetCommit, TxnOffsetCommit); the reply has a code for each.
 
-        See :meth:`check_commit` for the parameters.
-        """
-        codes = self.committed.check(commits)
-        fit = commits
-        if any(codes):
-            fit = [commit for commit, code in zip(commits, codes, strict=True) if not code]
-        refused, apply = self.check_commit(
-            group_id, member, generation_id, knows_group_id_not_found, transactional, fit, now_ms
-        )
-        if refused:
-            return Outcome((refused,) * len(commits))
-        return Outcome(tuple(codes), tuple(fit), apply=apply)
-
-    def check_commit(
-        self,
-        group_id: str,
-        member: MemberIdentity,
-        generation_id: int,
-        knows_group_id_not_found: bool,
-        transactional: bool,
-        commits: Sequence[OffsetCommit],
-        now_ms: int,
-    ) -> tuple[ErrorCode, Apply | None]:
-        """Return the error if the group refuses these commits, or NONE, and the volatile changes.
-
         :param generation_id: -1 for an administrator, or a consumer that assigns partitions itself
         :param now_ms: the steady time
         :param knows_group_id_not_found: the client knows this error, and in a transaction
             STALE_MEMBER_EPOCH (OffsetCommit 9, TxnOffsetCommit 6)
         :param transactional: the commit is part of a transaction; a member id is optional
         """
+        codes = self.committed.check(commits)
+        fit = commits
+        if any(codes):
+            fit = [commit for commit, code in zip(commits, codes, strict=True) if not code]
+        code, apply = _ACCEPTED
         group = self._groups.get(group_id)
         if isinstance(group, ShareGroup):
-            return ErrorCode.GROUP_ID_NOT_FOUND, None
-        if group is None:
-            unknown = (
-                ErrorCode.GROUP_ID_NOT_FOUND
-                if knows_group_id_not_found
-                else ErrorCode.ILLEGAL_GENERATION
-            )
-            return _ACCEPTED if generation_id < 0 else (unknown, None)
-        if transactional and generation_id < 0 and member == NO_MEMBER:
-            return _ACCEPTED
-        if isinstance(group, ClassicGroup):
-            return group.check_commit(
+            code = ErrorCode.GROUP_ID_NOT_FOUND
+        elif group is None:
+            if generation_id >= 0 and knows_group_id_not_found:
+                code = ErrorCode.GROUP_ID_NOT_FOUND
+            elif generation_id >= 0:
+                code = ErrorCode.ILLEGAL_GENERATION
+        elif transactional and generation_id < 0 and member == NO_MEMBER:
+            pass  # a producer without a consumer
+        elif isinstance(group, ClassicGroup):
+            code, apply = group.check_commit(
                 member.member_id, member.group_instance_id, generation_id, now_ms, transactional
             )
-        knows_epochs = knows_group_id_not_found or transactional
-        code = group.check_commit(
-            member.member_id, generation_id, commits, knows_epochs=knows_epochs
-        )
-        stale = code is ErrorCode.STALE_MEMBER_EPOCH
-        if transactional and stale and not knows_group_id_not_found:
-            code = ErrorCode.ILLEGAL_GENERATION
-        return code, None
+        else:
+            knows_epochs = knows_group_id_not_found or transactional
+            code = group.check_commit(
+                member.member_id, generation_id, fit, knows_epochs=knows_epochs
+            )
+            is_stale = code is ErrorCode.STALE_MEMBER_EPOCH
+            if transactional and is_stale and not knows_group_id_not_found:
+                code = ErrorCode.ILLEGAL_GENERATION
+        if code:
+            return Outcome((code,) * len(commits))
+        return Outcome(tuple(codes), tuple(fit), apply=apply)
 
     def check_fetch(self, group_id: str, member_id: str | None, member_epoch: int) -> ErrorCode:
         """Return the error if a member may not fetch offsets (OffsetFetch), or NONE. Only consumer
