@@ -157,17 +157,16 @@ def told_to_rejoin(group: ClassicGroup) -> Iterator[Completion]:
 def downgrades(state: ConsumerState, leaving: Collection[str], config: Configuration) -> bool:
     """Return whether the group becomes classic when these members leave."""
     left = len(state.members) - len(leaving)
-    are_classic = 0 < left == len(state.classic_members.difference(leaving))
-    return (
-        are_classic and left <= config.get_int("group.max.size") and migrates(config, "downgrade")
-    )
+    fits = 0 < left <= config.get_int("group.max.size")
+    are_classic = left == len(state.classic_members.difference(leaving))
+    return fits and are_classic and migrates(config, "downgrade")
 
 
 def replaces_last(state: ConsumerState, member_id: str, config: Configuration) -> bool:
     """Return whether the group becomes classic when a classic member replaces this member."""
-    is_last = state.members.keys() - state.classic_members == {member_id}
-    fits = len(state.members) <= config.get_int("group.max.size")
-    return is_last and fits and migrates(config, "downgrade")
+    if not migrates(config, "downgrade") or len(state.members) > config.get_int("group.max.size"):
+        return False
+    return state.members.keys() - state.classic_members == {member_id}
 
 
 def downgraded(
