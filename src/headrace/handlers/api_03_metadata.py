@@ -29,7 +29,7 @@ from functools import lru_cache
 from headrace.log.partition_log import LEADER_EPOCH
 from headrace.log_lines import LimitedLog, get_logger
 from headrace.net.api import CLUSTER, CREATE, DESCRIBE, TOPIC, Api, Inside
-from headrace.net.audit import log_rest
+from headrace.net.audit import log_changes
 from headrace.net.call import Call
 from headrace.protocol.api import MetadataRequest, MetadataResponse
 from headrace.protocol.errors import ErrorCode, Refusal, StorageError
@@ -167,10 +167,12 @@ async def _create_unknown(call: Call, topics: Sequence[RequestTopic]) -> Mapping
             if not call.may(CREATE, TOPIC, name):
                 refusals[name] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
                 del unknown[name]
-    for names in chunks(list(unknown), MAX_TOPICS_PER_TRANSACTION):
-        refusals |= _create(call, names)
-        await call.pause()
-    log_rest(call)
+    try:
+        for names in chunks(list(unknown), MAX_TOPICS_PER_TRANSACTION):
+            refusals |= _create(call, names)
+            await call.pause()
+    finally:  # also when the client goes
+        log_changes(call)
     return refusals
 
 

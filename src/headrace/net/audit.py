@@ -4,7 +4,7 @@ It stands beside the refusals that :mod:`headrace.net.access_control` logs, in t
 Names of configs are logged and no values, which may be passwords. These lines are not limited in
 time, as those of refusals are, because none may be missing: each is of a change that is on disk, so
 a client cannot cause them faster than the disk takes changes. A request about very many resources
-has a line for the first :data:`MAX_LINES`, and one that counts the others. Handlers tell a change
+has a line for the first :data:`MAX_LINES`, and one that counts the others. Handlers note a change
 where they make it, by :meth:`headrace.net.call.Call.changed`.
 """
 
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from asyncio import CancelledError
 from collections.abc import Awaitable, Callable
+from enum import Enum
 from typing import Any, Protocol
 
 from headrace.log_lines import get_logger
@@ -24,6 +25,9 @@ logger = get_logger("headrace.authorizer")
 MAX_LINES = 100
 """The lines of one request."""
 
+Change = tuple[Operation, Enum, str, str]
+"""The operation, the type of the resource, its name, and what was changed."""
+
 
 class Administrator(Protocol):
     """The client who has sent a request."""
@@ -33,8 +37,8 @@ class Administrator(Protocol):
 
 
 def audited(handle: Callable[[Any, Any], Awaitable[Any]]) -> Callable[[Any, Any], Awaitable[Any]]:
-    """Return the function that serves an API of administrators, and logs what its handler cannot:
-    that the client has gone, and how many changes have no line.
+    """Return the function that serves an API of administrators, and logs what its requests have
+    changed.
     """
 
     async def handle_and_tell(call: Any, request: Any) -> Any:
@@ -44,18 +48,30 @@ def audited(handle: Callable[[Any, Any], Awaitable[Any]]) -> Callable[[Any, Any]
             message = "has sent %s from host %s and gone: it may be done"
             log_line(call.client, message, call.api.name, call.client.host)
             raise
-        log_rest(call)
+        log_changes(call)
         return response
 
     return handle_and_tell
 
 
-def log_rest(call: Any) -> None:
-    """Log how many changes of a call have no line."""
-    more = call.change_count - MAX_LINES
-    if more > 0:
+def log_changes(call: Any) -> None:
+    """Log the changes that a call has made."""
+    client, api_name = call.client, call.api.name
+    for operation, resource_type, name, detail in call.changes:
+        log_line(
+            client,
+            "has done %s on %s %s from host %s for %s%s",
+            operation.name,
+            resource_type.name,
+            name,
+            client.host,
+            api_name,
+            f": {detail}" if detail else "",
+        )
+    more = call.change_count - len(call.changes)
+    if more:
         message = "has made %d more changes from host %s for %s"
-        log_line(call.client, message, more, call.client.host, call.api.name)
+        log_line(client, message, more, client.host, api_name)
 
 
 def log_line(client: Administrator, message: str, *values: object) -> None:

@@ -24,7 +24,7 @@ from headrace.security.principal import ANONYMOUS, Principal
 from . import wire
 from .access_control import UNLIMITED, Access
 from .api import DESCRIBE, ERROR_OF, REBALANCE_PROTOCOLS, Api, Each, Owner, Whole
-from .audit import MAX_LINES, log_line
+from .audit import MAX_LINES, Change
 from .listeners import Listener
 from .refusals import refusing_all, refusing_item
 from .services import Services
@@ -117,7 +117,9 @@ class Call(Services):
     :param client: who has sent it
     :ivar request: the message, when it has been read
     :ivar is_long: True if its response is written in slices
-    :ivar change_count: the changes that it has made for an administrator so far
+    :ivar changes: those that it has made for an administrator, as far as they are logged, see
+        :mod:`.audit`
+    :ivar change_count: the number of all of them
     """
 
     services: Services
@@ -127,6 +129,7 @@ class Call(Services):
     client_id: str | None
     request: Any = None
     is_long: bool = False
+    changes: tuple[Change, ...] = ()
     change_count: int = 0
     _slice_end_s: float = 0.0
 
@@ -239,22 +242,13 @@ class Call(Services):
     def changed(
         self, operation: Operation, resource_type: Enum, name: str, detail: str = ""
     ) -> None:
-        """Log a change that the request has made, see :mod:`.audit`.
+        """Note a change that the request has made: it is logged when the request has succeeded.
 
         :param detail: what was changed, without values of configs; empty if the rest says it
         """
         self.change_count += 1
         if self.change_count <= MAX_LINES:
-            log_line(
-                self.client,
-                "has done %s on %s %s from host %s for %s%s",
-                operation.name,
-                resource_type.name,
-                name,
-                self.client.host,
-                self.api.name,
-                f": {detail}" if detail else "",
-            )
+            self.changes += ((operation, resource_type, name, detail),)
 
     # Quotas ---------------------------------------------------------------------------------------
 
