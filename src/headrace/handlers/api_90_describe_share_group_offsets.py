@@ -14,6 +14,7 @@ Version notes:
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 from headrace.groups.share.group import ShareGroup
@@ -60,7 +61,7 @@ async def handle(
     call: Call, request: DescribeShareGroupOffsetsRequest
 ) -> DescribeShareGroupOffsetsResponse:
     """Describe the share-partitions of each group of a request."""
-    describing = _Describing(call, request.in_flight_limit)
+    describing = _Describing(call, min(request.in_flight_limit, MAX_IN_FLIGHT_SPANS))
     groups = call.lazily(describing.group, request.groups)
     if not call.is_long:
         call.is_long = sum(map(_partition_count, groups)) > SLICED_ABOVE
@@ -72,16 +73,20 @@ def _partition_count(group: ResponseGroup) -> int:
     return len(group.topics) + sum(len(topic.partitions) for topic in group.topics)
 
 
+@dataclass(slots=True, eq=False)
 class _Describing:
-    """Describes the share-partitions of one request."""
+    """Describes the share-partitions of one request.
 
-    def __init__(self, call: Call, in_flight_limit: int) -> None:
-        self._call = call
-        self._most_of_partition = min(in_flight_limit, MAX_IN_FLIGHT_SPANS)
-        self._left_spans = MAX_IN_FLIGHT_SPANS
+    :ivar most_of_partition: the limit on the spans in flight of each partition
+    :ivar left_spans: those that fit into the response still
+    """
+
+    call: Call
+    most_of_partition: int
+    left_spans: int = MAX_IN_FLIGHT_SPANS
 
     def group(self, described: RequestGroup) -> ResponseGroup:
-        call, group_id = self._call, described.group_id
+        call, group_id = self.call, described.group_id
         if not call.may(DESCRIBE, GROUP, group_id):
             return ResponseGroup(group_id, error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
         group = call.groups.groups.get(group_id)
@@ -96,7 +101,7 @@ class _Describing:
 
     def _topic(self, group_id: str, described: tuple[str, Collection[int]]) -> ResponseTopic:
         name, partitions = described
-        call, topic = self._call, None
+        call, topic = self.call, None
         describe = partial(_refused, TOPIC_DENIED)
         if call.may(DESCRIBE, TOPIC, name):
             topic = call.catalog.topics.get(name)
@@ -107,27 +112,27 @@ class _Describing:
     def _partition(self, group_id: str, topic: Topic | None, index: int) -> Partition:
         topic_id, count = (NO_TOPIC, None) if topic is None else (topic.topic_id, topic.partitions)
         key = SharePartitionKey(group_id, topic_id, index)
-        summary = self._call.share_state_runtime.coordinator.summary(key, count)
+        summary = self.call.share_state_runtime.coordinator.summary(key, count)
         if isinstance(summary, Refusal):
             summary = StateSummary()
-        lag = _lag(self._call, key, summary)
+        lag = _lag(self.call, key, summary)
         if isinstance(lag, Refusal):
             return _refused(lag, index)
         partition = Partition(index, summary.start_offset, summary.leader_epoch, lag)
-        if self._most_of_partition > 0:
+        if self.most_of_partition > 0:
             self._add_in_flight(partition, key)
         return partition
 
     def _add_in_flight(self, partition: Partition, key: SharePartitionKey) -> None:
         """Add the first spans of a partition, unless they do not fit into the response."""
-        share, counted = self._call.share, self._call.metrics.share.of_group(key.group_id)
+        share, counted = self.call.share, self.call.metrics.share.of_group(key.group_id)
         loaded = share.loaded(*key)
         partition.released_count = 0 if loaded is None else loaded.released_count
         partition.archived_count, partition.late_count = counted.archived[key], counted.late[key]
-        spans = share.in_flight(key)[: self._most_of_partition]
-        if len(spans) > self._left_spans:
+        spans = share.in_flight(key)[: self.most_of_partition]
+        if len(spans) > self.left_spans:
             return
-        self._left_spans -= len(spans)
+        self.left_spans -= len(spans)
         now_ms = share.clock.now_ms()
         partition.in_flight = [
             InFlightSpan(

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Collection, Generator, Iterable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -22,6 +23,7 @@ from headrace.protocol.errors import StorageError
 from .disk_thread import DiskThread
 
 
+@dataclass(slots=True, eq=False)
 class _RoundEnd:
     """The end of a round, which many may await. One waiter that is cancelled does not affect the
     others.
@@ -29,14 +31,11 @@ class _RoundEnd:
     :param future: None if there is nothing to wait for
     """
 
-    __slots__ = ("_future",)
-
-    def __init__(self, future: asyncio.Future[None] | None) -> None:
-        self._future = future
+    future: asyncio.Future[None] | None
 
     def __await__(self) -> Generator[Any, None, None]:
-        if self._future is not None:
-            yield from asyncio.shield(self._future).__await__()
+        if self.future is not None:
+            yield from asyncio.shield(self.future).__await__()
 
 
 class Flusher:
