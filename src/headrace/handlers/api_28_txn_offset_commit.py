@@ -15,8 +15,6 @@ Version notes:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from headrace.net.api import READ, READ_GROUP, TOPIC, WRITE_TRANSACTION, Api, Each
 from headrace.net.call import Call
 from headrace.protocol.api import TxnOffsetCommitRequest, TxnOffsetCommitResponse
@@ -47,7 +45,12 @@ async def handle(call: Call, request: TxnOffsetCommitRequest) -> TxnOffsetCommit
     producer = Producer(request.producer_id, request.producer_epoch)
     allowed, refused = await call.allowed(request.topics)
     not_joined = ErrorCode.NONE
-    if _names_partitions(call, allowed):
+    if any(
+        topic is not None and 0 <= partition.partition_index < topic.partitions
+        for requested in allowed
+        for topic in (call.catalog.find(requested.topic_id, requested.name),)
+        for partition in requested.partitions
+    ):  # else there is nothing to commit
         not_joined = await _join_transaction(call, request, producer)
     pairs: list[tuple[RequestedTopic, list[Partition]]] = [(topic, []) for topic in allowed]
     outcome = decide_commit(
@@ -68,19 +71,6 @@ async def handle(call: Call, request: TxnOffsetCommitRequest) -> TxnOffsetCommit
     topics = [Topic(topic.name, topic.topic_id, answers) for topic, answers in pairs]
     refusals = await call.refused_items(Topic, refused)
     return TxnOffsetCommitResponse(topics=answered_topics(call, topics) + refusals)
-
-
-def _names_partitions(
-    call: Call, topics: Sequence[TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic]
-) -> bool:
-    """Return whether any of the partitions exists: without one there is nothing to commit."""
-    for requested in topics:
-        topic = call.catalog.find(requested.topic_id, requested.name)
-        if topic is not None and any(
-            0 <= partition.partition_index < topic.partitions for partition in requested.partitions
-        ):
-            return True
-    return False
 
 
 async def _join_transaction(
