@@ -54,14 +54,14 @@ async def handle(call: Call, request: ElectLeadersRequest) -> ElectLeadersRespon
 
 
 def _elect(call: Call, unknown_type: Refusal | None, name: str, index: int) -> PartitionResult:
-    return PartitionResult(index).refused(unknown_type or _check(call, name, index))
-
-
-def _check(call: Call, name: str, index: int) -> Refusal:
     topic = call.catalog.topics.get(name)
-    if topic is None:
-        return Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such topic as {name}")
-    if not 0 <= index < topic.partitions:
+    if unknown_type is not None:
+        refusal = unknown_type
+    elif topic is None:
+        refusal = Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such topic as {name}")
+    elif not 0 <= index < topic.partitions:
         message = f"No such partition as {name}-{index}"
-        return Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
-    return _NOT_NEEDED
+        refusal = Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
+    else:
+        refusal = _NOT_NEEDED
+    return PartitionResult(index).refused(refusal)

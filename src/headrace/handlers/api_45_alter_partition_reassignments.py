@@ -10,7 +10,6 @@ Version notes:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 
 from headrace.net.api import ALTER, Api, on_cluster
@@ -47,18 +46,16 @@ async def handle(
 def _reassign(
     call: Call, name: str, partition: AlterPartitionReassignmentsRequest.ReassignablePartition
 ) -> PartitionResult:
-    index = partition.partition_index
-    return PartitionResult(index).refused(_check(call, name, index, partition.replicas))
-
-
-def _check(call: Call, name: str, index: int, replicas: Sequence[int] | None) -> Refusal | None:
-    topic = call.catalog.topics.get(name)
+    index, topic = partition.partition_index, call.catalog.topics.get(name)
+    refusal: Refusal | None
     if topic is None:
         message = f"Unable to find a topic named {name}."
-        return Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
-    if not 0 <= index < topic.partitions:
+        refusal = Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
+    elif not 0 <= index < topic.partitions:
         message = f"Unable to find partition {name}:{index}."
-        return Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
-    if replicas is None:
-        return Refusal(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
-    return check_assignment(replicas, call.node_id)
+        refusal = Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
+    elif partition.replicas is None:
+        refusal = Refusal(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
+    else:
+        refusal = check_assignment(partition.replicas, call.node_id)
+    return PartitionResult(index).refused(refusal)
