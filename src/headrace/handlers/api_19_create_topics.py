@@ -45,7 +45,6 @@ API = Api(
 )
 
 _FIRST_WITH_QUOTA = 6
-"""Earlier versions are throttled, but not refused."""
 _NOT_CREATED = UUID(int=0)
 """The id of a topic that is only validated."""
 _DUPLICATE = Refusal(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
@@ -126,7 +125,7 @@ def _plan(call: Call, topic: NewTopicRequest) -> NewTopic | Refusal:
     )
     if isinstance(partitions, Refusal):
         return partitions
-    refusal = call.charge_mutations(partitions, strict=call.version >= _FIRST_WITH_QUOTA)
+    refusal = call.charge_mutations(partitions, _FIRST_WITH_QUOTA)
     return refusal or NewTopic(topic.name, partitions, configs)
 
 

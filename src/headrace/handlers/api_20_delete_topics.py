@@ -54,7 +54,6 @@ API = Api(
 
 _FIRST_WITH_DISABLED = 3
 _FIRST_WITH_QUOTA = 5
-"""Earlier versions are throttled, but not refused."""
 _UNKNOWN_NAME = Refusal(
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition."
 )
@@ -81,8 +80,7 @@ async def handle(call: Call, request: DeleteTopicsRequest) -> DeleteTopicsRespon
                 message = "The provided topic name maps to an ID that was already supplied."
                 results[target] = _result(topic, Refusal(ErrorCode.INVALID_REQUEST, message))
         else:
-            is_strict = call.version >= _FIRST_WITH_QUOTA
-            refusal = call.charge_mutations(topic.partitions, strict=is_strict)
+            refusal = call.charge_mutations(topic.partitions, _FIRST_WITH_QUOTA)
             results[target] = topic if refusal is None else _result(topic, refusal)
         await call.pause()
     topics = [topic for topic in results.values() if isinstance(topic, Topic)]

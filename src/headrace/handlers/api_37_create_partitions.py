@@ -30,7 +30,6 @@ Result = CreatePartitionsResponse.CreatePartitionsTopicResult
 API = Api(37, Each(ALTER, TOPIC, "topics", "name", once=True), is_audited=True)
 
 _FIRST_WITH_QUOTA = 3
-"""Earlier versions are throttled, but not refused."""
 _DUPLICATE = Refusal(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
 
 
@@ -73,4 +72,4 @@ def _check(call: Call, topic: CreatePartitionsRequest.CreatePartitionsTopic) -> 
     added = topic.count - present.partitions
     if added > MAX_PARTITIONS_PER_REQUEST:
         return TOO_MANY_PARTITIONS
-    return call.charge_mutations(added, strict=call.version >= _FIRST_WITH_QUOTA)
+    return call.charge_mutations(added, _FIRST_WITH_QUOTA)

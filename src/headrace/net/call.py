@@ -252,14 +252,16 @@ class Call(Services):
 
     # Quotas ---------------------------------------------------------------------------------------
 
-    def charge_mutations(self, partitions: int, *, strict: bool) -> Refusal | None:
+    def charge_mutations(self, partitions: int, first_refused: int) -> Refusal | None:
         """Charge the client the creation or deletion of partitions; return the error if its quota
         refuses it now.
 
-        :param strict: False where a client is throttled instead
+        :param first_refused: the first version of the API that is refused; clients of earlier ones
+            are throttled instead
         """
         charge = self.client.charge
-        if charge is None or charge.admit_mutations(partitions, strict=strict):
+        is_strict = self.version >= first_refused
+        if charge is None or charge.admit_mutations(partitions, strict=is_strict):
             return None
         return Refusal(ErrorCode.THROTTLING_QUOTA_EXCEEDED)
 
