@@ -19,8 +19,8 @@ from headrace.broker.metrics.text import MetricsPage
 from headrace.coordinators.hashing import internal_partition
 from headrace.groups.classic.member import MemberIdentity
 from headrace.groups.offsets.committed import commit_record
+from headrace.log.log_directory import Removals
 from headrace.log.partition_log import PartitionLog
-from headrace.log.removal import Removals
 from headrace.net import call
 from headrace.net.call import SLICED_ABOVE
 from headrace.outcome import Outcome

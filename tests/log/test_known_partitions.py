@@ -20,23 +20,25 @@ def known(path: Path) -> dict[str, tuple[str, set[int]]]:
 
 def test_what_was_added_is_read(tmp_path: Path):
     assert known(tmp_path) == {}
-    known_partitions.add(str(tmp_path), [("a", A, 3), ("a", A, 1), ("b.c-1", B, 0)])
-    known_partitions.add(str(tmp_path), [("a", A, 2)])
+    known_partitions.append(str(tmp_path), [("a", A, 3), ("a", A, 1), ("b.c-1", B, 0)], sync=False)
+    known_partitions.append(str(tmp_path), [("a", A, 2)], sync=False)
     expected = {"a": (uuid_text(A), {1, 2, 3}), "b.c-1": (uuid_text(B), {0})}
     assert known(tmp_path) == expected
     known_partitions.replace(str(tmp_path), known_partitions.read(str(tmp_path)))
     assert known(tmp_path) == expected
-    known_partitions.withdraw(str(tmp_path), [("a", 1), ("a", 2), ("unknown", 0)])
+    known_partitions.append(
+        str(tmp_path), [("a", None, 1), ("a", None, 2), ("unknown", None, 0)], sync=True
+    )
     assert known(tmp_path)["a"] == (uuid_text(A), {3})
-    known_partitions.withdraw(str(tmp_path), [("a", 3)])
+    known_partitions.append(str(tmp_path), [("a", None, 3)], sync=True)
     assert known(tmp_path)["a"] == (uuid_text(A), set())
     known_partitions.replace(str(tmp_path), known_partitions.read(str(tmp_path)))
     assert set(known(tmp_path)) == {"b.c-1"}
 
 
 def test_a_topic_created_again_begins_without_partitions(tmp_path: Path):
-    known_partitions.add(str(tmp_path), [("a", A, 0), ("a", A, 1)])
-    known_partitions.add(str(tmp_path), [("a", B, 0)])
+    known_partitions.append(str(tmp_path), [("a", A, 0), ("a", A, 1)], sync=False)
+    known_partitions.append(str(tmp_path), [("a", B, 0)], sync=False)
     assert known(tmp_path) == {"a": (uuid_text(B), {0})}
 
 
@@ -49,8 +51,8 @@ def test_many_partitions_take_few_bytes(tmp_path: Path):
 
 @pytest.mark.parametrize("damage", ["flipped", "torn"])
 def test_damage_never_adds_a_partition(tmp_path: Path, damage: str):
-    known_partitions.add(str(tmp_path), [("a", A, 0), ("a", A, 1)])
-    known_partitions.add(str(tmp_path), [("bb", B, 7)])
+    known_partitions.append(str(tmp_path), [("a", A, 0), ("a", A, 1)], sync=False)
+    known_partitions.append(str(tmp_path), [("bb", B, 7)], sync=False)
     file = tmp_path / KNOWN_PARTITIONS_FILE
     whole = file.read_bytes()
     true = known(tmp_path)
@@ -63,5 +65,5 @@ def test_damage_never_adds_a_partition(tmp_path: Path, damage: str):
                 del spoilt[position:]
             file.write_bytes(spoilt)
             assert known(tmp_path).items() <= true.items()
-    known_partitions.add(str(tmp_path), [("c", A, 5)])  # behind a torn line
+    known_partitions.append(str(tmp_path), [("c", A, 5)], sync=False)  # behind a torn line
     assert known(tmp_path)["c"] == (uuid_text(A), {5})

@@ -16,7 +16,7 @@ from unittest import mock
 from headrace.broker.broker import Broker
 from headrace.broker.config.broker_config import Config
 from headrace.broker.server import Server
-from headrace.log import cleaner, data_directory, removal
+from headrace.log import cleaner, data_directory, log_directory
 from headrace.net import call
 from headrace.net.listeners import Listener
 
@@ -66,7 +66,7 @@ class Machine:
         with (
             self.disk.attached(),
             mock.patch.object(data_directory, "ThreadPoolExecutor", _Inline),
-            mock.patch.object(removal, "ThreadPoolExecutor", _Inline),
+            mock.patch.object(log_directory, "ThreadPoolExecutor", _Inline),
             mock.patch.object(cleaner, "WORK_S", float("inf")),
             mock.patch.object(call, "SLICE_S", float("inf")),
         ):

@@ -12,7 +12,7 @@ from headrace.broker.broker import Broker
 from headrace.coordinators import share_state_recovery
 from headrace.coordinators.dead_letters import DeadLetters
 from headrace.coordinators.share_partitions import SharePartitions
-from headrace.log import partition_log, partition_metadata, recovery, removal
+from headrace.log import log_directory, partition_log, partition_metadata, recovery
 from headrace.log.partition_log import PartitionLog
 from headrace.log.producer_state import ProducerState
 from headrace.outcome import Outcome
@@ -247,7 +247,7 @@ def what_was_not_processed_counts(patch: Patch) -> None:
 @mistake
 def a_new_topic_gets_the_log_of_the_old(patch: Patch) -> None:
     patch.setattr(partition_metadata, "contradiction", lambda directory, topic_id: None)
-    patch.setattr(removal.Removals, "add", lambda self, logs, removed=None: None)
+    patch.setattr(log_directory.Removals, "add", lambda self, logs, removed=None: None)
 
 
 @pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.__name__)

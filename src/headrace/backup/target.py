@@ -108,10 +108,9 @@ def _new_directory(target: str) -> str:
     except FileExistsError:
         raise BackupError(f"Not a directory: {parent}") from None
     prefix = name + PARTIAL_SUFFIX
-    with os.scandir(parent) as entries:
-        abandoned = [entry.path for entry in entries if entry.name.startswith(prefix)]
-    for path in abandoned:
-        _delete_left(path)
+    for abandoned in os.listdir(parent):
+        if abandoned.startswith(prefix):
+            _delete_left(os.path.join(parent, abandoned))
     return tempfile.mkdtemp(prefix=prefix, dir=parent)
 
 

@@ -125,7 +125,8 @@ def carry_out(directory: DataDirectory, rebuild: Rebuild) -> str | None:
     """
     if rebuild.missing:
         split = (name.rpartition("-") for name in rebuild.missing)
-        known_partitions.withdraw(directory.path, [(topic, int(n)) for topic, _, n in split])
+        withdrawn = [(topic, None, int(number)) for topic, _, number in split]
+        known_partitions.append(directory.path, withdrawn, sync=True)
     return None if rebuild.reason is None else _replace_catalog(directory, rebuild)
 
 

@@ -9,9 +9,7 @@ and the size of the log and its end offset up to which ``.txnindex`` has all abo
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from typing import NamedTuple
 
 from headrace.log import checked_file
@@ -80,15 +78,6 @@ def write(
             continue
         sums[suffix] = len(data), crc32c(data)
     checked_file.replace(stem + SUFFIX, sums, sync=False)
-
-
-def forget(stem: str) -> None:
-    """Remove the checksums of a segment.
-
-    :raises OSError: when the disk fails
-    """
-    with suppress(FileNotFoundError):
-        os.unlink(stem + SUFFIX)
 
 
 def read(stem: str) -> Checksums | None:

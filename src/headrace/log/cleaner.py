@@ -471,12 +471,13 @@ class Round:
         assert begun is not None
         self._output = self._begun = None
         self.log.announce_change()
-        old = [source.segment for source in group]
+        old, new = [source.segment for source in group], output.segment
         for segment in old:
             segment.abandon()
+        new = Segment(old[0].files, self.log.path, new.base_offset, new.size_bytes, new.created_ms)
         # Before the files are renamed: a thread that forces segments to disk takes the log offline
         # if a file of a listed segment is missing.
-        self.log.replace_segments(number, len(old), output.segment)
+        self.log.segments.replace(number, len(old), [new])
         try:
             begun.finish()
         except OSError as error:

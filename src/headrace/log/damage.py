@@ -93,10 +93,7 @@ def find(
             if position >= size_bytes:
                 return
             following = next_batch(fd, position + 1, size_bytes, expected)
-            if following is None:
-                stop, end = size_bytes, end_offset
-            else:
-                stop, end = following[0], following[1].base_offset
+            stop, end = following or (size_bytes, end_offset)
             yield Damage(path, position, stop, expected, max(end, expected + 1), problem)
             before = (stop, end)
             position, expected = stop, end
@@ -125,9 +122,9 @@ def _problem(
     return ""
 
 
-def next_batch(fd: int, position: int, end: int, min_offset: int) -> tuple[int, BatchHeader] | None:
-    """Return position and header of the next whole batch with a right checksum that begins at or
-    after ``position``, with at least ``min_offset``; None if there is none.
+def next_batch(fd: int, position: int, end: int, min_offset: int) -> tuple[int, int] | None:
+    """Return position and base offset of the next whole batch with a right checksum that begins at
+    or after ``position``, with at least ``min_offset``; None if there is none.
 
     :raises OSError: when the disk fails
     """
@@ -144,7 +141,7 @@ def next_batch(fd: int, position: int, end: int, min_offset: int) -> tuple[int, 
             ):
                 data = os.pread(fd, header.size_bytes, position + start)
                 if len(data) == header.size_bytes and has_right_crc(memoryview(data), header):
-                    return position + start, header
+                    return position + start, header.base_offset
             start = chunk.find(EPOCH_AND_MAGIC, start + EPOCH_START + 1) - EPOCH_START
         if len(chunk) <= HEADER_BYTES:
             return None

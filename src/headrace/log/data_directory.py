@@ -160,7 +160,7 @@ class DataDirectory:
     def _save(self, created: list[tuple[str, uuid.UUID, int]]) -> None:
         try:
             self.make_durable()
-            known_partitions.add(self.path, created)
+            known_partitions.append(self.path, created, sync=False)
         except OSError as error:
             logger.warning("Could not save the names of new partitions: %s", error)
 
@@ -197,7 +197,7 @@ class DataDirectory:
         self.changes(f"{self.path}/{name}")
         if self.sync:
             topic, _, partition = name.rpartition("-")
-            known_partitions.withdraw(self.path, [(topic, int(partition))])
+            known_partitions.append(self.path, [(topic, None, int(partition))], sync=True)
         stray = f"{name}.{uuid.uuid4().hex}{STRAY_SUFFIX}"
         os.rename(f"{self.path}/{name}", f"{self.path}/{stray}")
         self.make_durable()

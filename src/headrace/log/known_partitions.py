@@ -74,26 +74,19 @@ def replace(directory: str, topics: Mapping[str, KnownTopic]) -> None:
     checked_file.replace(f"{directory}/{KNOWN_PARTITIONS_FILE}", _line(topics), sync=True)
 
 
-def add(directory: str, partitions: Iterable[tuple[str, uuid.UUID, int]]) -> None:
-    """Add partitions, given as topic, topic id and number. Their directories must be on disk.
+def append(
+    directory: str, partitions: Iterable[tuple[str, uuid.UUID | None, int]], *, sync: bool
+) -> None:
+    """Append partitions, given as topic, topic id and number. Their directories must be on disk; or
+    the topic id is None for those that will have none, which must be forced to disk.
 
+    :param sync: force it to disk
     :raises OSError: when the disk fails
     """
     topics: Known = {}
     for topic, topic_id, partition in partitions:
-        _add(topics, topic, uuid_text(topic_id), {partition})
-    checked_file.append(f"{directory}/{KNOWN_PARTITIONS_FILE}", _line(topics), sync=False)
-
-
-def withdraw(directory: str, partitions: Iterable[tuple[str, int]]) -> None:
-    """Remove partitions that will have no directory, and force that to disk.
-
-    :raises OSError: when the disk fails
-    """
-    topics: Known = {}
-    for topic, partition in partitions:
-        _add(topics, topic, None, {partition})
-    checked_file.append(f"{directory}/{KNOWN_PARTITIONS_FILE}", _line(topics), sync=True)
+        _add(topics, topic, None if topic_id is None else uuid_text(topic_id), {partition})
+    checked_file.append(f"{directory}/{KNOWN_PARTITIONS_FILE}", _line(topics), sync=sync)
 
 
 def _add(topics: Known, topic: str, topic_id: str | None, partitions: set[int]) -> None:

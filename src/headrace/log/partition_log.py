@@ -716,19 +716,6 @@ class PartitionLog:
         """
         self._directory.changes(self.path)
 
-    def replace_segments(self, number: int, count: int, cleaned: Segment) -> None:
-        """Replace ``count`` segments, from index ``number`` on, by the one that compaction puts in
-        their place.
-        """
-        segment = Segment(
-            self._directory.files,
-            self.path,
-            cleaned.base_offset,
-            cleaned.size_bytes,
-            cleaned.created_ms,
-        )
-        self._segments.replace(number, count, [segment])
-
     # ------------------------------------------------------------------ durability, closing
 
     def flush(self) -> None:

@@ -185,7 +185,6 @@ class Segment:
 
     __slots__ = (
         "_ended",
-        "_files",
         "_first_timestamp",
         "_held",
         "_loaded",
@@ -198,6 +197,7 @@ class Segment:
         "damaged_at",
         "directory",
         "fd",
+        "files",
         "is_staged",
         "lacks_entries",
         "next_offset",
@@ -211,7 +211,7 @@ class Segment:
     def __init__(
         self, files: OpenFiles, directory: str, base_offset: int, size_bytes: int, created_ms: int
     ) -> None:
-        self._files = files
+        self.files = files
         self.directory = directory
         self.base_offset = base_offset
         self.size_bytes = size_bytes
@@ -255,7 +255,7 @@ class Segment:
         self.used = True
         if self.fd < 0:
             self._ended = False
-            self.fd = self._files.open(self)
+            self.fd = self.files.open(self)
             if not self._loaded:
                 try:
                     self._load()
@@ -318,7 +318,7 @@ class Segment:
         os.close(self.fd)
         self.fd = -1
         self._loaded = False
-        self._files.forget(self)
+        self.files.forget(self)
 
     def renew_checksums(self, size_bytes: int, end_offset: int) -> None:
         """Write the checksum of ``.txnindex``, after the aborted transactions were found again in
@@ -328,7 +328,8 @@ class Segment:
         :param end_offset: see :class:`~headrace.log.checksums.Checksums`
         :raises OSError: when the disk fails
         """
-        checksums.forget(self.path(""))
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self.path(checksums.SUFFIX))
         self._summed_bytes = -1
         with contextlib.suppress(OSError):  # the next start finds them again, too
             checksums.write(self.path(""), size_bytes, end_offset, (".txnindex",))
@@ -340,17 +341,17 @@ class Segment:
         many handles are kept already.
         """
         self.is_staged = self._loaded = False
-        keeps = self._held > 0 and not self._ended and self._files.keep()
+        keeps = self._held > 0 and not self._ended and self.files.keep()
         self._ended = self._ended or self._held > 0
         if self.fd >= 0:
-            self._files.forget(self)
+            self.files.forget(self)
             if not keeps:
                 self._close()
         elif keeps:
             try:
                 self.fd = os.open(self.path(".log"), os.O_RDONLY | os.O_CLOEXEC)
             except OSError:  # the ranges cannot be read then
-                self._files.kept -= 1
+                self.files.kept -= 1
 
     def hold(self) -> None:
         """Keep the batches readable for one more file range, also when the segment is deleted."""
@@ -361,7 +362,7 @@ class Segment:
         self._held -= 1
         if not self._held and self._ended and self.fd >= 0:
             self._close()
-            self._files.kept -= 1
+            self.files.kept -= 1
 
     def retire(self) -> Callable[[], None]:
         """Rename the files, so that no start finds them. Return a function that deletes them, which
@@ -501,8 +502,8 @@ class Segment:
                 chunk_bytes = min(RECOVERY_CHUNK_BYTES, size_bytes - position)
                 copy.write(self.read(position, chunk_bytes))
         os.close(self.fd)
-        self._files.forget(self)
-        self.fd = self._files.open(self)
+        self.files.forget(self)
+        self.fd = self.files.open(self)
 
     # ------------------------------------------------------------------ appending
 
@@ -631,9 +632,7 @@ class Segment:
         :raises OSError: when the disk fails
         """
         for suffix in suffixes:
-            path = self.path(suffix)
-            if suffix != ".txnindex" or os.path.exists(path):  # few have one
-                fsync_path(path)
+            fsync_path(self.path(suffix))
 
     # ------------------------------------------------------------------ reading
 

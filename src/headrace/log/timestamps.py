@@ -11,6 +11,7 @@ import uuid
 from array import array
 from bisect import bisect_left
 from collections.abc import Generator
+from itertools import islice
 from typing import NamedTuple
 
 from headrace.log.partition_log import PartitionLog
@@ -169,31 +170,19 @@ def first_at_or_after(log: PartitionLog, timestamp_ms: int) -> Search:
         start = segment.offset_for_timestamp(timestamp_ms)
         position = segment.locate(max(start, log_start_offset))
         while position < segment.size_bytes:
-            position, candidate = _next_candidate(segment, position, timestamp_ms)
-            if candidate is None:
+            for place, header, _ in islice(segment.batches(position), HEADERS_AT_A_TIME):
+                position = place + header.size_bytes
+                if header.max_timestamp >= timestamp_ms:  # it may have a late enough record
+                    break
+            else:
                 yield segment
                 continue
-            record = yield from _first_in_batch(segment, *candidate, timestamp_ms, log_start_offset)
+            record = yield from _first_in_batch(
+                segment, place, header, timestamp_ms, log_start_offset
+            )
             if record is not None:
                 return record
     return None
-
-
-def _next_candidate(
-    segment: Segment, position: int, timestamp_ms: int
-) -> tuple[int, tuple[int, BatchHeader] | None]:
-    """Read headers until one says that its batch has a late enough record, and no more than
-    :data:`HEADERS_AT_A_TIME`.
-
-    :returns: the position to go on at, and the position and the header of the batch
-    """
-    for number, (place, header, _) in enumerate(segment.batches(position), 1):
-        following = place + header.size_bytes
-        if header.max_timestamp >= timestamp_ms:
-            return following, (place, header)
-        if number == HEADERS_AT_A_TIME:
-            return following, None
-    return segment.size_bytes, None
 
 
 def latest(log: PartitionLog) -> Search:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from headrace.log.log_config import ANY_RECORD_BYTES, FOREVER, LogConfig
 from headrace.protocol.checksum import crc32c
@@ -232,21 +232,23 @@ def check_records(
     if opening is OPEN_ON_LOOP and header.size_bytes > LARGE_BATCH_BYTES:
         raise OpenElsewhere
     try:
-        inspection = _inspect(data, header, first_ms, last_ms, max_bytes, opening)
+        earliest_ms, without_key, outside = _inspect(
+            data, header, first_ms, last_ms, max_bytes, opening
+        )
     except TooLargeToOpen as error:
         if opening is OPEN_ON_LOOP:
             raise OpenElsewhere from error
         return Refusal(ErrorCode.MESSAGE_TOO_LARGE, str(error))
     except CorruptBatch as error:
         return _invalid(str(error))
-    if wants_keys and inspection.without_key:
+    if wants_keys and without_key:
         return RefusedRecords(
             ErrorCode.INVALID_RECORD,
             _WITHOUT_KEY,
-            tuple((index, _WITHOUT_KEY) for index in inspection.without_key),
+            tuple((index, _WITHOUT_KEY) for index in without_key),
         )
     # A later record may be earlier than the first one.
-    if not is_outside and not (checks_times and _is_before(inspection.earliest_ms, first_ms)):
+    if not is_outside and not (checks_times and _is_before(earliest_ms, first_ms)):
         return None
     return RefusedRecords(
         ErrorCode.INVALID_TIMESTAMP,
@@ -257,26 +259,13 @@ def check_records(
                 f"Timestamp {timestamp_ms} of message with offset {header.base_offset + index} is "
                 f"out of range. The timestamp should be within [{first_ms}, {last_ms}]",
             )
-            for index, timestamp_ms in inspection.outside
+            for index, timestamp_ms in outside
         ),
     )
 
 
 def _is_before(timestamp_ms: int, first_ms: int) -> bool:
     return timestamp_ms < first_ms and timestamp_ms != NO_TIMESTAMP
-
-
-@dataclass(slots=True)
-class _Inspection:
-    """The records of a batch that may be refused: the first ones of each kind.
-
-    :ivar without_key: positions
-    :ivar outside: positions and timestamps
-    """
-
-    earliest_ms: int = MAX_INT64
-    without_key: list[int] = field(default_factory=list)
-    outside: list[tuple[int, int]] = field(default_factory=list)
 
 
 def _inspect(
@@ -286,13 +275,16 @@ def _inspect(
     last_ms: int,
     max_bytes: int,
     opening: Opening,
-) -> _Inspection:
-    """Open a batch.
+) -> tuple[int, list[int], list[tuple[int, int]]]:
+    """Open a batch. Return the earliest timestamp, and the first records that may be refused: the
+    positions of those without key, and the positions and timestamps of those out of range.
 
     :param max_bytes: the largest size of a record, without its length
     :raises CorruptBatch: its records cannot be read, do not have consecutive offsets, or are larger
     """
-    inspection = _Inspection()
+    earliest_ms = MAX_INT64
+    without_key: list[int] = []
+    outside: list[tuple[int, int]] = []
     base_ms, by_broker = header.base_timestamp, header.attributes & LOG_APPEND_TIME_BIT
     for index, span in enumerate(record_spans(data, header, opening, whole=True)):
         _, start, end = span
@@ -305,13 +297,13 @@ def _inspect(
         if offset_delta != index:
             raise CorruptBatch(f"Record {index} of the batch has the offset delta {offset_delta}")
         timestamp_ms = header.max_timestamp if by_broker else base_ms + timestamp_delta
-        inspection.earliest_ms = min(inspection.earliest_ms, timestamp_ms)
-        if not has_key and len(inspection.without_key) < MAX_RECORD_ERRORS:
-            inspection.without_key.append(index)
+        earliest_ms = min(earliest_ms, timestamp_ms)
+        if not has_key and len(without_key) < MAX_RECORD_ERRORS:
+            without_key.append(index)
         if (
             timestamp_ms != NO_TIMESTAMP
             and not first_ms <= timestamp_ms <= last_ms
-            and len(inspection.outside) < MAX_RECORD_ERRORS
+            and len(outside) < MAX_RECORD_ERRORS
         ):
-            inspection.outside.append((index, timestamp_ms))
-    return inspection
+            outside.append((index, timestamp_ms))
+    return earliest_ms, without_key, outside

@@ -8,9 +8,8 @@ from collections.abc import Awaitable, Callable, Generator, Hashable, Iterator, 
 from uuid import UUID
 
 from headrace.coordinators.clock import Clock
-from headrace.log.log_directory import LogDirectory
+from headrace.log.log_directory import DeletedLog, LogDirectory
 from headrace.log.partition_log import Appended, PartitionLog
-from headrace.log.removal import DeletedLog
 from headrace.log_lines import LimitedLog, get_logger
 from headrace.protocol.errors import ErrorCode, Refusal
 from headrace.protocol.record_batch import OPEN_ANY, BatchHeader, Opening

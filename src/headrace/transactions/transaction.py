@@ -325,9 +325,10 @@ class TransactionCoordinator:
         Further ones stay due; one that is not applied is due again after :data:`RETRY_MS`.
         """
         self.wall_ahead_ms = wall_ms - now_ms
-        budget = TRANSACTIONS_AT_ONCE
-        while budget > 0 and (transactional_id := self._deadlines.pop_due(now_ms)) is not None:
-            budget -= 1
+        for _ in range(TRANSACTIONS_AT_ONCE):
+            transactional_id = self._deadlines.pop_due(now_ms)
+            if transactional_id is None:
+                return
             # replaying the record sets the next deadline
             self._deadlines.set(transactional_id, now_ms + RETRY_MS)
             transaction = self.transactions[transactional_id]
