@@ -7,7 +7,7 @@ import json
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from urllib.parse import quote
@@ -207,7 +207,7 @@ def _copy(
     if total_bytes > free_bytes:
         raise BackupError(f"{into.path} has {free_bytes} bytes free, and {total_bytes} are needed")
     entries: list[Entry] = []
-    for name in {os.path.dirname(file.name) for file in files} - {""}:
+    for name in _folders(files):
         into.make(name)
     with stage("copying", total_bytes) as advance:
         for file in files:
@@ -219,6 +219,11 @@ def _copy(
                 raise
     check()
     return entries
+
+
+def _folders(files: Iterable[SourceFile | Entry]) -> set[str]:
+    """Return the names of the directories of files: those of partitions."""
+    return {os.path.dirname(file.name) for file in files} - {""}
 
 
 def _free_bytes(directory: Directory) -> int:
@@ -236,7 +241,7 @@ def _force(entries: Sequence[Entry], directory: Directory) -> None:
         return
     for entry in entries:
         directory.fsync(entry.name)
-    for name in {os.path.dirname(entry.name) for entry in entries} - {""}:
+    for name in _folders(entries):
         directory.fsync(name)
     with contextlib.suppress(FileNotFoundError):  # a restore has none
         directory.fsync(manifest.MANIFEST_FILE)
@@ -250,8 +255,7 @@ def _verify(entries: Sequence[Entry], directory: Directory, stage: Stage) -> Non
 
 def _damaged(entries: Sequence[Entry], directory: Directory, stage: Stage) -> list[str]:
     """Verify the batches of all logs in a copy; return a line for each damage."""
-    names = {os.path.dirname(entry.name) for entry in entries}
-    files = log_files(directory.path, sorted(filter(is_partition_name, names)))
+    files = log_files(directory.path, sorted(filter(is_partition_name, _folders(entries))))
     problems: list[str] = []
     with stage("checking records", sum(file.size_bytes for file in files)) as advance:
         for file in files:
@@ -302,7 +306,7 @@ def _report(
         copied_to,
         False,
         *catalog,
-        len({os.path.dirname(entry.name) for entry in entries} - {""}),
+        len(_folders(entries)),
         len(entries),
         sum(entry.size_bytes for entry in entries),
         round(time.monotonic() - started, 3),

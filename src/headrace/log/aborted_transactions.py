@@ -17,12 +17,13 @@ import errno
 import os
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from operator import attrgetter
 from struct import Struct
 from typing import NamedTuple
 
 from headrace.log import checksums
-from headrace.log.files import FILE_MODE, replace_file
+from headrace.log.files import FILE_MODE, remove_file, replace_file
 from headrace.log_lines import get_logger
 from headrace.protocol.record_batch import BatchHeader
 
@@ -172,15 +173,11 @@ def write(path: str, entries: Sequence[AbortedTransaction]) -> None:
 
     :raises OSError: when the disk fails
     """
+    if not entries:
+        remove_file(path)
+        return
     data = b"".join(_ENTRY.pack(_VERSION, *entry) for entry in entries)
-    try:
-        with open(path, "rb") as file:
-            if data and file.read() == data:
-                return
-    except FileNotFoundError:
-        if not data:
+    with suppress(FileNotFoundError), open(path, "rb") as file:
+        if file.read() == data:
             return
-    if data:
-        replace_file(path, data)
-    else:
-        os.unlink(path)
+    replace_file(path, data)

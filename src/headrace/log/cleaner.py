@@ -221,17 +221,6 @@ def expect_gaps(log: PartitionLog) -> None:
             checked_file.replace(path, log.first_dirty_offset or 0, sync=log.syncs)
 
 
-def cleaned_up_to(log: PartitionLog, offset: int) -> None:
-    """Save that a round has cleaned the log up to ``offset``, exclusive.
-
-    This is not forced to disk: after a power cut some batches are cleaned once more.
-
-    :raises OSError: when the disk fails
-    """
-    log.first_dirty_offset = offset
-    checked_file.replace(f"{log.path}/{CLEANER_OFFSET_FILE}", offset, sync=False)
-
-
 class _Output:
     """A new segment that is being written."""
 
@@ -363,7 +352,10 @@ class Round:
                 self._cancel(self._begun)
         yield self._clear
         self._check()
-        cleaned_up_to(self.log, self.end_offset)
+        self.log.first_dirty_offset = self.end_offset
+        # Not forced to disk: after a power cut some batches are cleaned once more.
+        path = f"{self.log.path}/{CLEANER_OFFSET_FILE}"
+        checked_file.replace(path, self.end_offset, sync=False)
 
     def _note_keys(self) -> None:
         """Collect the last offset of each key in the part that was not cleaned before, or in as

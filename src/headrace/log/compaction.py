@@ -218,10 +218,7 @@ class Compactor:
         if horizon is None:
             choices = bytearray(b"\1") * header.record_count
             return self._rebuilt(header, batch, choices, self._new_horizon())
-        last = self.producers.get(producer_id)
-        is_last = (
-            last is not None and last.last_offset is None and last.epoch == header.producer_epoch
-        )
+        is_last = self.producers.get(producer_id) == (None, header.producer_epoch)
         return batch if self.now_ms < horizon or is_last else self._at_the_end(header)
 
     def _clean_data(self, header: BatchHeader, batch: memoryview) -> bytes | memoryview | None:

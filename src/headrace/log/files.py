@@ -59,6 +59,15 @@ def replace_file(path: str, data: bytes, *, sync: bool = True) -> None:
         fsync_path(os.path.dirname(path))
 
 
+def remove_file(path: str) -> None:
+    """Remove a file, unless it does not exist.
+
+    :raises OSError: when the disk fails
+    """
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)
+
+
 def link_aside(path: str, name: str) -> str:
     """Give a damaged file a second name that is not used, and return it; or the one that it has
     already, if a crash has interrupted an earlier call.

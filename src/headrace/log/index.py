@@ -8,12 +8,11 @@ so its tools can check the files.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import struct
 from bisect import bisect_right
 
-from headrace.log.files import FILE_MODE
+from headrace.log.files import FILE_MODE, remove_file
 
 POSITION = 1
 """The number of the field of an entry of the offset index that has the position."""
@@ -62,8 +61,7 @@ class _Index:
         if self.saved_bytes == len(self.data) and self.data:
             return
         if not self.saved_bytes:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(path)
+            remove_file(path)
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
         try:
             os.ftruncate(fd, self.saved_bytes)

@@ -277,7 +277,7 @@ class LogDirectory:
                 self.directory.sync_all()
             except OSError as error:
                 for log in changed:
-                    log.distrust(error)
+                    log.take_offline(error, is_logged=False)
                 with contextlib.suppress(OSError):
                     self.directory.sync_all()  # the marks
                 raise

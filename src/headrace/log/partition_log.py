@@ -81,6 +81,8 @@ class PartitionLog:
     :ivar path: the log's directory
     :ivar config: the topic's configuration; replaced when it changes
     :ivar syncs: True if files are forced to disk
+    :ivar is_loaded: True if the log was used since the start. Otherwise its first use reads the
+        disk, and may have to recover
     :ivar is_deleted: True if the topic was deleted
     :ivar saving: held while a thread writes a small file of the log, unless the topic was deleted.
         The deletion waits for it, as a new log may have the same path
@@ -108,7 +110,7 @@ class PartitionLog:
         self.syncs = directory.sync
         self.is_deleted = False
         self._directory = directory
-        self._loaded = False
+        self.is_loaded = False
         self._full = False
         self._offline: Refusal | None = None
         self._forcing = threading.Lock()
@@ -135,14 +137,14 @@ class PartitionLog:
     @property
     def log_start_offset(self) -> int:
         """First offset that can be read."""
-        if not self._loaded:
+        if not self.is_loaded:
             self.load()
         return self._log_start_offset
 
     @property
     def end_offset(self) -> int:
         """Offset of the next record. On one node this is the high watermark too."""
-        if not self._loaded:
+        if not self.is_loaded:
             self.load()
         return self._end_offset
 
@@ -175,13 +177,6 @@ class PartitionLog:
         return self._end_offset - self._flushed_offset
 
     @property
-    def is_loaded(self) -> bool:
-        """True if the log was used since the start. Otherwise its first use reads the disk, and may
-        have to recover.
-        """
-        return self._loaded
-
-    @property
     def is_offline(self) -> bool:
         """True if the disk has failed so that only a restart can verify the log. Reads and writes
         are refused with KAFKA_STORAGE_ERROR.
@@ -207,7 +202,7 @@ class PartitionLog:
 
         :raises OSError: when the disk fails
         """
-        if self._loaded:
+        if self.is_loaded:
             return
         self._directory.check_held()
         self.announce_change()
@@ -221,7 +216,7 @@ class PartitionLog:
             else:
                 self._directory.set_aside(name, contradiction)
                 self._directory.forget(self.topic, [self.partition])
-        self._loaded = True
+        self.is_loaded = True
         if self._offline is None:
             self._directory.unverified.discard(name)
 
@@ -287,7 +282,7 @@ class PartitionLog:
             return Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The topic was deleted")
         view = data if isinstance(data, memoryview) else memoryview(data)
         try:
-            if not self._loaded:
+            if not self.is_loaded:
                 self.load()
             if self._offline is not None:
                 return self._offline
@@ -371,9 +366,7 @@ class PartitionLog:
             if self.is_deleted or self._offline is not None:
                 return None
             checked = check_client_batch(batch, self.config, now_ms, header, None, checksum)
-            if isinstance(checked, Refusal):
-                return None
-            if header.producer_id != NO_PRODUCER_ID and self._producers.check(header) is not None:
+            if isinstance(checked, Refusal) or self._producers.check(header) is not None:
                 return None
             size, last_offset = header.size_bytes, self._end_offset + header.last_offset_delta
             by_client = self.config.message_timestamp_type != "LogAppendTime"
@@ -766,25 +759,15 @@ class PartitionLog:
         if self._offline is not None:
             raise OSError(errno.EIO, self._offline.message, self.path)
 
-    def take_offline(self, error: OSError) -> Refusal:
+    def take_offline(self, error: OSError, *, is_logged: bool = True) -> Refusal:
         """Refuse reads and writes until a restart has verified the log. Any thread may call it.
 
         :param error: the disk's error
+        :param is_logged: write a log line
         :return: the refusal
         """
         if self._offline is not None:
             return self._offline
-        offline = self.distrust(error)
-        logger.error(
-            "Took %s offline, as its last records may not be on disk: %s. Check the disk and "
-            "restart the broker, which verifies them; until then reads and writes are refused",
-            self.path,
-            error,
-        )
-        return offline
-
-    def distrust(self, error: OSError) -> Refusal:
-        """Do the same as :meth:`take_offline` with a log that is online, without a log line."""
         self._offline = offline = Refusal(
             ErrorCode.KAFKA_STORAGE_ERROR,
             f"{self.topic}-{self.partition} is offline: {error.strerror}",
@@ -794,6 +777,13 @@ class PartitionLog:
         self._directory.unverified.add(os.path.basename(self.path))
         if self._directory.on_offline is not None:
             self._directory.on_offline(self.topic_id, self.partition)
+        if is_logged:
+            logger.error(
+                "Took %s offline, as its last records may not be on disk: %s. Check the disk and "
+                "restart the broker, which verifies them; until then reads and writes are refused",
+                self.path,
+                error,
+            )
         return offline
 
     def check_files(self) -> None:
@@ -839,7 +829,7 @@ class PartitionLog:
         self._offline = None
         for segment in self._segments:
             segment.abandon()
-        self._segments, self._loaded = SegmentList(), True
+        self._segments, self.is_loaded = SegmentList(), True
         self._log_start_offset = self._end_offset = self._flushed_offset = 0
 
 

@@ -122,29 +122,25 @@ class ProducerState:
             return None if epoch >= NO_PRODUCER_EPOCH else _stale(header, NO_PRODUCER_EPOCH)
         if epoch == entry.epoch:
             last = entry.batches[-1].last_sequence if entry.batches else NO_SEQUENCE
-            if first == (last + 1 if last < MAX_SEQUENCE else 0):
-                return self._check_transaction(header)
-            sequences = (first, header.last_sequence)
-            for batch in entry.batches:
-                if batch[:2] == sequences:
-                    return batch
-            return Refusal(
-                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-                f"Out of order sequence number for producer {header.producer_id}: {first} "
-                f"(incoming seq. number), {last} (current end sequence number)",
-            )
-        if epoch < entry.epoch:
+            if first != (last + 1 if last < MAX_SEQUENCE else 0):
+                sequences = (first, header.last_sequence)
+                for batch in entry.batches:
+                    if batch[:2] == sequences:
+                        return batch
+                return Refusal(
+                    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                    f"Out of order sequence number for producer {header.producer_id}: {first} "
+                    f"(incoming seq. number), {last} (current end sequence number)",
+                )
+        elif epoch < entry.epoch:
             return _stale(header, entry.epoch)
-        if first and entry.epoch != NO_PRODUCER_EPOCH:
+        elif first and entry.epoch != NO_PRODUCER_EPOCH:
             return Refusal(
                 ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
                 f"Invalid sequence number for new epoch of producer {header.producer_id}: "
                 f"{epoch} (request epoch), {first} (seq. number), "
                 f"{entry.epoch} (current producer epoch)",
             )
-        return self._check_transaction(header)
-
-    def _check_transaction(self, header: BatchHeader) -> Refusal | None:
         if header.producer_id in self._open and not header.is_transactional:
             return Refusal(
                 ErrorCode.INVALID_TXN_STATE,

@@ -22,6 +22,7 @@ from headrace.log.files import (
     TEMPORARY_SUFFIX,
     fsync_path,
     link_aside,
+    remove_file,
     replace_file,
 )
 from headrace.log.producer_state import ProducerState
@@ -446,8 +447,7 @@ def write_snapshot(directory: str, offset: int, data: bytes, *, sync: bool) -> N
     """
     replace_file(snapshot_path(directory, offset), data, sync=sync)
     for old in snapshot_offsets(directory)[SNAPSHOTS_KEPT:]:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(snapshot_path(directory, old))
+        remove_file(snapshot_path(directory, old))
 
 
 def _read_log_start(directory: str) -> int:

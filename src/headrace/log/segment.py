@@ -12,7 +12,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Generator, Iterator, Sequence
 
 from headrace.log import checksums
-from headrace.log.files import FILE_MODE, fsync_path, replacing
+from headrace.log.files import FILE_MODE, fsync_path, remove_file, replacing
 from headrace.log.index import POSITION, OffsetIndex, TimeIndex
 from headrace.log.log_config import LogConfig
 from headrace.log_lines import LimitedLog, get_logger
@@ -97,17 +97,14 @@ def checked_scan(fd: int, position: int, end: int) -> Iterator[tuple[int, BatchH
         yield batch
 
 
-def _disk_is_full() -> OSError:
-    return OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-
 class OpenFiles:
     """The handles of recently used segments. The others are released with their indexes, so that
     thousands of partitions need few handles and little memory.
 
     :ivar limit: the largest number of handles. The one not used for longest is released first
         (second chance algorithm)
-    :ivar kept: handles of deleted segments that are still being sent to clients
+    :ivar kept: handles of deleted segments that are still being sent to clients, at most half of
+        ``limit``
     """
 
     def __init__(self, limit: int) -> None:
@@ -117,13 +114,6 @@ class OpenFiles:
 
     def __len__(self) -> int:
         return len(self._ring)
-
-    def keep(self) -> bool:
-        """Count one more handle of a deleted segment; return False if there are too many."""
-        if self.kept >= self.limit // 2:
-            return False
-        self.kept += 1
-        return True
 
     def open(self, segment: Segment) -> int:
         """Open the file of a segment. When the process has no handle left, the limit is lowered.
@@ -216,7 +206,6 @@ class Segment:
         self.base_offset = base_offset
         self.size_bytes = size_bytes
         self.created_ms = created_ms
-        self.next_offset = base_offset
         self.lacks_entries = False
         self.reads_fail = False
         self.is_staged = False
@@ -328,8 +317,7 @@ class Segment:
         :param end_offset: see :class:`~headrace.log.checksums.Checksums`
         :raises OSError: when the disk fails
         """
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(self.path(checksums.SUFFIX))
+        remove_file(self.path(checksums.SUFFIX))
         self._summed_bytes = -1
         with contextlib.suppress(OSError):  # the next start finds them again, too
             checksums.write(self.path(""), size_bytes, end_offset, (".txnindex",))
@@ -341,17 +329,19 @@ class Segment:
         many handles are kept already.
         """
         self.is_staged = self._loaded = False
-        keeps = self._held > 0 and not self._ended and self.files.keep()
+        files = self.files
+        keeps = self._held > 0 and not self._ended and files.kept < files.limit // 2
+        files.kept += keeps
         self._ended = self._ended or self._held > 0
         if self.fd >= 0:
-            self.files.forget(self)
+            files.forget(self)
             if not keeps:
                 self._close()
         elif keeps:
             try:
                 self.fd = os.open(self.path(".log"), os.O_RDONLY | os.O_CLOEXEC)
             except OSError:  # the ranges cannot be read then
-                self.files.kept -= 1
+                files.kept -= 1
 
     def hold(self) -> None:
         """Keep the batches readable for one more file range, also when the segment is deleted."""
@@ -380,8 +370,7 @@ class Segment:
 
         def delete_files() -> None:
             for path in retired:
-                with contextlib.suppress(FileNotFoundError):
-                    os.unlink(path)
+                remove_file(path)
 
         return delete_files
 
@@ -523,7 +512,10 @@ class Segment:
                 self.discard_staged()
             written = pwritev(fd, buffers, position)
             if written != size_bytes - staged_bytes:
-                self._write_rest(b"".join(buffers), written)
+                # A short write: the disk is filling up, and the next call succeeds or raises.
+                data = memoryview(b"".join(buffers))
+                while written < len(data):
+                    written += self._write_piece(data[written:], written)
         except OSError:
             self._cut_tail()
             raise
@@ -537,21 +529,16 @@ class Segment:
 
         :raises OSError: as :meth:`append`
         """
-        fd = self.open()
+        self.open()
         self.is_staged = True
-        position = self.size_bytes
         start = PREFIX_BYTES
         while self.is_staged and start < len(batch):
             self.used = True
-            piece = batch[start : start + PIECE_OF_BATCH_BYTES]
             try:
-                written = pwritev(fd, [piece], position + start)
-                if written <= 0:
-                    raise _disk_is_full()
+                start += self._write_piece(batch[start : start + PIECE_OF_BATCH_BYTES], start)
             except OSError:
                 self._cut_tail()
                 raise
-            start += written
             yield
 
     def discard_staged(self) -> None:
@@ -573,13 +560,12 @@ class Segment:
         except OSError as error:
             raise TornTailError(error.errno, error.strerror, self.path(".log")) from error
 
-    def _write_rest(self, data: bytes, written: int) -> None:
-        """Continue a short write: the disk is filling up, and the next call succeeds or raises."""
-        while written < len(data):
-            now = pwritev(self.fd, [memoryview(data)[written:]], self.size_bytes + written)
-            if now <= 0:
-                raise _disk_is_full()
-            written += now
+    def _write_piece(self, piece: memoryview, start: int) -> int:
+        """Write a piece of what comes next, from its byte ``start`` on; return how much was."""
+        written = pwritev(self.fd, [piece], self.size_bytes + start)
+        if written <= 0:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return written
 
     def note(
         self, position: int, header: BatchHeader, last_offset: int, index_interval_bytes: int
@@ -626,7 +612,7 @@ class Segment:
             or last_offset - self.base_offset > MAX_RELATIVE_OFFSET
         )
 
-    def fsync(self, suffixes: Sequence[str] = SUFFIXES) -> None:
+    def fsync(self, suffixes: Sequence[str]) -> None:
         """Force the files to disk. Any thread may call it.
 
         :raises OSError: when the disk fails

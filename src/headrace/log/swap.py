@@ -25,7 +25,7 @@ from collections.abc import Container
 from typing import NamedTuple
 
 from headrace.log import checksums, damage
-from headrace.log.files import fsync_path, link_aside
+from headrace.log.files import fsync_path, link_aside, remove_file
 from headrace.log.segment import DELETED, SUFFIXES
 from headrace.log_lines import get_logger
 
@@ -65,8 +65,7 @@ class Swap(NamedTuple):
     def cancel(self) -> None:
         """Undo :meth:`begin`."""
         for suffix in (_LOG_SWAP, _TXNINDEX_SWAP):
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(self._path(suffix))
+            remove_file(self._path(suffix))
 
     def finish(self) -> None:
         """Put the new segment in place. The old files are only renamed, which is quick;
@@ -84,8 +83,7 @@ class Swap(NamedTuple):
         with contextlib.suppress(FileNotFoundError):
             os.link(self._path(_TXNINDEX_SWAP), f"{final}.txnindex")
         os.rename(self._path(_LOG_SWAP), f"{final}.log")
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(self._path(_TXNINDEX_SWAP))
+        remove_file(self._path(_TXNINDEX_SWAP))
 
     def _replaced(self, suffixes: Container[str]) -> list[str]:
         """Return the names of the files of the old segments with these suffixes."""
@@ -137,8 +135,7 @@ class Swap(NamedTuple):
         )
         if os.path.exists(f"{first}.log{DELETED}"):
             for suffix in SUFFIXES:  # of either segment
-                with contextlib.suppress(FileNotFoundError):
-                    os.unlink(first + suffix)
+                remove_file(first + suffix)
         for name in self._replaced((f".log{DELETED}",)):
             renamed = name.removesuffix(DELETED)
             os.rename(f"{self.directory}/{name}", f"{self.directory}/{renamed}")
@@ -149,8 +146,7 @@ def discard_old(directory: str) -> None:
     """Delete the files that were replaced. This may take long."""
     for name in os.listdir(directory):
         if name.endswith(DELETED):
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(f"{directory}/{name}")
+            remove_file(f"{directory}/{name}")
 
 
 def recover(directory: str) -> None:
@@ -168,8 +164,7 @@ def recover(directory: str) -> None:
             Swap(directory, *map(int, match.groups())).recover()
     for name in names:
         if name.endswith(_TXNINDEX_SWAP):
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(f"{directory}/{name}")
+            remove_file(f"{directory}/{name}")
     if CLEANING in names:
         shutil.rmtree(f"{directory}/{CLEANING}", ignore_errors=True)
     if any(name.endswith(DELETED) for name in names):

@@ -93,7 +93,7 @@ def check_client_batch(
     if checksum is None:
         checksum = crc32c(data[CRC_START:size])
     if checksum != header.crc:
-        return Refusal(ErrorCode.CORRUPT_MESSAGE, f"Record is corrupt (stored crc = {header.crc})")
+        return _corrupt(f"Record is corrupt (stored crc = {header.crc})")
     if size > config.segment_bytes:
         return Refusal(
             ErrorCode.RECORD_LIST_TOO_LARGE,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from typing import NamedTuple
 
 from headrace.log import damage
@@ -60,10 +61,8 @@ def log_files(directory: str, names: list[str]) -> list[LogFile]:
             }
         except FileNotFoundError:
             continue
-        bases = sorted(sizes)
-        ends = [*bases[1:], _MAX_OFFSET]
         has_gaps = os.path.exists(f"{path}/{CLEANER_OFFSET_FILE}")
-        for base, end in zip(bases, ends, strict=False):  # a new directory has no file yet
+        for base, end in pairwise([*sorted(sizes), _MAX_OFFSET]):
             files.append(LogFile(name, f"{path}/{base:020d}.log", base, end, sizes[base], has_gaps))
     return files
 

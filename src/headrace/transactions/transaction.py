@@ -118,9 +118,7 @@ class TransactionCoordinator:
         if expected != NO_PRODUCER and not may_return:
             return Outcome(PRODUCER_FENCED)
         if transaction.state == State.ONGOING:
-            aborted = _fenced(transaction, wall_ms)
-            fenced = self._to(transactional_id, aborted, transaction.producer_epoch)
-            return fenced.with_reply(NO_PRODUCER)
+            return Outcome(NO_PRODUCER, (_fenced(transactional_id, transaction, wall_ms),))
         if transaction.state not in _IDLE:
             return Outcome(CONCURRENT_TRANSACTIONS)
         is_latest = expected in (NO_PRODUCER, (transaction.producer_id, transaction.producer_epoch))
@@ -334,9 +332,7 @@ class TransactionCoordinator:
             transaction = self.transactions[transactional_id]
             record = TransactionRecord(transactional_id, None)
             if transaction.state == State.ONGOING:
-                record = TransactionRecord(
-                    transactional_id, _fenced(transaction, wall_ms), transaction.producer_epoch
-                )
+                record = _fenced(transactional_id, transaction, wall_ms)
             yield transactional_id, Outcome(None, (record,))
 
     def _deadline_ms(self, transaction: Transaction) -> int | None:
@@ -399,9 +395,12 @@ def _exhausted(epoch: int) -> bool:
     return epoch >= MAX_EPOCH - 1
 
 
-def _fenced(transaction: Transaction, wall_ms: int) -> Transaction:
-    """Return a transaction to abort, with a new epoch that fences its producer."""
-    return replace(_with_new_epoch(transaction), state=State.PREPARE_ABORT, last_update_ms=wall_ms)
+def _fenced(transactional_id: str, transaction: Transaction, wall_ms: int) -> TransactionRecord:
+    """Return the record that aborts a transaction, with a new epoch that fences its producer."""
+    aborted = replace(
+        _with_new_epoch(transaction), state=State.PREPARE_ABORT, last_update_ms=wall_ms
+    )
+    return TransactionRecord(transactional_id, aborted, transaction.producer_epoch)
 
 
 def _with_new_epoch(transaction: Transaction) -> Transaction:
