@@ -129,7 +129,7 @@ class SharePartitions:
         self._groups: dict[str, dict[tuple[UUID, int], LoadedPartition]] = {}
         # group id -> (the configs they were read from, the settings)
         self._settings: dict[str, tuple[Mapping[str, str], ShareSettings]] = {}
-        self._fenced: set[SharePartitionKey] = set()
+        self._fenced: dict[str, set[SharePartitionKey]] = {}
         self._late_told_ms: dict[str, int] = {}
         """Group id → when late acknowledgements were last logged."""
         self._deadlines: Deadlines[LoadedPartition] = Deadlines()
@@ -196,7 +196,7 @@ class SharePartitions:
             turn=self.next_turn(),
         )
         self._groups.setdefault(group_id, {})[topic_id, partition] = loaded
-        self._fenced.discard(key)
+        self._fenced.get(group_id, set()).discard(key)
         self._meters.share.partition_load_ms.observe((perf_counter() - started) * 1000)
         return loaded
 
@@ -246,8 +246,9 @@ class SharePartitions:
         loaded = self.loaded(session.group_id, topic_id, partition)
         if loaded is None:
             key = SharePartitionKey(session.group_id, topic_id, partition)
-            if key in self._fenced:
-                self._fenced.remove(key)
+            fenced = self._fenced.get(session.group_id, set())
+            if key in fenced:
+                fenced.remove(key)
                 return _FENCED
             partitions = self._partitions(topic_id)
             if partitions is None:
@@ -342,7 +343,7 @@ class SharePartitions:
         """Unload the idle share-partitions of a group, if it has no sessions any more."""
         if self.sessions.in_group(group_id):
             return
-        self._forget_fenced(group_id)
+        self._fenced.pop(group_id, None)
         for loaded in list(self._groups.get(group_id, {}).values()):
             self._unload_if_idle(loaded)
         self._forget_if_empty(group_id)
@@ -367,9 +368,6 @@ class SharePartitions:
         if loaded.start_persisted and loaded.partition.idle:
             del self._groups[group_id][topic_id, partition]
             self._forget_if_empty(group_id)
-
-    def _forget_fenced(self, group_id: str) -> None:
-        self._fenced = {key for key in self._fenced if key.group_id != group_id}
 
     def _forget_if_empty(self, group_id: str) -> None:
         """Forget a group without share-partitions in memory."""
@@ -542,13 +540,13 @@ class SharePartitions:
         before a fetch gets NOT_LEADER_OR_FOLLOWER.
         """
         if self.loaded(*key) is not None:
-            self._fenced.add(key)
+            self._fenced.setdefault(key.group_id, set()).add(key)
         self.drop(key)
 
     def group_deleted(self, group_id: str) -> None:
         """Forget a group whose share state is deleted."""
         self._settings.pop(group_id, None)
-        self._forget_fenced(group_id)
+        self._fenced.pop(group_id, None)
         self._late_told_ms.pop(group_id, None)
         self.dead_letters.group_deleted(group_id)
         self._meters.share.group_deleted(group_id)
