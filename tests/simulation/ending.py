@@ -136,7 +136,9 @@ def _check_dead_letters(world: World) -> None:
 def _check_leftovers(world: World) -> None:
     """Check that nothing is left of deleted topics."""
     broker = world.machine.broker
-    kept = set(broker.coordinators.share_state.topic_ids()) - set(broker.catalog.topics_by_id)
+    kept = {key.topic_id for key in broker.coordinators.share_state.known_keys()} - set(
+        broker.catalog.topics_by_id
+    )
     if kept:
         raise Violation(f"share state is kept of {len(kept)} deleted topics")
     for group_id in world.groups:

@@ -31,7 +31,6 @@ from headrace.share.spans import offset_count, offsets_in
 from .environment import Environment
 
 if TYPE_CHECKING:
-    from headrace.groups.catalog import Topic
     from headrace.log.partition_log import PartitionLog
 
 log = get_logger("headrace.dead_letters")
@@ -142,22 +141,18 @@ class Originals:
             return None
         return data
 
-    def prepare(self) -> Callable[[record_batch.Opening], bool] | None:
+    def prepare(self) -> Callable[[Opening], bool] | None:
         """Return the function that opens the next batches in a thread, None at the end."""
         data = self.read()
         if data is None:
             return None
-        return lambda opening: self.open(data, LoopBudget(), opening.pause)
+        return lambda opening: self.open(data, LoopBudget(), opening)
 
-    def open(
-        self,
-        data: bytes,
-        budget: LoopBudget,
-        pause: Callable[[], object] | None = None,
-    ) -> bool:
+    def open(self, data: bytes, budget: LoopBudget, opening: Opening = OPEN_ANY) -> bool:
         """Take the wanted records of batches that :meth:`read` has returned.
 
         :param budget: reduced by what is opened
+        :param opening: has the pause after each piece
         :return: True if there may be more to read
         :raises LoopBudgetExceeded: when a batch exceeds the budget. The next read begins with it
         """
@@ -180,7 +175,7 @@ class Originals:
                         )
                         break
                     batch = memoryview(data)[start : start + header.size_bytes]
-                    self._take(batch, header, budget, pause)
+                    self._take(batch, header, budget, opening)
                 self._position = header.last_offset + 1
         except record_batch.CorruptBatch as error:  # the length of a batch is damaged
             self._give_up("cannot copy further records of %s-%d: %s", error)
@@ -193,7 +188,7 @@ class Originals:
         batch: memoryview,
         header: record_batch.BatchHeader,
         budget: LoopBudget,
-        pause: Callable[[], object] | None,
+        opening: Opening,
     ) -> None:
         """Take the wanted records of a batch. Those before the first one are passed over, unless
         compaction has removed some.
@@ -205,7 +200,7 @@ class Originals:
             raise LoopBudgetExceeded
         budget.left_records -= header.record_count
         limit = min(max_bytes, budget.left_bytes)
-        opening = record_batch.Opening(limit, COPY_OPENED_RECORDS, pause)
+        opening = Opening(limit, COPY_OPENED_RECORDS, opening.pause)
         runs, at, last = self._runs, self._at, self._end_offset - 1
         is_complete = header.record_count == header.last_offset_delta + 1
         passed = runs[at].first_offset - header.base_offset if is_complete else 0
@@ -421,7 +416,6 @@ class DeadLetters:
         :param details: what a member says of its rejection; may be empty
         :raises StorageError: when the disk fails; the records must not be archived
         """
-        config = self._config
         new = sum(offset not in written for offset in offsets_in(dead))
         if not new and not self._is_closed:
             return
@@ -431,7 +425,7 @@ class DeadLetters:
             counts.failed_writes += 1
             self._complain(counts, queue.message or "")
             return
-        copies = config.group_value(key.group_id, COPY_RECORD) == "true"
+        copies = self._config.group_value(key.group_id, COPY_RECORD) == "true"
         originals = Originals(source, dead, COPY_OPENED_TOGETHER_BYTES) if copies else None
         wall_ms = self._clock.wall_ms()
         writing = _Writing(
@@ -601,18 +595,17 @@ class DeadLetters:
         if problem:
             return Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
         if topic is None:
-            topic = self._create(name)
+            partitions = config.get_int("num.partitions")
+            configs = {GROUP_ENABLE: "true", "message.timestamp.type": "CreateTime"}
+            try:
+                topic = self._logs.create_topic(name, partitions, configs)
+            except StorageError as error:
+                message = f"cannot create the dead-letter queue {name}: {error}"
+                raise StorageError(message) from error
         queue = self._logs.partition_by_name(name, key.partition % topic.partitions)
         if isinstance(queue, ErrorCode):
             raise StorageError(f"the dead-letter queue {name} is offline")
         return queue
-
-    def _create(self, name: str) -> Topic:
-        configs = {GROUP_ENABLE: "true", "message.timestamp.type": "CreateTime"}
-        try:
-            return self._logs.create_topic(name, self._config.get_int("num.partitions"), configs)
-        except StorageError as error:
-            raise StorageError(f"cannot create the dead-letter queue {name}: {error}") from error
 
     def _complain(self, counts: DeadLetterCounts, message: str) -> None:
         if self._may_complain(counts):

@@ -117,7 +117,7 @@ def recover(coordinators: Coordinators) -> None:
     :raises StorageError: when the disk fails; later requests are still served correctly
     """
     state, topics = coordinators.share_state, coordinators.environment.catalog.topics_by_id
-    for topic_id in [topic_id for topic_id in state.topic_ids() if topic_id not in topics]:
+    for topic_id in {key.topic_id for key in state.known_keys()} - topics.keys():
         for key, tombstones in state.topic_deleted(topic_id):
             coordinators.share_state_runtime.write_now(key, tombstones)
     for group in coordinators.groups.share.all():

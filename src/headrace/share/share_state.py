@@ -330,10 +330,6 @@ class ShareCoordinator:
         """Return the keys of all states."""
         return self._states.keys()
 
-    def topic_ids(self) -> list[UUID]:
-        """Return the topics that have share state."""
-        return list(self._by_topic)
-
     # --- commands ---
 
     def initialize(

@@ -11,7 +11,7 @@ import os
 import resource
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Iterator
 from dataclasses import dataclass
 from importlib.metadata import version
 from uuid import UUID
@@ -306,7 +306,7 @@ def _share_partitions(group: Group) -> Iterator[tuple[UUID, int]]:
 
 
 def _write_group_counts(
-    page: MetricsPage, types: Mapping[str, int], states: Mapping[tuple[str, str], int]
+    page: MetricsPage, types: Counter[str], states: Counter[tuple[str, str]]
 ) -> None:
     prefix = "kafka_server_group_coordinator_metrics_"
     page.family(f"{prefix}group_count", "Groups by protocol.")
@@ -316,11 +316,11 @@ def _write_group_counts(
         meaning = f"{protocol.capitalize()} groups by state."
         page.family(f"{prefix}{protocol}_group_count", meaning)
         for state in _STATES[protocol]:
-            page.sample(states.get((protocol, state), 0), labels(state=state))
+            page.sample(states[protocol, state], labels(state=state))
     prefix = "kafka_coordinator_group_groupmetadatamanager_numgroups"
     page.single(prefix, "Classic groups.", types["classic"])
     for state in _STATES["classic"]:
-        count = states.get(("classic", state), 0)
+        count = states["classic", state]
         meaning = f"Classic groups in the state {state}."
         page.single(f"{prefix}{state.lower()}", meaning, count)
 
