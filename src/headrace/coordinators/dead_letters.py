@@ -261,7 +261,7 @@ class DeadLetterCounts:
     """Counters of one group since the broker started.
 
     :ivar writes: batches, including those that failed
-    :ivar complained_ms: when the last error or warning was logged; None if none was
+    :ivar complained_ms: when the last error or warning was logged
     """
 
     records: int = metric(
@@ -281,7 +281,7 @@ class DeadLetterCounts:
         "Records that a group without a dead-letter queue has rejected, or given up at the "
         "delivery limit.",
     )
-    complained_ms: int | None = field(default=None, compare=False)
+    complained_ms: int = field(default=-COMPLAINT_MS, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -612,8 +612,8 @@ class DeadLetters:
             log.error("%s: records are archived without a dead letter", message.rstrip("."))
 
     def _may_complain(self, counts: DeadLetterCounts) -> bool:
-        now_ms, last_ms = self._clock.now_ms(), counts.complained_ms
-        if last_ms is not None and now_ms - last_ms < COMPLAINT_MS:
+        now_ms = self._clock.now_ms()
+        if now_ms - counts.complained_ms < COMPLAINT_MS:
             return False
         counts.complained_ms = now_ms
         return True

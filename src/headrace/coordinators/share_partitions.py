@@ -274,8 +274,7 @@ class SharePartitions:
         """Count acknowledgements that come after the end of their locks, and say so."""
         group_id = loaded.key.group_id
         self._meters.share.late(loaded.key, late.records)
-        told_ms = self._late_told_ms.get(group_id)
-        if told_ms is not None and now_ms - told_ms < LATE_COMPLAINT_MS:
+        if now_ms - self._late_told_ms.get(group_id, -LATE_COMPLAINT_MS) < LATE_COMPLAINT_MS:
             return
         self._late_told_ms[group_id] = now_ms
         _logger.warning(

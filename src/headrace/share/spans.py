@@ -102,13 +102,7 @@ class Spans(Generic[V]):
         """Return the number of offsets below ``offset`` that are in a span. Takes time in
         proportion to the spans below it.
         """
-        i = bisect_left(self.firsts, offset)
-        return (
-            sum(self.lasts[:i])
-            - sum(self.firsts[:i])
-            + i
-            - (max(self.lasts[i - 1] - offset + 1, 0) if i else 0)
-        )
+        return offset_count(self.within(0, offset - 1))
 
     def drop_below(self, offset: int) -> None:
         """Remove everything before ``offset``."""
