@@ -118,7 +118,6 @@ class _Cursor:
 
     :ivar offset: the last offset that was looked for
     :ivar record: the first record from there on, if it is known
-    :ivar is_over: True if there is none
     :ivar damaged_to: the last offset of a damaged batch, and what is wrong with it
     """
 
@@ -127,7 +126,6 @@ class _Cursor:
     problem: str | None = None
     offset: int = 0
     record: Record | None = None
-    is_over: bool = False
     damaged_to: tuple[int, str] = (-1, "")
 
     def close(self) -> None:
@@ -202,10 +200,8 @@ class Originals:
         """Read up to the first record from an offset on."""
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + self._cluster.timeout_ms / 1000
-        while (
-            not cursor.is_over
-            and cursor.offset > cursor.damaged_to[0]
-            and (cursor.record is None or cursor.record.offset < cursor.offset)
+        while cursor.offset > cursor.damaged_to[0] and (
+            cursor.record is None or cursor.record.offset < cursor.offset
         ):
             cursor.record = None
             cursor.reader.skip_to(partition, cursor.offset)
@@ -214,9 +210,9 @@ class Originals:
             except CorruptRecords as error:
                 cursor.damaged_to = error.last_offset, str(error)
                 continue
-            if records is None:
-                cursor.is_over = True
-            elif records:
+            if records is None:  # there is no record from there on
+                return
+            if records:
                 (cursor.record,) = records
             elif loop.time() > deadline_s:
                 topic = partition[0]
