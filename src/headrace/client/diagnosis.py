@@ -101,24 +101,23 @@ async def mismatch(address: str, security: Security) -> AuthenticationFailed | N
     :param security: the settings of the connection that failed
     :returns: the error that says which setting to change; None if it is not the protocol
     """
-    host, _, port = address.rpartition(":")
+    host, _, port_text = address.rpartition(":")
+    port = int(port_text)
     try:
         async with asyncio.timeout(_PROBE_TIMEOUT_S):
-            if security.tls is None and await _speaks_tls(host, int(port)):
+            if security.tls is None and await _speaks_tls(host, port):
                 right = "SASL_SSL or SSL" if security.sasl else "SSL or SASL_SSL"
                 return AuthenticationFailed(
                     f"{address} speaks TLS, and security.protocol is without: set it to {right}"
                 )
-            if security.tls is not None and await _ask(
-                host, int(port), None, ApiVersionsRequest(), 0
-            ):
+            if security.tls is not None and await _ask(host, port, None, ApiVersionsRequest(), 0):
                 right = "SASL_PLAINTEXT or PLAINTEXT" if security.sasl else "PLAINTEXT"
                 return AuthenticationFailed(
                     f"{address} does not speak TLS, and security.protocol asks for it: set it to "
                     f"{right}"
                 )
             if security.sasl is None:
-                answer = await _ask(host, int(port), security.tls, SaslHandshakeRequest("?"), 1)
+                answer = await _ask(host, port, security.tls, SaslHandshakeRequest("?"), 1)
                 if answer and answer.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM:
                     right = "SASL_PLAINTEXT" if security.tls is None else "SASL_SSL"
                     return AuthenticationFailed(

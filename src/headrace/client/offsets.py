@@ -335,7 +335,15 @@ async def share_offsets(
     :param groups: group ids; or group id → partitions, None for all with a state
     :returns: group id → partition → progress or error; or the group's error
     """
-    return await describe_share_offsets(cluster, groups, _share_offset)
+    return await describe_share_offsets(
+        cluster,
+        groups,
+        lambda answer: (
+            ShareOffset(None, None)
+            if answer.start_offset < 0
+            else ShareOffset(answer.start_offset, unless_negative(answer.lag), answer.leader_epoch)
+        ),
+    )
 
 
 async def describe_share_offsets(
@@ -403,12 +411,6 @@ async def share_offsets_of_topics(
         partition: ShareOffset(None, None) if isinstance(offset, ClientError) else offset
         for partition, offset in sorted(progress[group_id].items())
     }
-
-
-def _share_offset(answer: Any) -> ShareOffset:
-    if answer.start_offset < 0:
-        return ShareOffset(None, None)
-    return ShareOffset(answer.start_offset, unless_negative(answer.lag), answer.leader_epoch)
 
 
 async def alter_share_offsets(
