@@ -119,7 +119,10 @@ class PartitionReader:
     def skip_to(self, partition: TopicPartition, offset: int) -> None:
         """Open no batch that ends before an offset of a partition."""
         if self.positions.get(partition, offset) < offset:
-            self._advance(partition, offset)
+            if offset < self._ends.get(partition, offset + 1):
+                self.positions[partition] = offset
+            else:
+                del self.positions[partition]
 
     def close(self) -> None:
         """Drop what was fetched, and the batch that is open. The next call fetches it again."""
@@ -200,13 +203,6 @@ class PartitionReader:
         except CorruptBatch as error:
             text = f"reading {partition[0]}-{partition[1]}: {error}"
             raise CorruptRecords(text, header.last_offset) from error
-
-    def _advance(self, partition: TopicPartition, position: int) -> None:
-        end = self._ends.get(partition)
-        if end is None or position < end:
-            self.positions[partition] = position
-        else:
-            del self.positions[partition]
 
     async def fetch(self, wait_s: float) -> list[tuple[TopicPartition, FetchedPartition]]:
         """Fetch from all leaders at once; return the partitions that have batches.
@@ -318,7 +314,7 @@ class PartitionReader:
         deleted = []
         for partition, listed in oldest.items():
             if listed.offset is not None and listed.offset > self.positions[partition]:
-                self._advance(partition, listed.offset)
+                self.skip_to(partition, listed.offset)
                 deleted.append(partition)
         return deleted
 

@@ -136,15 +136,10 @@ class QueueReader:
         :param most: the limit of records that are read at a time
         :raises ClientError: the queue cannot be read, or no broker answers
         """
-        filled = {
-            (self.queue, number): bounds
-            for number, bounds in ranges.items()
-            if bounds.first < bounds.end
-        }
         reader = PartitionReader(
             self.cluster,
-            {partition: bounds.first for partition, bounds in filled.items()},
-            {partition: bounds.end for partition, bounds in filled.items()},
+            {(self.queue, n): first for n, (first, end) in ranges.items() if first < end},
+            {(self.queue, n): end for n, (_, end) in ranges.items()},
             READ_COMMITTED,
         )
         last_s = time.monotonic()
