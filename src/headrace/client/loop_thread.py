@@ -43,7 +43,9 @@ class LoopThread:
                 raise RuntimeError(f"{self._name} is closed")
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()
-                self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+                self._thread = threading.Thread(
+                    target=_run, args=(self._loop,), name=self._name, daemon=True
+                )
                 self._thread.start()
             return asyncio.run_coroutine_threadsafe(work, self._loop)
 
@@ -82,14 +84,13 @@ class LoopThread:
         if thread is not threading.current_thread():  # a finalizer may run on any thread
             thread.join(timeout)
 
-    def _run(self) -> None:
-        loop = self._loop
-        assert loop is not None
-        try:
-            loop.run_forever()
-        finally:
-            loop.run_until_complete(loop.shutdown_asyncgens())
-            loop.close()
+
+def _run(loop: asyncio.AbstractEventLoop) -> None:
+    try:
+        loop.run_forever()
+    finally:
+        loop.run_until_complete(loop.shutdown_asyncgens())
+        loop.close()
 
 
 async def _finish(last: Coroutine[Any, Any, None] | None) -> None:
