@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import IntEnum
 from uuid import UUID
 
@@ -50,10 +50,6 @@ class AcquireLimits:
     max_bytes: int
     mode: AcquireMode
     offsets_only: bool
-
-    def spread_over(self, nodes: int) -> AcquireLimits:
-        """Return the limits for each of ``nodes`` brokers that are asked at once."""
-        return replace(self, max_records=max(1, self.max_records // nodes))
 
 
 @dataclass(frozen=True, slots=True)
