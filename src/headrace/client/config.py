@@ -272,10 +272,6 @@ def _extensions(text: str) -> dict[str, str]:
     return extensions
 
 
-def _is_true(value: object) -> bool:
-    return str(value).lower() in ("true", "1")
-
-
 def _tls(config: Mapping[str, Any]) -> ssl.SSLContext:
     for name in sorted(_UNSUPPORTED & config.keys()):
         if config[name]:
@@ -288,7 +284,8 @@ def _tls(config: Mapping[str, Any]) -> ssl.SSLContext:
     if config.get("ssl.cipher.suites"):
         with _named("ssl.cipher.suites"):
             context.set_ciphers(str(config["ssl.cipher.suites"]))
-    verified = _is_true(config.get("enable.ssl.certificate.verification", "true"))
+    verify = str(config.get("enable.ssl.certificate.verification", "true"))
+    verified = verify.lower() in ("true", "1")
     named = str(config.get("ssl.endpoint.identification.algorithm", "https")).lower() == "https"
     context.check_hostname = verified and named
     context.verify_mode = ssl.CERT_REQUIRED if verified else ssl.CERT_NONE
