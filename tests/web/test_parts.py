@@ -36,7 +36,7 @@ from headrace.protocol.record_batch import (
     build,
     end_transaction_marker,
 )
-from headrace.web import texts
+from headrace.web import observation, texts
 from headrace.web.access import (
     FIRST_LOGIN_S,
     MAX_SESSIONS,
@@ -229,8 +229,10 @@ async def test_counts_of_late_acknowledgements_end_with_their_group(
     assert looks.late == {}
 
 
-def test_histories_are_bounded_and_forget() -> None:
-    histories = Histories(points=3, most=2)
+def test_histories_are_bounded_and_forget(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(observation, "HISTORY_POINTS", 3)
+    monkeypatch.setattr(observation, "MAX_HISTORIES", 2)
+    histories = Histories()
     for n in range(5):
         histories.add({name: Point(n, n, None, None, None) for name in "abc"})
     assert [point.lag for point in histories.of("a")] == [2, 3, 4]

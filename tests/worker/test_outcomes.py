@@ -71,7 +71,14 @@ def test_results_are_accepted_retried_or_dead_letters(
 def test_failures_count_for_the_breaker_and_decisions_do_not() -> None:
     results = [OSError(), Undecodable("x"), Reject("x"), Retry(), KeyError(), None]
     outcomes = [decide(result, 1, POLICY, lambda: 0.5) for result in results]
-    assert [outcome.is_failure for outcome in outcomes] == [True, True, False, False, False, False]
+    assert [outcome.error is not None for outcome in outcomes] == [
+        True,
+        True,
+        False,
+        False,
+        False,
+        False,
+    ]
     assert outcomes[-1] is ACCEPTED
 
 

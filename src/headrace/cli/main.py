@@ -103,13 +103,10 @@ def parsed(name: str, command: Verb, arguments: Sequence[str]) -> Namespace:
     command.declare(parser)
     options = parser.parse_intermixed_args(arguments)
     for word in arguments:
-        if not _is_utf8(word) and not os.path.lexists(word):
+        is_utf8 = word.encode(errors="ignore").decode() == word
+        if not is_utf8 and not os.path.lexists(word):
             parser.error(f"{word!a} is not UTF-8")  # librdkafka would crash
     return options
-
-
-def _is_utf8(argument: str) -> bool:
-    return argument.encode(errors="ignore").decode() == argument
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -83,6 +83,7 @@ class Head(NamedTuple):
 
     :ivar length: of the body
     :ivar keeps_open: whether the client may send another request
+    :ivar hosts: the value of the Host header; none in old requests
     """
 
     method: str
@@ -90,11 +91,7 @@ class Head(NamedTuple):
     headers: Headers
     length: int
     keeps_open: bool
-
-    @property
-    def hosts(self) -> list[str]:
-        """The values of the Host header."""
-        return [value.decode("latin-1") for name, value in self.headers if name == b"host"]
+    hosts: list[str]
 
 
 def parse_head(head: bytes) -> Head:
@@ -114,8 +111,8 @@ def parse_head(head: bytes) -> Head:
             raise Refused(400, "A header of the request is malformed.")
         headers.append((name.lower(), value.strip(b" \t")))
     is_new = match[3] == b"1"
-    hosts = sum(name == b"host" for name, _ in headers)
-    if hosts > 1 or (is_new and not hosts):
+    hosts = [value.decode("latin-1") for name, value in headers if name == b"host"]
+    if len(hosts) > 1 or (is_new and not hosts):
         raise Refused(400, "The request must have one Host header.")
     connection = b",".join(value.lower() for name, value in headers if name == b"connection")
     options = {option.strip() for option in connection.split(b",")}
@@ -125,6 +122,7 @@ def parse_head(head: bytes) -> Head:
         headers,
         _body_length(headers),
         is_new and b"close" not in options,
+        hosts,
     )
 
 

@@ -80,15 +80,9 @@ NOTHING_SEEN = Observation(0, 0, None, 0)
 
 
 class Histories:
-    """The points of groups, or of topics, by name, in bounded memory. Any thread may read them.
+    """The points of groups, or of topics, by name, in bounded memory. Any thread may read them."""
 
-    :param points: the number of points to keep for each name; the oldest are dropped
-    :param most: the largest number of names with a history; further names have none
-    """
-
-    def __init__(self, points: int = HISTORY_POINTS, most: int = MAX_HISTORIES) -> None:
-        self._points = points
-        self._most = most
+    def __init__(self) -> None:
         self._by_name: dict[str, deque[Point]] = {}
         self._lock = threading.Lock()
 
@@ -102,9 +96,9 @@ class Histories:
                 del self._by_name[gone]
             for name, point in points.items():
                 if name not in self._by_name:
-                    if len(self._by_name) >= self._most:
+                    if len(self._by_name) >= MAX_HISTORIES:
                         continue
-                    self._by_name[name] = deque(maxlen=self._points)
+                    self._by_name[name] = deque(maxlen=HISTORY_POINTS)
                 elif after_gap:
                     self._by_name[name].append(Point(point.time_ms))
                 self._by_name[name].append(point)

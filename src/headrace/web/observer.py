@@ -217,7 +217,12 @@ class Observer:
         seen_workers = await workers.look_or_tell(warnings) if WORKERS_TOPIC in topics else []
         after_gap = self.problem is not None or time.time() > self._overdue_s
         self.groups.add(
-            {group_id: _point(now_ms, group) for group_id, group in groups.items()},
+            {
+                group_id: Point(
+                    now_ms, group.lag, group.time_lag_ms, group.done_per_s, group.produced_per_s
+                )
+                for group_id, group in groups.items()
+            },
             after_gap=after_gap,
         )
         self.topics.add(
@@ -318,10 +323,6 @@ class Observer:
         for name, ends in self._ends.items():
             ends.add(now_ms, totals[name])
         return topics
-
-
-def _point(now_ms: int, group: GroupSummary) -> Point:
-    return Point(now_ms, group.lag, group.time_lag_ms, group.done_per_s, group.produced_per_s)
 
 
 def _whole(text: str | None) -> int | None:

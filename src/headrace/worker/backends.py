@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import os
 import threading
 from collections import deque
@@ -133,11 +132,6 @@ class ThreadBackend(Backend):
                 future.set_result(result)
             else:
                 future.set_exception(error)
-
-
-def default_place(function: Callable[..., Any]) -> RunIn:
-    """Return where a function runs unless said otherwise."""
-    return "loop" if inspect.iscoroutinefunction(function) else "thread"
 
 
 def _end_fork(process_id: int) -> None:

@@ -118,21 +118,14 @@ class Outcome(NamedTuple):
 
     :param delay_s: until the next attempt
     :param reason: one line; empty for success
-    :param error: the exception, if there was one
+    :param error: the exception, if there was one, also that of a record that does not decode: it
+        counts for the circuit breaker. ``Reject`` and ``Retry`` are decisions, not failures
     """
 
     ending: Ending
     delay_s: float = 0.0
     reason: str = ""
     error: BaseException | None = None
-
-    @property
-    def is_failure(self) -> bool:
-        """True for what counts for the circuit breaker: exceptions, and records that do not decode.
-
-        ``Reject`` and ``Retry`` are decisions of the function, not failures of it.
-        """
-        return self.error is not None
 
 
 ACCEPTED = Outcome(Ending.ACCEPT)

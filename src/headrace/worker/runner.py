@@ -548,7 +548,7 @@ class Runner:
                 _log.warning("%s works again", self)
             self._endings.accept(attempt)
             return
-        if outcome.is_failure:
+        if outcome.error is not None:
             outcome = self._judged(attempt, outcome)
         if self.hurries:
             outcome = outcome._replace(delay_s=0.0)

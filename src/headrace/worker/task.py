@@ -19,7 +19,7 @@ from headrace.client.topics import NewTopic
 from headrace.protocol.task_headers import DUE_MS, EXPIRES_MS
 from headrace.protocol.topic_names import why_illegal
 
-from .backends import RunIn, default_place
+from .backends import RunIn
 from .breaker import Breaker
 from .outcomes import Retry
 from .payload import Delivery, Envelope, Signature, Value
@@ -119,10 +119,9 @@ class Task(Generic[P, R]):
         self.retry = retry.once() if at_most_once else retry
         self.timeout_s = None if timeout is None else seconds(timeout, "timeout")
         self.expires_s = None if expires is None else seconds(expires, "expires")
-        self.run_in: RunIn = run_in or default_place(function)
-        if self.run_in not in get_args(RunIn) or (
-            self.run_in == "loop"
-        ) != inspect.iscoroutinefunction(function):
+        is_async = inspect.iscoroutinefunction(function)
+        self.run_in: RunIn = run_in or ("loop" if is_async else "thread")
+        if self.run_in not in get_args(RunIn) or (self.run_in == "loop") != is_async:
             raise ClientError(
                 f"{function.__qualname__}: run_in is {self.run_in!r}; an async function runs in "
                 "'loop', another one in 'thread' or 'process'"
