@@ -20,22 +20,21 @@ class Node:
 
 
 @pytest.fixture
-def running(monkeypatch: pytest.MonkeyPatch) -> Iterator[process.ShortCollections]:
+def running(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(process, "LONG_COLLECTION_S", 0.0)
     threshold, frozen = gc.get_threshold(), gc.get_freeze_count()
-    one = process.ShortCollections()
-    one.start()
+    process.keep_collections_short()
     try:
-        yield one
+        yield
     finally:
-        gc.callbacks.remove(one._on_collection)
+        gc.callbacks.pop()
         gc.set_threshold(*threshold)
         if not frozen:
             gc.unfreeze()
 
 
 def test_survivors_of_a_long_collection_are_exempt(
-    running: process.ShortCollections,
+    running: None,
 ) -> None:
     kept = [[number] for number in range(1000)]
     gc.collect(1)
@@ -45,7 +44,7 @@ def test_survivors_of_a_long_collection_are_exempt(
 
 
 def test_cycles_among_exempt_objects_are_found_later(
-    running: process.ShortCollections, monkeypatch: pytest.MonkeyPatch
+    running: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     node = Node()
     gone = weakref.ref(node)
@@ -58,18 +57,14 @@ def test_cycles_among_exempt_objects_are_found_later(
     assert gone() is None
 
 
-def test_short_collections_exempt_nothing(
-    running: process.ShortCollections, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_short_collections_exempt_nothing(running: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process, "LONG_COLLECTION_S", 60.0)
     before = gc.get_freeze_count()
     gc.collect()
     assert gc.get_freeze_count() <= before, "some of the exempt objects may have ended"
 
 
-def test_what_is_loaded_is_exempt(
-    running: process.ShortCollections, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_loaded_is_exempt(running: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process, "LONG_COLLECTION_S", 60.0)
     before = gc.get_freeze_count()
     with never_collected():

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import time
 from threading import Event
+from types import FrameType
 
 import pytest
 
 from headrace.worker import watch as watch_module
 from headrace.worker.backends import LoopBackend
-from headrace.worker.watch import LoopWatch
+from headrace.worker.watch import watched_loop
 from tests.support import story
 
 
@@ -23,15 +24,15 @@ def _deeper(told: Event) -> None:
     told.wait(60)  # in another module
 
 
-def noted(watch: LoopWatch, monkeypatch: pytest.MonkeyPatch) -> Event:
+def noted(monkeypatch: pytest.MonkeyPatch) -> Event:
     """Return an event that is set when the watch has looked at a frame."""
-    event, tell = Event(), watch._tell
+    event, tell = Event(), watch_module._tell
 
-    def note(frame: object) -> None:
-        tell(frame)  # type: ignore[arg-type]
+    def note(frame: FrameType, told: set[str]) -> None:
+        tell(frame, told)
         event.set()
 
-    monkeypatch.setattr(watch, "_tell", note)
+    monkeypatch.setattr(watch_module, "_tell", note)
     return event
 
 
@@ -40,16 +41,14 @@ def test_a_function_that_blocks_is_named_once(
 ) -> None:
     @story
     async def run() -> None:
-        watch = LoopWatch(0.05)
-        told = noted(watch, monkeypatch)
-        watch.start()
-        for _ in range(2):
+        told = noted(monkeypatch)
+        with watched_loop(0.05):
+            for _ in range(2):
+                told.clear()
+                await LoopBackend(pack, "pack", 1, {}).run(((told,), {}))
+                await asyncio.sleep(0)
             told.clear()
-            await LoopBackend(pack, "pack", 1, {}).run(((told,), {}))
-            await asyncio.sleep(0)
-        told.clear()
-        _deeper(told)  # no task's
-        watch.close()
+            _deeper(told)  # no task's
 
     run()
     lines = [record.getMessage() for record in caplog.records]
@@ -66,12 +65,10 @@ def test_a_loop_that_works_is_not_named(
 
     @story
     async def run() -> None:
-        watch = LoopWatch(60)
-        watch.start()
-        for _ in range(10):
-            await asyncio.sleep(0.02)
-            time.sleep(0.005)  # noqa: ASYNC251  # a moment
-        watch.close()
+        with watched_loop(60):
+            for _ in range(10):
+                await asyncio.sleep(0.02)
+                time.sleep(0.005)  # noqa: ASYNC251  # a moment
 
     run()
     assert not caplog.records

@@ -38,7 +38,7 @@ from .options import (
     ListenAddress,
     properties_file,
 )
-from .process import ShortCollections, allow_all_descriptors, log_to_stderr, stopping_event
+from .process import allow_all_descriptors, keep_collections_short, log_to_stderr, stopping_event
 from .secret_files import entries, secret_file
 from .ui.beside import check as check_ui
 from .ui.beside import page_beside
@@ -66,7 +66,7 @@ def run_broker(options: Namespace) -> NoReturn:
     :raises Failure: it cannot start
     """
     log_to_stderr()
-    ShortCollections().start()
+    keep_collections_short()
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     allow_all_descriptors()
     config = _config(options)

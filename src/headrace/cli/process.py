@@ -102,27 +102,24 @@ EXEMPT_FOR_S = 3600.0
 _FULL = 2
 
 
-class ShortCollections:
-    """Settings and a callback that keep the full collections of this process short."""
+def keep_collections_short() -> None:
+    """Change the settings, and add a callback that keeps the full collections of this process
+    short.
+    """
+    began_s, whole_s = 0.0, monotonic()  # the latter: of the last collection of all objects
 
-    def __init__(self) -> None:
-        self._began_s = 0.0
-        self._whole_s = monotonic()
-        """The time of the last collection of all objects."""
-
-    def start(self) -> None:
-        """Change the settings, and add the callback."""
-        gc.set_threshold(GC_ALLOCATIONS)
-        gc.callbacks.append(self._on_collection)
-
-    def _on_collection(self, phase: str, info: dict[str, Any]) -> None:
+    def on_collection(phase: str, info: dict[str, Any]) -> None:
+        nonlocal began_s, whole_s
         if info["generation"] != _FULL:
             return
         now_s = monotonic()
         if phase == "start":
-            self._began_s = now_s
-            if now_s - self._whole_s >= EXEMPT_FOR_S:
-                self._whole_s = now_s
+            began_s = now_s
+            if now_s - whole_s >= EXEMPT_FOR_S:
+                whole_s = now_s
                 gc.unfreeze()
-        elif now_s - self._began_s >= LONG_COLLECTION_S:
+        elif now_s - began_s >= LONG_COLLECTION_S:
             gc.freeze()
+
+    gc.set_threshold(GC_ALLOCATIONS)
+    gc.callbacks.append(on_collection)

@@ -9,6 +9,8 @@ import os
 import sys
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from traceback import walk_stack
 from types import FrameType
 
@@ -24,58 +26,55 @@ _BLOCKED_S = 1.0
 _MAX_TOLD = 1000
 
 
-class LoopWatch:
-    """Watches the running event loop.
+@contextmanager
+def watched_loop(blocked_s: float = _BLOCKED_S) -> Iterator[None]:
+    """Watch the running event loop while the block runs.
 
     :param blocked_s: the time for which the loop stands still before it is told
     """
+    loop, loop_thread = asyncio.get_running_loop(), threading.get_ident()
+    stopping = threading.Event()
 
-    def __init__(self, blocked_s: float = _BLOCKED_S) -> None:
-        self._blocked_s = blocked_s
-        self._loop = asyncio.get_running_loop()
-        self._loop_thread = threading.get_ident()
-        self._told: set[str] = set()
-        """The tasks that have blocked it, or lines of code that belong to none."""
-        self._stopping = threading.Event()
-
-    def start(self) -> None:
-        """Watch from now on."""
-        threading.Thread(target=self._look_out, name="headrace-watch", daemon=True).start()
-
-    def close(self) -> None:
-        """Stop watching."""
-        self._stopping.set()
-
-    # In the thread --------------------------------------------------------------------------------
-
-    def _look_out(self) -> None:
-        while not self._stopping.wait(_BEAT_S):
+    def look_out() -> None:
+        told: set[str] = set()
+        while not stopping.wait(_BEAT_S):
             has_run = threading.Event()
             asked_s = time.monotonic()
             try:
-                self._loop.call_soon_threadsafe(has_run.set)
+                loop.call_soon_threadsafe(has_run.set)
             except RuntimeError:  # it is closed
                 return
-            is_blocked = not has_run.wait(self._blocked_s)
+            is_blocked = not has_run.wait(blocked_s)
             # A machine or a process that stood still has stopped this thread, too.
-            if is_blocked and time.monotonic() - asked_s < 2 * self._blocked_s:
-                frame = sys._current_frames().get(self._loop_thread)
+            if is_blocked and time.monotonic() - asked_s < 2 * blocked_s:
+                frame = sys._current_frames().get(loop_thread)
                 if frame is not None:
-                    self._tell(frame)
+                    _tell(frame, told)
                 del frame  # its variables may be large
 
-    def _tell(self, frame: FrameType) -> None:
-        task, place = blocker_in(frame)
-        about = task or place
-        if about not in self._told and len(self._told) < _MAX_TOLD:
-            self._told.add(about)
-            _log.warning(
-                "%s blocks the event loop at %s: the functions, locks and heartbeats of this "
-                "worker wait for it; make the function one without async, or call what blocks with "
-                "asyncio.to_thread",
-                f"task '{task}'" if task else "code",
-                place,
-            )
+    threading.Thread(target=look_out, name="headrace-watch", daemon=True).start()
+    try:
+        yield
+    finally:
+        stopping.set()
+
+
+def _tell(frame: FrameType, told: set[str]) -> None:
+    """Log what blocks the loop.
+
+    :param told: the tasks that have blocked it, or lines of code that belong to none
+    """
+    task, place = blocker_in(frame)
+    about = task or place
+    if about not in told and len(told) < _MAX_TOLD:
+        told.add(about)
+        _log.warning(
+            "%s blocks the event loop at %s: the functions, locks and heartbeats of this "
+            "worker wait for it; make the function one without async, or call what blocks with "
+            "asyncio.to_thread",
+            f"task '{task}'" if task else "code",
+            place,
+        )
 
 
 def blocker_in(frame: FrameType) -> tuple[str | None, str]:

@@ -16,7 +16,7 @@ from headrace.log_lines import get_logger
 from .reporter import Reporter
 from .runner import Runner
 from .task import Task
-from .watch import LoopWatch
+from .watch import watched_loop
 
 _log = get_logger(__name__)
 
@@ -57,18 +57,16 @@ class Worker:
 
         :raises ClientError: a task cannot begin
         """
-        watch = LoopWatch()
-        watch.start()
-        prepare = asyncio.create_task(self._prepare())
-        try:
-            await _first(self._stop, prepare)
-            if prepare.done():
-                await prepare
-                await self._work()
-        finally:
-            prepare.cancel()
-            await asyncio.gather(prepare, return_exceptions=True)
-            watch.close()
+        with watched_loop():
+            prepare = asyncio.create_task(self._prepare())
+            try:
+                await _first(self._stop, prepare)
+                if prepare.done():
+                    await prepare
+                    await self._work()
+            finally:
+                prepare.cancel()
+                await asyncio.gather(prepare, return_exceptions=True)
 
     async def _prepare(self) -> None:
         for runner in self.runners:
