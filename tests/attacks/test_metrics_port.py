@@ -68,7 +68,7 @@ def served(
             await talk(server.http)
         finally:
             await server.close()
-        assert server.http.open_connections == 0
+        assert len(server.http._connections) == 0
 
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         runner.run(run())
@@ -103,7 +103,7 @@ def test_half_handshakes_are_bounded_in_number(tmp_path: Path, sent: bytes) -> N
             async with asyncio.timeout(20):
                 assert (await reader.read(-1)).endswith(b"a page")
             writer.close()
-            assert 0 < server.open_handshakes <= MAX_SCRAPE_CONNECTIONS
+            assert 0 < len(server._handshakes or ()) <= MAX_SCRAPE_CONNECTIONS
             for given_up in sockets[: ATTACKERS - MAX_SCRAPE_CONNECTIONS]:
                 given_up.settimeout(20)
                 with contextlib.suppress(ConnectionError):
@@ -123,8 +123,11 @@ def test_pages_for_readers_that_do_not_read_are_bounded() -> None:
             await connect(None, stack.enter_context, slow)
             for _ in range(3):
                 assert len(await scrape(server)) > LARGE_BYTES
-                assert server.unsent_bytes <= MAX_UNSENT_BYTES
-                assert server.open_connections <= MAX_SCRAPE_CONNECTIONS
+                assert (
+                    http_server._unsent_bytes(server._in(http_server._State.SENDING))
+                    <= MAX_UNSENT_BYTES
+                )
+                assert len(server._connections) <= MAX_SCRAPE_CONNECTIONS
 
     served(large_page, talk)
 
@@ -141,7 +144,7 @@ def test_requests_that_wait_share_one_page() -> None:
 
     async def talk(server: HttpServer) -> None:
         scrapes = asyncio.gather(*(scrape(server) for _ in range(8)))
-        while server.open_connections < 8:
+        while len(server._connections) < 8:
             await asyncio.sleep(0.01)
         await asyncio.sleep(0.2)
         all_wait.set()
@@ -189,7 +192,7 @@ def test_a_request_byte_by_byte_ends_in_time(monkeypatch: pytest.MonkeyPatch) ->
                 writer.write(b"X")
                 await writer.drain()
                 await asyncio.sleep(0.02)
-        assert server.open_connections == 0
+        assert len(server._connections) == 0
         with contextlib.suppress(ConnectionError):
             assert await reader.read(-1) == b""
 

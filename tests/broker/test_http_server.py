@@ -128,7 +128,7 @@ async def serving(
         yield server
     finally:
         await server.close()
-    assert server.open_connections == 0
+    assert len(server._connections) == 0
 
 
 async def connect(server: HttpServer, sent: bytes = b"", address: str = "127.0.0.1") -> Any:
@@ -172,7 +172,7 @@ async def test_a_connection_is_not_idle_while_its_response_is_sent(
             await loop.sock_connect(client, ("127.0.0.1", server.port))
             await loop.sock_sendall(client, GET)
             await asyncio.sleep(0.1)
-            assert server.unsent_bytes > 0
+            assert http_server._unsent_bytes(server._in(http_server._State.SENDING)) > 0
             await asyncio.sleep(0.4)
             received = b""
             while part := await loop.sock_recv(client, 65536):
@@ -239,7 +239,7 @@ async def test_connections_that_do_not_go_on_keep_nobody_out() -> None:
         for sent in (b"", b"GET /x", POST + b"Content-Length: 9\r\n\r\nx", GET) * 5:
             attackers.append(await connect(server, sent))
             assert (await exchange(server, GET)).startswith(b"HTTP/1.1 200")
-            assert server.open_connections <= 8
+            assert len(server._connections) <= 8
         for _, writer in attackers:
             writer.close()
 
@@ -268,7 +268,7 @@ async def test_addresses_are_served_in_turn() -> None:
 
     async with serving(slow, max_connections=100) as server:
         flood = [asyncio.ensure_future(exchange(server, GET, "127.0.0.2")) for _ in range(30)]
-        while server.open_connections < 30 or len(begun) < 2:
+        while len(server._connections) < 30 or len(begun) < 2:
             await asyncio.sleep(0.01)
         assert begun == ["127.0.0.2"] * 2  # half of the places
         visits = [asyncio.ensure_future(exchange(server, GET)) for _ in range(3)]
@@ -293,7 +293,7 @@ async def test_a_request_waits_for_its_turn_in_bounded_time(
     monkeypatch.setattr(http_server, "TURN_S", 0.1)
     async with serving(slow) as server:
         waiting = [asyncio.ensure_future(exchange(server, GET)) for _ in range(2)]
-        while server.open_connections < 2:
+        while len(server._connections) < 2:
             await asyncio.sleep(0.01)
         strangers = [await connect(server) for _ in range(20)]
         assert (await exchange(server, GET)).startswith(b"HTTP/1.1 503")
@@ -312,7 +312,7 @@ async def test_an_address_has_half_of_the_connections() -> None:
         for sent in (b"", GET, POST + b"Content-Length: 9\r\n\r\nx"):
             strangers = [await connect(server, sent, "127.0.0.2") for _ in range(20)]
             await asyncio.sleep(0.05)
-            assert server.open_connections <= 5
+            assert len(server._connections) <= 5
             writer.write(GET)
             assert (await reader.readuntil(b"\r\n\r\n\n")).startswith(b"HTTP/1.1 200")
             for _, stranger in strangers:

@@ -179,21 +179,6 @@ class HttpServer:
         """The tasks of all connections, also of those that were closed for another one."""
         self.port = 0
 
-    @property
-    def open_connections(self) -> int:
-        """The number of connections."""
-        return len(self._connections)
-
-    @property
-    def open_handshakes(self) -> int:
-        """The number of TLS handshakes that are not complete."""
-        return 0 if self._handshakes is None else len(self._handshakes)
-
-    @property
-    def unsent_bytes(self) -> int:
-        """The bytes of responses that clients have not read."""
-        return _unsent_bytes(self._in(_State.SENDING))
-
     async def start(self, host: str, port: int) -> None:
         """Start to listen. Port 0 picks a free port.
 
