@@ -391,7 +391,7 @@ def test_logins_end_and_are_bounded() -> None:
         now_s += SESSION_IDLE_S // 2
     now_s = SESSION_S
     assert sessions.get(ids[-1]) is None
-    assert sessions.get(None) is None
+    assert sessions.get("") is None
 
 
 def test_plans_are_confirmed_once_by_their_user_and_in_time() -> None:

@@ -105,8 +105,6 @@ async def describe_topics(
 
     :raises Failure: some are refused
     """
-    rows: list[Row] = []
-    refusals: list[str] = []
     names = list(await _matching(cluster, patterns))
     answers = await in_steps(
         names,
@@ -114,21 +112,21 @@ async def describe_topics(
         "describing topics",
         partial(topics.describe_topics, cluster),
     )
-    described = []
+    described, refusals = [], []
     for answer in answers.values():
         if isinstance(answer, topics.TopicDescription):
             described.append(answer)
         elif not errors.has_code(answer, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):  # else deleted
-            refusals.append(str(answer))
+            refusals.append(answer)
     if partitions:
-        rows += [
+        rows = [
             _partition_row(topic, partition)
             for topic in described
             for partition in topic.partitions
         ]
     else:
         own = await _own_configs(cluster, [topic.name for topic in described])
-        rows += [_topic_row(topic, own.get(topic.name)) for topic in described]
+        rows = [_topic_row(topic, own.get(topic.name)) for topic in described]
     output.rows(
         rows,
         wide=("is_internal", "topic_id", "elr", "last_known_elr"),

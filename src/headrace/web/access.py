@@ -64,12 +64,12 @@ class Sessions:
         self._sessions[session_id] = Session(user, csrf, now_s + SESSION_S, now_s)
         return session_id
 
-    def get(self, session_id: str | None, *, is_use: bool = True) -> Session | None:
+    def get(self, session_id: str, *, is_use: bool = True) -> Session | None:
         """Return a login that is valid, or None.
 
         :param is_use: the user does something, rather than a page that refreshes itself
         """
-        session = self._sessions.get(session_id or "")
+        session = self._sessions.get(session_id)
         if session is None:
             return None
         now_s = self._clock_s()
@@ -80,9 +80,9 @@ class Sessions:
             session.used_s = now_s
         return session
 
-    def end(self, session_id: str | None) -> None:
+    def end(self, session_id: str) -> None:
         """End a login."""
-        self._sessions.pop(session_id or "", None)
+        self._sessions.pop(session_id, None)
 
 
 def basic_or_bearer(header: str) -> tuple[str, str] | None:

@@ -96,8 +96,7 @@ class Signature:
                 self.delivery = parameter.name
             else:
                 self.parameters.append(parameter.replace(annotation=annotation))
-        self._names = [parameter.name for parameter in self.parameters]
-        self.names = frozenset(self._names)
+        self.names = [parameter.name for parameter in self.parameters]
         is_plain = all(p.kind is not p.KEYWORD_ONLY for p in self.parameters)
         self._positional = len(self.parameters) if is_plain else -1
         self._payload = signature.replace(parameters=self.parameters)
@@ -111,7 +110,7 @@ class Signature:
         :raises TypeError: the function cannot be called so
         """
         if not kwargs and len(args) == self._positional:  # the usual call, four times as fast
-            return dict(zip(self._names, args, strict=True))
+            return dict(zip(self.names, args, strict=True))
         try:
             return self._payload.bind(*args, **kwargs).arguments
         except TypeError as error:

@@ -229,7 +229,8 @@ class Task(Generic[P, R]):
     def _record(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> NewRecord:
         if self.envelope is None:
             raise ClientError(f"{self} takes the records of others: produce to {self.topics[0]}")
-        if options := [name for name in kwargs if name in _OPTIONS - self.signature.names]:
+        names = self.signature.names
+        if options := [name for name in kwargs if name in _OPTIONS and name not in names]:
             return self.options(**{name: kwargs.pop(name) for name in options})._record(
                 args, kwargs
             )

@@ -39,17 +39,13 @@ def check(options: Namespace, listeners: Sequence[Listener]) -> None:
     """
     if options.ui is None:
         return
-    page = _parsed(options)
+    page = parsed("ui", run, _words(options))
     check_page(page)
     if page.command_config is None and _plain(listeners) is None:
         raise BadUsage(
             "no listener is PLAINTEXT, and the page connects as a client does: give "
             "--ui='--command-config FILE'"
         )
-
-
-def _parsed(options: Namespace) -> Namespace:
-    return parsed("ui", run, _words(options))
 
 
 def _words(options: Namespace) -> list[str]:
@@ -69,10 +65,11 @@ def _command(options: Namespace, listeners: Sequence[Listener]) -> list[str]:
 
     :param listeners: with the ports that they listen on
     """
-    config = _parsed(options).command_config
+    page_words = _words(options)
+    config = parsed("ui", run, page_words).command_config
     to = (config is None and _plain(listeners)) or listeners[0]
     broker = Address(_LOOPBACK.get(to.host, to.host), to.port)
-    words = [sys.executable, "-m", "headrace", "ui", *_words(options), "--stop-with-stdin"]
+    words = [sys.executable, "-m", "headrace", "ui", *page_words, "--stop-with-stdin"]
     words += ["--bootstrap-server", str(broker)]
     return words + [f"--allow-host={host}" for host in options.allow_host]
 
