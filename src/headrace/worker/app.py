@@ -173,7 +173,7 @@ class App:
                 raise ClientError(f"there is no option {name}: {hint(name, allowed, 'option')}")
 
         def decorate(function: Any) -> Any:
-            task = Task[Any, Any](
+            task: Task[Any, Any] = Task(
                 function, self._sender, self.middlewares, topics, start, **options
             )
             for other in self.tasks.values():
