@@ -30,7 +30,7 @@ from headrace.protocol.errors import ErrorCode
 Topic = ListOffsetsResponse.ListOffsetsTopicResponse
 Partition = ListOffsetsResponse.ListOffsetsPartitionResponse
 
-API = Api(2, Each(DESCRIBE, TOPIC, "topics", "name"))
+API = Api(2, Each(DESCRIBE, TOPIC, "name"))
 
 limited = LimitedLog(get_logger("headrace.broker"))
 

@@ -40,7 +40,7 @@ _FIRST_WITH_TOPIC_IDS = 10
 API = Api(
     8,
     READ_GROUP,
-    Each(READ, TOPIC, "topics", "name", ids_from=_FIRST_WITH_TOPIC_IDS),
+    Each(READ, TOPIC, "name", ids_from=_FIRST_WITH_TOPIC_IDS),
     is_quick=True,
     of_coordinator=True,
 )

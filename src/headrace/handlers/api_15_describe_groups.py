@@ -26,7 +26,7 @@ from headrace.protocol.errors import Refusal
 DescribedGroup = DescribeGroupsResponse.DescribedGroup
 DescribedMember = DescribeGroupsResponse.DescribedGroupMember
 
-API = Api(15, Each(DESCRIBE, GROUP, "groups"))
+API = Api(15, Each(DESCRIBE, GROUP))
 
 _FIRST_WITH_ERROR = 6
 

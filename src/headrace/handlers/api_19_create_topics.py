@@ -39,7 +39,7 @@ Result = CreateTopicsResponse.CreatableTopicResult
 
 API = Api(
     19,
-    Each(CREATE, TOPIC, "topics", "name", unless=CREATE, once=True),
+    Each(CREATE, TOPIC, "name", unless=CREATE, once=True),
     Inside(DESCRIBE_CONFIGS, TOPIC, "partitions and configs are left out"),
     is_audited=True,
 )

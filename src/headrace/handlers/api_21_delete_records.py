@@ -29,7 +29,7 @@ Topic = DeleteRecordsResponse.DeleteRecordsTopicResult
 Partition = DeleteRecordsResponse.DeleteRecordsPartitionResult
 
 
-API = Api(21, Each(DELETE, TOPIC, "topics", "name"), is_audited=True)
+API = Api(21, Each(DELETE, TOPIC, "name"), is_audited=True)
 
 _UNKNOWN_OFFSET = -1
 

@@ -22,7 +22,7 @@ from headrace.protocol.errors import ErrorCode
 Topic = OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult
 Partition = OffsetForLeaderEpochResponse.EpochEndOffset
 
-API = Api(23, Each(DESCRIBE, TOPIC, "topics", "topic", unless=CLUSTER_ACTION))
+API = Api(23, Each(DESCRIBE, TOPIC, "topic", unless=CLUSTER_ACTION))
 
 
 async def handle(call: Call, request: OffsetForLeaderEpochRequest) -> OffsetForLeaderEpochResponse:

@@ -35,7 +35,7 @@ API = Api(
     28,
     WRITE_TRANSACTION,
     READ_GROUP,
-    Each(READ, TOPIC, "topics", "name", ids_from=_FIRST_WITH_TOPIC_IDS),
+    Each(READ, TOPIC, "name", ids_from=_FIRST_WITH_TOPIC_IDS),
     of_coordinator=True,
 )
 

@@ -27,7 +27,7 @@ from headrace.topics.topic_rules import (
 Result = CreatePartitionsResponse.CreatePartitionsTopicResult
 
 
-API = Api(37, Each(ALTER, TOPIC, "topics", "name", once=True), is_audited=True)
+API = Api(37, Each(ALTER, TOPIC, "name", once=True), is_audited=True)
 
 _FIRST_WITH_QUOTA = 3
 _DUPLICATE = Refusal(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")

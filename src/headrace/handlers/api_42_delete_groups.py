@@ -22,7 +22,7 @@ Result = DeleteGroupsResponse.DeletableGroupResult
 log = LimitedLog(get_logger("headrace.coordinators"))
 
 
-API = Api(42, Each(DELETE, GROUP, "groups_names"), of_coordinator=True, is_audited=True)
+API = Api(42, Each(DELETE, GROUP), of_coordinator=True, is_audited=True)
 
 
 async def handle(call: Call, request: DeleteGroupsRequest) -> DeleteGroupsResponse:

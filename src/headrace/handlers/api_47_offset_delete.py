@@ -21,7 +21,7 @@ Partition = OffsetDeleteResponse.OffsetDeleteResponsePartition
 API = Api(
     47,
     on(DELETE, GROUP, "group_id"),
-    Each(READ, TOPIC, "topics", "name"),
+    Each(READ, TOPIC, "name"),
     of_coordinator=True,
     has_one_error=True,
     is_audited=True,

@@ -15,7 +15,7 @@ TopicData = DescribeTransactionsResponse.TopicData
 
 API = Api(
     65,
-    Each(DESCRIBE, TRANSACTIONAL_ID, "transactional_ids"),
+    Each(DESCRIBE, TRANSACTIONAL_ID),
     Inside(DESCRIBE, TOPIC, "left out of the answer"),
 )
 

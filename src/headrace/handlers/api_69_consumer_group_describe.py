@@ -28,7 +28,7 @@ TopicPartitions = ConsumerGroupDescribeResponse.TopicPartitions
 
 API = Api(
     69,
-    Each(DESCRIBE, GROUP, "group_ids"),
+    Each(DESCRIBE, GROUP),
     Inside(DESCRIBE, TOPIC, "TOPIC_AUTHORIZATION_FAILED for a group whose members use the topic"),
     protocol=CONSUMER,
 )

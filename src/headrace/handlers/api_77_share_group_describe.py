@@ -19,7 +19,7 @@ TopicPartitions = ShareGroupDescribeResponse.TopicPartitions
 
 API = Api(
     77,
-    Each(DESCRIBE, GROUP, "group_ids"),
+    Each(DESCRIBE, GROUP),
     Inside(DESCRIBE, TOPIC, "TOPIC_AUTHORIZATION_FAILED for a group whose members use the topic"),
 )
 

@@ -35,7 +35,7 @@ TaskOffset = StreamsGroupDescribeResponse.TaskOffset
 
 API = Api(
     89,
-    Each(DESCRIBE, GROUP, "group_ids"),
+    Each(DESCRIBE, GROUP),
     Inside(DESCRIBE, TOPIC, "TOPIC_AUTHORIZATION_FAILED for a group whose topology uses the topic"),
     protocol=STREAMS,
 )

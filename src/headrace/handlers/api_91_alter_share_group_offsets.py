@@ -34,7 +34,7 @@ Partition = AlterShareGroupOffsetsResponse.AlterShareGroupOffsetsResponsePartiti
 API = Api(
     91,
     READ_GROUP,
-    Each(READ, TOPIC, "topics", "topic_name"),
+    Each(READ, TOPIC, "topic_name"),
     of_coordinator=True,
     has_one_error=True,
     has_message=True,

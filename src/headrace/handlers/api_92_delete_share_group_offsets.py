@@ -17,7 +17,7 @@ Topic = DeleteShareGroupOffsetsResponse.DeleteShareGroupOffsetsResponseTopic
 API = Api(
     92,
     on(DELETE, GROUP, "group_id"),
-    Each(READ, TOPIC, "topics", "topic_name"),
+    Each(READ, TOPIC, "topic_name"),
     of_coordinator=True,
     has_one_error=True,
     has_message=True,

@@ -75,7 +75,6 @@ class Each(NamedTuple):
 
     :ivar operation: the operation on the resource of an item
     :ivar kind: the type of the resource; None if it depends on the item
-    :ivar array: the name of the array
     :ivar field: the field of an item that names its resource; empty if the item is the name.
         ``resource_type`` is understood
     :ivar unless: a permission on the cluster that is enough for all items
@@ -86,7 +85,6 @@ class Each(NamedTuple):
 
     operation: Operation
     kind: ResourceType | None
-    array: str
     field: str = ""
     unless: Operation | None = None
     once: bool = False
@@ -170,7 +168,7 @@ def each_config(
     """Require an operation on the owner of the configs of each resource of a request: a topic, a
     group, or the cluster.
     """
-    return Each(operation, None, "resources", "resource_type", once=once, owner=owner)
+    return Each(operation, None, "resource_type", once=once, owner=owner)
 
 
 # APIs ---------------------------------------------------------------------------------------------
