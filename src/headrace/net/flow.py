@@ -187,16 +187,14 @@ class AnswerMemory:
         use.used_bytes += size_bytes - held.pop(client, 0)
         if size_bytes:
             held[client] = size_bytes
-        if use.used_bytes <= use.limit_bytes:
-            return
         closed = 0
         while use.used_bytes > use.limit_bytes and len(held) > 1:
             stalled = next(iter(held))
             use.used_bytes -= held.pop(stalled)
             stalled.abandon()
             closed += 1
-        use.closed_connections += closed
         if closed:
+            use.closed_connections += closed
             log.warning(
                 "",
                 "closed %d connections that do not read their responses: %d bytes wait to be sent, "

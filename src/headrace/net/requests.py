@@ -62,11 +62,9 @@ class RequestQueue:
         """Copy what is in the memory ``shared``, which other connections are about to overwrite."""
         if self._blocks and self._blocks[-1].obj is shared:
             block = self._blocks.pop()
-            if self._blocks:
-                self._blocks.append(memoryview(bytes(block)))
-            else:
-                self._blocks.append(memoryview(bytes(block[self._position :])))
-                self._position = 0
+            if not self._blocks:  # what was served of the first one is not needed any more
+                block, self._position = block[self._position :], 0
+            self._blocks.append(memoryview(bytes(block)))
 
     def clear(self) -> None:
         """Remove all requests."""
