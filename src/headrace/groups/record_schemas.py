@@ -94,7 +94,7 @@ def _field(value: Any) -> Any:
 
 def _rest(item: Any) -> Iterable[Any]:
     """Return the fields of a structure after its key."""
-    if isinstance(item, Mapping):  # numbers with their epochs
+    if isinstance(item, dict):  # numbers with their epochs
         return item.keys(), item.values()
     return item if isinstance(item, SharedTopic) else (item,)
 

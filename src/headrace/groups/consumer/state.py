@@ -49,7 +49,7 @@ class ConsumerState(HeartbeatState[ConsumerMember, GroupEpoch, Assignment, Consu
         self.regex_users: Counter[str] = Counter()
         self.classic_protocols: Counter[str] = Counter()
         self.resolved_versions: dict[str, int] = {}
-        # The number of members that hold a partition: one, but while a log is read.
+        # The number of members that hold a partition: one, except while a log is read.
         self._holders: Counter[tuple[UUID, int]] = Counter()
         self._subscribed: frozenset[str] | None = None
 

@@ -349,12 +349,12 @@ class StreamsGroup(HeartbeatGroup[StreamsState, StreamsHeartbeat, StreamsHeartbe
             self.configured = configured
             self.shutdown_member_id = shutdown_member_id
             self.endpoint_epoch = endpoint_epoch
-            for offsets, told in (
+            for by_member, offsets in (
                 (self.task_offsets, request.task_offsets),
                 (self.task_end_offsets, request.task_end_offsets),
             ):
-                if told is not None:
-                    offsets[member_id] = self.told(told, request)
+                if offsets is not None:
+                    by_member[member_id] = self.told(offsets, request)
 
         return reply, apply
 
