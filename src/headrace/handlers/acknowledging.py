@@ -28,8 +28,10 @@ from headrace.share.share_session import ShareSession
 Acknowledged = dict[tuple[UUID, int], Refusal | None]
 """The result of each partition in the order of the request; None for success."""
 
-NOT_LEADER = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
-"""Errors for which the response has the leader and its address."""
+NOT_LEADER = ErrorCode.NOT_LEADER_OR_FOLLOWER
+"""The error for which the response has the leader and its address: the state of a share-partition
+was changed elsewhere.
+"""
 
 
 def names_member(request: ShareFetchRequest | ShareAcknowledgeRequest) -> bool:

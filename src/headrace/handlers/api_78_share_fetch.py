@@ -223,7 +223,7 @@ def _response(
         if refusal := acknowledged.get(key):
             partition.acknowledge_error_code = refusal.code
             partition.acknowledge_error_message = refusal.message
-        if partition.error_code in NOT_LEADER or partition.acknowledge_error_code in NOT_LEADER:
+        if NOT_LEADER in (partition.error_code, partition.acknowledge_error_code):
             is_led_elsewhere = True
             partition.current_leader = ShareFetchResponse.LeaderIdAndEpoch(
                 fetch.call.node_id, LEADER_EPOCH

@@ -59,7 +59,7 @@ async def handle(call: Call, request: ShareAcknowledgeRequest) -> ShareAcknowled
         response.responses = await call.each(
             lambda topic: _topic(topic, acknowledged, call.node_id), request.topics
         )
-        if any(refusal and refusal.code in NOT_LEADER for refusal in acknowledged.values()):
+        if any(refusal and refusal.code == NOT_LEADER for refusal in acknowledged.values()):
             response.node_endpoints = [ShareAcknowledgeResponse.NodeEndpoint(*call.node)]
     await call.durable()
     return response
@@ -83,7 +83,7 @@ def _topic(
         key = topic.topic_id or NO_TOPIC, partition.partition_index
         if refusal := acknowledged.get(key):
             partition.error_code, partition.error_message = refusal.code, refusal.message
-            if refusal.code in NOT_LEADER:
+            if refusal.code == NOT_LEADER:
                 partition.current_leader = ShareAcknowledgeResponse.LeaderIdAndEpoch(
                     node_id, LEADER_EPOCH
                 )
