@@ -10,8 +10,7 @@ import shutil
 import socket
 import sqlite3
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from headrace.backup import control_socket
 from headrace.log import checked_file, directory_format, directory_lock
@@ -27,8 +26,7 @@ from .manifest import SINGLE_FILES
 _CONNECT_TIMEOUT_S = 10.0
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
+class Source(NamedTuple):
     """The files of a data directory at one moment. The first ``size_bytes`` of each do not change.
 
     :ivar directory: the directory that has them

@@ -107,8 +107,6 @@ class LatestOffsets:
     :param limit_bytes: approximate memory for the keys (log.cleaner.dedupe.buffer.size)
     """
 
-    __slots__ = ("_left", "_offsets", "_opening")
-
     def __init__(self, limit_bytes: int, opening: Opening = OPEN_ANY) -> None:
         self._left = limit_bytes
         self._offsets: dict[bytes, int] = {}

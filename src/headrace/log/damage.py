@@ -18,7 +18,6 @@ from headrace.protocol.record_batch import (
 )
 
 SEARCH_CHUNK_BYTES = 1 << 20
-MAGIC = 2
 _TOO_LOW = "the offset of the batch is too low"
 _TOO_HIGH = "the offset of the batch is too high: the next one has a lower offset"
 
@@ -109,7 +108,7 @@ def find(
 def _problem(
     header: BatchHeader, data: memoryview, expected: int, end_offset: int, *, gaps: bool
 ) -> str:
-    if header.magic != MAGIC:
+    if header.magic != 2:
         return f"the batch has format {header.magic}"
     if not has_right_crc(data, header):
         return "the checksum of the batch is wrong"
