@@ -7,7 +7,7 @@ A lock ends with its deadline, an acknowledgement or the member's session; RENEW
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from headrace.share.acknowledgement import AcknowledgementBatch
@@ -82,17 +82,15 @@ class LateRecords(NamedTuple):
     longest_ms: int
 
 
+@dataclass(slots=True)
 class EndedLocks:
     """The locks of one share-partition that have timed out, and were not acknowledged since: they
     tell how late acknowledgements come. The broker refuses such an acknowledgement, or ignores it
     if the record is finished meanwhile: the member cannot know, and its work was done twice.
     """
 
-    __slots__ = ("_ends",)
-
-    def __init__(self) -> None:
-        self._ends: dict[str, Spans[int]] = {}
-        """Member id → runs of records, with the end of their locks."""
+    _ends: dict[str, Spans[int]] = field(default_factory=dict)
+    """Member id → runs of records, with the end of their locks."""
 
     def __len__(self) -> int:
         return sum(map(len, self._ends.values()))

@@ -234,6 +234,7 @@ class _Shard:
             yield key
 
 
+@dataclass(slots=True)
 class Snapshots:
     """The positions of the latest snapshots of all share-partitions, one dictionary entry for each.
 
@@ -242,11 +243,7 @@ class Snapshots:
     once it is *cold*: older than a limit.
     """
 
-    def __init__(self) -> None:
-        self._shards: defaultdict[int, _Shard] = defaultdict(_Shard)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Snapshots) and self._shards == other._shards
+    _shards: defaultdict[int, _Shard] = field(default_factory=lambda: defaultdict(_Shard))
 
     def replay(self, record: ShareRecord, at: Position) -> None:
         """Note a record at position ``at``."""

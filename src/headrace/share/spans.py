@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Generic, Protocol, TypeAlias, TypeVar
 
@@ -53,6 +54,7 @@ def subtract(runs: Iterable[Run[V]], ranges: Sequence[Range]) -> list[Run[V]]:
     return remaining
 
 
+@dataclass(slots=True)
 class Spans(Generic[V]):
     """Disjoint inclusive ranges in ascending order. Adjacent ranges with equal values are joined to
     one span.
@@ -64,24 +66,15 @@ class Spans(Generic[V]):
     :ivar values: value of each span, compared with ``==``
     """
 
-    __slots__ = ("firsts", "lasts", "values")
-
-    def __init__(self) -> None:
-        self.firsts: list[int] = []
-        self.lasts: list[int] = []
-        self.values: list[V] = []
+    firsts: list[int] = field(default_factory=list)
+    lasts: list[int] = field(default_factory=list)
+    values: list[V] = field(default_factory=list)
 
     def __len__(self) -> int:
         return len(self.firsts)
 
     def __iter__(self) -> Iterator[Run[V]]:
         return zip(self.firsts, self.lasts, self.values, strict=True)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Spans) and list(self) == list(other)
-
-    def __repr__(self) -> str:
-        return f"Spans({list(self)})"
 
     def within(self, first: int, last: int) -> list[Run[V]]:
         """Return the spans that overlap ``first..last``, cut to it."""
