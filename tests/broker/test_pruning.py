@@ -13,6 +13,7 @@ from headrace.broker.broker import Broker
 from headrace.broker.config.broker_config import Config
 from headrace.coordinators.share_partitions import LoadedPartition
 from headrace.share.records import SharePartitionKey
+from headrace.share.settings import FetchLimits
 from headrace.share.share_state import ShareCoordinator
 from headrace.topics import internal_logs
 from tests.support import nothing_is_written, story
@@ -122,6 +123,7 @@ async def test_nothing_is_pruned_after_the_broker_has_closed(tmp_path: Path) -> 
     loaded = broker.coordinators.share.load(*key)
     assert isinstance(loaded, LoadedPartition)
     settings = broker.coordinators.share.settings("g")
-    assert loaded.partition.acquire("m", [(0, 0)], 1, 1, clock.now_ms(), settings)
+    limits = FetchLimits(1, 1, 1, record_limit=False)
+    assert loaded.partition.acquire("m", [(0, 0)], limits, clock.now_ms(), settings)
     broker.close()
     await nothing_is_written(tmp_path)
