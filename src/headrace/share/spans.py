@@ -166,17 +166,16 @@ class Timed(Protocol):
 T = TypeVar("T", bound=Timed)
 
 
+@dataclass(slots=True)
 class TimedSpans(Generic[T]):
     """Spans, and their timers in the order of deadlines.
 
     A timer whose span has ended early is removed when it becomes the first one.
     """
 
-    __slots__ = ("_timers", "spans")
-
-    def __init__(self) -> None:
-        self.spans: Spans[T] = Spans()
-        self._timers: list[tuple[int, int, int]] = []  # (deadline, first, last), ascending
+    spans: Spans[T] = field(default_factory=Spans)
+    _timers: list[tuple[int, int, int]] = field(default_factory=list)
+    """(deadline, first, last), ascending"""
 
     def grant(self, runs: Sequence[Run[T]], deadline_ms: int) -> None:
         """Set ``runs`` (ascending, disjoint), which all end at ``deadline_ms``, and replace
