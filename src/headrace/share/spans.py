@@ -126,13 +126,15 @@ class Spans(Generic[V]):
         firsts: list[int] = []
         lasts: list[int] = []
         values: list[V] = []
+        end: int | None = None
         for first, last, value in runs:
-            if lasts and lasts[-1] == first - 1 and values[-1] == value:
+            if first == end and values[-1] == value:
                 lasts[-1] = last
             else:
                 firsts.append(first)
                 lasts.append(last)
                 values.append(value)
+            end = last + 1
         self.firsts[i:j], self.lasts[i:j], self.values[i:j] = firsts, lasts, values
 
     def erase(self, runs: Sequence[Range]) -> None:
