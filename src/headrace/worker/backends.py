@@ -35,6 +35,9 @@ class Backend:
     concurrency: int
     conf: Mapping[str, Any]
 
+    def __post_init__(self) -> None:
+        """Make what the kind of place needs besides."""
+
     async def open(self) -> None:
         """Prepare it.
 
