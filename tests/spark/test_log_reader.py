@@ -17,6 +17,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from headrace.client import AuthenticationFailed, ConnectionFailed
 from headrace.client.fetch import fetch
+from headrace.client.frames import Frames
 from headrace.protocol.record_batch import CorruptBatch
 from headrace.spark.option_parsing import KafkaOptions
 from headrace.spark.reader import fetcher
@@ -288,6 +289,29 @@ def test_each_failure_names_topic_partition_and_offset(
     monkeypatch.setattr("headrace.spark.reader.fetcher.Batches.find", fail)
     with pytest.raises(ReadError, match=re.escape(text.format(f"{topic_name}-0"))):
         ours(bootstrap_servers, [OffsetRange(topic_name, 0, 0, 1)], timeout_ms=500)
+
+
+@pytest.mark.parametrize("where", ["receiving", "opening"])
+def test_missing_memory_is_told_at_once(
+    bootstrap_servers: str, topic_name: str, where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    get_buffer = Frames.get_buffer
+
+    def no_memory(frames: Frames | bytes, sizehint: int = 0) -> memoryview:
+        if isinstance(frames, Frames) and frames._filled < len(frames._buffer):
+            return get_buffer(frames, sizehint)
+        raise MemoryError
+
+    create_topic(bootstrap_servers, topic_name)
+    produce(bootstrap_servers, topic_name, [b"x" * 200_000])
+    place = (
+        "client.frames.Frames.get_buffer"
+        if where == "receiving"
+        else "spark.reader.fetcher.Batches.find"
+    )
+    monkeypatch.setattr(f"headrace.{place}", no_memory)
+    with pytest.raises(MemoryError):
+        ours(bootstrap_servers, [OffsetRange(topic_name, 0, 0, 1)])
 
 
 def test_reading_continues_after_a_restart_of_the_broker(tmp_path: Path, topic_name: str) -> None:

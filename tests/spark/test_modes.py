@@ -169,5 +169,8 @@ def test_a_registered_thread_finds_the_sinks(
 def test_a_process_without_memory_says_what_to_raise(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.tracebacklimit", 1000, raising=False)
     advice = r"raise spark\.executor\.pyspark\.memory \(1g for each of spark\.executor\.cores"
-    with pytest.raises(SourceError, match=advice), one_line_errors():
-        raise MemoryError
+    for error in (MemoryError(), RuntimeError("can't start new thread")):
+        with pytest.raises(SourceError, match=advice), one_line_errors():
+            raise error
+    with pytest.raises(RuntimeError, match="another"), one_line_errors():
+        raise RuntimeError("another")

@@ -16,7 +16,7 @@ from pyspark.sql.types import (
 
 from headrace.spark.errors import SourceError
 from headrace.spark.produce.options import ProduceOptions
-from headrace.spark.produce.records import Record, check_columns, records
+from headrace.spark.produce.records import Record, check_columns, parts, records
 from headrace.spark.produce.sink import ProduceDataSource
 
 SERVERS = {"kafka.bootstrap.servers": "127.0.0.1:9092"}
@@ -142,6 +142,30 @@ def test_headers_that_cannot_be_written(header: object, text: str) -> None:
     )
     with pytest.raises(SourceError, match=text):
         list(records(batch, "t"))
+
+
+def test_parts_of_a_batch_are_small() -> None:
+    sizes = [1, 3 << 20, 5, 9 << 20, 2 << 20, 2 << 20, *[10] * 1000]
+    batch = pa.record_batch({"value": [b"x" * size for size in sizes]})
+    rows = [part.column("value").to_pylist() for part in parts(batch)]
+    assert [len(value) for part in rows for value in part] == sizes
+    assert all(len(part) == 1 or sum(map(len, part)) < 4 << 20 for part in rows)
+    assert len(rows) < 15
+    assert [part.num_rows for part in parts(batch.slice(6))] == [1000]
+
+
+@pytest.mark.parametrize(
+    ("given", "kbytes"),
+    [
+        ({}, 65_536),
+        ({"kafka.message.max.bytes": "1000000"}, 65_536),
+        ({"kafka.max.request.size": "100000000"}, 97_657),
+        ({"kafka.queue.buffering.max.kbytes": "1000"}, "1000"),
+    ],
+)
+def test_the_queue_of_a_producer_is_small(given: dict[str, str], kbytes: object) -> None:
+    config = ProduceOptions.parse({**SERVERS, **given}).producer_config()
+    assert config["queue.buffering.max.kbytes"] == kbytes
 
 
 def test_a_client_of_the_sink() -> None:

@@ -340,19 +340,22 @@ class Connection:
         except IllegalTopicName as error:
             self._fail(f"{self.address} sent a response that cannot be used: {error}")
         except Exception as error:
-            self._fail(f"{self.address} sent a response that cannot be parsed: {shown(error)}")
+            reason = f"{self.address} sent a response that cannot be parsed: {shown(error)}"
+            self._fail(reason, error)
 
     def _closed_by_broker(self, reason: str | None) -> None:
         self._is_ended_by_broker = self._failure is None
         if reason:
             self._fail(f"{self.address} {reason}")
         else:
-            self._fail(f"the broker at {self.address} closed the connection")
+            self._fail(f"the broker at {self.address} closed the connection", self._frames.lost)
 
-    def _fail(self, reason: str) -> ConnectionFailed:
+    def _fail(self, reason: str, cause: Exception | None = None) -> ConnectionFailed:
         """Close the connection, unless it is closed, and return why it is."""
         if self._failure is None:
             self._failure = ConnectionFailed(reason)
+            if cause is not None:  # without the frames, which hold what was received
+                self._failure.__cause__ = cause.with_traceback(None)
             self._frames.hang_up()
             for *_, answer in self._waiting.values():
                 if not answer.done():

@@ -27,6 +27,11 @@ def one_line_errors() -> Iterator[None]:
     except (ClientError, SourceError, MemoryError) as error:
         sys.tracebacklimit = 0
         raise SourceError(describe(error)) from None
+    except RuntimeError as error:
+        if str(error) != "can't start new thread":
+            raise
+        sys.tracebacklimit = 0
+        raise SourceError(describe(MemoryError())) from None
 
 
 def describe(error: Exception) -> str:

@@ -21,6 +21,9 @@ _REFUSED = {
 }
 _ALWAYS: Mapping[str, Any] = {"enable.idempotence": True, "delivery.report.only.error": True}
 _DEFAULTS: Mapping[str, Any] = {"partitioner": "murmur2_random"}
+_QUEUE_KBYTES = 64 * 1024
+"""librdkafka's own limit, 1 GiB, is more than the memory of a Python worker; and librdkafka ends
+the process when it gets none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +71,7 @@ class ProduceOptions:
         """
         config = {
             "bootstrap.servers": self.kafka.bootstrap_servers,
+            "queue.buffering.max.kbytes": self._queue_kbytes(),
             **_DEFAULTS,
             **self.kafka.librdkafka,
             **_ALWAYS,
@@ -76,3 +80,10 @@ class ProduceOptions:
             config.setdefault("transaction.timeout.ms", TRANSACTION_TIMEOUT_MS)
             config["transactional.id"] = transactional_id
         return config
+
+    def _queue_kbytes(self) -> int:
+        """Return a limit that lets the largest record in."""
+        largest_record = str(self.kafka.librdkafka.get("message.max.bytes", ""))
+        if not largest_record.isdigit():
+            return _QUEUE_KBYTES
+        return max(_QUEUE_KBYTES, int(largest_record) // 1024 + 1)

@@ -37,6 +37,8 @@ _OF_SOURCES = frozenset({"offset", "timestampType", "deliveryCount", "receipt"})
 
 _UNASSIGNED = -1
 """librdkafka's number for a partition that the partitioner chooses."""
+_PART_BYTES = 4 * 1024 * 1024
+_SPARE_BYTES = 8 * 1024 * 1024
 _NOW = 0
 """librdkafka's timestamp for the time of writing."""
 
@@ -123,6 +125,23 @@ def records(batch: pa.RecordBatch, topic: str | None) -> Iterator[Record]:
         yield Record(*row)
 
 
+def parts(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a batch in parts that are small enough to be Python objects, or have one
+    row.
+
+    :raises MemoryError: there is no memory for the next part
+    """
+    if batch.nbytes > _PART_BYTES and batch.num_rows > 1:
+        half = batch.num_rows // 2
+        yield from parts(batch.slice(0, half))
+        yield from parts(batch.slice(half))
+        return
+    # As Python objects, in librdkafka's queue, and in a request. librdkafka would end the process
+    # where Python raises an error. Memory that is not written to costs nothing.
+    bytearray(3 * batch.nbytes + _SPARE_BYTES)
+    yield batch
+
+
 def _filled(column: pa.Array, default: int) -> list[int]:
     return column.fill_null(default).to_pylist() if column.null_count else column.to_pylist()
 
@@ -182,7 +201,12 @@ class RecordProducer:
         self._failure = _FirstFailure()
         # A callback for each record would take as long as the rest of writing it.
         config = {**config, "on_delivery": self._failure, "log_level": 2}
-        self._producer = Producer(config, logger=_log)
+        try:
+            self._producer = Producer(config, logger=_log)
+        except KafkaException as error:
+            if error.args[0].code() == KafkaError._CRIT_SYS_RESOURCE:
+                raise MemoryError from None  # for the stacks of its threads
+            raise
         self.written = 0
         """The number of records so far."""
 

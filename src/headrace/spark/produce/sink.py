@@ -20,6 +20,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from headrace.spark import address_space
 from headrace.spark.data_source import KafkaDataSource
 from headrace.spark.errors import SourceError, one_line_errors
 from headrace.spark.pyspark_capabilities import ArrowStreamWriter, arrow_batches
@@ -27,7 +28,7 @@ from headrace.spark.worker_check import CheckedInExecutors
 
 from .commits import KafkaCommitLog, OpenTransactions, TaskTransaction, abort_batch, commit_batch
 from .options import ProduceOptions
-from .records import RecordProducer, check_columns, records
+from .records import RecordProducer, check_columns, parts, records
 
 _BEGIN_TIMEOUT_S = 60.0
 
@@ -239,6 +240,7 @@ def write_rows(
     :param batch_query_id: the query of a batch; None for a stream
     :raises SourceError: a row cannot be written; then the transaction is aborted
     """
+    address_space.spare()
     if options.prefix is None:
         producer = RecordProducer(options.producer_config())
         _write_batches(producer, batches, options)
@@ -271,7 +273,8 @@ def _write_batches(
     producer: RecordProducer, batches: Iterable[pa.RecordBatch], options: ProduceOptions
 ) -> None:
     for batch in batches:
-        producer.write(records(batch, options.topic))
+        for part in parts(batch):
+            producer.write(records(part, options.topic))
     producer.flush()
 
 

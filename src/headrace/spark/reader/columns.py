@@ -138,6 +138,7 @@ def decode(
     try:
         for body in _bodies(batches, indexes, most_bytes):
             records = _decode(body, wanted, headers)
+            del body  # the columns are copies
             if len(records):
                 yield records
     except CorruptBatch:
@@ -178,9 +179,16 @@ def _bodies(batches: Batches, indexes: Any, most_bytes: int) -> Iterator[_Body]:
         if size_bytes >= most_bytes or done == len(indexes):
             ends = np.cumsum(np.fromiter(map(len, pieces), np.int64, len(pieces)))
             starts = np.concatenate((np.zeros(1, np.int64), ends[:-1]))
-            data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
-            yield _Body(data, starts, ends, heads[indexes[begin:done]])
-            pieces, size_bytes, begin = [], 0, done
+            # Nothing here holds the bytes while the caller works.
+            yield _Body(_taken(pieces), starts, ends, heads[indexes[begin:done]])
+            size_bytes, begin = 0, done
+
+
+def _taken(pieces: list[bytes]) -> bytes:
+    """Return the pieces as one, and empty the list."""
+    data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+    pieces.clear()
+    return data
 
 
 def _decode(body: _Body, wanted: WantedOffsets | None, headers: bool) -> Records:

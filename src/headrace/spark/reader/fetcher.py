@@ -163,7 +163,7 @@ class Fetcher:
         """Set when a request may be sent."""
         self._arrived = asyncio.Event()
         """Set when :meth:`take` may have a result."""
-        self._failure: ClientError | SourceError | None = None
+        self._failure: ClientError | SourceError | MemoryError | None = None
         self._running = asyncio.create_task(self._run())
 
     async def take(self, key: TopicPartition | None) -> Piece | None:
@@ -209,7 +209,7 @@ class Fetcher:
     def _fail(self, error: Exception, partitions: Sequence[PartitionFetch]) -> None:
         """Have :meth:`take` raise an error about partitions."""
         where = _positions(partitions)
-        if isinstance(error, RequestRefused | SourceError):
+        if isinstance(error, RequestRefused | SourceError | MemoryError):
             self._failure = error
         elif isinstance(error, ClientError):
             self._failure = ReadError(f"reading {where}: {error}")
@@ -321,6 +321,8 @@ class Fetcher:
             try:
                 await self._fetch(node_id, partitions)
             except ConnectionFailed as failure:
+                if isinstance(failure.__cause__, MemoryError):
+                    raise failure.__cause__ from None
                 for partition in partitions:
                     partition.leader = None
                     self._note_no_data(partition, _reason(failure))

@@ -23,6 +23,9 @@ from .columns import Records, decode
 from .fetcher import Fetcher, Piece
 from .ranges import DEFAULTS, OffsetRange, ReadError, ReadOptions
 
+_LEAST_OPENED_BYTES = 1024 * 1024
+"""Smaller pieces take longer to decode."""
+
 
 def read(
     kafka: KafkaOptions, ranges: Sequence[OffsetRange], options: ReadOptions = DEFAULTS
@@ -57,6 +60,10 @@ class LogReader:
                 bounds.setdefault((r.topic, r.partition), []).append((r.start, r.end))
         self._options = options
         self._wanted = {key: WantedOffsets.of(of_key) for key, of_key in bounds.items()}
+        # A merge holds an opened piece of each partition.
+        self._opened_bytes = max(
+            _LEAST_OPENED_BYTES, options.buffer_bytes // max(1, len(self._wanted))
+        )
         self._decoded: dict[TopicPartition | None, Iterator[Any]] = {}
         self._thread = kafka.shared_thread()
         self._fetcher = self._thread.run(self._start_fetching(bounds))
@@ -107,7 +114,13 @@ class LogReader:
         try:
             chosen = batches.with_data(piece.aborted)
             wanted = self._wanted[piece.key].not_before(piece.start)
-            yield from decode(batches, chosen, wanted, headers=self._options.headers)
+            yield from decode(
+                batches,
+                chosen,
+                wanted,
+                headers=self._options.headers,
+                most_bytes=self._opened_bytes,
+            )
         except CorruptBatch as error:
             topic, partition = piece.key
             raise ReadError(
