@@ -127,12 +127,13 @@ def scale_steps(options: argparse.Namespace) -> Iterator[Step]:
 
 
 def spark_steps(options: argparse.Namespace) -> Iterator[Step]:
-    """Yield kills in every phase, on a cluster of Spark and of a driver alone, and ten minutes of
-    steady queries.
+    """Yield kills in every phase, on a cluster of Spark and of a driver alone, the settings that
+    people turn on, and ten minutes of steady queries.
     """
-    cluster = "tests/spark/test_cluster.py"
-    yield Step("spark", "cluster", pytest(cluster))
-    yield Step("spark", "cluster, Apache Kafka", pytest(cluster, "--target", "kafka"))
+    for name in ("cluster", "habits"):
+        suite = f"tests/spark/test_{name}.py"
+        yield Step("spark", name, pytest(suite))
+        yield Step("spark", f"{name}, Apache Kafka", pytest(suite, "--target", "kafka"))
     yield Step("spark", "killed drivers", pytest("tests/spark/test_killed_driver.py"))
     yield Step("spark", "steady queries", pytest("tests/spark/test_steady_queries.py"))
 
