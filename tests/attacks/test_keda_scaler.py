@@ -13,7 +13,7 @@ import grpc
 import psutil
 import pytest
 
-from headrace.cli.keda import collector, command, messages
+from headrace.cli.keda import collector, command, service
 from headrace.cli.keda.collector import SHARE, Backlog, BacklogQuery, Backlogs
 from headrace.client.config import read_config
 from tests.cli.command import start
@@ -41,11 +41,11 @@ class Port:
     def is_active(self, **metadata: str) -> bool:
         with grpc.insecure_channel(self.address) as channel:
             call = channel.unary_unary(
-                f"/{messages.SERVICE}/IsActive",
-                messages.ScaledObjectRef.SerializeToString,
-                messages.IsActiveResponse.FromString,
+                f"/{service.SERVICE}/IsActive",
+                service.ScaledObjectRef.SerializeToString,
+                service.IsActiveResponse.FromString,
             )
-            ref = messages.ScaledObjectRef(scalerMetadata={"group": "g", **metadata})
+            ref = service.ScaledObjectRef(scalerMetadata={"group": "g", **metadata})
             return bool(call(ref, timeout=PATIENCE_S, wait_for_ready=True).result)
 
     def code(self, **metadata: str) -> grpc.StatusCode:

@@ -423,6 +423,7 @@ def test_every_config_that_is_documented_to_have_an_effect_is_read_somewhere() -
     assembled = re.compile(
         r"(offsets\.topic|share\.coordinator\.state\.topic|transaction\.state\.log)"
         r"\.(num\.partitions|segment\.bytes)"
+        r"|(controller\.)?quota\.window\.(num|size\.seconds)"
     )
     unread = [
         key.name
