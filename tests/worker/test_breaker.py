@@ -71,10 +71,25 @@ def test_one_record_is_probed_and_the_pauses_grow_until_it_succeeds() -> None:
 
 def test_a_failed_record_comes_after_the_next_probe() -> None:
     breaker = Breaker(pause=10)
-    assert breaker.retry_after_s(1, 0) == 1
+    assert breaker.retry_after_s(19, 1, 0) == 1
     failing(breaker, 20)
-    assert breaker.retry_after_s(1, 0) == 16
-    assert breaker.retry_after_s(60, 0) == 60
+    assert breaker.retry_after_s(19, 1, 0) == 16
+    assert breaker.retry_after_s(19, 60, 0) == 60
+
+
+def test_every_record_is_probed_however_many_in_front_of_it_always_fail() -> None:
+    breaker = Breaker(pause=10, max_pause=10)
+    failing(breaker, 20)
+    due_s = dict.fromkeys(range(40), 0.0)
+    probed = set[int]()
+    now_s = 0.0
+    while probed != due_s.keys():
+        now_s += breaker.opens_for_s(now_s)
+        assert now_s < 10 * 40 * 8
+        record = next(record for record, at_s in due_s.items() if at_s <= now_s)
+        breaker.failed(record, "poison", now_s)
+        due_s[record] = now_s + breaker.retry_after_s(record, 1, now_s)
+        probed.add(record)
 
 
 @pytest.mark.parametrize(("failures", "of"), [(1.1, 100), (-0.1, 100), (0.5, 19), (0.5, True)])

@@ -507,6 +507,29 @@ async def test_a_downstream_that_is_away_makes_no_dead_letters(
     assert failed < 400  # it has paused
 
 
+@story
+@pytest.mark.parametrize("decodes", [True, False])
+async def test_records_in_front_that_always_fail_do_not_stop_the_others(
+    app: App, bootstrap_servers: str, decodes: bool
+) -> None:
+    done = set[int]()
+
+    @new_task(app, retry=0, concurrency=1, breaker=Breaker(pause=0.2, max_pause=0.4))
+    async def task(number: int) -> None:
+        if number < 10:
+            raise ValueError("poison")
+        done.add(number)
+
+    if decodes:
+        await task.send_many(range(10))
+    else:
+        produce(bootstrap_servers, task.topics[0], [b"no JSON"] * 10)
+    await task.send_many(range(10, 30))
+    async with working(app, task) as worker:
+        await until(lambda: len(done) == 20, dict(worker.counts))
+        await until(lambda: worker.counts["dead_letters"] == 10, dict(worker.counts))
+
+
 def test_letters_are_shown_and_redriven_records_begin_anew(
     app: App, bootstrap_servers: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Hashable
 from typing import Literal
 
 from headrace.client.arguments import Seconds, seconds
 from headrace.client.errors import ClientError
+
+_MAX_DOUBLINGS = 6
+"""Of the time after which a record is probed again: an hour and a half by default."""
 
 BreakerState = Literal["closed", "open", "probing"]
 """Records flow while it is closed, none while it is open, one at a time while it is probing."""
@@ -49,6 +52,7 @@ class Breaker:
         """The records of the last outcomes; None for a success."""
         self._pause_s = self._first_pause_s
         self._probes_at_s: float | None = None
+        self._failed_while_open: Counter[Hashable] = Counter()
         self.reason = ""
         """Why it is not closed: the last failure."""
 
@@ -79,12 +83,16 @@ class Breaker:
         is_most = len(failed) > self.failures * len(self._last)
         return is_most and len(set(failed)) >= self.MIN_RECORDS
 
-    def retry_after_s(self, delay_s: float, now_s: float) -> float:
+    def retry_after_s(self, record: Hashable, delay_s: float, now_s: float) -> float:
         """Return the delay of a record that has failed: while it is open, others are probed before
-        this one, which may be the one that always fails.
+        this one, which may be one of those that always fail. With each time, twice as many: so
+        there is a turn for a record behind all of them.
         """
         opens_for_s = self.opens_for_s(now_s)
-        return max(delay_s, 1.5 * opens_for_s + 1) if opens_for_s else delay_s
+        if not opens_for_s:
+            return delay_s
+        doublings = min(max(self._failed_while_open[record] - 1, 0), _MAX_DOUBLINGS)
+        return max(delay_s, 1.5 * opens_for_s * 2**doublings + 1)
 
     def succeeded(self, now_s: float) -> bool:
         """Count a success. One that began before it opened does not close it.
@@ -95,6 +103,7 @@ class Breaker:
         if closes:
             self._probes_at_s = None
             self._last.clear()
+            self._failed_while_open.clear()
             self._pause_s, self.reason = self._first_pause_s, ""
         self._last.append(None)
         return closes
@@ -106,11 +115,13 @@ class Breaker:
         :returns: whether this has opened it, or kept it open after a probe
         """
         self._last.append(record)
-        if self.state(now_s) == "open":
+        state = self.state(now_s)
+        if state == "closed" and (len(self._last) < self.MIN_OUTCOMES or not self._most_fail()):
             return False
-        if self._probes_at_s is not None:
+        self._failed_while_open[record] += 1
+        if state == "open":
+            return False
+        if state == "probing":
             self._pause_s = min(self._pause_s * 2, self._max_pause_s)
-        elif len(self._last) < self.MIN_OUTCOMES or not self._most_fail():
-            return False
         self._probes_at_s, self.reason = now_s + self._pause_s, reason
         return True

@@ -118,8 +118,8 @@ class Outcome(NamedTuple):
 
     :param delay_s: until the next attempt
     :param reason: one line; empty for success
-    :param error: the exception, if there was one, also that of a record that does not decode: it
-        counts for the circuit breaker. ``Reject`` and ``Retry`` are decisions, not failures
+    :param error: the exception, if there was one. ``Reject`` and ``Retry`` are decisions, not
+        failures
     """
 
     ending: Ending

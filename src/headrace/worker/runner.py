@@ -36,6 +36,7 @@ from .outcomes import (
     Reject,
     Retry,
     TimedOut,
+    Undecodable,
     decide,
     growing,
     lost_attempts,
@@ -561,8 +562,11 @@ class Runner:
         tried again, also after its last attempt.
         """
         self.counts["failed"] += 1
+        if isinstance(outcome.error, Undecodable):  # it says nothing of what the function needs
+            return outcome
         breaker, now_s = self.breaker, time.monotonic()
-        if breaker.failed(origin_of(attempt.record, self.task.later), outcome.reason, now_s):
+        origin = origin_of(attempt.record, self.task.later)
+        if breaker.failed(origin, outcome.reason, now_s):
             _log.error(
                 "%s pauses for %.1f s, because most records fail: %s",
                 self,
@@ -574,7 +578,7 @@ class Runner:
         if outcome.ending is Ending.LETTER:
             delay_s = self.task.retry.delay_s(attempt.number, random.random())
             outcome = outcome._replace(ending=Ending.PUT_BACK, delay_s=delay_s)
-        return outcome._replace(delay_s=breaker.retry_after_s(outcome.delay_s, now_s))
+        return outcome._replace(delay_s=breaker.retry_after_s(origin, outcome.delay_s, now_s))
 
     def _tell(self, attempt: Attempt, outcome: Outcome) -> None:
         queue = self.task.dead_letters
