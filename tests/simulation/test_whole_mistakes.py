@@ -301,8 +301,10 @@ def damaged_coordinator_state_is_cut(patch: Patch) -> None:
     patch.setattr(flips, "SHARE", 1)
     recover = recovery._recover
 
-    def careless(*arguments: Any, **options: Any) -> None:
-        recover(*arguments, **{**options, "refuse_damage": False})
+    def careless(
+        segments: Any, first: int, on_batch: Any, refuse_damage: bool, may_be_torn: Any
+    ) -> None:
+        recover(segments, first, on_batch, False, may_be_torn)
 
     patch.setattr(recovery, "_recover", careless)
 
