@@ -49,7 +49,7 @@ FIRST = {
     "snapshots_of_producers_are_believed": (20,),
     "offsets_of_aborted_transactions_are_taken": (11,),
     "users_are_stored_one_by_one": (9,),
-    "quotas_are_stored_one_by_one": (51,),
+    "quotas_are_stored_one_by_one": (135,),
     "anyone_may_commit": (17,),
     "acls_are_stored_one_by_one": (34,),
     "rows_of_the_catalog_are_believed": (15,),
