@@ -86,7 +86,8 @@ def commit_batch(
         transactions.abort_others(_ids(decided))
         raise SourceError(
             f"micro-batch {batch_id} is older than the last one that was written, "
-            f"{decided.batch_id}: the checkpoint is an old copy; use the current one, or a new one"
+            f"{decided.batch_id}: the checkpoint is an old copy, or another query writes with it; "
+            "use the current one, or a new one"
         )
     if decided is None or decided.batch_id < batch_id:
         _check_open(transactions, batch_id, written)
