@@ -210,6 +210,18 @@ def test_quotas_of_an_entity_that_is_named_twice(
     ]
 
 
+def test_an_answer_stays_when_its_line_fails(
+    broker: Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def handle(call: Call, request: object) -> str:
+        call.changes = (None,)  # type: ignore[assignment]
+        return "no response"
+
+    audited = audit.audited(handle)
+    assert asyncio.run(audited(Call(broker, APIS[42], CLIENT, 0, ""), None)) == "no response"
+    assert "cannot be told" in caplog.text
+
+
 def test_names_are_escaped_and_no_value_is_logged(
     broker: Broker, lines: Callable[[], list[str]]
 ) -> None:

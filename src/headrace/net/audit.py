@@ -48,7 +48,17 @@ def audited(handle: Callable[[Any, Any], Awaitable[Any]]) -> Callable[[Any, Any]
             message = "has sent %s from host %s and gone: it may be done"
             log_line(call.client, message, call.api.name, call.client.host)
             raise
-        log_changes(call)
+        try:
+            log_changes(call)
+        except Exception as error:
+            # The change is made: its client must not hear that it has failed.
+            logger.error(
+                "Principal %s has sent %s from host %s, and its changes cannot be told",
+                call.client.principal,
+                call.api.name,
+                call.client.host,
+                exc_info=error,
+            )
         return response
 
     return handle_and_tell
