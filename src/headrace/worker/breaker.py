@@ -84,14 +84,14 @@ class Breaker:
         return is_most and len(set(failed)) >= self.MIN_RECORDS
 
     def retry_after_s(self, record: Hashable, delay_s: float, now_s: float) -> float:
-        """Return the delay of a record that has failed: while it is open, others are probed before
-        this one, which may be one of those that always fail. With each time, twice as many: so
-        there is a turn for a record behind all of them.
+        """Return the delay of a record that :meth:`failed` has counted: while it is open, others
+        are probed before this one, which may be one of those that always fail. With each time,
+        twice as many: so there is a turn for a record behind all of them.
         """
         opens_for_s = self.opens_for_s(now_s)
         if not opens_for_s:
             return delay_s
-        doublings = min(max(self._failed_while_open[record] - 1, 0), _MAX_DOUBLINGS)
+        doublings = min(self._failed_while_open[record] - 1, _MAX_DOUBLINGS)
         return max(delay_s, 1.5 * opens_for_s * 2**doublings + 1)
 
     def succeeded(self, now_s: float) -> bool:
