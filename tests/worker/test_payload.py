@@ -170,6 +170,13 @@ class Checked(pydantic.BaseModel):
         raise KeyError("x" * 1_000_000) if text == "long" else Silent
 
 
+def test_a_record_that_nobody_has_called_a_task_with_says_so() -> None:
+    def pack(order: dict[str, str]) -> None: ...
+
+    with pytest.raises(Undecodable, match="it is no call of a task: it has no header"):
+        envelope(pack).decode(record(b"no json", headers=()))
+
+
 @pytest.mark.parametrize("text", ["long", "silent"])
 def test_an_odd_exception_of_a_validator_says_that_the_record_does_not_decode(text: str) -> None:
     def pack(label: Checked) -> None: ...

@@ -157,8 +157,11 @@ class Envelope:
         headers = record.headers
         if headers[:2] != tuple(self.headers):  # as another sender writes them
             by_name = dict(headers)
-            if by_name.get(TASK) != self._task:
-                name = (by_name.get(TASK) or b"none").decode(errors="replace")
+            task = by_name.get(TASK)
+            if not task:
+                raise Undecodable(f"it is no call of a task: it has no header {TASK}")
+            if task != self._task:
+                name = task.decode(errors="replace")
                 raise Undecodable(f"it is of the task '{name}', not of '{self._task.decode()}'")
             if by_name.get(ENVELOPE) != VERSION:
                 raise Undecodable(f"its {ENVELOPE} is {by_name.get(ENVELOPE)!r}, not {VERSION!r}")
