@@ -302,7 +302,7 @@ def test_ctrl_c_ends_a_command_that_waits_for_a_broker(name: str) -> None:
             assert connection.recv(1), "a request"
             running.send_signal(signal.SIGINT)
             _, err = running.communicate(timeout=PATIENCE_S)
-    assert running.returncode == (0 if name == "top" else 130)
+    assert running.returncode == (0 if name == "top" else 130), err
     assert b"Traceback" not in err and err.count(b"\n") <= 1
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Awaitable, Callable
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -153,4 +154,5 @@ def on_cluster(options: Namespace, work: Callable[[Cluster], Awaitable[T]]) -> T
                 hint = meant(error.topic, await cluster.all_topics())
                 raise Failure(f"{error}; {hint}" if hint else str(error)) from error
 
-    return asyncio.run(run())
+    with closing(run()) as running:  # Ctrl-C may come before it begins
+        return asyncio.run(running)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import signal
 import sys
 from argparse import ArgumentTypeError, Namespace
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
@@ -114,32 +114,45 @@ def run(options: Namespace) -> int:
     with ExitStack() as opened:
         sources = _sources(options, opened)
         try:
-            producer = confluent_kafka.Producer(
-                {
-                    "log_level": 2,  # the command reports errors
-                    "delivery.timeout.ms": _DELIVERY_TIMEOUT_MS,
-                    "enable.idempotence": str(config.get("acks", "all")) in ("-1", "all"),
-                    "compression.type": options.compression,
-                    **config,
-                }
-            )
-        except confluent_kafka.KafkaException as error:
-            raise BadUsage(errors.error_line(error)) from error
-        # The producer gets its id meanwhile: one that is given records at once waits for half a
-        # second.
-        with suppress(errors.UnsupportedSetting):  # librdkafka may support it
-            on_cluster(options, partial(_check_topic, options))
+            producer = on_cluster(options, partial(_checked_producer, options, config))
+        except errors.UnsupportedSetting:  # librdkafka may support it
+            producer = _producer(options, config)
         return Sender(options, producer).run(sources)
 
 
-async def _check_topic(options: Namespace, cluster: Cluster) -> None:
-    """Check that the topic has the partition: librdkafka would retry, or create the topic.
+def _producer(options: Namespace, config: Mapping[str, Any]) -> confluent_kafka.Producer:
+    """Make the producer.
+
+    :raises BadUsage: librdkafka does not accept its configuration
+    """
+    settings = {
+        "log_level": 2,  # the command reports errors
+        "delivery.timeout.ms": _DELIVERY_TIMEOUT_MS,
+        "enable.idempotence": str(config.get("acks", "all")) in ("-1", "all"),
+        "compression.type": options.compression,
+        **config,
+    }
+    try:
+        return confluent_kafka.Producer(settings)
+    except confluent_kafka.KafkaException as error:
+        raise BadUsage(errors.error_line(error)) from error
+
+
+async def _checked_producer(
+    options: Namespace, config: Mapping[str, Any], cluster: Cluster
+) -> confluent_kafka.Producer:
+    """Make the producer, and check that the topic has the partition: librdkafka would retry, or
+    create the topic.
 
     :raises ClientError: the topic does not exist, or no broker answers or accepts the login
     """
+    # It gets its id while the topic is looked up: a producer that is given records at once waits
+    # for half a second.
+    producer = _producer(options, config)
     topic = (await cluster.topics([options.topic]))[options.topic]
     if options.partition is not None:
         check_partition(options.partition, topic)
+    return producer
 
 
 Source = tuple[str, Iterator[bytes]]
