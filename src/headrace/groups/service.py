@@ -18,7 +18,7 @@ from .deadlines import TimerKey
 from .heartbeats.group import Context, HeartbeatGroup, ReplyT, RequestT
 from .heartbeats.member import STATIC_LEAVE_EPOCH, HeartbeatReply
 from .meters import GroupMeters
-from .records import Generation, GroupMetadata, GroupOutcome
+from .records import Generation, GroupMetadata, GroupOutcome, GroupRecord
 
 Group: TypeAlias = ClassicGroup | HeartbeatGroup[Any, Any, Any]
 GroupT = TypeVar("GroupT", bound=Group)
@@ -144,15 +144,21 @@ class HeartbeatService(GroupService[HeartbeatGroupT], Generic[HeartbeatGroupT, R
     def _join_or_stay(
         self, group_id: str, request: RequestT, context: Context
     ) -> GroupOutcome[ReplyT | Refusal]:
-        group = self._groups.get(group_id)
-        if request.joins and isinstance(group, ClassicGroup):
-            outcome = self._take_over(group, request, context)
-            if outcome is not None:
-                return outcome
-        member_group = self.member_group(group_id, request)
-        if isinstance(member_group, Refusal):
-            return Outcome(member_group)
-        return member_group.heartbeat(request, context)
+        former = self._groups.get(group_id)
+        if request.joins and isinstance(former, ClassicGroup):
+            converted = self._converted(former)
+            if isinstance(converted, Refusal):
+                return Outcome(converted)
+            if converted is not None:
+                new_group = self.new_group(group_id)
+                new_group.state = new_group.state.after(converted)
+                outcome = new_group.heartbeat(request, context)
+                if isinstance(outcome.reply, Refusal):
+                    return outcome
+                records = (*former.tombstones(), *converted, *outcome.records)
+                return outcome._replace(records=records)
+        group = self.member_group(group_id, request)
+        return Outcome(group) if isinstance(group, Refusal) else group.heartbeat(request, context)
 
     def member_group(self, group_id: str, request: RequestT) -> HeartbeatGroupT | Refusal:
         """Return the group of a heartbeat, or GROUP_ID_NOT_FOUND; a new one if the member joins."""
@@ -163,10 +169,10 @@ class HeartbeatService(GroupService[HeartbeatGroupT], Generic[HeartbeatGroupT, R
         name = self.kind.type_name.capitalize()
         return Refusal(ErrorCode.GROUP_ID_NOT_FOUND, f"{name} group {group_id} not found.")
 
-    def _take_over(
-        self, classic: ClassicGroup, request: RequestT, context: Context
-    ) -> GroupOutcome[ReplyT | Refusal] | None:
-        """Join a member to a classic group, which becomes one of this kind; None if it does not."""
+    def _converted(self, classic: ClassicGroup) -> tuple[GroupRecord, ...] | Refusal | None:
+        """Return the records of the group of this kind that a classic group becomes when a member
+        joins; None if it does not become one.
+        """
         return None
 
     def _leave(
@@ -175,7 +181,7 @@ class HeartbeatService(GroupService[HeartbeatGroupT], Generic[HeartbeatGroupT, R
         group = self.group(group_id)
         if isinstance(group, Refusal):
             return Outcome(group)
-        refusal = group.check_member(request)
+        refusal = group.check_member(request.member_id, request.instance_id)
         if refusal is not None:
             return Outcome(refusal)
         if request.member_epoch == STATIC_LEAVE_EPOCH:

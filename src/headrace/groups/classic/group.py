@@ -50,6 +50,7 @@ class ClassicGroup:
     :param timers: timers of all groups; a due timer calls :meth:`expire`
     :param config: the configuration, read whenever a value is needed
     :ivar members: the state of the group, its generation, and the members of this or the next one
+    :ivar timers: the timers of the group and its members
     :ivar recorded: the last recorded generation; None before the first
     """
 
@@ -61,7 +62,7 @@ class ClassicGroup:
         self._config = config
         self.recorded: Generation | None = None
         self.members = Membership()
-        self._timers = GroupDeadlines(timers, group_id)
+        self.timers = GroupDeadlines(timers, group_id)
 
     @property
     def state_name(self) -> str:
@@ -105,9 +106,9 @@ class ClassicGroup:
         code = members.check(request.member_id, request.group_instance_id, request.generation_id)
         if code:
             return code
-        if request.protocol_type not in (None, members.protocol_type):
-            return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-        if request.protocol not in (None, members.protocol):
+        if request.protocol_type not in (None, members.protocol_type) or (
+            request.protocol not in (None, members.protocol)
+        ):
             return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
         if members.state is State.PREPARING_REBALANCE:
             return ErrorCode.REBALANCE_IN_PROGRESS
@@ -157,7 +158,7 @@ class ClassicGroup:
     def _apply(self, before: Membership, transition: GroupTransition) -> None:
         assert self.members is before, "another decision was applied in between"
         self.members = transition.draft
-        self._timers.apply(transition.timers)
+        self.timers.apply(transition.timers)
 
     def tombstones(self) -> tuple[GroupRecord, ...]:
         """Return the records that delete the group, except its offsets."""
@@ -168,7 +169,7 @@ class ClassicGroup:
     def _session_restart(self, member_id: str, now_ms: int) -> Apply:
         member = self.members.by_id[member_id]
         deadline_ms = now_ms + member.session_timeout_ms
-        return partial(self._timers.set, SESSION, member_id, deadline_ms)
+        return partial(self.timers.set, SESSION, member_id, deadline_ms)
 
     def start_sessions(self, now_ms: int) -> None:
         """Start the sessions of all members, after a restart. Begin the rebalance of a group that

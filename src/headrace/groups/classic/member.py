@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
 from headrace.groups.records import GenerationMember
+from headrace.outcome import Completion
 from headrace.protocol.errors import ErrorCode
 
 Protocols = tuple[tuple[str, bytes], ...]
@@ -140,17 +142,18 @@ class Member(NamedTuple):
         )
 
     def record(self, protocol: str | None, assignment: bytes) -> GenerationMember:
-        """Return the member for the record of a generation."""
-        return GenerationMember(
-            self.member_id,
-            self.group_instance_id,
-            self.client_id,
-            self.client_host,
-            self.rebalance_timeout_ms,
-            self.session_timeout_ms,
-            self.metadata(protocol),
-            assignment,
-        )
+        """Return the member for the record of a generation, which begins with the same fields."""
+        return GenerationMember(*self[:6], self.metadata(protocol), assignment)
+
+    def refused(self, code: ErrorCode, member_id: str) -> Iterator[Completion]:
+        """Yield the answers to its waiting requests: an error.
+
+        :param member_id: the id in the answer to a JoinGroup
+        """
+        if self.join_ticket is not None:
+            yield Completion(self.join_ticket, JoinReply(code, member_id))
+        if self.sync_ticket is not None:
+            yield Completion(self.sync_ticket, SyncReply(code))
 
     def metadata(self, protocol: str | None) -> bytes:
         """Return the member's metadata for a protocol; b"" if it does not support it."""

@@ -118,6 +118,8 @@ class Membership:
             member_id=request.new_member_id,
             client_id=request.client_id,
             client_host=request.client_host,
+            join_ticket=None,
+            sync_ticket=None,
             is_unsynced=False,
         )
         if self.leader == old_id:
@@ -229,12 +231,12 @@ class Membership:
 
     # Questions ------------------------------------------------------------------------------------
 
-    def has_room(self, member_id: str, max_size: int, *, preparing: bool) -> bool:
+    def has_room(self, member_id: str, max_size: int) -> bool:
         """Return whether a member may join; during a rebalance only members that have joined count
         against the limit.
         """
         member = self.by_id.get(member_id)
-        if not preparing:
+        if self.state is not State.PREPARING_REBALANCE:
             return member is not None or len(self.by_id) < max_size
         return self._joined < max_size or (member is not None and member.join_ticket is not None)
 

@@ -53,9 +53,7 @@ class GroupTransition:
     def join(self, request: JoinRequest, ticket: int) -> JoinReply | None:
         """Join a member to the next generation; return None if the answer has to wait."""
         member_id, instance_id, draft = request.member_id, request.group_instance_id, self.draft
-        preparing = draft.state is State.PREPARING_REBALANCE
-        max_size = self._config.get_int("group.max.size")
-        if not draft.is_empty and not draft.has_room(member_id, max_size, preparing=preparing):
+        if not draft.has_room(member_id, self._config.get_int("group.max.size")):
             self._forget_pending(member_id)
             if member_id in draft.by_id:
                 self._remove(member_id)
@@ -110,7 +108,9 @@ class GroupTransition:
         return None
 
     def _update(self, member: Member, request: JoinRequest, ticket: int) -> Member:
-        self._answer_join(member, JoinReply(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
+        if member.join_ticket is not None:
+            reply = JoinReply(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id)
+            self.completions.append(Completion(member.join_ticket, reply))
         return self.draft.put(
             member._replace(
                 protocols=request.protocols,
@@ -125,14 +125,12 @@ class GroupTransition:
         (KIP-345).
         """
         draft, old_leader = self.draft, self.draft.leader
-        old = draft.by_id[old_id]
-        old = self._answer_join(old, JoinReply(ErrorCode.FENCED_INSTANCE_ID, old_id))
-        self._answer_sync(old, SyncReply(ErrorCode.FENCED_INSTANCE_ID))
+        self.completions += draft.by_id[old_id].refused(ErrorCode.FENCED_INSTANCE_ID, old_id)
         self.timers[SESSION, old_id] = None
         member = draft.replace_static(old_id, request)
         self._restart_session(member)  # a new session timeout applies from the first heartbeat on
         member = self._update(member, request, ticket)
-        if self.draft.state is not State.STABLE or (draft.select_protocol() != self.draft.protocol):
+        if draft.state is not State.STABLE or draft.select_protocol() != draft.protocol:
             self.rebalance()
             return None
         member = draft.put(member._replace(join_ticket=None))
@@ -303,9 +301,7 @@ class GroupTransition:
 
     def _dismiss(self, member_id: str) -> None:
         """Remove a member and answer its waiting requests with UNKNOWN_MEMBER_ID."""
-        member = self.draft.by_id[member_id]
-        member = self._answer_join(member, JoinReply(ErrorCode.UNKNOWN_MEMBER_ID, ""))
-        self._answer_sync(member, SyncReply(ErrorCode.UNKNOWN_MEMBER_ID))
+        self.completions += self.draft.by_id[member_id].refused(ErrorCode.UNKNOWN_MEMBER_ID, "")
         self._remove(member_id)
 
     def _remove(self, member_id: str) -> None:
@@ -315,12 +311,6 @@ class GroupTransition:
     def _forget_pending(self, member_id: str) -> None:
         self.draft.pending.discard(member_id)
         self.timers[PENDING, member_id] = None
-
-    def _answer_join(self, member: Member, reply: JoinReply) -> Member:
-        if member.join_ticket is None:
-            return member
-        self.completions.append(Completion(member.join_ticket, reply))
-        return self.draft.put(member._replace(join_ticket=None))
 
     def _answer_sync(self, member: Member, reply: SyncReply) -> Member:
         if member.sync_ticket is None:

@@ -44,7 +44,7 @@ from headrace.protocol.stored import ConsumerProtocolSubscription
 
 from .group import ConsumerGroup, ConsumerGroupService, MemberTransition
 from .member import ClassicJoin
-from .migration import downgraded, migration_policy, named, replaces_last
+from .migration import downgraded, downgrades, migration_policy, named
 from .state import ConsumerState
 
 
@@ -65,7 +65,11 @@ class ClassicMembers:
         group, state = self._group, self._group.state
         context = Context(self._service.catalog, now_ms, wall_ms)
         owner = group.owner(request.group_instance_id)
-        is_last = owner is not None and replaces_last(state, owner, group.config)
+        is_last = (
+            owner is not None
+            and owner not in state.classic_members
+            and downgrades(state, (owner,), group.config, joining=1)
+        )
         outcome = self._service.counted(self._join(request, context, assigns=not is_last))
         if not is_last or outcome.reply.code:
             return outcome
@@ -97,7 +101,7 @@ class ClassicMembers:
             return Outcome(JoinReply(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, ""))
         member_id = request.member_id or request.new_member_id
         if instance_id is not None and not is_new:
-            refusal = group.check_instance(member_id, instance_id)
+            refusal = group.check_member(member_id, instance_id)
             if refusal is not None:
                 return Outcome(JoinReply(refusal.code, ""))
         owner = group.owner(instance_id) if is_new else None
@@ -190,15 +194,13 @@ class ClassicMembers:
         generation.
         """
         state = self._group.state
-        if instance_id is not None:
-            refusal = self._group.check_instance(member_id, instance_id)
-            if refusal is not None:
-                return refusal.code
-        member = state.members.get(member_id)
-        if member is None or member.classic_member_metadata is None:
+        if refusal := self._group.check_member(member_id, instance_id):
+            return refusal.code
+        classic = state.members[member_id].classic_member_metadata
+        if classic is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
         is_current = generation_id == state.current[member_id].member_epoch
-        return member.classic_member_metadata if is_current else ErrorCode.ILLEGAL_GENERATION
+        return classic if is_current else ErrorCode.ILLEGAL_GENERATION
 
     # Leaving --------------------------------------------------------------------------------------
 

@@ -31,7 +31,6 @@ from headrace.groups.records import (
     ConsumerGroupRegularExpression,
     ConsumerMember,
     GroupEpoch,
-    GroupMetadata,
     GroupOutcome,
     GroupRecord,
     HeldPartitions,
@@ -45,7 +44,7 @@ from headrace.protocol.errors import ErrorCode, Refusal
 
 from .assignors import ASSIGNORS, Subscriber, configured_assignors
 from .member import ConsumerHeartbeat, ConsumerHeartbeatReply
-from .migration import check_upgrade, downgraded, downgrades, told_to_rejoin, upgraded
+from .migration import downgraded, downgrades, upgraded
 from .reconciliation import Goal, holds_only, reconcile
 from .state import ConsumerState
 
@@ -227,36 +226,28 @@ class ConsumerGroupService(
         is_resolved = state.resolved_versions.get(regex or "") == self.catalog.version
         return None if is_resolved else regex or None
 
-    def _take_over(
-        self, classic: ClassicGroup, request: ConsumerHeartbeat, context: Context
+    def _converted(self, classic: ClassicGroup) -> tuple[GroupRecord, ...] | Refusal:
+        return () if classic.is_empty else upgraded(classic, self.catalog, self._config)
+
+    def _join_or_stay(
+        self, group_id: str, request: ConsumerHeartbeat, context: Context
     ) -> GroupOutcome[ConsumerHeartbeatReply | Refusal]:
-        """Turn a classic group into a consumer group and join a member of the consumer protocol."""
-        group_id, now_ms = classic.group_id, context.now_ms
-        converted: tuple[GroupRecord, ...] = (GroupMetadata(group_id, None),)
-        completions: tuple[Completion, ...] = ()
-        state = ConsumerState(group_id)
-        if not classic.is_empty:
-            refusal = check_upgrade(classic, self._config)
-            records = upgraded(classic, self.catalog) if refusal is None else refusal
-            if isinstance(records, Refusal):
-                return Outcome(records)
-            state, converted = state.after(records), (*converted, *records)
-            completions = tuple(told_to_rejoin(classic))
-        group = ConsumerGroup(group_id, self._timers, self._config, state)
-        outcome = group.heartbeat(request, context)
-        if isinstance(outcome.reply, Refusal):
+        outcome = super()._join_or_stay(group_id, request, context)
+        former = self._groups.get(group_id)
+        if isinstance(outcome.reply, Refusal) or not isinstance(former, ClassicGroup):
             return outcome
+        # The classic group becomes a consumer group: its members have to rejoin.
+        completions: list[Completion] = []
         timers: TimerChanges = {(JOIN, ""): None, (SYNC, ""): None}
-        for member_id in classic.members.pending:
+        for member_id in former.members.pending:
             timers[PENDING, member_id] = None
-        for member in classic.members.all():
-            timers[SESSION, member.member_id] = now_ms + member.session_timeout_ms
+        for member in former.members.all():
+            completions += member.refused(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id)
+            timers[SESSION, member.member_id] = context.now_ms + member.session_timeout_ms
             for kind in (REJOIN, RESYNC):  # set before the group became classic
                 timers[kind, member.member_id] = None
-        upgraded_outcome = outcome._replace(
-            records=(*converted, *outcome.records), completions=completions
-        )
-        return upgraded_outcome.then(partial(group.timers.apply, timers))
+        outcome = outcome._replace(completions=tuple(completions))
+        return outcome.then(partial(former.timers.apply, timers))
 
     def remove(
         self, group: ConsumerGroup, member_ids: Collection[str], context: Context

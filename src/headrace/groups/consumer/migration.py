@@ -9,13 +9,13 @@ those of the new kind.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from itertools import starmap
 from uuid import UUID
 
 from headrace.groups.catalog import TopicCatalog
 from headrace.groups.classic.group import ClassicGroup
-from headrace.groups.classic.member import JoinReply, JoinRequest, Member, SyncReply
+from headrace.groups.classic.member import JoinRequest, Member
 from headrace.groups.classic.membership import Membership
 from headrace.groups.heartbeats.group import Context
 from headrace.groups.records import (
@@ -31,7 +31,6 @@ from headrace.groups.records import (
     by_key,
     each,
 )
-from headrace.outcome import Completion
 from headrace.protocol.configuration import Configuration
 from headrace.protocol.consumer_protocol import (
     PROTOCOL_TYPE,
@@ -63,18 +62,6 @@ def migrates(config: Configuration, direction: str) -> bool:
     return migration_policy(config) in (direction, "bidirectional")
 
 
-def check_upgrade(group: ClassicGroup, config: Configuration) -> Refusal | None:
-    """Return the error if a classic group with members cannot become a consumer group."""
-    reason = None
-    if not migrates(config, "upgrade"):
-        reason = "online upgrade is disabled"
-    elif group.protocol_type != PROTOCOL_TYPE:
-        reason = "the group does not use the consumer embedded protocol"
-    elif len(group.members) > config.get_int("group.consumer.max.size"):
-        reason = "the group size exceeds the consumer group maximum size"
-    return None if reason is None else _no_upgrade(group, reason)
-
-
 def _no_upgrade(group: ClassicGroup, reason: str) -> Refusal:
     return Refusal(
         ErrorCode.GROUP_ID_NOT_FOUND,
@@ -82,10 +69,18 @@ def _no_upgrade(group: ClassicGroup, reason: str) -> Refusal:
     )
 
 
-def upgraded(group: ClassicGroup, catalog: TopicCatalog) -> tuple[GroupRecord, ...] | Refusal:
-    """Return the records of the consumer group that replaces a classic group; write its tombstone
-    first.
+def upgraded(
+    group: ClassicGroup, catalog: TopicCatalog, config: Configuration
+) -> tuple[GroupRecord, ...] | Refusal:
+    """Return the records of the consumer group that replaces a classic group with members; write
+    its tombstone first.
     """
+    if not migrates(config, "upgrade"):
+        return _no_upgrade(group, "online upgrade is disabled")
+    if group.protocol_type != PROTOCOL_TYPE:
+        return _no_upgrade(group, "the group does not use the consumer embedded protocol")
+    if len(group.members) > config.get_int("group.consumer.max.size"):
+        return _no_upgrade(group, "the group size exceeds the consumer group maximum size")
     group_id, epoch = group.group_id, group.members.generation_id
     introduced: list[GroupRecord] = []
     held = {}
@@ -143,30 +138,17 @@ def as_classic(
     )
 
 
-def told_to_rejoin(group: ClassicGroup) -> Iterator[Completion]:
-    """Yield REBALANCE_IN_PROGRESS for all waiting requests of a classic group."""
-    for member in group.members.all():
-        if member.join_ticket is not None:
-            yield Completion(
-                member.join_ticket, JoinReply(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id)
-            )
-        if member.sync_ticket is not None:
-            yield Completion(member.sync_ticket, SyncReply(ErrorCode.REBALANCE_IN_PROGRESS))
+def downgrades(
+    state: ConsumerState, leaving: Collection[str], config: Configuration, *, joining: int = 0
+) -> bool:
+    """Return whether the group becomes classic when these members leave.
 
-
-def downgrades(state: ConsumerState, leaving: Collection[str], config: Configuration) -> bool:
-    """Return whether the group becomes classic when these members leave."""
-    left = len(state.members) - len(leaving)
-    fits = 0 < left <= config.get_int("group.max.size")
-    are_classic = left == len(state.classic_members.difference(leaving))
+    :param joining: the number of classic members that take their place
+    """
+    staying = len(state.members) - len(leaving)
+    fits = 0 < staying + joining <= config.get_int("group.max.size")
+    are_classic = staying == len(state.classic_members.difference(leaving))
     return fits and are_classic and migrates(config, "downgrade")
-
-
-def replaces_last(state: ConsumerState, member_id: str, config: Configuration) -> bool:
-    """Return whether the group becomes classic when a classic member replaces this member."""
-    if not migrates(config, "downgrade") or len(state.members) > config.get_int("group.max.size"):
-        return False
-    return state.members.keys() - state.classic_members == {member_id}
 
 
 def downgraded(

@@ -176,15 +176,9 @@ class HeartbeatGroup(Generic[StateT, RequestT, ReplyT]):
     state_type: type[StateT]
     transition_type: type[HeartbeatTransition[StateT]]
 
-    def __init__(
-        self,
-        group_id: str,
-        timers: Deadlines[TimerKey],
-        config: Configuration,
-        state: StateT | None = None,
-    ) -> None:
+    def __init__(self, group_id: str, timers: Deadlines[TimerKey], config: Configuration) -> None:
         self.group_id, self.config = group_id, config
-        self.state = state or self.state_type(group_id)
+        self.state = self.state_type(group_id)
         self.timers = GroupDeadlines(timers, group_id)
         self.steady: dict[str, tuple[RequestT, int, ReplyT | Refusal, int]] = {}
 
@@ -279,28 +273,21 @@ class HeartbeatGroup(Generic[StateT, RequestT, ReplyT]):
                 f"Static member {member_id} with instance id {instance_id} cannot join the group "
                 f"because the instance id is owned by {owner} member.",
             )
-        refusal = self.check_member(request)
+        refusal = self.check_member(member_id, instance_id)
         return refusal or self._check_epoch(request, self.state.current[member_id])
 
-    def check_member(self, request: RequestT) -> Refusal | None:
+    def check_member(self, member_id: str, instance_id: str | None) -> Refusal | None:
         """Return the error if the group does not have the member, or another one has its instance
         id.
         """
-        member_id = request.member_id
-        if request.instance_id is not None:
-            return self.check_instance(member_id, request.instance_id)
-        if member_id in self.state.current:
-            return None
-        return Refusal(
-            ErrorCode.UNKNOWN_MEMBER_ID,
-            f"Member {member_id} is not a member of group {self.group_id}.",
-        )
-
-    def check_instance(self, member_id: str, instance_id: str) -> Refusal | None:
-        """Return the error if a member does not own its instance id."""
-        owner = self.owner(instance_id)
+        owner = member_id if instance_id is None else self.owner(instance_id)
         if owner is None:
             return Refusal(ErrorCode.UNKNOWN_MEMBER_ID, f"Instance id {instance_id} is unknown.")
+        if owner not in self.state.members:
+            return Refusal(
+                ErrorCode.UNKNOWN_MEMBER_ID,
+                f"Member {member_id} is not a member of group {self.group_id}.",
+            )
         if owner != member_id:
             return Refusal(
                 ErrorCode.FENCED_INSTANCE_ID,

@@ -21,7 +21,6 @@ from headrace.groups.heartbeats.group import Context, HeartbeatGroup, HeartbeatT
 from headrace.groups.records import (
     STREAMS_RECORDS,
     AssignmentEpoch,
-    GroupMetadata,
     GroupOutcome,
     GroupRecord,
     HeldTaskAssignment,
@@ -481,17 +480,8 @@ class StreamsGroupService(HeartbeatService[StreamsGroup, StreamsHeartbeat, Strea
         # The endpoints of a new group have no epoch yet.
         return outcome.with_reply(replace(outcome.reply, endpoint_epoch=0))
 
-    def _take_over(
-        self, classic: ClassicGroup, request: StreamsHeartbeat, context: Context
-    ) -> HeartbeatOutcome | None:
-        """Join the first member of a streams group that replaces an empty classic group."""
-        if not classic.is_empty:
-            return None
-        group_id = classic.group_id
-        outcome = self.new_group(group_id).heartbeat(request, context)
-        if isinstance(outcome.reply, Refusal):
-            return outcome
-        return outcome._replace(records=(GroupMetadata(group_id, None), *outcome.records))
+    def _converted(self, classic: ClassicGroup) -> tuple[GroupRecord, ...] | None:
+        return () if classic.is_empty else None
 
     def _leave(
         self, group_id: str, request: StreamsHeartbeat, context: Context
