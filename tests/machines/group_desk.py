@@ -357,7 +357,11 @@ class Desk:
 
     def heartbeat(self, member_id, generation_id, *, group="g", instance=None):
         return self.decide(
-            self.coordinator.heartbeat, group, member_id, instance, generation_id, self.now_ms
+            self.coordinator.heartbeat,
+            group,
+            MemberIdentity(member_id, instance),
+            generation_id,
+            self.now_ms,
         )
 
     def leave(self, *leavers, group="g"):

@@ -127,18 +127,13 @@ class GroupCoordinator:
         return protocol.sync(request, ticket, now_ms, wall_ms)
 
     def heartbeat(
-        self,
-        group_id: str,
-        member_id: str,
-        instance_id: str | None,
-        generation_id: int,
-        now_ms: int,
+        self, group_id: str, member: MemberIdentity, generation_id: int, now_ms: int
     ) -> GroupOutcome[ErrorCode]:
         """Extend the session of a classic member (Heartbeat)."""
         protocol = self._classic_protocol(group_id)
         if isinstance(protocol, ErrorCode):
             return Outcome(protocol)
-        return protocol.heartbeat(member_id, instance_id, generation_id, now_ms)
+        return protocol.heartbeat(member, generation_id, now_ms)
 
     def leave(
         self, group_id: str, leavers: Sequence[MemberIdentity], now_ms: int, wall_ms: int

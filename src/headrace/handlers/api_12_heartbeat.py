@@ -9,6 +9,7 @@ Version notes:
 
 from __future__ import annotations
 
+from headrace.groups.classic.member import MemberIdentity
 from headrace.net.api import READ_GROUP, Api
 from headrace.net.call import Call
 from headrace.protocol.api import HeartbeatRequest, HeartbeatResponse
@@ -18,12 +19,9 @@ API = Api(12, READ_GROUP, is_quick=True, of_coordinator=True)
 
 async def handle(call: Call, request: HeartbeatRequest) -> HeartbeatResponse:
     """Extend a member's session; return REBALANCE_IN_PROGRESS if it must rejoin."""
+    member = MemberIdentity(request.member_id, request.group_instance_id)
     outcome = call.groups.heartbeat(
-        request.group_id,
-        request.member_id,
-        request.group_instance_id,
-        request.generation_id,
-        call.clock.now_ms(),
+        request.group_id, member, request.generation_id, call.clock.now_ms()
     )
     code = call.group_runtime.write_now(request.group_id, outcome)
     return HeartbeatResponse(error_code=code)

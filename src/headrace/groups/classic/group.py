@@ -115,16 +115,15 @@ class ClassicGroup:
         return ErrorCode.NONE
 
     def heartbeat(
-        self, member_id: str, instance_id: str | None, generation_id: int, now_ms: int
+        self, member: MemberIdentity, generation_id: int, now_ms: int
     ) -> GroupOutcome[ErrorCode]:
         """Extend a member's session; return REBALANCE_IN_PROGRESS if it must rejoin."""
-        membership = self.members
-        code = membership.check(member_id, instance_id, generation_id)
+        code = self.members.check(*member, generation_id)
         if code:
             return Outcome(code)
-        if membership.state is State.PREPARING_REBALANCE:
+        if self.members.state is State.PREPARING_REBALANCE:
             code = ErrorCode.REBALANCE_IN_PROGRESS
-        return Outcome(code, apply=self._session_restart(member_id, now_ms))
+        return Outcome(code, apply=self._session_restart(member.member_id, now_ms))
 
     def leave(
         self, leavers: Sequence[MemberIdentity], now_ms: int, wall_ms: int
@@ -183,12 +182,7 @@ class ClassicGroup:
     # Offsets --------------------------------------------------------------------------------------
 
     def check_commit(
-        self,
-        member_id: str,
-        instance_id: str | None,
-        generation_id: int,
-        now_ms: int,
-        transactional: bool,
+        self, member: MemberIdentity, generation_id: int, now_ms: int, *, transactional: bool
     ) -> tuple[ErrorCode, Apply | None]:
         """Return the error if offsets may not be committed, or NONE, and the volatile changes.
 
@@ -197,15 +191,13 @@ class ClassicGroup:
         membership = self.members
         if generation_id < 0 and membership.state is _EMPTY:
             return _ACCEPTED
-        if generation_id < 0 and not member_id and instance_id is None:
-            # an administrator, while the group has members
-            return (ErrorCode.UNKNOWN_MEMBER_ID, None)
-        code = membership.check(member_id, instance_id, generation_id)
+        # An administrator, while the group has members, is unknown, too.
+        code = membership.check(*member, generation_id)
         if code or transactional:  # a transactional commit may come from another client
             return code, None
         if membership.state is State.COMPLETING_REBALANCE:
             return ErrorCode.REBALANCE_IN_PROGRESS, None
-        return ErrorCode.NONE, self._session_restart(member_id, now_ms)
+        return code, self._session_restart(member.member_id, now_ms)
 
     def check_offset_delete(self) -> ErrorCode:
         """Return the error if no offsets of the group may be deleted, or NONE (KIP-496).

@@ -146,29 +146,29 @@ class ClassicMembers:
         agreed = (PROTOCOL_TYPE, protocol.name)
         if (request.protocol_type or PROTOCOL_TYPE, request.protocol or protocol.name) != agreed:
             return Outcome(SyncReply(ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
-        timers: TimerChanges = {}
+        timers: TimerChanges
         if (
             group.state.target_epoch.epoch > current.member_epoch
             and current.state is not MemberState.UNREVOKED
         ):
-            self._expect_rejoin(member_id, timers, now_ms)
-            return Outcome(
-                SyncReply(ErrorCode.REBALANCE_IN_PROGRESS),
-                apply=partial(group.timers.apply, timers),
-            )
-        timers[RESYNC, member_id] = None
-        timers[SESSION, member_id] = now_ms + classic.session_timeout_ms
+            timers = self._rejoin_timer(member_id, now_ms)
+            reply = SyncReply(ErrorCode.REBALANCE_IN_PROGRESS)
+            return Outcome(reply, apply=partial(group.timers.apply, timers))
+        timers = {
+            (RESYNC, member_id): None,
+            (SESSION, member_id): now_ms + classic.session_timeout_ms,
+        }
         partitions = named(current.assigned, self._service.catalog)
         assignment = write_assignment(subscription_version(protocol.metadata), partitions)
         reply = SyncReply(ErrorCode.NONE, request.protocol_type, request.protocol, assignment)
         return Outcome(reply, apply=partial(group.timers.apply, timers))
 
     def heartbeat(
-        self, member_id: str, instance_id: str | None, generation_id: int, now_ms: int
+        self, member: MemberIdentity, generation_id: int, now_ms: int
     ) -> GroupOutcome[ErrorCode]:
         """Extend a member's session (Heartbeat); return REBALANCE_IN_PROGRESS if it must rejoin."""
-        group = self._group
-        classic = self._member(member_id, instance_id, generation_id)
+        group, member_id = self._group, member.member_id
+        classic = self._member(*member, generation_id)
         if isinstance(classic, ErrorCode):
             return Outcome(classic)
         current = group.state.current[member_id]
@@ -178,14 +178,15 @@ class ClassicMembers:
             group.state, member_id, current
         ):
             code = ErrorCode.REBALANCE_IN_PROGRESS
-            self._expect_rejoin(member_id, timers, now_ms)
+            timers |= self._rejoin_timer(member_id, now_ms)
         return Outcome(code, apply=partial(group.timers.apply, timers))
 
-    def _expect_rejoin(self, member_id: str, timers: TimerChanges, now_ms: int) -> None:
-        """Start the rebalance timeout of a member that must rejoin."""
-        if not self._group.timers.has(REJOIN, member_id):
-            member = self._group.state.members[member_id]
-            timers[REJOIN, member_id] = now_ms + member.rebalance_timeout_ms
+    def _rejoin_timer(self, member_id: str, now_ms: int) -> TimerChanges:
+        """Return the rebalance timeout of a member that must rejoin; nothing if it runs already."""
+        if self._group.timers.has(REJOIN, member_id):
+            return {}
+        member = self._group.state.members[member_id]
+        return {(REJOIN, member_id): now_ms + member.rebalance_timeout_ms}
 
     def _member(
         self, member_id: str, instance_id: str | None, generation_id: int

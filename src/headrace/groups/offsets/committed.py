@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from uuid import UUID
 
-from headrace.groups.records import CommittedOffset, GroupRecord, OffsetCommit
+from headrace.groups.records import CommittedOffset, GroupRecord, OffsetCommit, each
 from headrace.outcome import NOWHERE, Position, make
 from headrace.protocol.configuration import Configuration
 from headrace.protocol.errors import ErrorCode
@@ -111,8 +111,7 @@ class CommittedOffsets:
     def tombstones(self, group_id: str) -> tuple[GroupRecord, ...]:
         """Return tombstones for all offsets of a group."""
         topics = self.of_group(group_id)
-        known = [(topic, partition) for topic in topics for partition in topics[topic]]
-        return self.deletions(group_id, (*known, *self.pending.of_group(group_id)))
+        return self.deletions(group_id, (*each(topics), *self.pending.of_group(group_id)))
 
     def topic_tombstones(
         self, deleted: Mapping[str, UUID]
@@ -133,10 +132,9 @@ class CommittedOffsets:
         group_ids.update(dict.fromkeys(self.pending.groups_with(deleted)))
         for group_id in group_ids:
             topics = self.of_group(group_id)
-            found = {one for one in self.pending.of_group(group_id) if one[0] in deleted}
-            for topic in deleted.keys() & topics.keys():
-                found.update((topic, partition) for partition in topics[topic])
-            in_order = sorted(found)
+            affected = {topic: topics[topic] for topic in deleted.keys() & topics.keys()}
+            pending = (key for key in self.pending.of_group(group_id) if key[0] in deleted)
+            in_order = sorted({*each(affected), *pending})
             for first in range(0, len(in_order), TOMBSTONES_AT_ONCE):
                 tombstones = tuple(
                     OffsetCommit(group_id, topic, partition, None)

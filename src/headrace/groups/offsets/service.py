@@ -106,7 +106,7 @@ class OffsetService:
             pass  # a producer without a consumer
         elif isinstance(group, ClassicGroup):
             code, apply = group.check_commit(
-                member.member_id, member.group_instance_id, generation_id, now_ms, transactional
+                member, generation_id, now_ms, transactional=transactional
             )
         else:
             knows_epochs = knows_group_id_not_found or transactional
@@ -150,8 +150,8 @@ class OffsetService:
             ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if subscribed[topic] else ErrorCode.NONE
             for topic, _ in partitions
         )
-        deleted = (one for one in partitions if not subscribed[one[0]])
-        tombstones = self.committed.deletions(group_id, deleted)
+        deletable = [(topic, partition) for topic, partition in partitions if not subscribed[topic]]
+        tombstones = self.committed.deletions(group_id, deletable)
         return Outcome(codes, tombstones, apply=partial(self._meters.deleted, len(tombstones)))
 
     # Time -----------------------------------------------------------------------------------------
