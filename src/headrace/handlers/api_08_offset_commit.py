@@ -23,7 +23,7 @@ from headrace.net.call import Call
 from headrace.protocol.api import OffsetCommitRequest, OffsetCommitResponse
 from headrace.protocol.errors import ErrorCode
 
-from .offset_commits import answered_topics, decide_commit
+from .offset_commits import CommitApi, answered_topics, decide_commit
 
 RequestedTopic = OffsetCommitRequest.OffsetCommitRequestTopic
 Topic = OffsetCommitResponse.OffsetCommitResponseTopic
@@ -43,6 +43,9 @@ API = Api(
     Each(READ, TOPIC, "name", ids_from=_FIRST_WITH_TOPIC_IDS),
     is_quick=True,
     of_coordinator=True,
+)
+_COMMIT = CommitApi(
+    Partition, _FIRST_WITH_TOPIC_IDS, _FIRST_WITH_GROUP_ID_NOT_FOUND, transactional=False
 )
 
 
@@ -81,14 +84,5 @@ def _portions(pairs: Portion) -> Iterator[Portion]:
 def _commit(
     call: Call, request: OffsetCommitRequest, portion: Portion
 ) -> Deferred[tuple[ErrorCode, ...]]:
-    decide = partial(
-        decide_commit,
-        call,
-        request,
-        portion,
-        Partition,
-        has_ids=call.version >= _FIRST_WITH_TOPIC_IDS,
-        knows_group_id_not_found=call.version >= _FIRST_WITH_GROUP_ID_NOT_FOUND,
-        retention_ms=request.retention_time_ms,
-    )
+    decide = partial(decide_commit, call, request, portion, _COMMIT)
     return call.group_runtime.write(request.group_id, decide, commutes=True)

@@ -21,7 +21,7 @@ from headrace.protocol.api import TxnOffsetCommitRequest, TxnOffsetCommitRespons
 from headrace.protocol.errors import ErrorCode
 from headrace.transactions.producer import Producer
 
-from .offset_commits import answered_topics, decide_commit
+from .offset_commits import CommitApi, answered_topics, commit_records, decide_commit
 
 RequestedTopic = TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic
 Topic = TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic
@@ -38,6 +38,9 @@ API = Api(
     Each(READ, TOPIC, "name", ids_from=_FIRST_WITH_TOPIC_IDS),
     of_coordinator=True,
 )
+_COMMIT = CommitApi(
+    Partition, _FIRST_WITH_TOPIC_IDS, _FIRST_WITH_GROUP_ID_NOT_FOUND, transactional=True
+)
 
 
 async def handle(call: Call, request: TxnOffsetCommitRequest) -> TxnOffsetCommitResponse:
@@ -53,20 +56,15 @@ async def handle(call: Call, request: TxnOffsetCommitRequest) -> TxnOffsetCommit
     ):  # else there is nothing to commit
         not_joined = await _join_transaction(call, request, producer)
     pairs: list[tuple[RequestedTopic, list[Partition]]] = [(topic, []) for topic in allowed]
-    outcome = decide_commit(
-        call,
-        request,
-        pairs,
-        Partition,
-        call.clock.now_ms(),
-        call.clock.wall_ms(),
-        has_ids=call.version >= _FIRST_WITH_TOPIC_IDS,
-        knows_group_id_not_found=call.version >= _FIRST_WITH_GROUP_ID_NOT_FOUND,
-        transactional=True,
-        refused=not_joined,
-    )
-    if outcome.records:
-        call.group_runtime.write_now(request.group_id, outcome, producer)
+    now_ms, wall_ms = call.clock.now_ms(), call.clock.wall_ms()
+    if not_joined:
+        _, answers = commit_records(call, request, pairs, _COMMIT, wall_ms)
+        for answer in answers:
+            answer.error_code = not_joined
+    else:
+        outcome = decide_commit(call, request, pairs, _COMMIT, now_ms, wall_ms)
+        if outcome.records:
+            call.group_runtime.write_now(request.group_id, outcome, producer)
     await call.durable()
     topics = [Topic(topic.name, topic.topic_id, answers) for topic, answers in pairs]
     refusals = await call.refused_items(Topic, refused)

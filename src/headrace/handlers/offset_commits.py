@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from headrace.groups.classic.member import MemberIdentity
 from headrace.groups.offsets.committed import NO_RETENTION, commit_record
@@ -26,39 +26,47 @@ ResponseTopic = (
     OffsetCommitResponse.OffsetCommitResponseTopic
     | TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic
 )
+CommitRequest = OffsetCommitRequest | TxnOffsetCommitRequest
 T = TypeVar("T", bound=ResponseTopic)
 P = TypeVar(
     "P",
     OffsetCommitResponse.OffsetCommitResponsePartition,
     TxnOffsetCommitResponse.TxnOffsetCommitResponsePartition,
 )
+AnsweredTopics = Iterable[tuple[RequestTopic, list[P]]]
+"""Topics of a request, each with the answers for its partitions."""
 
 
-def decide_commit(
-    call: Call,
-    request: OffsetCommitRequest | TxnOffsetCommitRequest,
-    topics: Iterable[tuple[RequestTopic, list[P]]],
-    make_answer: Callable[..., P],
-    now_ms: int,
-    wall_ms: int,
-    *,
-    has_ids: bool,
-    knows_group_id_not_found: bool,
-    retention_ms: int = NO_RETENTION,
-    transactional: bool = False,
-    refused: ErrorCode = ErrorCode.NONE,
-) -> Outcome[GroupRecord, tuple[ErrorCode, ...]]:
-    """Decide whether a request may commit the offsets of the partitions that exist, and answer for
-    each partition.
+class CommitApi(NamedTuple, Generic[P]):
+    """What OffsetCommit and TxnOffsetCommit differ in.
+
+    :param answer_type: the answer for a partition
+    :param ids_from: the first version whose topics have ids instead of names
+    :param group_id_not_found_from: the first version whose clients know that error
+    :param transactional: the commits are part of transactions
+    """
+
+    answer_type: Callable[..., P]
+    ids_from: int
+    group_id_not_found_from: int
+    transactional: bool
+
+
+def commit_records(
+    call: Call, request: CommitRequest, topics: AnsweredTopics[P], api: CommitApi[P], wall_ms: int
+) -> tuple[list[OffsetCommit], list[P]]:
+    """Answer for each partition of a request; return the commits in those that exist, with their
+    answers.
 
     :param topics: each with the answers for its partitions, which are added
-    :param make_answer: makes the answer for a partition
     :param wall_ms: the time of the commit, in epoch milliseconds
-    :param has_ids: the topics of the request have ids instead of names
-    :param retention_ms: how long to keep the offsets
-    :param refused: the error of all partitions that exist, if there is one already
     """
-    unknown = ErrorCode.UNKNOWN_TOPIC_ID if has_ids else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    unknown, make_answer = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, api.answer_type
+    if call.version >= api.ids_from:
+        unknown = ErrorCode.UNKNOWN_TOPIC_ID
+    retention_ms = NO_RETENTION
+    if isinstance(request, OffsetCommitRequest):
+        retention_ms = request.retention_time_ms
     records: list[OffsetCommit] = []
     accepted: list[P] = []
     for requested, answers in topics:
@@ -87,17 +95,32 @@ def decide_commit(
                     retention_ms=retention_ms,
                 )
             )
-    outcome: Outcome[GroupRecord, tuple[ErrorCode, ...]] = Outcome((refused,) * len(records))
-    if records and not refused:
-        outcome = call.groups.offsets.commit(
-            request.group_id,
-            MemberIdentity(request.member_id, request.group_instance_id),
-            request.generation_id_or_member_epoch,
-            records,
-            now_ms,
-            knows_group_id_not_found=knows_group_id_not_found,
-            transactional=transactional,
-        )
+    return records, accepted
+
+
+def decide_commit(
+    call: Call,
+    request: CommitRequest,
+    topics: AnsweredTopics[P],
+    api: CommitApi[P],
+    now_ms: int,
+    wall_ms: int,
+) -> Outcome[GroupRecord, tuple[ErrorCode, ...]]:
+    """Decide whether a request may commit the offsets of the partitions that exist, and answer for
+    each partition (:func:`commit_records`).
+    """
+    records, accepted = commit_records(call, request, topics, api, wall_ms)
+    if not records:
+        return Outcome(())
+    outcome = call.groups.offsets.commit(
+        request.group_id,
+        MemberIdentity(request.member_id, request.group_instance_id),
+        request.generation_id_or_member_epoch,
+        records,
+        now_ms,
+        knows_group_id_not_found=call.version >= api.group_id_not_found_from,
+        transactional=api.transactional,
+    )
     if any(outcome.reply):
         for answer, code in zip(accepted, outcome.reply, strict=True):
             answer.error_code = code
