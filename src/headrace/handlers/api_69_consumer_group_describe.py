@@ -19,7 +19,7 @@ from headrace.net.api import CONSUMER, DESCRIBE, GROUP, TOPIC, Api, Each, Inside
 from headrace.net.call import Call
 from headrace.protocol.api import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
 
-from .group_descriptions import describe_groups, existing
+from .group_descriptions import Describer, describe_groups, existing
 
 DescribedGroup = ConsumerGroupDescribeResponse.DescribedGroup
 Member = ConsumerGroupDescribeResponse.Member
@@ -72,11 +72,8 @@ async def handle(
             member_type=_CONSUMER if member.classic_member_metadata is None else _CLASSIC,
         )
 
-    return ConsumerGroupDescribeResponse(
-        groups=await describe_groups(
-            call, request, DescribedGroup, groups.group, describe, member, topics_of
-        )
-    )
+    describer = Describer(DescribedGroup, groups.group, describe, member, topics_of)
+    return ConsumerGroupDescribeResponse(groups=await describe_groups(call, request, describer))
 
 
 def _owned(current: ConsumerAssignment) -> dict[UUID, list[int]]:

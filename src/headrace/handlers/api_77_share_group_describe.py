@@ -10,7 +10,7 @@ from headrace.net.api import DESCRIBE, GROUP, TOPIC, Api, Each, Inside
 from headrace.net.call import Call
 from headrace.protocol.api import ShareGroupDescribeRequest, ShareGroupDescribeResponse
 
-from .group_descriptions import describe_groups, existing
+from .group_descriptions import Describer, describe_groups, existing
 
 DescribedGroup = ShareGroupDescribeResponse.DescribedGroup
 Member = ShareGroupDescribeResponse.Member
@@ -52,9 +52,5 @@ async def handle(call: Call, request: ShareGroupDescribeRequest) -> ShareGroupDe
     def describe(group: ShareGroup) -> DescribedGroup:
         return DescribedGroup(assignor_name=_ASSIGNOR)
 
-    find = call.groups.share.group
-    return ShareGroupDescribeResponse(
-        groups=await describe_groups(
-            call, request, DescribedGroup, find, describe, member, topics_of
-        )
-    )
+    describer = Describer(DescribedGroup, call.groups.share.group, describe, member, topics_of)
+    return ShareGroupDescribeResponse(groups=await describe_groups(call, request, describer))

@@ -20,7 +20,7 @@ from headrace.net.call import Call
 from headrace.protocol.api import StreamsGroupDescribeRequest, StreamsGroupDescribeResponse
 
 from .api_88_streams_group_heartbeat import topic_names
-from .group_descriptions import describe_groups
+from .group_descriptions import Describer, describe_groups
 
 DescribedGroup = StreamsGroupDescribeResponse.DescribedGroup
 Topology = StreamsGroupDescribeResponse.Topology
@@ -56,11 +56,8 @@ async def handle(call: Call, request: StreamsGroupDescribeRequest) -> StreamsGro
         )
 
     find = call.groups.streams.group
-    return StreamsGroupDescribeResponse(
-        groups=await describe_groups(
-            call, request, DescribedGroup, find, describe, _member, _topics, _HIDDEN
-        )
-    )
+    describer = Describer(DescribedGroup, find, describe, _member, _topics, _HIDDEN)
+    return StreamsGroupDescribeResponse(groups=await describe_groups(call, request, describer))
 
 
 def _topics(group: StreamsGroup) -> Iterator[str]:

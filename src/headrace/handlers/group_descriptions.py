@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Protocol, TypeVar
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar
 from uuid import UUID
 
 from headrace.groups.heartbeats.group import HeartbeatGroup
@@ -39,44 +40,51 @@ Refuse = Callable[[int, str | None, str], D]
 """Makes a group of the response from an error, its message, and the id of the group."""
 
 
-async def describe_groups(
-    call: Call,
-    request: Request,
-    refuse: Refuse[D],
-    find: Callable[[str], G | Refusal],
-    describe: Callable[[G], D],
-    describe_member: Callable[[G, str, Any], object],
-    topics: Callable[[G], Iterable[str]],
-    message: str = _HIDDEN,
-) -> Collection[D]:
-    """Return a description for each id; one with an error for a group that is not found, or that
-    the client may not describe. Many groups are described when the response is written.
+@dataclass(frozen=True, slots=True)
+class Describer(Generic[G, D]):
+    """How the groups of one kind are described.
 
+    :param find: returns a group by its id
     :param describe: describes what groups of this kind have beside members, state and epochs
     :param describe_member: describes a member by its id and its record
     :param topics: returns the names of the topics that a group uses: the client must be allowed to
         describe them
-    :param message: Kafka's message for a group with topics that are hidden
+    :param hidden: Kafka's message for a group with topics that are hidden
+    """
+
+    refuse: Refuse[D]
+    find: Callable[[str], G | Refusal]
+    describe: Callable[[G], D]
+    describe_member: Callable[[G, str, Any], object]
+    topics: Callable[[G], Iterable[str]]
+    hidden: str = _HIDDEN
+
+
+async def describe_groups(
+    call: Call, request: Request, describer: Describer[G, D]
+) -> Collection[D]:
+    """Return a description for each id; one with an error for a group that is not found, or that
+    the client may not describe. Many groups are described when the response is written.
     """
     allowed, refused = await call.allowed(request.group_ids)
-    codes = dict(refused)
+    codes, refuse = dict(refused), describer.refuse
 
     def described(group_id: str) -> D:
         if group_id in codes:
             return refuse(codes[group_id], None, group_id)
-        group = find(group_id) if group_id else Refusal(ErrorCode.INVALID_GROUP_ID)
+        group = describer.find(group_id) if group_id else Refusal(ErrorCode.INVALID_GROUP_ID)
         if isinstance(group, Refusal):
             return refuse(group.code, group.message, group_id)
         if call.access.is_limited and not call.access.allows_all(
-            DESCRIBE, TOPIC, dict.fromkeys(topics(group))
+            DESCRIBE, TOPIC, dict.fromkeys(describer.topics(group))
         ):
-            return refuse(ErrorCode.TOPIC_AUTHORIZATION_FAILED, message, group_id)
-        state, description = group.state, describe(group)
+            return refuse(ErrorCode.TOPIC_AUTHORIZATION_FAILED, describer.hidden, group_id)
+        state, description = group.state, describer.describe(group)
         description.group_id, description.group_state = group_id, state.state_name
         description.group_epoch = state.epoch
         description.assignment_epoch = state.target_epoch.epoch
         description.members = call.lazily(
-            lambda member: describe_member(group, *member), list(state.members.items())
+            lambda member: describer.describe_member(group, *member), list(state.members.items())
         )
         if request.include_authorized_operations:
             description.authorized_operations = call.access.operations(GROUP, group_id)
