@@ -24,6 +24,7 @@ from contextlib import suppress
 from functools import partial
 from itertools import islice
 from typing import NamedTuple
+from uuid import UUID
 
 from headrace.coordinators.record_checks import check_coordinator_records, coordinator_records_check
 from headrace.log.partition_log import PartitionLog
@@ -65,8 +66,9 @@ def _template(frame: memoryview, header: RequestHeader, call: Call) -> RequestTe
     if len(topics) != 1 or len(topics[0].partition_data) != 1:
         return None
     topic = topics[0]
-    log = log_of(call, topic, topic.partition_data[0].index)
-    if isinstance(log, ErrorCode) or not may_write(call, topic):
+    key = _topic_key(call, topic)
+    log = call.topic_logs.partition(key, topic.partition_data[0].index)
+    if isinstance(log, ErrorCode) or not call.may_use_topic(WRITE, key):
         return None
     from .produce_templates import make_template  # most clients produce nothing
 
@@ -111,7 +113,7 @@ class _Batch(NamedTuple):
     :ivar header: the header of the batch, or the error of a corrupt one or of no records
     """
 
-    topic: ProduceRequest.TopicProduceData
+    topic: UUID | str | None
     is_allowed: bool
     partition: int
     records: memoryview
@@ -140,7 +142,7 @@ class _Batch(NamedTuple):
         """
         if not self.is_allowed:
             return _NOT_ALLOWED
-        log = log_of(call, self.topic, self.partition)
+        log = call.topic_logs.partition(self.topic, self.partition)
         return Refusal(log) if isinstance(log, ErrorCode) else log
 
     def kept(self) -> _Batch:
@@ -153,33 +155,24 @@ class _Batch(NamedTuple):
         return self._replace(records=memoryview(bytes(records)))
 
 
-def may_write(call: Call, topic: ProduceRequest.TopicProduceData) -> bool:
-    """Return whether the client may write to a topic."""
-    name = topic.name if call.version < _FIRST_WITH_TOPIC_IDS else None
-    return call.may_use_topic(WRITE, topic.topic_id, name)
-
-
-def log_of(
-    call: Call, topic: ProduceRequest.TopicProduceData, partition: int
-) -> PartitionLog | ErrorCode:
-    """Return a partition's log, or the error of a partition without one."""
-    if call.version < _FIRST_WITH_TOPIC_IDS:
-        return call.topic_logs.partition_by_name(topic.name, partition)
-    return call.topic_logs.partition(topic.topic_id, partition)
+def _topic_key(call: Call, topic: ProduceRequest.TopicProduceData) -> UUID | str | None:
+    """Return what a request names a topic by: its id, or its name before version 13."""
+    return topic.name if call.version < _FIRST_WITH_TOPIC_IDS else topic.topic_id
 
 
 async def handle(call: Call, request: ProduceRequest) -> ProduceResponse | None:
     """Append the batch of each partition, and answer when all are durable."""
     batches = [
         _Batch(
-            topic,
+            key,
             is_allowed,
             data.index,
             data.records or _NO_RECORDS,
             single_batch(data.records) if data.records else _NO_BATCH,
         )
         for topic in request.topic_data
-        for is_allowed in (may_write(call, topic),)
+        for key in (_topic_key(call, topic),)
+        for is_allowed in (call.may_use_topic(WRITE, key),)
         for data in topic.partition_data
     ]
     if refusal := _check_producers(call, request, batches):
@@ -216,10 +209,10 @@ async def _answered(
                 code = ErrorCode(answer.error_code).name
                 raise CloseConnection(f"partition {answer.index} with acks=0: {code}")
         return None
-    left = iter(answers)
+    next_answers = iter(answers)
     topics = [
         ProduceResponse.TopicProduceResponse(
-            topic.name, topic.topic_id, list(islice(left, len(topic.partition_data)))
+            topic.name, topic.topic_id, list(islice(next_answers, len(topic.partition_data)))
         )
         for topic in request.topic_data
         if topic.partition_data

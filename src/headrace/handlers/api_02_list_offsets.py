@@ -50,7 +50,7 @@ _READ_COMMITTED = 1
 
 async def handle(call: Call, request: ListOffsetsRequest) -> ListOffsetsResponse:
     """Look up an offset for each partition of a request; one that is repeated is refused."""
-    allowed, refused = await call.allowed(request.topics)
+    allowed, refused = await call.allowed_items(request.topics, Topic)
     topics: dict[str, dict[int, Partition]] = {}
     for topic in allowed:
         partitions = topics.setdefault(topic.name, {})
@@ -63,7 +63,7 @@ async def handle(call: Call, request: ListOffsetsRequest) -> ListOffsetsResponse
             await call.pause()
         await call.pause()
     results = [Topic(name, list(partitions.values())) for name, partitions in topics.items()]
-    return ListOffsetsResponse(topics=results + await call.refused_items(Topic, refused))
+    return ListOffsetsResponse(topics=results + refused)
 
 
 async def _look_up(

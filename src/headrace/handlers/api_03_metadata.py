@@ -130,10 +130,10 @@ async def _named_topics(
     """Describe the topics that a request names, and create those that do not exist."""
     visible, hidden = [], []
     for topic in topics:
-        name = topic.name if topic.topic_id is None else None
-        if call.may_use_topic(DESCRIBE, topic.topic_id, name):
+        if call.may_use_topic(DESCRIBE, topic.topic_id or topic.name):
             visible.append(topic)
         else:  # it is not told whether it exists
+            name = topic.name if topic.topic_id is None else None
             hidden.append(Topic(ErrorCode.TOPIC_AUTHORIZATION_FAILED, name, topic.topic_id))
         await call.pause()
     refusals: Mapping[str, ErrorCode] = {}

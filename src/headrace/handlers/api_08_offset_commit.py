@@ -51,7 +51,7 @@ _COMMIT = CommitApi(
 
 async def handle(call: Call, request: OffsetCommitRequest) -> OffsetCommitResponse:
     """Commit offsets at the end of this turn, together with other commits."""
-    allowed, refused = await call.allowed(request.topics)
+    allowed, refused = await call.allowed_items(request.topics, Topic)
     pairs: Portion = [(topic, []) for topic in allowed]
     if sum([len(topic.partitions) for topic in allowed]) <= COMMITS_AT_ONCE:
         await _commit(call, request, pairs)
@@ -59,11 +59,7 @@ async def handle(call: Call, request: OffsetCommitRequest) -> OffsetCommitRespon
         for portion in _portions(pairs):
             await _commit(call, request, portion)
             await call.pause()
-    topics = [Topic(topic.name, topic.topic_id, answers) for topic, answers in pairs]
-    topics = answered_topics(call, topics)
-    if refused:
-        topics += await call.refused_items(Topic, refused)
-    return OffsetCommitResponse(topics=topics)
+    return OffsetCommitResponse(topics=answered_topics(call, pairs, Topic) + refused)
 
 
 def _portions(pairs: Portion) -> Iterator[Portion]:

@@ -127,8 +127,7 @@ def _topic(
 ) -> ResponseTopic:
     """Return the committed offsets of the partitions of a topic that a request names."""
     has_ids = call.version >= _FIRST_WITH_TOPIC_IDS
-    name = None if has_ids else requested.name
-    if not call.may_use_topic(DESCRIBE, requested.topic_id, name):
+    if not call.may_use_topic(DESCRIBE, requested.topic_id if has_ids else requested.name):
         return _refused(requested, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     topic = call.catalog.find(requested.topic_id, requested.name)
     if topic is None:

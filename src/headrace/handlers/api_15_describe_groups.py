@@ -33,10 +33,10 @@ _FIRST_WITH_ERROR = 6
 
 async def handle(call: Call, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
     """Describe the classic groups of a request."""
-    allowed, refused = await call.allowed(request.groups)
+    allowed, refused = await call.allowed_items(request.groups, DescribedGroup)
     describe = partial(_describe, call, request.include_authorized_operations)
     groups = await call.each(describe, allowed)
-    return DescribeGroupsResponse(groups=groups + await call.refused_items(DescribedGroup, refused))
+    return DescribeGroupsResponse(groups=groups + refused)
 
 
 def _describe(call: Call, with_operations: bool, group_id: str) -> DescribedGroup:

@@ -52,7 +52,7 @@ _DUPLICATE = Refusal(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
 
 async def handle(call: Call, request: CreateTopicsRequest) -> CreateTopicsResponse:
     """Create topics, each on its own. With ``validate_only`` create none."""
-    allowed, refused = await call.allowed(request.topics)
+    allowed, not_allowed = await call.allowed_items(request.topics, Result)
     times = Counter(topic.name for topic in allowed)
     unique = [topic for topic in allowed if times[topic.name] == 1]
     outcomes: dict[str, Topic | Refusal] = {}
@@ -72,7 +72,6 @@ async def handle(call: Call, request: CreateTopicsRequest) -> CreateTopicsRespon
             if not request.validate_only:
                 call.changed(CREATE, TOPIC, name, f"{topic.partitions} partitions")
         await call.pause()
-    not_allowed = await call.refused_items(Result, refused)
     for result in not_allowed:
         result.error_message = "Authorization failed."
     return CreateTopicsResponse(topics=results + not_allowed)

@@ -36,7 +36,7 @@ _UNKNOWN_OFFSET = -1
 
 async def handle(call: Call, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
     """Delete the records before an offset in each partition of a request, a few at a time."""
-    allowed, refused = await call.allowed(request.topics)
+    allowed, refused = await call.allowed_items(request.topics, Topic)
     topics = []
     for topic in allowed:
         results: list[Partition] = []
@@ -45,7 +45,7 @@ async def handle(call: Call, request: DeleteRecordsRequest) -> DeleteRecordsResp
             await call.pause()
         topics.append(Topic(topic.name, results))
         await call.pause()
-    return DeleteRecordsResponse(topics=topics + await call.refused_items(Topic, refused))
+    return DeleteRecordsResponse(topics=topics + refused)
 
 
 async def _delete(

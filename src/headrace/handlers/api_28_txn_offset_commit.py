@@ -46,7 +46,7 @@ _COMMIT = CommitApi(
 async def handle(call: Call, request: TxnOffsetCommitRequest) -> TxnOffsetCommitResponse:
     """Write offsets that take effect when the transaction is committed."""
     producer = Producer(request.producer_id, request.producer_epoch)
-    allowed, refused = await call.allowed(request.topics)
+    allowed, refused = await call.allowed_items(request.topics, Topic)
     not_joined = ErrorCode.NONE
     if any(
         topic is not None and 0 <= partition.partition_index < topic.partitions
@@ -66,9 +66,7 @@ async def handle(call: Call, request: TxnOffsetCommitRequest) -> TxnOffsetCommit
         if outcome.records:
             call.group_runtime.write_now(request.group_id, outcome, producer)
     await call.durable()
-    topics = [Topic(topic.name, topic.topic_id, answers) for topic, answers in pairs]
-    refusals = await call.refused_items(Topic, refused)
-    return TxnOffsetCommitResponse(topics=answered_topics(call, topics) + refusals)
+    return TxnOffsetCommitResponse(topics=answered_topics(call, pairs, Topic) + refused)
 
 
 async def _join_transaction(

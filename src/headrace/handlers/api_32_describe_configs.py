@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from headrace.net.api import DESCRIBE_CONFIGS, MESSAGES, Api, each_config
+from headrace.net.api import DESCRIBE_CONFIGS, Api, each_config
 from headrace.net.call import Call
 from headrace.protocol.api import DescribeConfigsRequest, DescribeConfigsResponse
 from headrace.protocol.configs import ConfigType
@@ -23,19 +23,15 @@ Resource = DescribeConfigsRequest.DescribeConfigsResource
 Result = DescribeConfigsResponse.DescribeConfigsResult
 Config = DescribeConfigsResponse.DescribeConfigsResourceResult
 
-API = Api(32, each_config(DESCRIBE_CONFIGS))
+API = Api(32, each_config(DESCRIBE_CONFIGS), has_message=True)
 
 
 async def handle(call: Call, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
     """Describe the configs of each resource of a request."""
-    allowed, refused = await call.allowed(request.resources)
+    allowed, refused = await call.allowed_items(request.resources, Result)
     shared: dict[object, Encoded] = {}
     results = await call.each(partial(_describe, call, request, shared), allowed)
-    results += [
-        Result(code, MESSAGES[code], resource.resource_type, resource.resource_name)
-        for resource, code in refused
-    ]
-    return DescribeConfigsResponse(results=results)
+    return DescribeConfigsResponse(results=results + refused)
 
 
 def _describe(

@@ -35,7 +35,7 @@ _DUPLICATE = Refusal(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
 
 async def handle(call: Call, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
     """Add partitions to topics, each on its own."""
-    allowed, refused = await call.allowed(request.topics)
+    allowed, refused = await call.allowed_items(request.topics, Result)
     times = Counter(topic.name for topic in allowed)
     outcomes: dict[str, Refusal | None] = {
         name: _DUPLICATE for name, count in times.items() if count > 1
@@ -51,7 +51,7 @@ async def handle(call: Call, request: CreatePartitionsRequest) -> CreatePartitio
                 call.changed(ALTER, TOPIC, name, f"{total} partitions")
         await call.pause()
     results = [Result(name).refused(outcome) for name, outcome in outcomes.items()]
-    return CreatePartitionsResponse(results=results + await call.refused_items(Result, refused))
+    return CreatePartitionsResponse(results=results + refused)
 
 
 def _check(call: Call, topic: CreatePartitionsRequest.CreatePartitionsTopic) -> Refusal | None:

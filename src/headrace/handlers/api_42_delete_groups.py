@@ -27,7 +27,7 @@ API = Api(42, Each(DELETE, GROUP), of_coordinator=True, is_audited=True)
 
 async def handle(call: Call, request: DeleteGroupsRequest) -> DeleteGroupsResponse:
     """Delete groups, each on its own."""
-    allowed, refused = await call.allowed(request.groups_names)
+    allowed, refused = await call.allowed_items(request.groups_names, Result)
     results = []
     for group_id in dict.fromkeys(allowed):
         try:
@@ -40,7 +40,7 @@ async def handle(call: Call, request: DeleteGroupsRequest) -> DeleteGroupsRespon
         results.append(Result(group_id, code))
         await call.pause()
     await call.durable()
-    return DeleteGroupsResponse(results=results + await call.refused_items(Result, refused))
+    return DeleteGroupsResponse(results=results + refused)
 
 
 def _delete(call: Call, group_id: str) -> ErrorCode:

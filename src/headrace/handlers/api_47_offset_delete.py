@@ -30,7 +30,7 @@ API = Api(
 
 async def handle(call: Call, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
     """Delete the committed offsets of the partitions of a request."""
-    allowed, refused = await call.allowed(request.topics)
+    allowed, refused = await call.allowed_items(request.topics, Topic)
     existing: list[tuple[str, int]] = []
     results: defaultdict[str, list[Partition]] = defaultdict(list)
     for topic in allowed:
@@ -55,4 +55,4 @@ async def handle(call: Call, request: OffsetDeleteRequest) -> OffsetDeleteRespon
         if not code:
             call.changed(DELETE, GROUP, request.group_id, f"offset of {name}-{index}")
     topics = [Topic(name, partitions) for name, partitions in results.items()]
-    return OffsetDeleteResponse(topics=topics + await call.refused_items(Topic, refused))
+    return OffsetDeleteResponse(topics=topics + refused)

@@ -7,15 +7,19 @@ memory is loaded again, and its acquisition locks are lost.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Protocol, TypeVar
+from collections.abc import Callable
+from typing import Any, TypeVar
 from uuid import UUID
 
 from headrace.net.api import CLUSTER_ACTION, Api, on_cluster
 from headrace.net.call import Call
 from headrace.protocol.api import (
+    DeleteShareGroupStateRequest,
     InitializeShareGroupStateRequest,
     InitializeShareGroupStateResponse,
+    ReadShareGroupStateRequest,
+    ReadShareGroupStateSummaryRequest,
+    WriteShareGroupStateRequest,
 )
 from headrace.protocol.errors import Refusal
 from headrace.protocol.schema import Message
@@ -54,40 +58,21 @@ async def handle(
 # Requests about share state (83-87) ---------------------------------------------------------------
 
 
-class NamesPartition(Protocol):
-    """The part of a request about one share-partition."""
-
-    partition: int
-
-
-P = TypeVar("P", bound=NamesPartition)
-P_co = TypeVar("P_co", covariant=True)
+Request = (
+    InitializeShareGroupStateRequest
+    | ReadShareGroupStateRequest
+    | WriteShareGroupStateRequest
+    | DeleteShareGroupStateRequest
+    | ReadShareGroupStateSummaryRequest
+)
 R = TypeVar("R", bound=Message)
 T = TypeVar("T")
 
 
-class NamesTopic(Protocol[P_co]):
-    """The part of a request about one topic."""
-
-    topic_id: UUID | None
-
-    @property
-    def partitions(self) -> Iterable[P_co]: ...
-
-
-class NamesGroup(Protocol[P_co]):
-    """A request about share-partitions of a group."""
-
-    group_id: str
-
-    @property
-    def topics(self) -> Iterable[NamesTopic[P_co]]: ...
-
-
 async def serve_each(
     call: Call,
-    request: NamesGroup[P],
-    serve: Callable[[SharePartitionKey, P, int | None], R | Refusal | None],
+    request: Request,
+    serve: Callable[[SharePartitionKey, Any, int | None], R | Refusal | None],
     topic_result: Callable[[UUID, list[R]], T],
     partition_result: Callable[[int], R],
 ) -> list[T]:
@@ -105,11 +90,11 @@ async def serve_each(
     :param partition_result: returns an empty result of a partition
     """
     results: dict[UUID, dict[int, R]] = {}
-    for named in request.topics if request.group_id else ():
-        topic_id = named.topic_id or NO_TOPIC
-        topic = call.catalog.topics_by_id.get(topic_id)
-        count = None if topic is None else topic.partitions
-        for partition in named.partitions:
+    for topic in request.topics if request.group_id else ():
+        topic_id = topic.topic_id or NO_TOPIC
+        existing = call.catalog.topics_by_id.get(topic_id)
+        count = None if existing is None else existing.partitions
+        for partition in topic.partitions:
             key = SharePartitionKey(request.group_id, topic_id, partition.partition)
             result = serve(key, partition, count)
             if result is None or isinstance(result, Refusal):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from uuid import UUID
 
 from headrace.coordinators import share_state_recovery
-from headrace.net.api import DELETE, GROUP, READ, TOPIC, TOPIC_DENIED, Api, Each, on
+from headrace.net.api import DELETE, GROUP, READ, TOPIC, Api, Each, on
 from headrace.net.call import Call
 from headrace.protocol.api import DeleteShareGroupOffsetsRequest, DeleteShareGroupOffsetsResponse
 from headrace.protocol.errors import ErrorCode, Refusal
@@ -33,7 +33,7 @@ async def handle(
     call: Call, request: DeleteShareGroupOffsetsRequest
 ) -> DeleteShareGroupOffsetsResponse:
     """Delete the share state of a group in each topic of a request."""
-    allowed, refused = await call.allowed(request.topics)
+    allowed, refused = await call.allowed_items(request.topics, Topic)
     group = call.groups.share.empty_group(request.group_id, create=False)
     if isinstance(group, Refusal):
         return DeleteShareGroupOffsetsResponse().refused(group)
@@ -54,5 +54,4 @@ async def handle(
     for name in deleted.values():
         call.changed(DELETE, GROUP, group.group_id, f"offsets of {name}")
     await call.durable()
-    topics += [Topic(topic.topic_name).refused(TOPIC_DENIED) for topic, _ in refused]
-    return DeleteShareGroupOffsetsResponse(responses=topics)
+    return DeleteShareGroupOffsetsResponse(responses=topics + refused)

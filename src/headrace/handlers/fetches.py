@@ -7,13 +7,14 @@ read last; nothing runs between the last reading and the response.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
+from dataclasses import dataclass, field
 from itertools import islice
 from uuid import UUID
 
 from headrace.log.partition_log import PartitionLog
+from headrace.net.api import READ
 from headrace.net.call import Call
 from headrace.protocol.api import FetchRequest, FetchResponse
-from headrace.protocol.authorized_operations import Operation
 from headrace.protocol.errors import ErrorCode, Refusal
 from headrace.protocol.file_range import FileRange
 from headrace.protocol.record_batch import offset_after
@@ -42,45 +43,31 @@ as quotas count them.
 """
 
 
+@dataclass(slots=True, repr=False, eq=False)
 class _Reading:
     """One pass over the partitions of a request, within its limits of bytes.
 
-    :param again: the request has waited, so an unknown partition may have been deleted meanwhile
-    :param known: there are other existing partitions that this pass does not read
+    :param _left_bytes: those that still fit into the response
+    :param _wanted_bytes: those that it lacks to be sent at once
+    :param _committed: the reader is read_committed
+    :param _again: the request has waited, so an unknown partition may have been deleted meanwhile
+    :param _has_existing: there is a partition that exists, among those that this pass reads or not
+    :ivar _held_bytes: the bytes that may still be read ahead
+    :ivar _is_first: no batch was read. The first may be larger than the limits, so that every
+        batch can be read
+    :ivar _allowed: whether the client may read a topic: decided once in a pass
     """
 
-    __slots__ = (
-        "_again",
-        "_allowed",
-        "_call",
-        "_committed",
-        "_held_bytes",
-        "_is_first",
-        "_known",
-        "_left_bytes",
-        "_logs",
-        "_refused",
-        "_wanted_bytes",
-    )
-
-    def __init__(self, call: Call, request: FetchRequest, *, again: bool, known: bool) -> None:
-        self._call = call
-        self._logs = call.topic_logs
-        self._allowed: dict[TopicKey, bool] | None = {} if call.access.is_limited else None
-        self._committed = request.isolation_level == _READ_COMMITTED
-        self._left_bytes = min(request.max_bytes, call.fetch_max_bytes)
-        self._wanted_bytes = request.min_bytes
-        charge = call.client.charge
-        most_bytes = None if charge is None else charge.most_fetch_bytes()
-        if most_bytes is not None:
-            self._left_bytes = min(self._left_bytes, most_bytes)
-            self._wanted_bytes = min(self._wanted_bytes, most_bytes)
-        self._held_bytes = MAX_READ_AHEAD_BYTES
-        # The first batch may be larger than the limits, so that every batch can be read.
-        self._is_first = True
-        self._again = again
-        self._known = known
-        self._refused = False
+    _call: Call
+    _left_bytes: int
+    _wanted_bytes: int
+    _committed: bool
+    _again: bool
+    _has_existing: bool
+    _held_bytes: int = MAX_READ_AHEAD_BYTES
+    _is_first: bool = True
+    _refused: bool = False
+    _allowed: dict[TopicKey, bool] = field(default_factory=dict)
 
     @property
     def is_enough(self) -> bool:
@@ -89,7 +76,7 @@ class _Reading:
         As in Kafka, an unknown partition does not end the wait for others: clients request it
         until they have new metadata. Nor does one that the client may not read.
         """
-        return self._wanted_bytes <= 0 or self._refused or not self._known
+        return self._wanted_bytes <= 0 or self._refused or not self._has_existing
 
     @property
     def is_full(self) -> bool:
@@ -103,19 +90,16 @@ class _Reading:
         :param reader: where the client is in it
         """
         index = reader.partition
-        if self._allowed is not None and not self._may_read(topic):
+        if self._call.access.is_limited and not self._may_read(topic):
             return _refused(index, ErrorCode.TOPIC_AUTHORIZATION_FAILED, aborted=())
-        if isinstance(topic, str):
-            log = self._logs.partition_by_name(topic, index)
-        else:
-            log = self._logs.partition(topic, index)
+        log = self._call.topic_logs.partition(topic, index)
         if log is ErrorCode.KAFKA_STORAGE_ERROR:
             self._refused = True
             return _refused(index, log)
         if isinstance(log, ErrorCode):
             self._refused = self._refused or self._again
             return _refused(index, log, aborted=())
-        self._known = True
+        self._has_existing = True
         if reader.current_leader_epoch > 0:
             self._refused = True
             return _refused(index, ErrorCode.UNKNOWN_LEADER_EPOCH)
@@ -145,22 +129,10 @@ class _Reading:
         )
 
     def _may_read(self, topic: TopicKey) -> bool:
-        """Return whether the client may read a topic; True for an unknown id. It is decided once in
-        a pass.
-        """
-        assert self._allowed is not None
-        allowed = self._allowed.get(topic)
-        if allowed is None:
-            name = topic if isinstance(topic, str) else None
-            topic_id = topic if isinstance(topic, UUID) else None
-            allowed = self._call.may_use_topic(Operation.READ, topic_id, name)
-            self._allowed[topic] = allowed
-        return allowed
-
-    def is_caught_up(self, reader: CachedPartition, data: PartitionData) -> bool:
-        """Return whether nothing can be read before the log changes."""
-        end_offset = data.last_stable_offset if self._committed else data.high_watermark
-        return not data.error_code and reader.fetch_offset >= end_offset
+        """Return whether the client may read a topic; True for an unknown id."""
+        if topic not in self._allowed:
+            self._allowed[topic] = self._call.may_use_topic(READ, topic)
+        return self._allowed[topic]
 
 
 def _partition_data(
@@ -224,13 +196,13 @@ class Fetch:
     :param session: the session, with the changes of the request applied; None without one
     """
 
-    __slots__ = ("_call", "_epoch", "_last_read", "_reading", "_request", "_session")
-    _reading: _Reading
+    __slots__ = ("_call", "_committed", "_epoch", "_last_read", "_request", "_session")
 
     def __init__(self, call: Call, request: FetchRequest, session: FetchSession | None) -> None:
         self._call = call
         self._request = request
         self._session = session
+        self._committed = request.isolation_level == _READ_COMMITTED
         self._epoch = INITIAL_EPOCH if session is None else session.epoch
         self._last_read: list[tuple[TopicKey, Partition, PartitionData]] = []
 
@@ -249,12 +221,18 @@ class Fetch:
 
         :param again: the request has waited
         """
-        call, session, last_read = self._call, self._session, self._last_read
-        others = session is not None and len(session) > len(session.pending)
-        self._reading = reading = _Reading(call, self._request, again=again, known=others)
+        call, request, session = self._call, self._request, self._session
+        left_bytes, wanted_bytes = min(request.max_bytes, call.fetch_max_bytes), request.min_bytes
+        charge = call.client.charge
+        most_bytes = None if charge is None else charge.most_fetch_bytes()
+        if most_bytes is not None:
+            left_bytes, wanted_bytes = min(left_bytes, most_bytes), min(wanted_bytes, most_bytes)
+        has_others = session is not None and len(session) > len(session.pending)
+        reading = _Reading(call, left_bytes, wanted_bytes, self._committed, again, has_others)
+        last_read = self._last_read
         last_read.clear()
         if session is None:
-            for topic in self._request.topics:
+            for topic in request.topics:
                 key = topic_key(call, topic)
                 for reader in topic.partitions:
                     last_read.append((key, reader, reading.partition(key, reader)))
@@ -300,9 +278,11 @@ class Fetch:
             return response
         if self._request.session_epoch == INITIAL_EPOCH:
             response.session_id = self._open_session()
-        left = (data for _, _, data in self._last_read)
+        next_data = (data for _, _, data in self._last_read)
         response.responses = [
-            _topic_response(topic_key(self._call, topic), list(islice(left, len(topic.partitions))))
+            _topic_response(
+                topic_key(self._call, topic), list(islice(next_data, len(topic.partitions)))
+            )
             for topic in self._request.topics
         ]
         return response
@@ -337,7 +317,8 @@ class Fetch:
         if data.records or data.error_code or data.diverging_epoch is not NOT_DIVERGING:
             session.requeue(cached)
             return True
-        if self._reading.is_caught_up(cached, data):
+        end_offset = data.last_stable_offset if self._committed else data.high_watermark
+        if cached.fetch_offset >= end_offset:  # nothing can be read before the log changes
             session.watch(cached, ("log", id_of(self._call, cached.topic), cached.partition))
         return news
 

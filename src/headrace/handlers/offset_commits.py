@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from typing import Generic, NamedTuple, TypeVar
+from uuid import UUID
 
 from headrace.groups.classic.member import MemberIdentity
 from headrace.groups.offsets.committed import NO_RETENTION, commit_record
@@ -22,12 +23,8 @@ RequestTopic = (
     OffsetCommitRequest.OffsetCommitRequestTopic
     | TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic
 )
-ResponseTopic = (
-    OffsetCommitResponse.OffsetCommitResponseTopic
-    | TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic
-)
 CommitRequest = OffsetCommitRequest | TxnOffsetCommitRequest
-T = TypeVar("T", bound=ResponseTopic)
+T = TypeVar("T")
 P = TypeVar(
     "P",
     OffsetCommitResponse.OffsetCommitResponsePartition,
@@ -127,7 +124,14 @@ def decide_commit(
     return outcome
 
 
-def answered_topics(call: Call, topics: Iterable[T]) -> list[T]:
-    """Return topics of a response without those that exist and have no partitions in it."""
-    find = call.catalog.find
-    return [topic for topic in topics if topic.partitions or not find(topic.topic_id, topic.name)]
+def answered_topics(
+    call: Call,
+    topics: AnsweredTopics[P],
+    make_topic: Callable[[str, UUID | None, list[P]], T],
+) -> list[T]:
+    """Return the topics of the response without those that exist and have no partitions in it."""
+    return [
+        make_topic(topic.name, topic.topic_id, answers)
+        for topic, answers in topics
+        if answers or call.catalog.find(topic.topic_id, topic.name) is None
+    ]

@@ -199,7 +199,7 @@ class Api:
     :param refuse: makes the response to a request that is refused as a whole; None for one with the
         error in every place that it has for errors
     :param has_one_error: the response to such a request has its error at the top, and no items
-    :param has_message: it has Kafka's message for the error, too
+    :param has_message: it has Kafka's message for the error, too, as have items that are refused
     :param is_audited: its requests are those of administrators, see :mod:`.audit`
     :param unserved: makes the response, in version 0, to a version that is not served; None to
         close the connection
@@ -263,9 +263,12 @@ class Api:
         """Do what :meth:`refused` does, in steps: yield between the items of its arrays."""
         if self._refuse is not None:
             return self._refuse(request, code)
-        message = MESSAGES.get(code) if self._has_message else None
         items = None if self._has_one_error else request
-        return (yield from refusing_all(items, self.response, code, message))
+        return (yield from refusing_all(items, self.response, code, self.message_of(code)))
+
+    def message_of(self, code: ErrorCode) -> str | None:
+        """Return the message beside the error of what the client may not do."""
+        return MESSAGES.get(code) if self._has_message else None
 
 
 class Apis(Mapping[int, Api]):

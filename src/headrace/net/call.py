@@ -9,6 +9,7 @@ from enum import Enum
 from operator import attrgetter
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, TypeVar
+from uuid import UUID
 
 from headrace.log_lines import LimitedLog, get_logger
 from headrace.protocol.authorized_operations import Operation
@@ -283,20 +284,20 @@ class Call(Services):
         """Return whether the client may do an operation on a resource."""
         return self.client.access.allows(operation, kind, name, is_audited=is_audited)
 
-    def may_use_topic(self, operation: int, topic_id: Any, name: str | None = None) -> bool:
+    def may_use_topic(self, operation: int, topic: UUID | str | None) -> bool:
         """Return whether the client may do an operation on a topic; True for an unknown id.
 
-        :param name: its name, also an empty one, if the request names it; None for one by id
+        :param topic: its id (None for the zero id), or its name if the request has that
         """
         access = self.client.access
         if not access.is_limited:
             return True
-        if name is None:
-            topic = self.catalog.topics_by_id.get(topic_id)
-            if topic is None:
+        if not isinstance(topic, str):
+            existing = None if topic is None else self.catalog.topics_by_id.get(topic)
+            if existing is None:
                 return True
-            name = topic.name
-        return access.allows(operation, ResourceType.TOPIC, name)
+            topic = existing.name
+        return access.allows(operation, ResourceType.TOPIC, topic)
 
     def sees_topic(self) -> Callable[[str], bool] | None:
         """Return a function that tells whether the client may describe a topic; None if it may
@@ -334,18 +335,21 @@ class Call(Services):
             await self.pause()
         return passed, refused
 
-    async def refused_items(
-        self, structure: Any, refused: Iterable[tuple[Any, ErrorCode]]
-    ) -> list[Any]:
-        """Return the items of the response for items that :meth:`allowed` refuses: the error is in
-        every place that they have for errors.
+    async def allowed_items(
+        self, items: Sequence[T] | None, structure: Any
+    ) -> tuple[Sequence[T], list[Any]]:
+        """Return the items that :meth:`allowed` lets pass, and items of the response for those that
+        it refuses: the error is in every place that they have for errors.
 
         :param structure: the class of the items in the response
         """
-        return [
-            await self.in_slices(refusing_item(item, self.api.response, structure, code))
-            for item, code in refused
-        ]
+        allowed, refused = await self.allowed(items)
+        api, results = self.api, []
+        for item, code in refused:
+            refusal = Refusal(code, api.message_of(code))
+            steps = refusing_item(item, api.response, structure, refusal)
+            results.append(await self.in_slices(steps))
+        return allowed, results
 
     def _owner(self, rule: Each, item: Any) -> Owner:
         if rule.owner is not None:

@@ -50,13 +50,13 @@ def refusing_all(
     return _refusing(request, response, structure, Refusal(code, message))
 
 
-def refusing_item(item: Any, response: Schema, item_type: type, code: ErrorCode) -> Steps:
-    """Make the item of a response to an item of its request: ``code`` is in every error field.
+def refusing_item(item: Any, response: Schema, item_type: type, refusal: Refusal) -> Steps:
+    """Make the item of a response to an item of its request: the error is in every error field.
 
     :param item_type: of the items in the response
     """
     structure = response.structures[item_type.__name__]
-    return _refusing(_as_part(item, structure), response, structure, Refusal(code))
+    return _refusing(_as_part(item, structure), response, structure, refusal)
 
 
 def _refusing(request: Any, response: Schema, structure: Structure, refusal: Refusal) -> Steps:

@@ -152,17 +152,21 @@ class TopicLogs:
 
     # Logs -----------------------------------------------------------------------------------------
 
-    def partition(self, topic_id: UUID | None, partition: int) -> PartitionLog | ErrorCode:
+    def partition(self, topic: UUID | str | None, partition: int) -> PartitionLog | ErrorCode:
         """Return a partition's log; or UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION, or
         KAFKA_STORAGE_ERROR when the log is offline.
+
+        :param topic: its id (None for the zero id), or its name
         """
-        if topic_id is not None:
-            open_log = self._open_logs.get((topic_id, partition))
+        if isinstance(topic, str):
+            return self.partition_by_name(topic, partition)
+        if topic is not None:
+            open_log = self._open_logs.get((topic, partition))
             if open_log is not None and open_log.is_loaded:
                 return open_log
-            topic = self._catalog.topics_by_id.get(topic_id)
-            if topic is not None:
-                return _online(self.log(topic, partition))
+            existing = self._catalog.topics_by_id.get(topic)
+            if existing is not None:
+                return _online(self.log(existing, partition))
         return ErrorCode.UNKNOWN_TOPIC_ID
 
     def partition_by_name(self, name: str, partition: int) -> PartitionLog | ErrorCode:
