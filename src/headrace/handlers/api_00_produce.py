@@ -21,7 +21,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import partial
 from itertools import islice
 from typing import NamedTuple
 from uuid import UUID
@@ -113,6 +112,8 @@ class _Batch(NamedTuple):
     :ivar header: the header of the batch, or the error of a corrupt one or of no records
     """
 
+    call: Call
+    request: ProduceRequest
     topic: UUID | str | None
     is_allowed: bool
     partition: int
@@ -136,13 +137,13 @@ class _Batch(NamedTuple):
             return None
         return Producer(header.producer_id, header.producer_epoch)
 
-    def log(self, call: Call) -> PartitionLog | Refusal:
+    def log(self) -> PartitionLog | Refusal:
         """Return the partition's log, or the error if the client may not write to it or there is
         none. Others may delete its topic while the request waits.
         """
         if not self.is_allowed:
             return _NOT_ALLOWED
-        log = call.topic_logs.partition(self.topic, self.partition)
+        log = self.call.topic_logs.partition(self.topic, self.partition)
         return Refusal(log) if isinstance(log, ErrorCode) else log
 
     def kept(self) -> _Batch:
@@ -154,6 +155,158 @@ class _Batch(NamedTuple):
             return self
         return self._replace(records=memoryview(bytes(records)))
 
+    # What may take time ---------------------------------------------------------------------------
+
+    async def append_in_turn(self) -> Answer:
+        """Append a batch that may have to wait: because it is large, because another one is written
+        to its partition in pieces, or because its records are checked in a thread.
+        """
+        try:
+            return await self._in_turn(OPEN_ON_LOOP)
+        except OpenElsewhere:
+            refusal = await self.call.opener.run(self._check_of_records)
+        log = self.log()
+        if refusal is None or isinstance(log, Refusal):
+            return await self._in_turn(None)
+        return self._refused_by(log, refusal)
+
+    async def _in_turn(self, opening: Opening | None) -> Answer:
+        """Append a batch. A large one is checked and written in pieces before; one at a time, and
+        others for the same partition wait for it.
+
+        :param opening: the limits on opening the batch; None if its records have been checked
+        :raises OpenElsewhere: a batch exceeds these limits. Nothing of a large one was written
+        """
+        header, records, call = self.header, self.records, self.call
+        if not self.is_large:
+            while isinstance(log := self.log(), PartitionLog) and log.is_staging:
+                await call.slices.next()
+            return self.append(log, opening)
+        async with call.staging:
+            log = self.log()
+            if (
+                isinstance(log, Refusal)
+                or isinstance(header, Refusal)
+                or header.size_bytes > log.config.max_message_bytes
+            ):
+                return self.append(log, opening)
+            slices = call.slices
+            checksum = await slices.run(crc32c_steps(records[CRC_START : header.size_bytes]))
+            if opening is not None and checksum == header.crc:
+                check_records(records, header, log.config, call.clock.wall_ms(), opening)
+            try:
+                steps = log.stage(records, call.clock.wall_ms(), header, checksum)
+                refusal = await slices.run(steps)
+                if refusal is None:
+                    return self.append(self.log(), opening)
+            finally:
+                log.unstage()
+            return self._refused_by(log, refusal)
+
+    def _check_of_records(self) -> Callable[[Opening], Refusal | None] | None:
+        """Return the check of the records for the thread; None if the log is gone."""
+        log, header, records = self.log(), self.header, self.records
+        if isinstance(log, Refusal) or isinstance(header, Refusal):
+            return None
+        config, now_ms = log.config, self.call.clock.wall_ms()
+        check_readable = coordinator_records_check(self.call.coordinators, log)
+
+        def check(opening: Opening) -> Refusal | None:
+            refusal = check_records(records, header, config, now_ms, opening)
+            return refusal or check_readable(records, opening)
+
+        return check
+
+    # Now ------------------------------------------------------------------------------------------
+
+    def append(self, log: PartitionLog | Refusal, opening: Opening | None) -> Answer:
+        """Check and append the batch.
+
+        :param opening: the limits on opening it; None if its records were checked
+        :raises OpenElsewhere: when it must be opened and exceeds these limits
+        """
+        call, records, header = self.call, self.records, self.header
+        if isinstance(log, Refusal):
+            return self.refused(log)
+        if isinstance(header, Refusal):
+            return self.refused(header)
+        producer = self.producer if header.attributes & TRANSACTIONAL_BIT else None
+        if producer is not None and (refusal := self.check_transaction(producer, log)):
+            return self.refused(refusal)
+        if self.request.acks not in _ACKS:
+            return self.refused(Refusal(ErrorCode.INVALID_REQUIRED_ACKS))
+        if log.config.internal and call.client_id != _ADMIN_CLIENT_ID:
+            message = f"Cannot append to internal topic {log.topic}"
+            return self.refused(Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, message))
+        refusal = None
+        if producer is not None and call.version >= _FIRST_THAT_ADDS_PARTITION:
+            refusal = self._check_first_sequence(log, header, opening)
+        appended = (
+            refusal
+            or check_coordinator_records(call.coordinators, log, records, opening)
+            or call.topic_logs.append(log, records, header, opening)
+        )
+        if isinstance(appended, Refusal):
+            return self.refused(appended, log)
+        return Answer(
+            self.partition,
+            ErrorCode.NONE,
+            appended.base_offset,
+            appended.log_append_time_ms,
+            appended.log_start_offset,
+        )
+
+    def check_transaction(self, producer: Producer, log: PartitionLog) -> Refusal | None:
+        """Return the error for a transactional batch in the version of the request, or None."""
+        version = self.call.version
+        adds_partition = version >= _FIRST_THAT_ADDS_PARTITION
+        refusal = self.call.transactions.may_write(
+            self.request.transactional_id or "",
+            producer,
+            log,
+            adds_partition=adds_partition,
+            knows_abortable=version >= _FIRST_WITH_TRANSACTION_ABORTABLE,
+        )
+        if refusal == Refusal(ErrorCode.CONCURRENT_TRANSACTIONS) and not adds_partition:
+            return Refusal(ErrorCode.NOT_ENOUGH_REPLICAS)  # retriable for these clients
+        return refusal
+
+    def _check_first_sequence(
+        self, log: PartitionLog, header: BatchHeader, opening: Opening | None
+    ) -> Refusal | None:
+        """Return the error for a producer's first batch, or None if it may be appended.
+
+        From version 12 on it must have sequence 0, so that no earlier batch was lost.
+        """
+        if header.base_sequence <= 0 or header.producer_id in log.producers:
+            return None
+        now_ms = self.call.clock.wall_ms()
+        checked = check_client_batch(self.records, log.config, now_ms, header, opening)
+        if isinstance(checked, Refusal):
+            return checked
+        message = "The first batch of a producer has the sequence 0"
+        return Refusal(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, message)
+
+    def _refused_by(self, log: PartitionLog, refusal: Refusal) -> Answer:
+        """Count the batch as one that the log refuses, and return the answer."""
+        self.call.topic_logs.refused(log, refusal)
+        return self.refused(refusal, log)
+
+    def refused(self, refusal: Refusal, log: PartitionLog | None = None) -> Answer:
+        """Return the answer for an error.
+
+        :param log: where the log itself refuses the batch
+        """
+        answer = Answer(self.partition, refusal.code, -1, error_message=refusal.message)
+        if log is not None and refusal.code not in _WITHOUT_LOG_START:
+            answer.log_start_offset = log.log_start_offset
+        if isinstance(refusal, RefusedRecords):
+            answer.record_errors = [
+                ProduceResponse.BatchIndexAndErrorMessage(position, message)
+                for position, message in refusal.records
+            ]
+        return answer
+
 
 def _topic_key(call: Call, topic: ProduceRequest.TopicProduceData) -> UUID | str | None:
     """Return what a request names a topic by: its id, or its name before version 13."""
@@ -164,6 +317,8 @@ async def handle(call: Call, request: ProduceRequest) -> ProduceResponse | None:
     """Append the batch of each partition, and answer when all are durable."""
     batches = [
         _Batch(
+            call,
+            request,
             key,
             is_allowed,
             data.index,
@@ -176,22 +331,22 @@ async def handle(call: Call, request: ProduceRequest) -> ProduceResponse | None:
         for data in topic.partition_data
     ]
     if refusal := _check_producers(call, request, batches):
-        refused = [_refused(batch.partition, refusal) for batch in batches]
+        refused = [batch.refused(refusal) for batch in batches]
         return await _answered(call, request, refused)
     if request.transactional_id is not None:
         batches = [batch.kept() for batch in batches]
-        await _join_transaction(call, request, batches)
+        await _join_transaction(call, batches)
     answers: list[Answer] = []
     for number, batch in enumerate(batches):
-        log = batch.log(call)
+        log = batch.log()
         must_wait = batch.is_large or (isinstance(log, PartitionLog) and log.is_staging)
         if not must_wait and not (number and call.is_over):
             with suppress(OpenElsewhere):
-                answers.append(_append(call, request, batch, log, OPEN_ON_LOOP))
+                answers.append(batch.append(log, OPEN_ON_LOOP))
                 continue
         batches[number:] = [batch.kept() for batch in batches[number:]]
         await call.pause()
-        answers.append(await _append_in_turn(call, request, batches[number]))
+        answers.append(await batches[number].append_in_turn())
     return await _answered(call, request, answers)
 
 
@@ -221,93 +376,20 @@ async def _answered(
     return ProduceResponse(topics)
 
 
-# What may take time -------------------------------------------------------------------------------
-
-
-async def _append_in_turn(call: Call, request: ProduceRequest, batch: _Batch) -> Answer:
-    """Append a batch that may have to wait: because it is large, because another one is written to
-    its partition in pieces, or because its records are checked in a thread.
-    """
-    try:
-        return await _in_turn(call, request, batch, OPEN_ON_LOOP)
-    except OpenElsewhere:
-        refusal = await call.opener.run(partial(_check_of, call, batch))
-    log = batch.log(call)
-    if refusal is None or isinstance(log, Refusal):
-        return await _in_turn(call, request, batch, None)
-    call.topic_logs.refused(log, refusal)
-    return _refused_by(log, batch.partition, refusal)
-
-
-async def _in_turn(
-    call: Call, request: ProduceRequest, batch: _Batch, opening: Opening | None
-) -> Answer:
-    """Append a batch. A large one is checked and written in pieces before; one at a time, and
-    others for the same partition wait for it.
-
-    :param opening: the limits on opening the batch; None if its records have been checked
-    :raises OpenElsewhere: a batch exceeds these limits. Nothing of a large one was written
-    """
-    header, records = batch.header, batch.records
-    if not batch.is_large:
-        while isinstance(log := batch.log(call), PartitionLog) and log.is_staging:
-            await call.slices.next()
-        return _append(call, request, batch, log, opening)
-    async with call.staging:
-        log = batch.log(call)
-        if (
-            isinstance(log, Refusal)
-            or isinstance(header, Refusal)
-            or header.size_bytes > log.config.max_message_bytes
-        ):
-            return _append(call, request, batch, log, opening)
-        slices = call.slices
-        checksum = await slices.run(crc32c_steps(records[CRC_START : header.size_bytes]))
-        if opening is not None and checksum == header.crc:
-            check_records(records, header, log.config, call.clock.wall_ms(), opening)
-        try:
-            steps = log.stage(records, call.clock.wall_ms(), header, checksum)
-            refusal = await slices.run(steps)
-            if refusal is None:
-                return _append(call, request, batch, batch.log(call), opening)
-        finally:
-            log.unstage()
-        call.topic_logs.refused(log, refusal)
-        return _refused_by(log, batch.partition, refusal)
-
-
-def _check_of(call: Call, batch: _Batch) -> Callable[[Opening], Refusal | None] | None:
-    """Return the check of a batch's records for the thread; None if its log is gone."""
-    log, header, records = batch.log(call), batch.header, batch.records
-    if isinstance(log, Refusal) or isinstance(header, Refusal):
-        return None
-    config, now_ms = log.config, call.clock.wall_ms()
-    check_readable = coordinator_records_check(call.coordinators, log)
-
-    def check(opening: Opening) -> Refusal | None:
-        refusal = check_records(records, header, config, now_ms, opening)
-        return refusal or check_readable(records, opening)
-
-    return check
-
-
-async def _join_transaction(call: Call, request: ProduceRequest, batches: Sequence[_Batch]) -> None:
+async def _join_transaction(call: Call, batches: Sequence[_Batch]) -> None:
     """Add the partitions to the transaction durably, all before the first append, as in Kafka, so
     that they wait once.
     """
     is_durable = True
     for batch in batches:
         await call.pause()
-        log, producer = batch.log(call), batch.producer
+        log, producer = batch.log(), batch.producer
         if producer is None or isinstance(log, Refusal) or call.transactions.is_open(producer, log):
             continue
-        if _check_transaction(call, request, producer, log) is None:
+        if batch.check_transaction(producer, log) is None:
             is_durable = False
     if not is_durable:
         await call.durable()
-
-
-# Checks -------------------------------------------------------------------------------------------
 
 
 def _check_producers(
@@ -334,7 +416,7 @@ def _check_producers(
     transactional_id = request.transactional_id
     if transactional_id is None or not call.may(WRITE, TRANSACTIONAL_ID, transactional_id):
         return Refusal(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-    producers = {batch.producer for batch in batches if isinstance(batch.log(call), PartitionLog)}
+    producers = {batch.producer for batch in batches if isinstance(batch.log(), PartitionLog)}
     if len(producers - {None}) > 1:
         return Refusal(
             ErrorCode.INVALID_PRODUCER_ID_MAPPING,
@@ -348,98 +430,3 @@ def _is_transactional(records: memoryview) -> bool:
     if len(records) < HEADER_BYTES or records[MAGIC_POSITION] != 2:
         return False
     return bool(records[ATTRIBUTES_LOW_BYTE] & TRANSACTIONAL_BIT)
-
-
-def _append(
-    call: Call,
-    request: ProduceRequest,
-    batch: _Batch,
-    log: PartitionLog | Refusal,
-    opening: Opening | None,
-) -> Answer:
-    """Check and append a batch.
-
-    :param opening: the limits on opening it; None if its records were checked
-    :raises OpenElsewhere: when it must be opened and exceeds these limits
-    """
-    index, records, header = batch.partition, batch.records, batch.header
-    if isinstance(log, Refusal):
-        return _refused(index, log)
-    if isinstance(header, Refusal):
-        return _refused(index, header)
-    producer = batch.producer if header.attributes & TRANSACTIONAL_BIT else None
-    if producer is not None and (refusal := _check_transaction(call, request, producer, log)):
-        return _refused(index, refusal)
-    if request.acks not in _ACKS:
-        return _refused(index, Refusal(ErrorCode.INVALID_REQUIRED_ACKS))
-    if log.config.internal and call.client_id != _ADMIN_CLIENT_ID:
-        message = f"Cannot append to internal topic {log.topic}"
-        return _refused(index, Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, message))
-    refusal = None
-    if producer is not None and call.version >= _FIRST_THAT_ADDS_PARTITION:
-        refusal = _check_first_sequence(call, log, records, header, opening)
-    appended = (
-        refusal
-        or check_coordinator_records(call.coordinators, log, records, opening)
-        or call.topic_logs.append(log, records, header, opening)
-    )
-    if isinstance(appended, Refusal):
-        return _refused_by(log, index, appended)
-    return Answer(
-        index,
-        ErrorCode.NONE,
-        appended.base_offset,
-        appended.log_append_time_ms,
-        appended.log_start_offset,
-    )
-
-
-def _refused_by(log: PartitionLog, index: int, refusal: Refusal) -> Answer:
-    has_start = refusal.code not in _WITHOUT_LOG_START
-    return _refused(index, refusal, log.log_start_offset if has_start else -1)
-
-
-def _check_transaction(
-    call: Call, request: ProduceRequest, producer: Producer, log: PartitionLog
-) -> Refusal | None:
-    """Return the error for a transactional batch in the version of the request, or None."""
-    adds_partition = call.version >= _FIRST_THAT_ADDS_PARTITION
-    refusal = call.transactions.may_write(
-        request.transactional_id or "",
-        producer,
-        log,
-        adds_partition=adds_partition,
-        knows_abortable=call.version >= _FIRST_WITH_TRANSACTION_ABORTABLE,
-    )
-    if refusal == Refusal(ErrorCode.CONCURRENT_TRANSACTIONS) and not adds_partition:
-        return Refusal(ErrorCode.NOT_ENOUGH_REPLICAS)  # retriable for these clients
-    return refusal
-
-
-def _check_first_sequence(
-    call: Call, log: PartitionLog, records: memoryview, header: BatchHeader, opening: Opening | None
-) -> Refusal | None:
-    """Return the error for a producer's first batch, or None if it may be appended.
-
-    From version 12 on it must have sequence 0, so that no earlier batch was lost.
-    """
-    if header.base_sequence <= 0 or header.producer_id in log.producers:
-        return None
-    checked = check_client_batch(records, log.config, call.clock.wall_ms(), header, opening)
-    if isinstance(checked, Refusal):
-        return checked
-    return Refusal(
-        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, "The first batch of a producer has the sequence 0"
-    )
-
-
-def _refused(index: int, refusal: Refusal, log_start_offset: int = -1) -> Answer:
-    answer = Answer(
-        index, refusal.code, -1, log_start_offset=log_start_offset, error_message=refusal.message
-    )
-    if isinstance(refusal, RefusedRecords):
-        answer.record_errors = [
-            ProduceResponse.BatchIndexAndErrorMessage(position, message)
-            for position, message in refusal.records
-        ]
-    return answer
