@@ -50,6 +50,22 @@ async def acknowledge(
     """Apply the acknowledgements of a request, also if the client does not wait for their dead
     letters; return their results.
     """
+
+    async def apply(
+        key: tuple[UUID, int], batches: Sequence[AcknowledgementBatch], *, is_allowed: bool
+    ) -> Refusal | None:
+        """Apply those of a partition, all or none, and count them."""
+        if not is_allowed:
+            highest = RENEW if terms.renew else REJECT
+            refusal: Refusal | None = TOPIC_DENIED if well_formed(batches, highest) else MALFORMED
+        else:
+            try:
+                refusal = await call.share.acknowledge(session, *key, batches, settings, terms)
+            except StorageError as error:
+                refusal = Refusal(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error))
+        call.metrics.share.acknowledge(key[0], batches, refusal)
+        return refusal
+
     applying: dict[tuple[UUID, int], Awaitable[Refusal | None]] = {}
     for topic in topics:
         topic_id = topic.topic_id or NO_TOPIC
@@ -63,34 +79,7 @@ async def acknowledge(
                     for batch in partition.acknowledgement_batches
                 ]
                 key = topic_id, partition.partition_index
-                applying[key] = run_to_end(
-                    _apply(call, session, key, batches, settings, terms, is_allowed=is_allowed)
-                )
+                applying[key] = run_to_end(apply(key, batches, is_allowed=is_allowed))
     if applying:
         call.metrics.share.acknowledges({topic_id for topic_id, _ in applying})
     return {key: await applied for key, applied in applying.items()}
-
-
-async def _apply(
-    call: Call,
-    session: ShareSession,
-    key: tuple[UUID, int],
-    batches: Sequence[AcknowledgementBatch],
-    settings: ShareSettings,
-    terms: AcknowledgeTerms,
-    *,
-    is_allowed: bool,
-) -> Refusal | None:
-    """Apply those of a partition, all or none, and count them; return the error, None for
-    success.
-    """
-    if not is_allowed:
-        highest = RENEW if terms.renew else REJECT
-        refusal: Refusal | None = TOPIC_DENIED if well_formed(batches, highest) else MALFORMED
-    else:
-        try:
-            refusal = await call.share.acknowledge(session, *key, batches, settings, terms)
-        except StorageError as error:
-            refusal = Refusal(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error))
-    call.metrics.share.acknowledge(key[0], batches, refusal)
-    return refusal

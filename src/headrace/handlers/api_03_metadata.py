@@ -100,10 +100,7 @@ async def _all_topics(call: Call) -> Encoded:
     described = cache.pop(call.version, None)
     if described is None or described[0] != catalog.version:
         version, topics = catalog.version, list(catalog.topics.values())
-        pieces = []
-        for topic in topics:
-            pieces.append(call.encode([_described(call, topic)]).data)
-            await call.pause()
+        pieces = await call.each(lambda topic: call.encode([_described(call, topic)]).data, topics)
         described = version, Encoded(len(topics), b"".join(pieces))
     cache[call.version] = described  # the last one is the one used last
     if len(cache) > MAX_METADATA_VERSIONS:
@@ -139,17 +136,17 @@ async def _named_topics(
     refusals: Mapping[str, ErrorCode] = {}
     if request.allow_auto_topic_creation and call.config.get_bool("auto.create.topics.enable"):
         refusals = await _create_unknown(call, visible)
-    descriptions: list[Topic] = []
-    for topic in visible:
+
+    def describe(topic: RequestTopic) -> Topic:
         description = _describe(call, topic, refusals)
         if (
             request.include_topic_authorized_operations
             and description.error_code != ErrorCode.TOPIC_AUTHORIZATION_FAILED
         ):
             _add_operations(call, description)
-        descriptions.append(description)
-        await call.pause()
-    return descriptions + hidden
+        return description
+
+    return await call.each(describe, visible) + hidden
 
 
 async def _create_unknown(call: Call, topics: Sequence[RequestTopic]) -> Mapping[str, ErrorCode]:

@@ -19,6 +19,7 @@ Version notes:
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from functools import partial
 from typing import cast
 
 from headrace.groups.offsets.committed import TopicOffsets
@@ -99,10 +100,8 @@ async def _group(call: Call, group: RequestGroup, *, is_stable: bool) -> Group:
                 topics.append(_every_partition(call, topic, committed, pending))
             await call.pause()
         return Group(group_id, topics)
-    for requested in _in_order(call, group.topics):
-        topics.append(_topic(call, group_id, requested, pending))
-        await call.pause()
-    return Group(group_id, topics)
+    describe = partial(_topic, call, group_id, pending)
+    return Group(group_id, await call.each(describe, _in_order(call, group.topics)))
 
 
 def _in_order(call: Call, topics: Sequence[RequestTopic]) -> Sequence[RequestTopic]:
@@ -123,7 +122,7 @@ def _every_partition(
 
 
 def _topic(
-    call: Call, group_id: str, requested: RequestTopic, pending: Collection[tuple[str, int]]
+    call: Call, group_id: str, pending: Collection[tuple[str, int]], requested: RequestTopic
 ) -> ResponseTopic:
     """Return the committed offsets of the partitions of a topic that a request names."""
     has_ids = call.version >= _FIRST_WITH_TOPIC_IDS

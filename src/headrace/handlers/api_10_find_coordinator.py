@@ -33,7 +33,7 @@ from headrace.net.api import (
 )
 from headrace.net.call import Call
 from headrace.protocol.api import FindCoordinatorRequest, FindCoordinatorResponse
-from headrace.protocol.errors import ErrorCode, StorageError
+from headrace.protocol.errors import ErrorCode, failure_of
 from headrace.protocol.internal_topics import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
 
 Coordinator = FindCoordinatorResponse.Coordinator
@@ -97,12 +97,11 @@ def _prepare(call: Call, key_type: int, key: str) -> ErrorCode:
             return ErrorCode.CLUSTER_AUTHORIZATION_FAILED
         if not _is_share_partition(key):
             return ErrorCode.INVALID_REQUEST
-    try:
-        call.topic_logs.internal_topic(topic)
-    except StorageError as error:
-        log.error("clients", "cannot create the topic %s: %s", topic, error)
-        return ErrorCode.COORDINATOR_NOT_AVAILABLE
-    return ErrorCode.NONE
+    failed = failure_of(call.topic_logs.internal_topic, topic)
+    if failed is None:
+        return ErrorCode.NONE
+    log.error("clients", "cannot create the topic %s: %s", topic, failed.message)
+    return ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
 def _is_share_partition(key: str) -> bool:

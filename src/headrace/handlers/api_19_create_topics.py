@@ -14,7 +14,6 @@ Version notes:
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from uuid import UUID
 
@@ -31,6 +30,7 @@ from headrace.topics.topic_rules import (
     TOO_MANY_PARTITIONS,
     Creation,
     partition_count,
+    unique_topics,
 )
 
 NewTopicRequest = CreateTopicsRequest.CreatableTopic
@@ -47,24 +47,21 @@ API = Api(
 _FIRST_WITH_QUOTA = 6
 _NOT_CREATED = UUID(int=0)
 """The id of a topic that is only validated."""
-_DUPLICATE = Refusal(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
 
 
 async def handle(call: Call, request: CreateTopicsRequest) -> CreateTopicsResponse:
     """Create topics, each on its own. With ``validate_only`` create none."""
     allowed, not_allowed = await call.allowed_items(request.topics, Result)
-    times = Counter(topic.name for topic in allowed)
-    unique = [topic for topic in allowed if times[topic.name] == 1]
+    unique, duplicates = unique_topics(allowed)
     outcomes: dict[str, Topic | Refusal] = {}
     if _total_partitions(call, unique) > MAX_PARTITIONS_PER_REQUEST:
         outcomes = dict.fromkeys((topic.name for topic in unique), TOO_MANY_PARTITIONS)
     else:
         for topics in chunks(unique, MAX_TOPICS_PER_TRANSACTION):
             outcomes |= await _create(call, topics, validate_only=request.validate_only)
-    outcomes |= {name: _DUPLICATE for name, count in times.items() if count > 1}
     results: list[Result] = []
     shared: dict[object, Encoded] = {}
-    for name, topic in outcomes.items():
+    for name, topic in (outcomes | duplicates).items():
         if isinstance(topic, Refusal):
             results.append(Result(name).refused(topic))
         else:

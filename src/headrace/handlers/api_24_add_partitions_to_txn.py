@@ -14,6 +14,8 @@ Version notes:
 
 from __future__ import annotations
 
+from functools import partial
+
 from headrace.net.api import CLUSTER, CLUSTER_ACTION, TOPIC, TRANSACTIONAL_ID, WRITE, Api, Inside
 from headrace.net.call import Call
 from headrace.protocol.api import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
@@ -69,14 +71,14 @@ async def handle(call: Call, request: AddPartitionsToTxnRequest) -> AddPartition
 
 async def _add(call: Call, transaction: Transaction) -> list[TopicResult]:
     codes = await _codes(call, transaction)
-    results = []
-    for topic in transaction.topics:
-        partitions = []
-        for partition in topic.partitions:
-            partitions.append(PartitionResult(partition, codes[topic.name, partition]))
-            await call.pause()
-        results.append(TopicResult(topic.name, partitions))
-    return results
+
+    def result(name: str, partition: int) -> PartitionResult:
+        return PartitionResult(partition, codes[name, partition])
+
+    return [
+        TopicResult(topic.name, await call.each(partial(result, topic.name), topic.partitions))
+        for topic in transaction.topics
+    ]
 
 
 async def _codes(call: Call, transaction: Transaction) -> dict[TopicPartition, ErrorCode]:

@@ -16,7 +16,7 @@ from headrace.log_lines import LimitedLog, get_logger
 from headrace.net.api import ALTER, CLUSTER_ACTION, Api, on_cluster
 from headrace.net.call import Call
 from headrace.protocol.api import WriteTxnMarkersRequest, WriteTxnMarkersResponse
-from headrace.protocol.errors import ErrorCode, StorageError
+from headrace.protocol.errors import ErrorCode, failure_of
 from headrace.protocol.record_batch import NO_PRODUCER_ID, Marker
 from headrace.transactions.producer import EPOCH_PER_TRANSACTION, Producer
 
@@ -68,10 +68,9 @@ def _write(
     )
     if error:
         return error
-    try:
-        call.transactions.write_marker(partition_log, producer, control)
-    except StorageError as storage_error:
-        message = "cannot write a transaction marker to %s-%d: %s"
-        log.error(topic, message, topic, partition, storage_error)
-        return ErrorCode.KAFKA_STORAGE_ERROR
-    return ErrorCode.NONE
+    failed = failure_of(call.transactions.write_marker, partition_log, producer, control)
+    if failed is None:
+        return ErrorCode.NONE
+    message = "cannot write a transaction marker to %s-%d: %s"
+    log.error(topic, message, topic, partition, failed.message)
+    return failed.code

@@ -10,8 +10,6 @@ Version notes:
 
 from __future__ import annotations
 
-from collections import Counter
-
 from headrace.net.api import ALTER, TOPIC, Api, Each
 from headrace.net.call import Call
 from headrace.protocol.api import CreatePartitionsRequest, CreatePartitionsResponse
@@ -22,6 +20,7 @@ from headrace.topics.topic_rules import (
     MAX_PARTITIONS_PER_REQUEST,
     TOO_MANY_PARTITIONS,
     check_growth,
+    unique_topics,
 )
 
 Result = CreatePartitionsResponse.CreatePartitionsTopicResult
@@ -30,17 +29,13 @@ Result = CreatePartitionsResponse.CreatePartitionsTopicResult
 API = Api(37, Each(ALTER, TOPIC, "name", once=True), is_audited=True)
 
 _FIRST_WITH_QUOTA = 3
-_DUPLICATE = Refusal(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
 
 
 async def handle(call: Call, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
     """Add partitions to topics, each on its own."""
     allowed, refused = await call.allowed_items(request.topics, Result)
-    times = Counter(topic.name for topic in allowed)
-    outcomes: dict[str, Refusal | None] = {
-        name: _DUPLICATE for name, count in times.items() if count > 1
-    }
-    unique = [topic for topic in allowed if times[topic.name] == 1]
+    unique, duplicates = unique_topics(allowed)
+    outcomes: dict[str, Refusal | None] = {**duplicates}
     for topics in chunks(unique, MAX_TOPICS_PER_TRANSACTION):
         outcomes |= {topic.name: _check(call, topic) for topic in topics}
         totals = {topic.name: topic.count for topic in topics if outcomes[topic.name] is None}

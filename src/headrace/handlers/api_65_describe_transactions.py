@@ -23,12 +23,9 @@ API = Api(
 async def handle(call: Call, request: DescribeTransactionsRequest) -> DescribeTransactionsResponse:
     """Describe the transaction of each transactional id of a request."""
     transactions = call.transactions.coordinator.transactions
-    allowed, refused = await call.allowed(request.transactional_ids)
-    refusals = dict(refused)
+    allowed, refused = await call.allowed_items(request.transactional_ids, TransactionState)
 
     def describe(transactional_id: str) -> TransactionState:
-        if transactional_id in refusals:
-            return TransactionState(refusals[transactional_id], transactional_id)
         transaction = transactions.get(transactional_id)
         if not transactional_id:
             return TransactionState(ErrorCode.INVALID_REQUEST)
@@ -48,6 +45,5 @@ async def handle(call: Call, request: DescribeTransactionsRequest) -> DescribeTr
             ],
         )
 
-    transactional_ids = [*allowed, *(transactional_id for transactional_id, _ in refused)]
-    states = call.lazily(describe, transactional_ids)
+    states = call.lazily(describe, allowed, refused)
     return DescribeTransactionsResponse(transaction_states=states)

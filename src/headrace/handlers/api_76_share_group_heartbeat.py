@@ -9,7 +9,6 @@ from __future__ import annotations
 from headrace.coordinators import share_state_recovery
 from headrace.groups.records import GroupRecord
 from headrace.groups.share.member import (
-    MAX_SHARE_MEMBER_ID_LENGTH,
     ShareHeartbeat,
     ShareHeartbeatReply,
 )
@@ -17,7 +16,7 @@ from headrace.net.api import DESCRIBE, READ_GROUP, TOPIC, Api, on
 from headrace.net.call import Call
 from headrace.outcome import Outcome
 from headrace.protocol.api import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
-from headrace.protocol.errors import ErrorCode, Refusal
+from headrace.protocol.errors import Refusal
 from headrace.share.records import UNKNOWN
 
 Assignment = ShareGroupHeartbeatResponse.Assignment
@@ -35,8 +34,6 @@ API = Api(
 
 async def handle(call: Call, request: ShareGroupHeartbeatRequest) -> ShareGroupHeartbeatResponse:
     """Let a member join, stay in or leave its group, and return its assignment."""
-    if len(request.member_id) > MAX_SHARE_MEMBER_ID_LENGTH:
-        return ShareGroupHeartbeatResponse(error_code=ErrorCode.INVALID_REQUEST)
     group_id, names = request.group_id, request.subscribed_topic_names
     groups = call.groups.share
     heartbeat = ShareHeartbeat(

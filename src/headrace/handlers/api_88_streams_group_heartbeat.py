@@ -100,18 +100,16 @@ async def handle(
 
 def _check_topic_names(names: Iterable[str]) -> Refusal | None:
     """Return the error of a topology with names that no topic of an application may have."""
-    internal = [name for name in names if name in INTERNAL_TOPICS]
-    if internal:
+    if internal := [name for name in names if name in INTERNAL_TOPICS]:
         message = (
             f"Use of Kafka internal topics {','.join(internal)} in a Kafka Streams topology is "
             f"prohibited."
         )
-        return Refusal(ErrorCode.STREAMS_INVALID_TOPOLOGY, message)
-    invalid = [name for name in names if check_topic_name(name) is not None]
-    if invalid:
+    elif invalid := [name for name in names if check_topic_name(name) is not None]:
         message = f"Topic names {','.join(invalid)} are not valid topic names."
-        return Refusal(ErrorCode.STREAMS_INVALID_TOPOLOGY, message)
-    return None
+    else:
+        return None
+    return Refusal(ErrorCode.STREAMS_INVALID_TOPOLOGY, message)
 
 
 def topic_names(topology: StreamsGroupHeartbeatRequest.Topology | Topology) -> Iterator[str]:
@@ -216,10 +214,8 @@ def _create(call: Call, topics: Sequence[InternalTopic]) -> dict[str, Refusal]:
             creation.plan(planned)
         else:
             failures[topic.name] = _THROTTLED
-    for name, outcome in creation.create().items():
-        if isinstance(outcome, Refusal):
-            failures[name] = outcome
-    return failures
+    outcomes = creation.create().items()
+    return failures | {name: outcome for name, outcome in outcomes if isinstance(outcome, Refusal)}
 
 
 def _plan(call: Call, topic: InternalTopic) -> NewTopic | Refusal:

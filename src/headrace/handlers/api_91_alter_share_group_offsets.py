@@ -11,7 +11,7 @@ members.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from uuid import UUID
 
 from headrace.coordinators import share_state_recovery
@@ -53,7 +53,7 @@ async def handle(
     call: Call, request: AlterShareGroupOffsetsRequest
 ) -> AlterShareGroupOffsetsResponse:
     """Set the start offsets of the partitions of a request, or release records."""
-    allowed, refused = await call.allowed(request.topics)
+    allowed, refused = await call.allowed_items(request.topics, ResponseTopic)
     if request.releases:
         topics = await _release_each(call, request, allowed)
     else:
@@ -61,9 +61,10 @@ async def handle(
     if isinstance(topics, Refusal):
         return AlterShareGroupOffsetsResponse().refused(topics)
     await call.durable()
-    for topic, _ in refused:
-        denied = [(partition.partition_index, TOPIC_DENIED) for partition in topic.partitions]
-        topics.append(_result(call, topic.topic_name, denied))
+    topics += refused
+    for topic in topics:
+        existing = call.catalog.topics.get(topic.topic_name)
+        topic.topic_id = None if existing is None else existing.topic_id
     return AlterShareGroupOffsetsResponse(responses=topics)
 
 
@@ -73,25 +74,25 @@ def _set_starts(
     group = call.groups.share.empty_group(group_id, create=True)
     if isinstance(group, Refusal):
         return group
-    outcomes: dict[str, list[tuple[int, Refusal | None]]] = {}
+    results: dict[str, list[Partition]] = {}
     starts: dict[UUID, dict[int, int]] = {}
     details = []
     for requested in topics:
         topic = call.catalog.topics.get(requested.topic_name)
-        of_topic = outcomes.setdefault(requested.topic_name, [])
+        partitions = results.setdefault(requested.topic_name, [])
         for partition in requested.partitions:
             index = partition.partition_index
             if topic is None or not 0 <= index < topic.partitions:
-                of_topic.append((index, NOT_HOSTED))
+                partitions.append(Partition(index).refused(NOT_HOSTED))
                 continue
-            of_topic.append((index, None))
+            partitions.append(Partition(index))
             starts.setdefault(topic.topic_id, {})[index] = partition.start_offset
             details.append(f"start of {topic.name}-{index} at {partition.start_offset}")
     if starts:
         share_state_recovery.initialize(call.coordinators, group, starts, group.state.epoch)
     for detail in details:
         call.changed(ALTER, GROUP, group_id, detail)
-    return [_result(call, name, of_topic) for name, of_topic in outcomes.items()]
+    return [ResponseTopic(name, None, partitions) for name, partitions in results.items()]
 
 
 async def _release_each(
@@ -103,8 +104,8 @@ async def _release_each(
     responses = []
     for release in request.releases:
         refusal = await _release(call, request.group_id, release)
-        released = [(release.partition_index, refusal)]
-        responses.append(_result(call, release.topic_name, released))
+        partition = Partition(release.partition_index).refused(refusal)
+        responses.append(ResponseTopic(release.topic_name, None, [partition]))
     return responses
 
 
@@ -130,9 +131,3 @@ async def _release(
     detail = f"released {release.first_offset} to {release.last_offset} of {name}"
     call.changed(ALTER, GROUP, group_id, detail)
     return None
-
-
-def _result(call: Call, name: str, outcomes: Iterable[tuple[int, Refusal | None]]) -> ResponseTopic:
-    topic = call.catalog.topics.get(name)
-    partitions = [Partition(index).refused(refusal) for index, refusal in outcomes]
-    return ResponseTopic(name, None if topic is None else topic.topic_id, partitions)

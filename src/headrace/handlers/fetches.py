@@ -31,6 +31,7 @@ MAX_READ_AHEAD_BYTES = 64 * 1024
 rest, and what the socket does not take at once, is read from the file when the socket takes it.
 """
 
+Topic = FetchResponse.FetchableTopicResponse
 PartitionData = FetchResponse.PartitionData
 Partition = FetchRequest.FetchPartition | CachedPartition
 
@@ -280,20 +281,23 @@ class Fetch:
             response.session_id = self._open_session()
         next_data = (data for _, _, data in self._last_read)
         response.responses = [
-            _topic_response(
-                topic_key(self._call, topic), list(islice(next_data, len(topic.partitions)))
-            )
+            Topic(topic.topic, topic.topic_id, list(islice(next_data, len(topic.partitions))))
             for topic in self._request.topics
         ]
         return response
 
-    def _news(self) -> list[FetchResponse.FetchableTopicResponse]:
+    def _news(self) -> list[Topic]:
         by_topic: dict[TopicKey, list[PartitionData]] = {}
         for topic, cached, data in self._last_read:
             assert isinstance(cached, CachedPartition)
             if self._note_sent(cached, data):
                 by_topic.setdefault(topic, []).append(data)
-        return [_topic_response(topic, partitions) for topic, partitions in by_topic.items()]
+        return [
+            Topic(topic, None, partitions)
+            if isinstance(topic, str)
+            else Topic(topic_id=topic, partitions=partitions)
+            for topic, partitions in by_topic.items()
+        ]
 
     def _open_session(self) -> int:
         call = self._call
@@ -334,11 +338,3 @@ def id_of(call: Call, topic: TopicKey) -> UUID | None:
         return topic
     existing = call.catalog.topics.get(topic)
     return None if existing is None else existing.topic_id
-
-
-def _topic_response(
-    topic: TopicKey, partitions: list[PartitionData]
-) -> FetchResponse.FetchableTopicResponse:
-    if isinstance(topic, str):
-        return FetchResponse.FetchableTopicResponse(topic, partitions=partitions)
-    return FetchResponse.FetchableTopicResponse(topic_id=topic, partitions=partitions)

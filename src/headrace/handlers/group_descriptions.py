@@ -66,12 +66,10 @@ async def describe_groups(
     """Return a description for each id; one with an error for a group that is not found, or that
     the client may not describe. Many groups are described when the response is written.
     """
-    allowed, refused = await call.allowed(request.group_ids)
-    codes, refuse = dict(refused), describer.refuse
+    refuse = describer.refuse
+    allowed, refused = await call.allowed_items(request.group_ids, refuse)
 
     def described(group_id: str) -> D:
-        if group_id in codes:
-            return refuse(codes[group_id], None, group_id)
         group = describer.find(group_id) if group_id else Refusal(ErrorCode.INVALID_GROUP_ID)
         if isinstance(group, Refusal):
             return refuse(group.code, group.message, group_id)
@@ -90,7 +88,7 @@ async def describe_groups(
             description.authorized_operations = call.access.operations(GROUP, group_id)
         return description
 
-    groups = call.lazily(described, [*allowed, *(group_id for group_id, _ in refused)])
+    groups = call.lazily(described, allowed, refused)
     if not call.is_long:
         call.is_long = sum(len(group.members) for group in groups) > SLICED_ABOVE
     return groups

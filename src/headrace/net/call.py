@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from itertools import chain
 from operator import attrgetter
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -202,14 +203,19 @@ class Call(Services):
             await self.pause()
         return results
 
-    def lazily(self, make: Callable[[T], R], items: Sequence[T]) -> Collection[R]:
+    def lazily(
+        self, make: Callable[[T], R], items: Sequence[T], refused: Sequence[R] = ()
+    ) -> Collection[R]:
         """Return an array of the response: made now if it is short, else item by item while the
         response is written, in slices.
+
+        :param refused: the last items of the array, see :meth:`allowed_items`
         """
-        if len(items) <= SLICED_ABOVE:
-            return [make(item) for item in items]
+        count = len(items) + len(refused)
+        if count <= SLICED_ABOVE:
+            return [*map(make, items), *refused]
         self.is_long = True
-        return LazyArray(len(items), map(make, items))
+        return LazyArray(count, chain(map(make, items), refused))
 
     def encode(self, items: Sequence[Any]) -> Encoded:
         """Return an array of structures of the response as bytes, which it may have many times."""

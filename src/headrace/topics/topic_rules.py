@@ -4,17 +4,28 @@ are Kafka's.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, TypeVar
 
 from headrace.protocol.errors import ErrorCode, Refusal, failure_of
 from headrace.protocol.topic_names import why_illegal
 
 from .catalog import Catalog, NewTopic, Topic, fold
 
+if TYPE_CHECKING:
+    from headrace.protocol.api import CreatePartitionsRequest, CreateTopicsRequest
+
 MAX_PARTITIONS_PER_REQUEST = 10_000
 """Kafka's own: the partitions that one request may create."""
 TOO_MANY_PARTITIONS = Refusal(
     ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request."
+)
+
+_DUPLICATE = Refusal(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+
+T = TypeVar(
+    "T", "CreateTopicsRequest.CreatableTopic", "CreatePartitionsRequest.CreatePartitionsTopic"
 )
 
 
@@ -24,6 +35,13 @@ def check_topic_name(name: str) -> Refusal | None:
     if why is None:
         return None
     return Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {why}")
+
+
+def unique_topics(topics: Iterable[T]) -> tuple[list[T], dict[str, Refusal]]:
+    """Return the topics that a request names once, and the errors of the others by name."""
+    times = Counter(topic.name for topic in topics)
+    unique = [topic for topic in topics if times[topic.name] == 1]
+    return unique, {name: _DUPLICATE for name, count in times.items() if count > 1}
 
 
 def check_new_topic_name(name: str, twin: str | None) -> Refusal | None:

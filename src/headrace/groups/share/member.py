@@ -31,7 +31,7 @@ class ShareHeartbeat(Heartbeat):
     def check(self, group_id: str, config: Configuration) -> Refusal | None:
         """Return the error of a request that is invalid for any group."""
         message = None
-        if not self.member_id:
+        if not 0 < len(self.member_id) <= MAX_SHARE_MEMBER_ID_LENGTH:
             return Refusal(ErrorCode.INVALID_REQUEST)
         if not group_id:
             message = "GroupId can't be empty."
