@@ -112,7 +112,6 @@ def batch(data: bytes) -> None:
         ranges, positions = record_batch.offset_ranges(data)
         if len(positions) != len(ranges) + 1:
             raise Crash("offset ranges and positions differ in number")
-        record_batch.whole_batches(data)
 
 
 def acquired(data: bytes) -> None:

@@ -27,7 +27,6 @@ from headrace.protocol.record_batch import (
     BatchHeader,
     has_right_crc,
     header_at,
-    whole_batches,
 )
 
 logger = get_logger("headrace.log")
@@ -405,24 +404,10 @@ class Segment:
         whole batches.
         """
         end = self.offsets.entry(-1)[1] if self.offsets.data else 0
-        self._since_index = self.size_bytes - end
         if self.times.data:  # the last entry was added when the indexes were saved
             self._max_timestamp, relative_offset = self.times.entry(-1)
             self._max_timestamp_offset = self.base_offset + relative_offset
-        for position, header, _ in scan(self.fd, end, self.size_bytes):
-            if not self._may_follow(header):
-                return False
-            self.next_offset = header.last_offset + 1
-            end = position + header.size_bytes
-        return end == self.size_bytes
-
-    def _may_follow(self, header: BatchHeader) -> bool:
-        return (
-            header.magic == 2
-            and header.base_offset >= self.next_offset
-            and header.last_offset_delta >= 0
-            and header.last_offset - self.base_offset <= MAX_RELATIVE_OFFSET
-        )
+        return self._note_from(end, self.size_bytes) == self.size_bytes
 
     def _rebuild_indexes(self, reason: str) -> None:
         """Rebuild the indexes from the batches, up to the first that cannot be read."""
@@ -452,14 +437,33 @@ class Segment:
         :raises OSError: when the file cannot be read
         """
         self._loaded = True  # the indexes are rebuilt and need not be read
-        fd = self.open()
+        self.open()
         self._reset()
         self._summed_bytes = -1
-        end = 0
-        for position, header, batch in scan(fd, 0, self.size_bytes, whole=on_batch is not None):
-            if not self._may_follow(header) or (on_batch and not has_right_crc(batch, header)):
+        return self._note_from(0, REBUILT_INDEX_INTERVAL_BYTES, on_batch)
+
+    def _note_from(
+        self,
+        end: int,
+        index_interval_bytes: int,
+        on_batch: Callable[[BatchHeader, memoryview], None] | None = None,
+    ) -> int:
+        """Note the batches from position ``end`` on, up to the first that cannot be right. Return
+        where the last right one ends.
+
+        :param on_batch: see :meth:`rebuild`
+        """
+        whole = on_batch is not None
+        for position, header, batch in scan(self.fd, end, self.size_bytes, whole=whole):
+            if (
+                header.magic != 2
+                or header.base_offset < self.next_offset
+                or header.last_offset_delta < 0
+                or header.last_offset - self.base_offset > MAX_RELATIVE_OFFSET
+                or (on_batch and not has_right_crc(batch, header))
+            ):
                 break
-            self.note(position, header, header.last_offset, REBUILT_INDEX_INTERVAL_BYTES)
+            self.note(position, header, header.last_offset, index_interval_bytes)
             end = position + header.size_bytes
             if on_batch:
                 on_batch(header, batch)
@@ -756,23 +760,12 @@ class Segment:
         if limit - position <= max_bytes:
             return self._batches_at(position, limit - position, held_bytes)
         if max_bytes > 0:
-            boundary = self._last_position(position + max_bytes, POSITION)
-            if 2 * (boundary - position) >= max_bytes:  # a boundary needs no cut and no copy
-                return self._batches_at(position, boundary - position, held_bytes)
-            if held_bytes is not None and max_bytes > held_bytes:
-                end = max(boundary, position)
+            end = max(self._last_position(position + max_bytes, POSITION), position)
+            if 2 * (end - position) < max_bytes:  # more batches are worth a look at their headers
                 for start, header, _ in scan(self.open(), end, position + max_bytes):
                     end = start + header.size_bytes
-                if end > position:
-                    return self._batches_at(position, end - position, held_bytes)
-            else:
-                data = self.read(position, max_bytes)
-                end = whole_batches(data)
-                if end:
-                    data = data[:end]
-                    if held_bytes is None or end < LEAST_RANGE_BYTES:
-                        return data
-                    return FileRange(self, position, end, data)
+            if end > position:
+                return self._batches_at(position, end - position, held_bytes)
         if not minimum_one:
             return b""
         size_bytes = header_at(self.read(position, HEADER_BYTES)).size_bytes

@@ -73,7 +73,6 @@ NO_SEQUENCE = -1
 HEADERS_CHUNK_BYTES = 1 << 16
 _LISTED_RECORDS = 512
 """The most records that are decoded at a time."""
-_LENGTH = struct.Struct(">i")
 _RANGE = struct.Struct(">qi11xi")  # base offset, batch length, last offset delta
 _PREFIX = struct.Struct(">qii")
 PREFIX_BYTES = _PREFIX.size
@@ -256,18 +255,6 @@ def offset_after(data: bytes | memoryview, otherwise: int) -> int:
     except CorruptBatch:
         return otherwise
     return ranges[-1][1] + 1 if ranges else otherwise
-
-
-def whole_batches(data: bytes | memoryview) -> int:
-    """Return the end of the last whole batch in ``data``, which begins with a batch."""
-    position, end = 0, len(data)
-    while position + LENGTH_OVERHEAD <= end:
-        length: int = _LENGTH.unpack_from(data, position + 8)[0]
-        following = position + length + LENGTH_OVERHEAD
-        if length < 0 or following > end:
-            break
-        position = following
-    return position
 
 
 def build(
