@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import codecs
-import dataclasses
 import logging
 import math
 import re
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sized
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from traceback import format_tb
 from typing import Any
@@ -85,19 +84,6 @@ def _line(text: str, cut_chars: int) -> str:
     return f"{text}... and {cut_chars} more characters" if cut_chars > 0 else text
 
 
-def summary(request: Any) -> str:
-    """Return the kind and size of a request's top-level fields: never its contents."""
-    if not dataclasses.is_dataclass(request):
-        return type(request).__name__
-    sizes = (
-        f"{field.name}: {len(value)}"
-        for field in dataclasses.fields(request)
-        if isinstance(value := getattr(request, field.name, None), Sized)
-        and not isinstance(value, str)
-    )
-    return f"{type(request).__name__}({', '.join(sizes)})"
-
-
 # Lines --------------------------------------------------------------------------------------------
 
 
@@ -162,7 +148,7 @@ class _Entry:
     logger: logging.Logger
     level: int
     since_s: float
-    logged: int = 1
+    logged: int = 0
     left_out: int = 0
 
 
@@ -196,7 +182,7 @@ class Limiter:
             before = ended.pop(key, None)
             if key not in self._entries and len(self._entries) >= MAX_LIMITED_PEERS:
                 key = kind, _OTHER_PEERS
-            entry = self._entries.setdefault(key, _Entry(logger, level, now_s, logged=0))
+            entry = self._entries.setdefault(key, _Entry(logger, level, now_s))
             is_logged = entry.logged < limit
             entry.logged += is_logged
             entry.left_out += not is_logged

@@ -70,7 +70,6 @@ class OrderedTask(Generic[P, R]):
         empty.
         """
         self._lags: dict[P, int | None] = {}
-        self._empty_when_decided = -1
         self._next_log_ms = 0
         self._records = 0
         self._late_records = 0
@@ -142,6 +141,7 @@ class OrderedTask(Generic[P, R]):
             heapreplace(self._heads, (queue[0][0], index))
         else:
             heappop(self._heads)
+            self.decision = None
         self._records += 1
         lateness_ms = self.stream_time_ms - timestamp_ms
         if lateness_ms <= 0:
@@ -156,17 +156,15 @@ class OrderedTask(Generic[P, R]):
         """Return True if the task may take a record now. Count it as enforced processing if a
         partition without records may still have an earlier one.
         """
-        empty = self.empty_queues
-        if not empty:
+        if not self.empty_queues:
             self.readiness.all_buffered()
             self.decision = self.idle_since_ms = None
             return True
         decision = self.decision
         # An enforced decision holds until a queue or a lag changes: its deadlines have passed.
-        if decision is None or not decision.ready or empty != self._empty_when_decided:
+        if decision is None or not decision.ready:
             buffered = dict(zip(self.partitions, map(len, self._queues), strict=True))
             decision = self.decision = self.readiness.decide(buffered, self._lags, now_ms)
-            self._empty_when_decided = empty
             if decision.ready:
                 self.idle_since_ms = None
             elif self.idle_since_ms is None:
