@@ -23,7 +23,7 @@ from struct import Struct
 from typing import NamedTuple
 
 from headrace.log import checksums
-from headrace.log.files import FILE_MODE, remove_file, replace_file
+from headrace.log.files import opened, remove_file, replace_file
 from headrace.log_lines import get_logger
 from headrace.protocol.record_batch import BatchHeader
 
@@ -71,11 +71,8 @@ class AbortedTransactions:
         """
         self.replay(aborted)
         try:
-            fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
-            try:
+            with opened(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT) as fd:
                 written_bytes = os.write(fd, _ENTRY.pack(_VERSION, *aborted))
-            finally:
-                os.close(fd)
             if written_bytes < _ENTRY.size:
                 raise OSError(errno.ENOSPC, f"wrote {written_bytes} of {_ENTRY.size} bytes")
         except OSError as error:
@@ -155,11 +152,12 @@ def read(stem: str, size_bytes: int, point: int) -> list[AbortedTransaction] | N
     except FileNotFoundError:
         data = b""
     covered = sums.files[SUFFIX]
-    if not covered.covers(data) or covered.size_bytes % _ENTRY.size:
+    data = data[: covered.size_bytes]  # entries were added since
+    if checksums.checksum_of(data) != covered or len(data) % _ENTRY.size:
         return None
     entries = [
         AbortedTransaction(*fields)
-        for version, *fields in _ENTRY.iter_unpack(data[: covered.size_bytes])
+        for version, *fields in _ENTRY.iter_unpack(data)
         if version == _VERSION
     ]
     return [entry for entry in entries if entry.last_offset < point]

@@ -17,8 +17,11 @@ import json
 import os
 from typing import Any
 
-from headrace.log.files import FILE_MODE, replace_file
+from headrace.log.files import opened, replace_file
+from headrace.log_lines import get_logger
 from headrace.protocol.checksum import crc32c
+
+logger = get_logger("headrace.log")
 
 FORMAT_VERSION = 5
 """The version of all files of a data directory, the catalog included."""
@@ -91,6 +94,20 @@ def read(path: str) -> Any:
     return parse(path, line)
 
 
+def read_or_warn(path: str, consequence: str) -> Any:
+    """Return the value of a file of one line; None if there is no file, or if it is damaged, which
+    is logged.
+
+    :raises OtherVersion: as :func:`parse`
+    :raises OSError: when the disk fails
+    """
+    try:
+        return read(path)
+    except DamagedFile as error:
+        logger.warning("%s: %s", error, consequence)
+        return None
+
+
 def read_lines(path: str) -> tuple[list[Any], int]:
     """Return the values of the lines of a file, and the number of torn or damaged ones, which are
     left out. A missing file has no lines.
@@ -128,13 +145,10 @@ def append(path: str, value: Any, *, sync: bool) -> None:
     :param sync: force the file to disk
     :raises OSError: when the disk fails
     """
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, FILE_MODE)
-    try:
+    with opened(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND) as fd:
         os.write(fd, b"\n" + encode(path, value))
         if sync:
             os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 def _name(path: str) -> bytes:

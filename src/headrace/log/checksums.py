@@ -21,26 +21,19 @@ _LOG = ".log"
 
 
 class Checksum(NamedTuple):
-    """The size and checksum of a file.
-
-    :ivar size_bytes: number of bytes from the beginning of the file that the checksum covers
-    """
+    """The size and checksum of a file, or of its first bytes."""
 
     size_bytes: int
     crc: int
 
-    def covers(self, data: bytes | bytearray) -> bool:
-        """Return True if a file begins with what the checksum was made of."""
-        size_bytes = self.size_bytes
-        return len(data) >= size_bytes and crc32c(memoryview(data)[:size_bytes]) == self.crc
-
-    def matches(self, data: bytes | bytearray) -> bool:
-        """Return True if a file is as it was when the checksum was made."""
-        return len(data) == self.size_bytes and self.covers(data)
-
 
 _OF_NOTHING = Checksum(0, 0)
 """Size and checksum of a missing or empty file."""
+
+
+def checksum_of(data: bytes | bytearray) -> Checksum:
+    """Return the size and checksum of the content of a file."""
+    return Checksum(len(data), crc32c(data))
 
 
 class Checksums(NamedTuple):
@@ -69,14 +62,14 @@ def write(
         empty file
     :raises OSError: when the disk fails; the file is as it was
     """
-    sums = {_LOG: (size_bytes, end_offset)}
+    sums: dict[str, tuple[int, int]] = {_LOG: (size_bytes, end_offset)}
     for suffix in suffixes:
         try:
             with open(stem + suffix, "rb") as file:
                 data = file.read()
         except FileNotFoundError:
             continue
-        sums[suffix] = len(data), crc32c(data)
+        sums[suffix] = checksum_of(data)
     checked_file.replace(stem + SUFFIX, sums, sync=False)
 
 

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from headrace.log.aborted_transactions import AbortedLookup, AbortedTransaction
 from headrace.log.compaction import Compactor, LatestOffsets, last_of_producers
-from headrace.log.files import DIRECTORY_MODE, fsync_path
+from headrace.log.files import DIRECTORY_MODE, fsync_path, opened
 from headrace.log.index import TimeIndex
 from headrace.log.log_config import LogConfig
 from headrace.log.partition_log import PartitionLog
@@ -119,9 +119,8 @@ class Source(NamedTuple):
         :raises CorruptBatch: where the next one is damaged
         """
         path, size_bytes = self.segment.path(".log"), self.segment.size_bytes
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            end, spent, rest = 0, 0, pace.rests()
+        end, spent, rest = 0, 0, pace.rests()
+        with opened(path) as fd:
             for position, header, data in checked_scan(fd, 0, size_bytes):
                 yield header, data
                 end = position + header.size_bytes
@@ -129,11 +128,9 @@ class Source(NamedTuple):
                     pace.spend(end - spent)
                     spent = end
                 rest()
-            pace.spend(end - spent)
-            if end != size_bytes:
-                raise CorruptBatch(f"{path} is damaged at position {end}")
-        finally:
-            os.close(fd)
+        pace.spend(end - spent)
+        if end != size_bytes:
+            raise CorruptBatch(f"{path} is damaged at position {end}")
 
 
 class Cleanable(NamedTuple):
@@ -196,11 +193,9 @@ def _is_overdue(log: PartitionLog, dirty: list[Segment], now_ms: int) -> bool:
 def _first_dirty_offset(log: PartitionLog) -> int:
     """Return the first offset that no round has cleaned."""
     if log.first_dirty_offset is None:
-        try:
-            log.first_dirty_offset = checked_file.read(f"{log.path}/{CLEANER_OFFSET_FILE}") or 0
-        except checked_file.DamagedFile as error:
-            logger.warning("%s: the log is cleaned from its start on", error)
-            log.first_dirty_offset = 0
+        path = f"{log.path}/{CLEANER_OFFSET_FILE}"
+        consequence = "the log is cleaned from its start on"
+        log.first_dirty_offset = checked_file.read_or_warn(path, consequence) or 0
     if not log.log_start_offset <= log.first_dirty_offset <= log.segments[-1].base_offset:
         log.first_dirty_offset = log.log_start_offset  # records were deleted or lost in a crash
     return log.first_dirty_offset
@@ -228,26 +223,23 @@ class _Output:
         self.segment = Segment(OpenFiles(2), directory, base_offset, 0, 0)
         self._interval = config.index_interval_bytes
         self._pace = pace
-        self._buffers: list[bytes | memoryview] = []
-        self._pending = 0
+        self._pending = bytearray()
         self.segment.open()
 
     def add(self, data: bytes | memoryview) -> None:
         """Add a batch."""
         header = header_at(data[:HEADER_BYTES])
-        position = self.segment.size_bytes + self._pending
+        position = self.segment.size_bytes + len(self._pending)
         self.segment.note(position, header, header.last_offset, self._interval)
-        self._buffers.append(data)
-        self._pending += len(data)
-        if self._pending >= WRITE_BYTES:
+        self._pending += data
+        if len(self._pending) >= WRITE_BYTES:
             self._write()
 
     def _write(self) -> None:
-        size, self._pending = self._pending, 0
-        joined, self._buffers = b"".join(self._buffers), []
-        if size:
-            self.segment.append([joined], size)
-            self._pace.spend(size)
+        data, self._pending = memoryview(self._pending), bytearray()
+        if data:
+            self.segment.append([data], len(data))
+            self._pace.spend(len(data))
 
     def close(self, created_ms: int, aborted: Sequence[AbortedTransaction], *, sync: bool) -> None:
         """Finish the files and close them.
@@ -320,7 +312,6 @@ class Round:
         self._pace = pace
         self._directory = f"{log.path}/{swap.CLEANING}"
         self._output: _Output | None = None
-        self._begun: swap.Swap | None = None
 
     def steps(self) -> Generator[Callable[[], None]]:
         """Yield functions to run one after the other in a cleaner thread. The code between them is
@@ -341,17 +332,13 @@ class Round:
             for group in group_segments(sources, self._config):
                 yield partial(self._clean, group)
                 if self._output is not None:
-                    self._begin(group)
-                    yield self._sync
-                    self._finish(group)
+                    yield from self._put_in_place(group, self._output.segment)
                     yield partial(swap.discard_old, self.log.path)
         finally:
             if self._output is not None:
                 self._output.segment.abandon()
-            if self._begun is not None:
-                self._cancel(self._begun)
         yield self._clear
-        self._check()
+        self._check([])
         self.log.first_dirty_offset = self.end_offset
         # Not forced to disk: after a power cut some batches are cleaned once more.
         path = f"{self.log.path}/{CLEANER_OFFSET_FILE}"
@@ -422,31 +409,26 @@ class Round:
     def _clear(self) -> None:
         shutil.rmtree(self._directory, ignore_errors=True)
 
-    def _check(self, group: Sequence[Source] = ()) -> int:
-        """Return the index of the first segment of a group; raise if the log has changed."""
+    def _check(self, segments: list[Segment]) -> int:
+        """Return the index of the first of some segments; raise if the log has changed."""
         number = None
         if not self.log.is_deleted and not self.log.is_offline:
-            number = self.log.segments.find_run([source.segment for source in group])
+            number = self.log.segments.find_run(segments)
         if number is None:
             raise CleaningStopped
         return number
-
-    def _begin(self, group: Sequence[Source]) -> None:
-        self._check(group)
-        self._begun = swap.Swap(self.log.path, group[0].segment.base_offset, group[-1].end_offset)
-        self._begun.begin()
 
     def _sync(self) -> None:
         if self.log.syncs:
             fsync_path(self.log.path)
 
-    def _cancel(self, begun: swap.Swap) -> None:
+    def _cancel(self, change: swap.Swap) -> None:
         """Undo the decision to replace segments. A start must not find it, because the log may have
         changed by then.
         """
         try:
             if not self.log.is_deleted:
-                begun.cancel()
+                change.cancel()
         except OSError as error:
             self.log.is_uncleanable = True
             logger.error(
@@ -455,15 +437,19 @@ class Round:
                 error,
             )
 
-    def _finish(self, group: Sequence[Source]) -> None:
-        """Put the new segment in the place of the old ones."""
-        number = self._check(group)
-        output, begun = self._output, self._begun
-        assert output is not None
-        assert begun is not None
-        self._output = self._begun = None
+    def _put_in_place(self, group: Sequence[Source], new: Segment) -> Generator[Callable[[], None]]:
+        """Put the new segment in the place of the old ones; see :meth:`steps`."""
+        old = [source.segment for source in group]
+        self._check(old)
+        change = swap.Swap(self.log.path, new.base_offset, group[-1].end_offset)
+        try:
+            change.begin()
+            yield self._sync
+            number = self._check(old)
+        except BaseException:
+            self._cancel(change)
+            raise
         self.log.announce_change()
-        old, new = [source.segment for source in group], output.segment
         for segment in old:
             segment.abandon()
         new = Segment(old[0].files, self.log.path, new.base_offset, new.size_bytes, new.created_ms)
@@ -471,7 +457,7 @@ class Round:
         # if a file of a listed segment is missing.
         self.log.segments.replace(number, len(old), [new])
         try:
-            begun.finish()
+            change.finish()
         except OSError as error:
             self.log.segments.replace(number, 1, old)
             self.log.is_uncleanable = True
@@ -481,4 +467,4 @@ class Round:
                 error,
             )
             raise
-        self.log.aborted.drop(begun.base_offset, min(begun.end_offset, self.end_offset))
+        self.log.aborted.drop(change.base_offset, min(change.end_offset, self.end_offset))

@@ -215,7 +215,7 @@ class Compactor:
             return self._at_the_end(header)
         if horizon is None:
             choices = bytearray(b"\1") * header.record_count
-            return self._rebuilt(header, batch, choices, self._new_horizon())
+            return self._rebuilt(header, batch, choices, gets_horizon=True)
         is_last = self.producers.get(producer_id) == (None, header.producer_epoch)
         return batch if self.now_ms < horizon or is_last else self._at_the_end(header)
 
@@ -236,12 +236,10 @@ class Compactor:
             choices.append(stays)
         if not any(choices):
             return self._without_records(header)
-        if has_tombstone and horizon is None:
-            return self._rebuilt(header, batch, choices, self._new_horizon())
-        return batch if all(choices) else self._rebuilt(header, batch, choices, None)
-
-    def _new_horizon(self) -> int:
-        return min(self.now_ms + self.delete_retention_ms, MAX_INT64)
+        gets_horizon = has_tombstone and horizon is None
+        if all(choices) and not gets_horizon:
+            return batch
+        return self._rebuilt(header, batch, choices, gets_horizon=gets_horizon)
 
     def _without_records(self, header: BatchHeader) -> bytes | None:
         """Return an empty batch if it has the last sequence of a known producer; else None."""
@@ -254,16 +252,18 @@ class Compactor:
         return empty(header) if header.last_offset + 1 == self.end_offset else None
 
     def _rebuilt(
-        self, header: BatchHeader, batch: memoryview, choices: bytearray, horizon: int | None
+        self, header: BatchHeader, batch: memoryview, choices: bytearray, *, gets_horizon: bool
     ) -> bytes:
-        """Return the batch with only the chosen records, and with a delete horizon if one is given.
+        """Return the batch with only the chosen records.
 
         The records are read a second time, and compressed one by one.
 
         :param choices: 1 for each record that stays, 0 for each other one
+        :param gets_horizon: set a delete horizon, which takes the place of the base timestamp
         """
         base_timestamp = header.base_timestamp
-        by_ms = 0 if horizon is None else base_timestamp - horizon
+        horizon = min(self.now_ms + self.delete_retention_ms, MAX_INT64)
+        by_ms = base_timestamp - horizon if gets_horizon else 0
         stream = compressor(header.codec)
         pieces: list[bytes] = []
         largest_delta = MIN_INT64
@@ -276,7 +276,7 @@ class Compactor:
         changed = header._replace(
             batch_length=HEADER_BYTES - LENGTH_OVERHEAD + len(payload), record_count=sum(choices)
         )
-        if horizon is not None:
+        if gets_horizon:
             changed = changed._replace(
                 attributes=header.attributes | DELETE_HORIZON_BIT, base_timestamp=horizon
             )

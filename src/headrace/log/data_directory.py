@@ -344,11 +344,7 @@ class DataDirectory:
         crash. Without the mark they are all logs.
         """
         marker = f"{self.path}/{CLEAN_SHUTDOWN_FILE}"
-        try:
-            unverified: list[str] | None = checked_file.read(marker)
-        except checked_file.DamagedFile as error:
-            logger.warning("%s and counts as missing", error)
-            unverified = None
+        unverified: list[str] | None = checked_file.read_or_warn(marker, "it counts as missing")
         with contextlib.suppress(FileNotFoundError):
             os.unlink(marker)
             self.make_durable()

@@ -11,10 +11,7 @@ import re
 from contextlib import suppress
 
 from headrace.log import checked_file
-from headrace.log.checked_file import DamagedFile, OtherVersion
-from headrace.log_lines import get_logger
-
-logger = get_logger("headrace.log")
+from headrace.log.checked_file import OtherVersion
 
 FORMAT_FILE = "format"
 INCOMPLETE_FILE = "incomplete"
@@ -55,13 +52,13 @@ def saved_cluster_id(directory: str) -> str | None:
     :raises UnusableDirectory: when another version has written it
     :raises OSError: when the file cannot be read
     """
+    path = f"{directory}/{FORMAT_FILE}"
     try:
-        cluster_id: str | None = checked_file.read(f"{directory}/{FORMAT_FILE}")
+        cluster_id: str | None = checked_file.read_or_warn(
+            path, "it is written again from the catalog"
+        )
     except OtherVersion as error:
         raise UnusableDirectory(str(error)) from error
-    except DamagedFile as error:
-        logger.warning("%s: it is written again from the catalog", error)
-        return None
     return cluster_id
 
 

@@ -25,6 +25,19 @@ def private(path: str, flags: int) -> int:
 
 
 @contextlib.contextmanager
+def opened(path: str, flags: int = os.O_RDONLY) -> Iterator[int]:
+    """Yield the handle of a file, which is for the owner only if it is created.
+
+    :raises OSError: when the file cannot be opened
+    """
+    fd = private(path, flags)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+@contextlib.contextmanager
 def replacing(path: str, *, sync: bool = True) -> Iterator[BinaryIO]:
     """Yield a file that atomically replaces another one at the end. Several threads may do so at
     the same time. After an OSError the file is as it was.

@@ -12,7 +12,7 @@ import os
 import struct
 from bisect import bisect_right
 
-from headrace.log.files import FILE_MODE, remove_file
+from headrace.log.files import opened, remove_file
 
 POSITION = 1
 """The number of the field of an entry of the offset index that has the position."""
@@ -62,15 +62,12 @@ class _Index:
             return
         if not self.saved_bytes:
             remove_file(path)
-        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
-        try:
+        with opened(path, os.O_WRONLY | os.O_CREAT) as fd:
             os.ftruncate(fd, self.saved_bytes)
             while self.saved_bytes < len(self.data):
                 self.saved_bytes += os.pwrite(
                     fd, memoryview(self.data)[self.saved_bytes :], self.saved_bytes
                 )
-        finally:
-            os.close(fd)
 
 
 class OffsetIndex(_Index):

@@ -243,7 +243,7 @@ class PartitionLog:
         take it offline again.
         """
         try:
-            recovery.rewrite(self.path, list(self._segments), self._flushed_offset)
+            recovery.rewrite(self.path, self._segments, self._flushed_offset)
         except OSError as error:
             self.take_offline(error)
             return
@@ -414,9 +414,7 @@ class PartitionLog:
         """Return the active segment, or a new one where Kafka would roll."""
         if not self._segments:
             with contextlib.suppress(FileExistsError):
-                os.mkdir(
-                    self.path, DIRECTORY_MODE
-                )  # not its parents: the data directory must be there
+                os.mkdir(self.path, DIRECTORY_MODE)  # not the data directory, which must be there
             self._directory.created(self.topic, self.topic_id, self.partition)
             partition_metadata.write(self.path, self.topic_id, self._partitions)
             return self._add_segment(now_ms)
@@ -521,11 +519,11 @@ class PartitionLog:
 
     def has(self, segment: Segment) -> bool:
         """Return True if a segment is still in the log: neither deleted nor replaced."""
-        return not self.is_deleted and self._segments.find_run([segment]) is not None
+        return segment in self._segments
 
     def live_segments(self) -> list[Segment]:
         """Return the segments that have offsets from the log start offset on."""
-        segments = list(self.segments)
+        segments = self.segments
         if self._log_start_offset == self._end_offset:
             return []
         return segments[index_of(segments, self._log_start_offset) :]
@@ -743,9 +741,8 @@ class PartitionLog:
                 self._directory_is_durable = True
                 for active in segments[-1:]:
                     path = active.path(".log")
-                    if not os.path.exists(path) and any(
-                        active is listed for listed in list(self._segments)
-                    ):  # somebody else has deleted it
+                    if not os.path.exists(path) and active in self._segments:
+                        # Neither retention nor compaction has deleted it.
                         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
             except OSError as error:
                 if self.is_deleted:

@@ -34,7 +34,6 @@ _SNAPSHOT_HEAD = struct.Struct(">hI")
 _COUNT = struct.Struct(">i")
 _SNAPSHOT_ENTRY = struct.Struct(">qhiqiqiq")
 _SNAPSHOT_VERSION = 1
-_NO_BATCH_KNOWN = (NO_SEQUENCE, -1, 0)  # last sequence, last offset, offset delta
 
 
 class AppendedBatch(NamedTuple):
@@ -238,7 +237,7 @@ class ProducerState:
                     batch.timestamp,
                 )
                 for batch in entry.batches
-            ] or [(*_NO_BATCH_KNOWN, entry.timestamp)]
+            ] or [(NO_SEQUENCE, -1, 0, entry.timestamp)]
             for batch in batches:
                 yield _SNAPSHOT_ENTRY.pack(
                     producer_id,

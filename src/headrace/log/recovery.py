@@ -18,10 +18,11 @@ from headrace.log.aborted_transactions import AbortedTransaction, AbortedTransac
 from headrace.log.damage import next_batch
 from headrace.log.files import (
     DAMAGED_SUFFIX,
-    FILE_MODE,
     TEMPORARY_SUFFIX,
     fsync_path,
     link_aside,
+    opened,
+    private,
     remove_file,
     replace_file,
 )
@@ -66,12 +67,12 @@ class CorruptLog(RuntimeError):
         )
 
     @classmethod
-    def gap(cls, path: str, expected: int, found: int) -> CorruptLog:
-        """Return the error for a file that begins, or continues, with offset ``found`` instead of
+    def gap(cls, path: str, expected: int, offset: int) -> CorruptLog:
+        """Return the error for a file that begins, or continues, with ``offset`` instead of
         ``expected``.
         """
         return cls(
-            f"{path} has offset {found} where {expected} should come: records are missing. "
+            f"{path} has offset {offset} where {expected} should come: records are missing. "
             "Restore the files beside it from a backup; or remove this one and the later ones, "
             "and give up what they hold"
         )
@@ -139,7 +140,7 @@ def _load_segments(
     may_be_torn = crashed
     if not crashed:
         active.open()
-        crashed = active.damaged_at is not None
+        crashed = active.is_damaged
     while True:
         point, producers = _newest_snapshot(directory, segments[0].base_offset)
         aborted = _read_aborted(directory, segments, point)
@@ -196,15 +197,12 @@ def _find_aborted(directory: str, segments: list[Segment], point: int) -> Aborte
         if segment.base_offset >= point:
             break
         end, end_offset = 0, segment.base_offset
-        fd = os.open(segment.path(".log"), os.O_RDONLY | os.O_CLOEXEC)
-        try:  # not by the indexes: the tail may be torn
+        with opened(segment.path(".log")) as fd:  # not by the indexes: the tail may be torn
             for position, header, data in scan(fd, 0, segment.size_bytes, whole=True):
                 if header.base_offset >= point:
                     break
                 on_batch(header, data)
                 end, end_offset = position + header.size_bytes, header.last_offset + 1
-        finally:
-            os.close(fd)
         entries = aborted.in_segment(segment.base_offset, end_offset)
         aborted_transactions.write(segment.path(aborted_transactions.SUFFIX), entries)
         segment.renew_checksums(end, end_offset)
@@ -389,7 +387,7 @@ def mark_offline(directory: str) -> None:
     Failures are ignored: a clean stop lists the log too.
     """
     with contextlib.suppress(OSError):
-        os.close(os.open(f"{directory}/{OFFLINE_FILE}", os.O_CREAT | os.O_CLOEXEC, FILE_MODE))
+        os.close(private(f"{directory}/{OFFLINE_FILE}", os.O_CREAT))
 
 
 def force_offline_mark(directory: str) -> None:

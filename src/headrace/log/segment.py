@@ -12,7 +12,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Generator, Iterator, Sequence
 
 from headrace.log import checksums
-from headrace.log.files import FILE_MODE, fsync_path, remove_file, replacing
+from headrace.log.files import fsync_path, private, remove_file, replacing
 from headrace.log.index import POSITION, OffsetIndex, TimeIndex
 from headrace.log.log_config import LogConfig
 from headrace.log_lines import LimitedLog, get_logger
@@ -121,9 +121,14 @@ class OpenFiles:
         """
         while True:
             while len(self._ring) > 1 and len(self._ring) + self.kept >= self.limit:
-                self._release_one()
+                oldest, _ = self._ring.popitem(last=False)
+                if oldest.used:
+                    oldest.used = False
+                    self._ring[oldest] = None
+                else:
+                    oldest.release()
             try:
-                fd = os.open(segment.path(".log"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
+                fd = private(segment.path(".log"), os.O_RDWR | os.O_CREAT)
                 break
             except OSError as error:
                 if error.errno not in (errno.EMFILE, errno.ENFILE) or len(self._ring) < 2:
@@ -133,23 +138,12 @@ class OpenFiles:
                     "No file handle is left: from now on at most %d segments are kept open",
                     self.limit,
                 )
-                self._release_one()
         self._ring[segment] = None
         return fd
 
     def forget(self, segment: Segment) -> None:
         """Remove a segment that has closed its handle."""
         self._ring.pop(segment, None)
-
-    def _release_one(self) -> None:
-        while True:
-            segment, _ = self._ring.popitem(last=False)
-            if segment.used:
-                segment.used = False
-                self._ring[segment] = None
-            else:
-                segment.release()
-                return
 
 
 class Segment:
@@ -160,8 +154,7 @@ class Segment:
     :ivar size_bytes: size of the whole batches in the file
     :ivar created_ms: creation time, epoch milliseconds
     :ivar next_offset: offset after the last batch; known once the segment was opened or appended to
-    :ivar damaged_at: position from which on the file could not be read when its indexes were
-        rebuilt; None if it could
+    :ivar is_damaged: True if some of the file could not be read when its indexes were rebuilt
     :ivar lacks_entries: True if an aborted transaction could not be written to ``.txnindex``
     :ivar reads_fail: True if the disk could not read the file once. Then a read returns a few
         batches as bytes, as a file range would fail when it is sent
@@ -183,10 +176,10 @@ class Segment:
         "_summed_bytes",
         "base_offset",
         "created_ms",
-        "damaged_at",
         "directory",
         "fd",
         "files",
+        "is_damaged",
         "is_staged",
         "lacks_entries",
         "next_offset",
@@ -226,7 +219,7 @@ class Segment:
         self._max_timestamp = NO_TIMESTAMP
         self._max_timestamp_offset = self.base_offset
         self._first_timestamp = NO_TIMESTAMP
-        self.damaged_at: int | None = None
+        self.is_damaged = False
 
     def path(self, suffix: str) -> str:
         """Return the path of the ``.log``, ``.index``, ``.timeindex`` or ``.txnindex`` file."""
@@ -338,7 +331,7 @@ class Segment:
                 self._close()
         elif keeps:
             try:
-                self.fd = os.open(self.path(".log"), os.O_RDONLY | os.O_CLOEXEC)
+                self.fd = private(self.path(".log"), os.O_RDONLY)
             except OSError:  # the ranges cannot be read then
                 files.kept -= 1
 
@@ -391,8 +384,8 @@ class Segment:
             sums = None
         if (
             sums is None
-            or not sums.files[".index"].matches(self.offsets.data)
-            or not sums.files[".timeindex"].matches(self.times.data)
+            or sums.files[".index"] != checksums.checksum_of(self.offsets.data)
+            or sums.files[".timeindex"] != checksums.checksum_of(self.times.data)
             or not self._read_tail()
         ):
             self._rebuild_indexes("missing or wrong")
@@ -419,7 +412,7 @@ class Segment:
             raise
         if end < self.size_bytes:
             logger.error("%s cannot be read from position %d on", self.path(".log"), end)
-            self.damaged_at = end
+            self.is_damaged = True
 
     def _is_latest(self, timestamp: int, last_offset: int) -> bool:
         """Return True if the batch that ends with an offset has this largest timestamp."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from operator import attrgetter, is_
+from collections.abc import Callable, Iterable, Sequence
+from operator import attrgetter
 
 from headrace.log.segment import Segment
 
@@ -20,34 +20,25 @@ def index_of(segments: Sequence[Segment], offset: int) -> int:
     return max(0, bisect_right(segments, offset, key=_BASE_OFFSET) - 1)
 
 
-class SegmentList:
+class SegmentList(list[Segment]):
     """The segments of a log, ordered by their base offsets. Only the last one, the active segment,
-    is appended to.
+    is appended to. Only the methods below change the list: they forget the positions of readers.
     """
 
-    __slots__ = ("_positions", "_segments")
+    __slots__ = ("_positions",)
 
     def __init__(self, segments: Iterable[Segment] = ()) -> None:
-        self._segments = list(segments)
+        super().__init__(segments)
         self._positions: dict[int, tuple[Segment, int]] = {}
-
-    def __len__(self) -> int:
-        return len(self._segments)
-
-    def __iter__(self) -> Iterator[Segment]:
-        return iter(self._segments)
-
-    def __getitem__(self, number: int) -> Segment:
-        return self._segments[number]
 
     @property
     def active(self) -> Segment | None:
         """The segment that is appended to, None if there is none."""
-        return self._segments[-1] if self._segments else None
+        return self[-1] if self else None
 
     def add(self, segment: Segment) -> None:
         """Add a new active segment."""
-        self._segments.append(segment)
+        self.append(segment)
         self._positions.clear()
 
     def retire_oldest(self) -> Callable[[], None]:
@@ -58,25 +49,24 @@ class SegmentList:
         """
         self._positions.clear()
         # A thread that forces the segment to disk takes a missing file of the list for a loss.
-        segment = self._segments.pop(0)
+        segment = self.pop(0)
         try:
             return segment.retire()
         except OSError:
-            self._segments.insert(0, segment)
+            self.insert(0, segment)
             raise
 
-    def find_run(self, segments: Sequence[Segment]) -> int | None:
+    def find_run(self, segments: list[Segment]) -> int | None:
         """Return the index of the first of these segments if they are still adjacent in the list;
         else None.
         """
-        number = index_of(self._segments, segments[0].base_offset) if segments else 0
-        run = self._segments[number : number + len(segments)]
-        return number if len(run) == len(segments) and all(map(is_, run, segments)) else None
+        number = index_of(self, segments[0].base_offset) if segments else 0
+        return number if self[number : number + len(segments)] == segments else None
 
     def replace(self, number: int, count: int, segments: Sequence[Segment]) -> None:
         """Replace ``count`` segments, from index ``number`` on, by others for the same offsets."""
         self._positions.clear()
-        self._segments[number : number + count] = segments
+        self[number : number + count] = segments
 
     def find(self, offset: int) -> tuple[Segment, int]:
         """Return the segment with ``offset``, which must be in the log, and the position of the
@@ -85,12 +75,12 @@ class SegmentList:
         remembered = self._positions.get(offset)
         if remembered is not None:
             return remembered
-        number = index_of(self._segments, offset)
-        segment = self._segments[number]
+        number = index_of(self, offset)
+        segment = self[number]
         position = segment.locate(offset)
-        while position >= segment.size_bytes and number + 1 < len(self._segments):
+        while position >= segment.size_bytes and number + 1 < len(self):
             number += 1  # compaction has removed the end of a segment, or all of it
-            segment, position = self._segments[number], 0
+            segment, position = self[number], 0
         return segment, position
 
     def remember(self, segment: Segment, position: int, log_end_offset: int) -> int:
@@ -100,10 +90,10 @@ class SegmentList:
         """
         if position < segment.size_bytes:
             following = int.from_bytes(segment.read(position, 8), "big")
-        elif segment is self._segments[-1]:
+        elif segment is self[-1]:
             following = log_end_offset
         else:
-            return self._segments[index_of(self._segments, segment.base_offset) + 1].base_offset
+            return self[index_of(self, segment.base_offset) + 1].base_offset
         if len(self._positions) >= POSITIONS_KEPT:
             del self._positions[next(iter(self._positions))]
         self._positions[following] = (segment, position)

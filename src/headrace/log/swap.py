@@ -25,7 +25,7 @@ from collections.abc import Container
 from typing import NamedTuple
 
 from headrace.log import checksums, damage
-from headrace.log.files import fsync_path, link_aside, remove_file
+from headrace.log.files import fsync_path, link_aside, opened, remove_file
 from headrace.log.segment import DELETED, SUFFIXES
 from headrace.log_lines import get_logger
 
@@ -104,15 +104,12 @@ class Swap(NamedTuple):
         :raises OSError: when the disk fails
         """
         path = self._path(_LOG_SWAP)
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
+        with opened(path) as fd:
             size_bytes = os.fstat(fd).st_size
             problem = next(
                 damage.find(fd, path, self.base_offset, size_bytes, self.end_offset, gaps=True),
                 None,
             )
-        finally:
-            os.close(fd)
         if isinstance(problem, damage.Unreadable):
             raise problem.error
         if problem is None:

@@ -108,10 +108,11 @@ def verify_file(
             is_tail = damaged.end_position == size_bytes and file.end_offset == _MAX_OFFSET
             if is_live and is_tail and _is_whole_now(fd, damaged.position):
                 continue
-            now = _listed_now(file) if is_live else file
-            if is_live and not _is_unchanged(file, now, fd):
-                if now is not None:
-                    yield from verify_file(now, is_live=True, verified=verified, on_batch=on_batch)
+            listed = _listed_now(file) if is_live else file
+            if listed is None:
+                return
+            if is_live and not _is_unchanged(file, listed, fd):
+                yield from verify_file(listed, is_live=True, verified=verified, on_batch=on_batch)
                 return
             yield damaged._replace(end_offset=damaged.first_offset + 1) if is_tail else damaged
         verified.file_count += 1
@@ -124,20 +125,19 @@ def _listed_now(file: LogFile) -> LogFile | None:
     """Return a file as it is listed now; None if it was deleted."""
     directory, name = os.path.split(os.path.dirname(file.path))
     files = log_files(directory, [name])
-    return next((now for now in files if now.base_offset == file.base_offset), None)
+    return next((listed for listed in files if listed.base_offset == file.base_offset), None)
 
 
-def _is_unchanged(file: LogFile, now: LogFile | None, fd: int) -> bool:
+def _is_unchanged(file: LogFile, listed: LogFile, fd: int) -> bool:
     """Return True if neither compaction nor retention nor a new segment has changed a file since it
     was listed.
 
-    :param now: the file as it is listed now
+    :param listed: the file as it is listed now
     :param fd: the open file
     """
-    if now is None:
-        return False
-    grows = file.end_offset == _MAX_OFFSET
-    if now != file and not (grows and now == file._replace(size_bytes=now.size_bytes)):
+    if file.end_offset == _MAX_OFFSET:  # it grows
+        file = file._replace(size_bytes=listed.size_bytes)
+    if listed != file:
         return False
     try:
         return os.path.samestat(os.stat(file.path), os.fstat(fd))
