@@ -24,7 +24,7 @@ from headrace.coordinators.environment import Environment
 from headrace.log.data_directory import DataDirectory
 from headrace.log.log_directory import LogDirectory
 from headrace.log_lines import LimitedLog, get_logger
-from headrace.net.access_control import access_control
+from headrace.net.access_control import AccessControl
 from headrace.net.client_quotas import Quotas
 from headrace.net.listener_security import ListenerSecurities
 from headrace.net.listeners import Listener
@@ -103,7 +103,8 @@ class Broker(Services):
         self.logs = LogDirectory(directory)
         self.on_failure: Callable[[], object] = lambda: None
         """Called when the broker cannot go on, see :attr:`failure`."""
-        self.access_control = access_control(config, self.catalog)
+        has_authorizer = bool(config.get_str("authorizer.class.name"))
+        self.access_control = AccessControl(config, self.catalog) if has_authorizer else None
         self.security = ListenerSecurities(config, self.catalog)
         self.quotas = Quotas(config, self.catalog, self.clock)
         self.features = Features(self.catalog, self.node_id)

@@ -136,8 +136,3 @@ class AccessControl:
             self._catalog.remove_acls(acls)
             self.authorizer.remove(acls)
             self.on_change()
-
-
-def access_control(config: Settings, catalog: Catalog) -> AccessControl | None:
-    """Return the access control that a broker is configured to have; None without an authorizer."""
-    return AccessControl(config, catalog) if config.get_str("authorizer.class.name") else None

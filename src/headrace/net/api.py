@@ -33,16 +33,21 @@ if TYPE_CHECKING:
 
 # Rules --------------------------------------------------------------------------------------------
 
+READ, WRITE, CREATE, DELETE = Operation.READ, Operation.WRITE, Operation.CREATE, Operation.DELETE
+ALTER, DESCRIBE, CLUSTER_ACTION = Operation.ALTER, Operation.DESCRIBE, Operation.CLUSTER_ACTION
+DESCRIBE_CONFIGS, ALTER_CONFIGS = Operation.DESCRIBE_CONFIGS, Operation.ALTER_CONFIGS
+IDEMPOTENT_WRITE = Operation.IDEMPOTENT_WRITE
+TOPIC, GROUP, CLUSTER = ResourceType.TOPIC, ResourceType.GROUP, ResourceType.CLUSTER
+TRANSACTIONAL_ID, USER = ResourceType.TRANSACTIONAL_ID, ResourceType.USER
+
 Need = tuple[Operation, ResourceType]
 """A permission: an operation on a resource."""
 Owner = tuple[ResourceType, str] | None
 """The resource of an item of a request; None if the handler refuses the item."""
 
 ERROR_OF = {
-    ResourceType.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-    ResourceType.GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
-    ResourceType.CLUSTER: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
-    ResourceType.TRANSACTIONAL_ID: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    kind: ErrorCode[f"{kind.name}_AUTHORIZATION_FAILED"]
+    for kind in (TOPIC, GROUP, CLUSTER, TRANSACTIONAL_ID)
 }
 """The error for a missing permission on a resource of a type."""
 MESSAGES = {
@@ -116,13 +121,6 @@ class Inside(NamedTuple):
 
 Rule = Whole | Each | Inside
 
-READ, WRITE, CREATE, DELETE = Operation.READ, Operation.WRITE, Operation.CREATE, Operation.DELETE
-ALTER, DESCRIBE, CLUSTER_ACTION = Operation.ALTER, Operation.DESCRIBE, Operation.CLUSTER_ACTION
-DESCRIBE_CONFIGS, ALTER_CONFIGS = Operation.DESCRIBE_CONFIGS, Operation.ALTER_CONFIGS
-IDEMPOTENT_WRITE = Operation.IDEMPOTENT_WRITE
-TOPIC, GROUP, CLUSTER = ResourceType.TOPIC, ResourceType.GROUP, ResourceType.CLUSTER
-TRANSACTIONAL_ID, USER = ResourceType.TRANSACTIONAL_ID, ResourceType.USER
-
 
 def on_cluster(*operations: Operation) -> Whole:
     """Require one of these operations on the cluster."""
@@ -145,21 +143,16 @@ READ_GROUP = on(READ, GROUP, "group_id")
 WRITE_TRANSACTION = on(WRITE, TRANSACTIONAL_ID, "transactional_id")
 """What the requests of transactional producers need."""
 
-_CONFIG_OWNERS: Mapping[int, ResourceType] = {
-    ConfigType.TOPIC: TOPIC,
-    ConfigType.GROUP: GROUP,
-    ConfigType.BROKER: CLUSTER,
-    ConfigType.BROKER_LOGGER: CLUSTER,
-    ConfigType.CLIENT_METRICS: CLUSTER,
-}
+_CONFIG_TYPES = frozenset(ConfigType)
 
 
 def owner_of_configs(resource: Any) -> Owner:
     """Return the owner of the configs of a resource of a request; None for an unknown type."""
-    kind = _CONFIG_OWNERS.get(resource.resource_type)
-    if kind is None:
-        return None
-    return kind, CLUSTER_NAME if kind == CLUSTER else resource.resource_name
+    if resource.resource_type == ConfigType.TOPIC:
+        return TOPIC, resource.resource_name
+    if resource.resource_type == ConfigType.GROUP:
+        return GROUP, resource.resource_name
+    return (CLUSTER, CLUSTER_NAME) if resource.resource_type in _CONFIG_TYPES else None
 
 
 def each_config(
@@ -289,9 +282,6 @@ class Apis(Mapping[int, Api]):
 
     def __len__(self) -> int:
         return len(self._modules)
-
-    def __contains__(self, api_key: object) -> bool:
-        return api_key in self._modules
 
     def __getitem__(self, api_key: int) -> Api:
         try:

@@ -13,12 +13,11 @@ from __future__ import annotations
 from asyncio import CancelledError
 from collections.abc import Awaitable, Callable
 from enum import Enum
-from typing import Any, Protocol
+from typing import Any
 
 from headrace.log_lines import get_logger
 from headrace.protocol.authorized_operations import Operation
 from headrace.security.acls import Acl, PatternType, Permission, ResourceType
-from headrace.security.principal import Principal
 
 logger = get_logger("headrace.authorizer")
 
@@ -27,13 +26,6 @@ MAX_LINES = 100
 
 Change = tuple[Operation, Enum, str, str]
 """The operation, the type of the resource, its name, and what was changed."""
-
-
-class Administrator(Protocol):
-    """The client who has sent a request."""
-
-    principal: Principal
-    host: str
 
 
 def audited(handle: Callable[[Any, Any], Awaitable[Any]]) -> Callable[[Any, Any], Awaitable[Any]]:
@@ -46,7 +38,7 @@ def audited(handle: Callable[[Any, Any], Awaitable[Any]]) -> Callable[[Any, Any]
             response = await handle(call, request)
         except CancelledError:
             message = "has sent %s from host %s and gone: it may be done"
-            log_line(call.client, message, call.api.name, call.client.host)
+            _log(call, message, call.api.name, call.client.host)
             raise
         try:
             log_changes(call)
@@ -66,27 +58,19 @@ def audited(handle: Callable[[Any, Any], Awaitable[Any]]) -> Callable[[Any, Any]
 
 def log_changes(call: Any) -> None:
     """Log the changes that a call has made."""
-    client, api_name = call.client, call.api.name
+    origin = call.client.host, call.api.name
     for operation, resource_type, name, detail in call.changes:
-        log_line(
-            client,
-            "has done %s on %s %s from host %s for %s%s",
-            operation.name,
-            resource_type.name,
-            name,
-            client.host,
-            api_name,
-            f": {detail}" if detail else "",
-        )
+        message = "has done %s on %s %s from host %s for %s%s"
+        change = operation.name, resource_type.name, name
+        _log(call, message, *change, *origin, f": {detail}" if detail else "")
     more = call.change_count - len(call.changes)
     if more:
-        message = "has made %d more changes from host %s for %s"
-        log_line(client, message, more, client.host, api_name)
+        _log(call, "has made %d more changes from host %s for %s", more, *origin)
 
 
-def log_line(client: Administrator, message: str, *values: object) -> None:
-    """Log what the client of a request has done."""
-    logger.info(f"Principal %s {message}", client.principal, *values)
+def _log(call: Any, message: str, *values: object) -> None:
+    """Log what the client of a call has done."""
+    logger.info(f"Principal %s {message}", call.client.principal, *values)
 
 
 def acl_text(acl: Acl) -> str:
