@@ -132,10 +132,11 @@ class RequestCharge:
     client_id: str = ""
     throttle_ms: int = 0
     _request_bytes: int = 0
-    _started_s: float | None = None
+    _started_s: float = 0.0
+    """When the work on the request has begun, or gone on."""
     _used_s: float = 0.0
+    """The time of the work before that."""
     _is_charged: bool = False
-    _is_open: bool = False
 
     # The time -------------------------------------------------------------------------------------
 
@@ -146,18 +147,14 @@ class RequestCharge:
         self._used_s = 0.0
         self.throttle_ms = 0
         self._is_charged = False
-        self._is_open = True
 
     def pause(self) -> None:
         """Note that the request waits from now on."""
-        if self._started_s is not None:
-            self._used_s += perf_counter() - self._started_s
-            self._started_s = None
+        self._used_s += perf_counter() - self._started_s
 
     def resume(self) -> None:
         """Note that the request is worked on again."""
-        if self._started_s is None:
-            self._started_s = perf_counter()
+        self._started_s = perf_counter()
 
     # Charges --------------------------------------------------------------------------------------
 
@@ -170,14 +167,10 @@ class RequestCharge:
         """Charge a Fetch, and return its throttle time. If it is above 0, send an empty response:
         the bytes are not charged.
         """
-        if not self._is_open:
-            return 0
         self._charge_request()
-        limit = self._limit(FETCH)
-        if limit is not None:
-            self._charge(FETCH, limit, response_bytes)
-            if self.throttle_ms:
-                self._machine.take_back(FETCH, limit, response_bytes, self._now_ms())
+        limit = self._charge(FETCH, response_bytes)
+        if limit is not None and self.throttle_ms:
+            self._machine.take_back(FETCH, limit, response_bytes, self._now_ms())
         return self.throttle_ms
 
     def admit_mutations(self, count: int, *, strict: bool) -> bool:
@@ -185,13 +178,10 @@ class RequestCharge:
 
         :param strict: refuse it while earlier ones exceed the quota; otherwise it only is throttled
         """
-        limit = self._limit(MUTATION)
-        if limit is None:
-            return True
         if not strict:
-            self._charge(MUTATION, limit, count)
+            self._charge(MUTATION, count)
             return True
-        wait_ms = self._admit(limit, count)
+        wait_ms = self._admit(count)
         self.throttle_ms = max(self.throttle_ms, wait_ms)
         return not wait_ms
 
@@ -200,14 +190,15 @@ class RequestCharge:
         return False if the topic must not be created now. The request itself is not throttled: in
         Apache Kafka the controller meters a CreateTopics request of the broker.
         """
-        limit = self._limit(MUTATION)
-        return limit is None or not self._admit(limit, count)
+        return not self._admit(count)
 
-    def _admit(self, limit: Limit, count: int) -> int:
+    def _admit(self, count: int) -> int:
         """Charge mutations unless earlier ones exceed the quota; return the time until they do not,
         0 for now.
         """
-        machine, now_ms = self._machine, self._now_ms()
+        limit, machine, now_ms = self._limit(MUTATION), self._machine, self._now_ms()
+        if limit is None:
+            return 0
         wait_ms = machine.wait_ms(limit, now_ms)
         if not wait_ms:
             machine.charge(MUTATION, limit, count, now_ms)
@@ -218,16 +209,10 @@ class RequestCharge:
 
         :param response_bytes: the size of the response, 0 without one
         """
-        if not self._is_open:
-            return 0
-        self._is_open = False
-        key, size_bytes = PRODUCE, self._request_bytes
-        if api_key == _SHARE_FETCH:
-            key, size_bytes = FETCH, response_bytes
-        if api_key in (_PRODUCE, _SHARE_FETCH):
-            limit = self._limit(key)
-            if limit is not None:
-                self._charge(key, limit, size_bytes)
+        if api_key == _PRODUCE:
+            self._charge(PRODUCE, self._request_bytes)
+        elif api_key == _SHARE_FETCH:
+            self._charge(FETCH, response_bytes)
         if api_key != _WRITE_MARKERS and (response_bytes or api_key != _PRODUCE):
             self._charge_request()
         return min(self.throttle_ms, MAX_THROTTLE_MS)
@@ -237,38 +222,21 @@ class RequestCharge:
         if self._is_charged:
             return
         self._is_charged = True
-        limit = self._limit(REQUEST)
-        if limit is None:
-            return
-        used_s = self._used_s
-        if self._started_s is not None:
-            used_s += perf_counter() - self._started_s
-        self._charge(REQUEST, limit, used_s * _PERCENT, self._machine.windows.size_ms)
+        used_s = self._used_s + perf_counter() - self._started_s
+        self._charge(REQUEST, used_s * _PERCENT, self._machine.windows.size_ms)
 
     def _limit(self, key: str) -> Limit | None:
         return self._machine.limit_of(key, self.user, self.client_id)
 
-    def _charge(self, key: str, limit: Limit, value: float, most_ms: int = MAX_THROTTLE_MS) -> None:
-        """Charge a quota. The longest throttle time of all of a request counts."""
-        throttle_ms = self._machine.charge(key, limit, value, self._now_ms())
-        self.throttle_ms = max(self.throttle_ms, min(throttle_ms, most_ms))
-
-
-class Mute:
-    """The time in which a throttled connection is not served. It stands in the place of the request
-    that a connection waits for.
-
-    :param end: called at the end
-    """
-
-    __slots__ = ("_timer",)
-
-    def __init__(self, throttle_ms: int, end: Callable[[], None]) -> None:
-        self._timer = asyncio.get_running_loop().call_later(throttle_ms / 1000, end)
-
-    def cancel(self) -> None:
-        """End it without being served again: the connection closes."""
-        self._timer.cancel()
+    def _charge(self, key: str, value: float, most_ms: int = MAX_THROTTLE_MS) -> Limit | None:
+        """Charge a quota if the client has it, and return its limit. The longest throttle time of
+        all quotas of a request counts.
+        """
+        limit = self._limit(key)
+        if limit is not None:
+            throttle_ms = self._machine.charge(key, limit, value, self._now_ms())
+            self.throttle_ms = max(self.throttle_ms, min(throttle_ms, most_ms))
+        return limit
 
 
 # Hosts -------------------------------------------------------------------------------------------

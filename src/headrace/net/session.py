@@ -26,7 +26,7 @@ from headrace.protocol.frames import (
     other_protocol,
     request_header,
 )
-from headrace.protocol.request_templates import MakeTemplate, RequestTemplates
+from headrace.protocol.request_templates import RequestTemplates
 from headrace.security.principal import Principal
 
 from . import wire
@@ -40,7 +40,7 @@ from .call import (
     failure,
     serve,
 )
-from .client_quotas import Mute, Quotas, RequestCharge
+from .client_quotas import Quotas, RequestCharge
 from .flow import Turns
 from .listener_security import ListenerSecurity
 from .requests import IncompleteFrame, RequestQueue
@@ -133,6 +133,7 @@ class Session:
     :ivar answers: pieces of responses to send
     :ivar queue: whole requests that wait
     :ivar frame: the incomplete request after them
+    :ivar task: the request that waits for its answer, or the timer of a client that is throttled
     :ivar task_bytes: the size of the request that waits for its answer, if it is large
     :ivar started: when the request that is served now has arrived
     """
@@ -149,7 +150,7 @@ class Session:
     """Of Produce requests, once one was served."""
     queue: RequestQueue = field(default_factory=RequestQueue)
     frame: IncompleteFrame | None = None
-    task: Waiting | Mute | None = None
+    task: Waiting | TimerHandle | None = None
     task_bytes: int = 0
     started: float = 0.0
     answers: list[Piece] = field(default_factory=list)
@@ -165,12 +166,12 @@ class Session:
     @property
     def is_waiting(self) -> bool:
         """True while a request waits for its answer."""
-        return self.task is not None and not self.is_muted
+        return isinstance(self.task, Waiting)
 
     @property
     def is_muted(self) -> bool:
         """True while the client is throttled: nothing is read from it, and no request served."""
-        return isinstance(self.task, Mute)
+        return self.task is not None and not self.is_waiting
 
     @property
     def held_bytes(self) -> int:
@@ -313,7 +314,6 @@ class Session:
         call, started = self._new_call(api, header), self.started
         charge = self.client.charge
         if charge is not None:
-            charge.resume()
             charge.user, charge.client_id = self.client.principal.name, header.client_id or ""
         if SLICED_REQUEST_BYTES < len(frame) <= RECEIVE_BUFFER_BYTES and not api.is_quick:
             frame = memoryview(bytes(frame))  # it may be in the buffer of all lines
@@ -323,10 +323,12 @@ class Session:
         try:
             awaited = steps.send(None)
         except StopIteration as end:
-            self._end_call(header, started, end.value)
+            self._end_call(header, started, charge, end.value)
             turns.served()
             if api.template is not None and call.request is not None:
-                self._remember(api.template, frame, header, call)
+                if self._templates is None:
+                    self._templates = RequestTemplates(api.template, MAX_PRODUCE_TEMPLATES)
+                self._templates.remember(frame, header, call)
         except Exception as error:
             self._fail_call(error)
         else:
@@ -334,7 +336,7 @@ class Session:
                 charge.pause()
             if len(frame) > COUNTED_REQUEST_BYTES:
                 self.task_bytes = len(frame)
-            done = partial(self._resume, header, started)
+            done = partial(self._resume, header, started, charge)
             self.task = Waiting(steps, awaited, done, charge)
 
     def _new_call(self, api: Api, header: RequestHeader) -> Call:
@@ -342,19 +344,24 @@ class Session:
         return Call(services, api, client, header.api_version, header.client_id)
 
     def _end_call(
-        self, header: RequestHeader, started: float, answer: tuple[list[Piece] | None, Any]
+        self,
+        header: RequestHeader,
+        started: float,
+        charge: RequestCharge | None,
+        answer: tuple[list[Piece] | None, Any],
     ) -> None:
         pieces, response = answer
         if self.state is not State.GONE:
             throttle_ms = 0
-            if self.client.charge is not None:
-                size_bytes = 0 if pieces is None else sum(map(len, pieces))
-                throttle_ms = self._settle(self.client.charge, header, size_bytes)
-            if pieces is not None:  # Produce with acks=0 has no answer
-                if throttle_ms:
+            # Another one if quotas have come or gone while the request was waiting.
+            if charge is not None and charge is self.client.charge:
+                throttle_ms = charge.settle(header.api_key, sum(map(len, pieces or ())))
+            if throttle_ms and self.state is State.OPEN:
+                self._mute(throttle_ms)
+                if pieces is not None:
                     api = self.shared.apis[header.api_key]
                     pieces = wire.throttled(api, header, response, pieces, throttle_ms)
-                self.answers += pieces
+            self.answers += pieces or ()  # Produce with acks=0 has no answer
         self.shared.metrics.requests[header.api_key].answered(started, response)
 
     def _fail_call(self, error: BaseException) -> None:
@@ -364,14 +371,16 @@ class Session:
             log.error(self.address, "cannot answer a request of %s", self.address, exc_info=error)
             self.state = State.GONE
 
-    def _resume(self, header: RequestHeader, started: float, answer: Any) -> None:
+    def _resume(
+        self, header: RequestHeader, started: float, charge: RequestCharge | None, answer: Any
+    ) -> None:
         """Answer a request that had to wait, and serve the next."""
         self.task = None
         self.task_bytes = 0
         if isinstance(answer, BaseException):
             self._fail_call(answer)
         else:
-            self._end_call(header, started, answer)
+            self._end_call(header, started, charge, answer)
         self._advance()
 
     # The login ------------------------------------------------------------------------------------
@@ -466,14 +475,6 @@ class Session:
         """Forget the templates of requests: they serve only what was allowed."""
         self._templates = None
 
-    def _remember(
-        self, make: MakeTemplate, frame: memoryview, header: RequestHeader, call: Call
-    ) -> None:
-        """Make a template of a request that was served."""
-        if self._templates is None:
-            self._templates = RequestTemplates(make, MAX_PRODUCE_TEMPLATES)
-        self._templates.remember(frame, header, call)
-
     def _answer_templated(self, frame: memoryview, answer: bytes | Exception) -> None:
         """Answer a Produce request that was served by a template."""
         if isinstance(answer, Exception):
@@ -495,18 +496,10 @@ class Session:
         charge = None if quotas is None else RequestCharge(quotas.machine, quotas.now_ms)
         self.client = replace(self.client, charge=charge)
 
-    def _settle(self, charge: RequestCharge, header: RequestHeader, answer_bytes: int) -> int:
-        """Charge the present request, and mute a client that exceeds a quota: its answer is sent,
-        then it has to wait (KIP-219). Return its throttle time in ms.
-
-        :param answer_bytes: the size of the answer, 0 if there is none
-        """
-        throttle_ms = charge.settle(header.api_key, answer_bytes)
-        if not throttle_ms or self.state is not State.OPEN:
-            return 0
+    def _mute(self, throttle_ms: int) -> None:
+        """Have a client that exceeds a quota wait when its answer is sent (KIP-219)."""
         self.shared.metrics.throttled_requests += 1
-        self.task = Mute(throttle_ms, self._unmute)
-        return throttle_ms
+        self.task = get_running_loop().call_later(throttle_ms / 1000, self._unmute)
 
     def _unmute(self) -> None:
         self.task = None
