@@ -101,7 +101,6 @@ class Connection(asyncio.BufferedProtocol):
     session: Session = field(init=False)
     transport: Any = None
     last_active: float = 0.0
-    _held_request_bytes: int = 0
     is_receiving: bool = True
     """False while nothing is read."""
     _is_in_turns: bool = False
@@ -187,10 +186,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _count_memory(self) -> None:
         """Account for the memory of the requests that are not answered yet."""
-        held_bytes = self.session.held_bytes
-        if held_bytes != self._held_request_bytes:
-            self._held_request_bytes = held_bytes
-            self.shared.request_memory.hold(self, held_bytes)
+        self.shared.request_memory.hold(self, self.session.held_bytes)
 
     # Serving --------------------------------------------------------------------------------------
 

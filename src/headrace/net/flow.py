@@ -94,9 +94,12 @@ class RequestMemory:
 
     def hold(self, client: Client, size_bytes: int) -> None:
         """Set the memory that a connection's requests take."""
-        before = self._held.pop(client, 0)
-        if size_bytes:
-            self._held[client] = size_bytes
+        before = self._held.get(client, 0)
+        if size_bytes == before:
+            return
+        self._held[client] = size_bytes
+        if not size_bytes:
+            del self._held[client]
         self._use.used_bytes += size_bytes - before
         buffer = self._receive_buffer
         self.room = buffer[:SPENT_RECEIVE_BYTES] if self.is_spent else buffer
@@ -226,7 +229,8 @@ class Turns:
     def end_ms(self) -> int:
         """Return the end of the slice of this turn of the event loop."""
         if not self._is_scheduled:
-            self._schedule()
+            self._is_scheduled = True
+            asyncio.get_running_loop().call_soon(self._take)
             self._end_ms = self.now_ms() + SERVE_SLICE_MS
         return self._end_ms
 
@@ -239,12 +243,7 @@ class Turns:
         """Have a connection served in a later turn of the event loop."""
         self.is_spent = True
         self._line.append(client)
-        if not self._is_scheduled:
-            self._schedule()
-
-    def _schedule(self) -> None:
-        self._is_scheduled = True
-        asyncio.get_running_loop().call_soon(self._take)
+        self.end_ms()  # has a further turn scheduled
 
     def _take(self) -> None:
         """Begin a turn: serve the connections in line."""
@@ -253,9 +252,7 @@ class Turns:
         if not line:
             self.is_spent = False
             return
-        now_ms = self.now_ms()
-        end_ms = self._end_ms = now_ms + SERVE_SLICE_MS
-        self._schedule()
+        end_ms, now_ms = self.end_ms(), self.now_ms()
         for _ in range(len(line)):
             line.popleft().serve_until(min(now_ms + CONNECTION_TURN_MS, end_ms))
             now_ms = self.now_ms()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from itertools import islice
 
 from headrace.protocol.file_range import FileRange, Piece
 
@@ -23,12 +22,11 @@ class Unsent:
         socket takes them
     """
 
-    __slots__ = ("_first", "_pieces", "_start", "held_bytes")
+    __slots__ = ("_pieces", "_start", "held_bytes")
 
     def __init__(self) -> None:
         self._pieces: list[Piece] = []  # an empty deque takes ten times as much
-        self._first = 0  # index of the first unsent piece
-        self._start = 0  # of what is unsent in it
+        self._start = 0  # of what is unsent in the first one
         self.held_bytes = 0
 
     def __bool__(self) -> bool:
@@ -45,7 +43,7 @@ class Unsent:
     def clear(self) -> None:
         """Forget everything."""
         self._pieces.clear()
-        self._first = self._start = self.held_bytes = 0
+        self._start = self.held_bytes = 0
 
     def write_to(self, fd: int, room: memoryview) -> bool:
         """Write what fits into one system call; return whether the socket took all of that.
@@ -91,7 +89,7 @@ class Unsent:
     def _next_views(self, room: memoryview) -> list[bytes | memoryview]:
         views: list[bytes | memoryview] = []
         start = self._start
-        for piece in islice(self._pieces, self._first, None):
+        for piece in self._pieces:
             if not isinstance(piece, FileRange):
                 views.append(memoryview(piece)[start:] if start else piece)
             elif piece.data is not None:
@@ -109,18 +107,13 @@ class Unsent:
         return views
 
     def _advance(self, size_bytes: int) -> None:
-        pieces = self._pieces
-        while size_bytes:
-            piece = pieces[self._first]
-            left = len(piece) - self._start
-            if size_bytes < left:
-                self._start += size_bytes
-                return
-            size_bytes -= left
-            pieces[self._first] = b""
-            self._first += 1
-            self._start = 0
+        self._start += size_bytes
+        sent = 0
+        for piece in self._pieces:
+            if self._start < len(piece):
+                break
+            self._start -= len(piece)
+            sent += 1
             if not isinstance(piece, FileRange):
                 self.held_bytes -= len(piece)
-        if self._first == len(pieces):
-            self.clear()
+        del self._pieces[:sent]  # once for all: it moves the others
