@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import os
 import socket
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
 
 from headrace.coordinators.waiting import run_to_end
 from headrace.log_lines import LimitedLog, get_logger
@@ -44,30 +46,23 @@ async def listening_sockets(host: str, port: int) -> list[socket.socket]:
     :raises OSError: when an address is in use or cannot be bound; then nothing is listening
     """
     loop = asyncio.get_running_loop()
-    found = await loop.getaddrinfo(
+    infos = await loop.getaddrinfo(
         host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
     )
-    sockets: list[socket.socket] = []
-    try:
-        for family, kind, protocol, _, address in dict.fromkeys(found):
-            sock = socket.socket(family, kind, protocol)
-            sockets.append(sock)
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if family == socket.AF_INET6:
-                sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-            at = address[0], port, *address[2:]
+    with ExitStack() as undo:
+        sockets = []
+        for family, _, _, _, address in dict.fromkeys(infos):
+            at: Any = address[0], port, *address[2:]
             try:
-                sock.bind(at)
+                sock = socket.create_server(at, family=family, backlog=_BACKLOG)
             except OSError as error:
-                message = f"cannot listen on {at[0]}:{port}: {error.strerror}"
+                # Without the text of the error, which may name the address, too.
+                message = f"cannot listen on {at[0]}:{port}: {os.strerror(error.errno or 0)}"
                 raise OSError(error.errno, message) from None
+            sockets.append(undo.enter_context(sock))
             port = sock.getsockname()[1]
-            sock.listen(_BACKLOG)
             sock.setblocking(False)
-    except BaseException:
-        for sock in sockets:
-            sock.close()
-        raise
+        undo.pop_all()
     return sockets
 
 
@@ -123,6 +118,7 @@ class Acceptor:
             self._drop(sock)
 
     def _accept(self) -> None:
+        limits = self._limits
         for _ in range(ACCEPTS_PER_TURN):
             try:
                 sock, address = self.listening.accept()
@@ -131,20 +127,19 @@ class Acceptor:
                     log.error("", "cannot accept a connection: %s", error.strerror)
                     self._pause(ACCEPT_RETRY_S)  # the next attempt would fail, too
                 return
-            limits = self._limits
-            if limits is not None and not limits.admit():
-                sock.close()
-                continue
             sock.setblocking(False)
-            throttle_ms = 0 if limits is None else limits.address_ms(address[0])
-            if throttle_ms:
+            if limits is None:
+                self._open(sock)
+            elif not limits.admit():
+                sock.close()
+            elif throttle_ms := limits.address_ms(address[0]):
                 self._hold(sock, throttle_ms)
-                continue
-            pause_ms = 0 if limits is None else limits.listener_ms(self._listener)
-            self._open(sock)
-            if pause_ms:
-                self._pause(pause_ms / 1000)
-                return
+            else:
+                pause_ms = limits.listener_ms(self._listener)
+                self._open(sock)
+                if pause_ms:
+                    self._pause(pause_ms / 1000)
+                    return
 
     def _open(self, sock: socket.socket) -> None:
         try:

@@ -113,10 +113,13 @@ class SaslListener:
     def __post_init__(self) -> None:
         self._take(self._config)
 
-    def start(self) -> None:
-        """Begin to read the keys of tokens."""
+    def start(self, before: KeySource | None = None) -> None:
+        """Begin to read the keys of tokens.
+
+        :param before: where they were read from until now
+        """
         if self._keys is not None:
-            self._keys.start()
+            self._keys.start(before)
 
     async def ready(self) -> None:
         """Wait until keys of tokens that are in a file were read, as far as that goes quickly."""
@@ -139,8 +142,7 @@ class SaslListener:
         before = self._keys
         self.close()
         self._take(self._config)
-        if self._keys is not None:
-            self._keys.start(before)
+        self.start(before)
 
     def close(self) -> None:
         """Fetch no more keys."""
@@ -191,7 +193,8 @@ class SaslListener:
             from headrace.security.oauthbearer import OAuthBearerServer
 
             validate = self._token_validator(mechanism, handler, module)
-            begin = partial(OAuthBearerServer, validate, _log_refused_token)
+            log_refused = partial(log.warning, "tokens", "a token is refused: %s")
+            begin = partial(OAuthBearerServer, validate, log_refused)
         elif handler:
             raise _Unserved(f"sasl.server.callback.handler.class of {name} is not served")
         elif name == "PLAIN":
@@ -305,7 +308,3 @@ def _unsecured_rules(module: jaas.LoginModule | None) -> oauthbearer.TokenRules:
         clock_skew_ms=int(skew),
         required_scopes=options.get(f"{prefix}RequiredScope", "").split(),
     )
-
-
-def _log_refused_token(reason: str) -> None:
-    log.warning("tokens", "a token is refused: %s", reason)

@@ -142,7 +142,5 @@ class ConnectionLimits:
         if limit == NO_LIMIT:
             return 0
         windows = self._quotas.machine.windows
-        rate = self._rates.get(name)
-        if rate is None:
-            rate = self._rates[name] = Rate(windows)
+        rate = self._rates.setdefault(name, Rate(windows))
         return min(rate.charge(1, limit, self._quotas.now_ms()), windows.size_ms)

@@ -27,10 +27,6 @@ _PREFIXES = ("connection", "listener.name.", "sasl.", "ssl.")
 """The beginnings of the names of configs that matter here."""
 
 
-def _concerns_security(names: Iterable[str]) -> bool:
-    return any(name.startswith(_PREFIXES) for name in names)
-
-
 class ListenerSecurity(NamedTuple):
     """The protection of one listener.
 
@@ -71,9 +67,10 @@ class ListenerSecurities:
             sasl.start()
         return ListenerSecurity(tls, sasl)
 
-    def _parts(self) -> Sequence[TlsListener | SaslListener]:
-        """Return what takes over a changed configuration."""
-        return *self._tls, *self._sasl
+    def _concerned(self, changed: Iterable[str]) -> Sequence[TlsListener | SaslListener]:
+        """Return what takes over a configuration with these changes."""
+        is_concerned = any(name.startswith(_PREFIXES) for name in changed)
+        return (*self._tls, *self._sasl) if is_concerned else ()
 
     async def ready(self) -> None:
         """Wait until clients can log in."""
@@ -95,12 +92,9 @@ class ListenerSecurities:
         """Return the error for a change of this broker's configs at run time, None if the listeners
         can take it over.
         """
-        parts = self._parts()
-        if not parts or not _concerns_security(changes):
-            return None
         config = self._config.with_changes(changes)
         try:
-            for part in parts:
+            for part in self._concerned(changes):
                 part.check(config)
         except ConfigError as error:
             return Refusal(ErrorCode.INVALID_REQUEST, str(error))
@@ -108,9 +102,8 @@ class ListenerSecurities:
 
     def reload(self, changed: Iterable[str]) -> None:
         """Use the present configuration for new connections, if one of these configs matters."""
-        if _concerns_security(changed):
-            for part in self._parts():
-                part.reload()
+        for part in self._concerned(changed):
+            part.reload()
 
     def close(self) -> None:
         """Stop watching files, and end other work in the background."""

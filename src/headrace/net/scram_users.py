@@ -33,7 +33,8 @@ _MADE_UP = {
 }
 """The texts of credentials that nobody has."""
 _NEW_USER = re.compile(r"(?P<mechanism>[A-Za-z0-9-]+)=\[(?P<fields>.*)\]", re.DOTALL)
-_FIELD = re.compile(r"\s*(name|password|iterations)=", re.ASCII)
+_BETWEEN_FIELDS = re.compile(r",(?=\s*(?:name|password|iterations)=)", re.ASCII)
+"""A comma in front of a known name. Others are of a password."""
 
 
 class InvalidUser(ValueError):
@@ -62,25 +63,14 @@ class NewUser:
             raise InvalidUser(
                 f"expected MECHANISM=[name=NAME,password=PASSWORD], with {' or '.join(MECHANISMS)}"
             )
-        fields = _fields(match["fields"])
+        pairs = (part.partition("=") for part in _BETWEEN_FIELDS.split(match["fields"]))
+        fields = {name.strip(): value for name, _, value in pairs}
         iterations = fields.get("iterations", str(MIN_ITERATIONS))
         if not fields.get("name") or not fields.get("password"):
             raise InvalidUser("a user needs name and password")
         if not iterations.isdecimal() or not MIN_ITERATIONS <= int(iterations) <= MAX_ITERATIONS:
             raise InvalidUser(f"iterations are from {MIN_ITERATIONS} to {MAX_ITERATIONS}")
         return cls(fields["name"], fields["password"], mechanism, int(iterations))
-
-
-def _fields(text: str) -> Mapping[str, str]:
-    """Split at the commas in front of known names."""
-    parts: list[str] = []
-    for part in text.split(","):
-        if _FIELD.match(part) or not parts:
-            parts.append(part)
-        else:
-            parts[-1] += f",{part}"
-    pairs = (part.partition("=") for part in parts)
-    return {name.strip(): value for name, _, value in pairs}
 
 
 def add_users(catalog: Catalog, users: Iterable[NewUser]) -> list[str]:

@@ -195,16 +195,12 @@ def _temporary_file(data: bytes) -> Iterator[str]:
     """Yield the path of a file that only this process can read, gone afterwards: Python reads keys
     from files alone. It is in memory where the system has such files.
     """
-    if hasattr(os, "memfd_create") and os.path.isdir("/proc/self/fd"):
-        descriptor = os.memfd_create("key")
-        try:
-            with open(descriptor, "wb", closefd=False) as file:
-                file.write(data)
-            yield f"/proc/self/fd/{descriptor}"
-        finally:
-            os.close(descriptor)
-        return
-    with tempfile.NamedTemporaryFile(prefix="headrace-") as file:
+    is_in_memory = hasattr(os, "memfd_create") and os.path.isdir("/proc/self/fd")
+    with (
+        open(os.memfd_create("key"), "wb")
+        if is_in_memory
+        else tempfile.NamedTemporaryFile(prefix="headrace-")
+    ) as file:
         file.write(data)
         file.flush()
-        yield file.name
+        yield f"/proc/self/fd/{file.fileno()}" if is_in_memory else file.name
