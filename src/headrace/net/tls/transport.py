@@ -81,8 +81,8 @@ class Handshakes:
         self._loop = asyncio.get_running_loop()
         self._timeout_s = timeout_s
         self._limit = limit
-        self._open: dict[TlsTransport, float] = {}
-        """By the time when they began, the first one first."""
+        self._open: dict[TlsTransport, tuple[float, Callable[[], None]]] = {}
+        """When they began, the first one first, and what is called at their end."""
         self._ready: deque[TlsTransport] = deque()
         self._is_scheduled = False
         self._timer: asyncio.TimerHandle | None = None
@@ -90,17 +90,22 @@ class Handshakes:
     def __len__(self) -> int:
         return len(self._open)
 
-    def begin(self, transport: TlsTransport) -> None:
-        """Count a handshake. If there are too many, the oldest one is given up."""
-        self._open[transport] = perf_counter()
+    def begin(self, transport: TlsTransport, ended: Callable[[], None]) -> None:
+        """Count a handshake. If there are too many, the oldest one is given up.
+
+        :param ended: called when it is complete or has failed
+        """
+        self._open[transport] = perf_counter(), ended
         if len(self._open) > self._limit:
             next(iter(self._open)).give_up("%d other handshakes have begun since", self._limit)
         if self._timer is None:
             self._timer = self._loop.call_later(self._timeout_s, self._expire)
 
     def end(self, transport: TlsTransport) -> None:
-        """Forget a handshake that is complete or has failed."""
-        self._open.pop(transport, None)
+        """Forget a handshake that is complete or has failed, unless that was done before."""
+        if transport in self._open:
+            _, ended = self._open.pop(transport)
+            ended()
 
     def take_step(self, transport: TlsTransport) -> None:
         """Have a handshake continued in this turn of the event loop, or a later one."""
@@ -130,7 +135,7 @@ class Handshakes:
     def _expire(self) -> None:
         self._timer = None
         oldest = perf_counter() - self._timeout_s
-        for transport, began in list(self._open.items()):
+        for transport, (began, _) in list(self._open.items()):
             if began > oldest:
                 self._timer = self._loop.call_later(began - oldest, self._expire)
                 return
@@ -164,7 +169,6 @@ class TlsTransport(asyncio.Transport):
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
         self._connected = connected
         self._handshakes = handshakes
-        self._ended: Callable[[], None] | None = ended
         self._protocol: Any = None
         self._arrived = _NOTHING
         """The bytes that OpenSSL has not got: less than a header, unless the turn is over."""
@@ -195,7 +199,7 @@ class TlsTransport(asyncio.Transport):
         self._is_broken = False
         """True when nothing can be sent any more."""
         self._is_full = False
-        handshakes.begin(self)
+        handshakes.begin(self, ended)
         self._watch_reading(True)
 
     # The handshake --------------------------------------------------------------------------------
@@ -223,10 +227,10 @@ class TlsTransport(asyncio.Transport):
                 self._handshakes.take_step(self)
             return
         self._has_record = False
-        self._end_handshake()
+        self._handshakes.end(self)
         self._protocol = self._connected()
         self._protocol.connection_made(self)
-        if not self._is_closed and not self._is_closing and not self._is_paused:
+        if not self._is_closing and not self._is_paused:
             self._watch_reading(True)
             self._read()
 
@@ -258,12 +262,6 @@ class TlsTransport(asyncio.Transport):
             *values,
         )
         self._close_socket()
-
-    def _end_handshake(self) -> None:
-        self._handshakes.end(self)
-        if self._ended is not None:
-            self._ended()
-            self._ended = None
 
     # Receiving ------------------------------------------------------------------------------------
 
@@ -371,13 +369,11 @@ class TlsTransport(asyncio.Transport):
         """
         if not self._records_left:
             return False
-        if self._missing_bytes:
-            if not self._arrived and not self._receive():
+        least_bytes = 1 if self._missing_bytes else _HEADER_BYTES
+        while len(self._arrived) < least_bytes:
+            if not self._receive():
                 return False
-        else:
-            while len(self._arrived) < _HEADER_BYTES:
-                if not self._receive():
-                    return False
+        if not self._missing_bytes:
             self._missing_bytes = _record_bytes(self._arrived)
             if not self._missing_bytes:
                 self._refuse()
@@ -440,7 +436,7 @@ class TlsTransport(asyncio.Transport):
 
     def resume_reading(self) -> None:
         self._is_paused = False
-        if self._is_closed or self._is_closing or self._is_stalled:
+        if self._is_closing or self._is_stalled:
             return
         self._watch_reading(True)
         if self._protocol is not None:
@@ -475,7 +471,6 @@ class TlsTransport(asyncio.Transport):
         sent = 0 if self._unsent else self.send_views((view,))
         for start in range(sent, len(view), TLS_RECORD_BYTES):
             self._encrypt(view[start : start + TLS_RECORD_BYTES])
-        self._check_full()
 
     def _encrypt(self, data: memoryview) -> int:
         """Encrypt the data of one record, and return its size. A broken connection drops it."""
@@ -516,7 +511,9 @@ class TlsTransport(asyncio.Transport):
                     unsent[0] = memoryview(piece)[sent:]
                     if not self._is_closed:
                         self._loop.add_writer(self._fd, self._writable)
-                    self._check_full()
+                    if self._protocol is not None and not self._is_full:
+                        self._is_full = True
+                        self._protocol.pause_writing()
                     return False
                 sent -= len(piece)
                 unsent.popleft()
@@ -544,11 +541,6 @@ class TlsTransport(asyncio.Transport):
             if not self._is_paused:
                 self.resume_reading()
 
-    def _check_full(self) -> None:
-        if self._protocol is not None and self._unsent_bytes and not self._is_full:
-            self._is_full = True
-            self._protocol.pause_writing()
-
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         """Leave the limit at 0: writing is paused while bytes wait for the socket."""
 
@@ -565,11 +557,11 @@ class TlsTransport(asyncio.Transport):
         return default
 
     def is_closing(self) -> bool:
-        return self._is_closing or self._is_closed
+        return self._is_closing
 
     def close(self) -> None:
         """Close the connection when everything is sent."""
-        if self._is_closing or self._is_closed:
+        if self._is_closing:
             return
         self._is_closing = True
         self._watch_reading(False)
@@ -596,8 +588,8 @@ class TlsTransport(asyncio.Transport):
             self._loop.call_soon(self._protocol.connection_lost, error)
 
     def _close_socket(self) -> None:
-        self._is_closed = self._is_broken = True
-        self._end_handshake()
+        self._is_closing = self._is_closed = self._is_broken = True
+        self._handshakes.end(self)
         self._watch_reading(False)
         self._loop.remove_writer(self._fd)
         self._unsent.clear()
