@@ -181,8 +181,8 @@ class Wire:
     def set_write_buffer_limits(self, high: int) -> None:
         pass
 
-    def get_extra_info(self, name: str) -> tuple[str, int]:
-        return ("client", 1)
+    def get_extra_info(self, name: str) -> tuple[str, int] | None:
+        return ("client", 1) if name == "peername" else None
 
     def pause_reading(self) -> None:
         raise AssertionError("one request at a time is no flood")

@@ -8,7 +8,7 @@ from collections import Counter
 
 from headrace.net.api import DESCRIBE, Api, on_cluster
 from headrace.net.call import Call
-from headrace.net.scram_users import credentials_of, user_names
+from headrace.net.scram_users import SCRAM, credentials_of
 from headrace.protocol.api import (
     DescribeUserScramCredentialsRequest,
     DescribeUserScramCredentialsResponse,
@@ -26,7 +26,7 @@ async def handle(
 ) -> DescribeUserScramCredentialsResponse:
     """Describe the named users, or all."""
     catalog = call.catalog
-    times = Counter([user.name for user in request.users or ()] or user_names(catalog))
+    times = Counter([user.name for user in request.users or ()] or catalog.configured(SCRAM))
 
     def describe(name: str) -> Result:
         if times[name] > 1:

@@ -333,8 +333,8 @@ class Call(Services):
         passed, refused = [], []
         for item in items:
             owner = self._owner(rule, item)
-            is_left = owner is None or (rule.once and times[rule.identity(item)] > 1)
-            if owner is None or is_left or access.allows(rule.operation, *owner):
+            is_repeated = rule.once and times[rule.identity(item)] > 1
+            if owner is None or is_repeated or access.allows(rule.operation, *owner):
                 passed.append(item)
             else:
                 refused.append((item, ERROR_OF[owner[0]]))

@@ -43,11 +43,14 @@ KIND = "quota"
 
 
 class Quotas:
-    """The client quotas of a broker."""
+    """The client quotas of a broker.
+
+    :ivar now_ms: the steady clock that quotas are measured by
+    """
 
     def __init__(self, config: Settings, catalog: Catalog, clock: Clock) -> None:
         self._catalog = catalog
-        self._clock = clock
+        self.now_ms = clock.now_ms
         windows, mutation_windows = (
             Windows(
                 config.get_int(f"{prefix}quota.window.num"),
@@ -66,10 +69,6 @@ class Quotas:
     def limits_requests(self) -> bool:
         """True if there are quotas of users or client ids."""
         return any(host_of(entity) is None for entity in self.machine.entities)
-
-    def now_ms(self) -> int:
-        """Return the steady time that quotas are measured by."""
-        return self._clock.now_ms()
 
     def start(self) -> None:
         """Look up the names of hosts in stored quotas. Call it on the running event loop."""

@@ -127,8 +127,8 @@ class Connection(asyncio.BufferedProtocol):
     def connection_made(self, transport: Any) -> None:
         self.transport = transport
         transport.set_write_buffer_limits(high=0)
-        fileno = getattr(transport.get_extra_info("socket"), "fileno", None)
-        self._fd = -1 if fileno is None else fileno()
+        sock = transport.get_extra_info("socket")
+        self._fd = -1 if sock is None else sock.fileno()
         session, shared = self.session, self.shared
         client = session.client
         peer = transport.get_extra_info("peername")
@@ -169,9 +169,9 @@ class Connection(asyncio.BufferedProtocol):
             if frame.received_bytes < frame.size_bytes:
                 if frame.is_full:  # it grows, or waits until there is memory for that
                     if shared.request_memory.admits(self, frame.next_capacity - frame.capacity):
-                        frame.grow()
-                    self._count_memory()
-                    self._regulate()
+                        self.memory_granted()
+                    else:
+                        self._regulate()
                 return
             session.end_frame(frame)
             shared.request_memory.leave(self)

@@ -116,8 +116,8 @@ def configured_listeners(config: Configuration, local_host: str) -> Sequence[Lis
     """
     controllers = {name.upper() for name in _entries(config, "controller.listener.names")}
     entries = _entries(config, "listeners")
-    parsed = [split_address(entry) for entry in entries]
-    parsed = [address for address in parsed if address[0] not in controllers]
+    addresses = map(split_address, entries)
+    parsed = [address for address in addresses if address[0] not in controllers]
     if not parsed:
         raise ConfigError(
             f"listeners is {','.join(entries) or 'empty'}, without a listener for clients: add "

@@ -8,10 +8,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from headrace.coordinators.waiting import run_to_end
-from headrace.net import wire
-from headrace.net.api import Api, Apis
-from headrace.net.call import Call, Client
-from headrace.net.services import Services
 from headrace.protocol.api import (
     SaslAuthenticateResponse,
     SaslHandshakeResponse,
@@ -20,6 +16,11 @@ from headrace.protocol.file_range import Piece
 from headrace.protocol.frames import SIZE, BadFrame, RequestHeader, request_header
 from headrace.protocol.primitives import NullArray
 from headrace.security.login import Login, State
+
+from . import wire
+from .api import Api, Apis
+from .call import Call, Client
+from .services import Services
 
 HANDSHAKE, AUTHENTICATE, API_VERSIONS = 17, 36, 18
 

@@ -47,11 +47,10 @@ class RequestQueue:
         end = start + SIZE.unpack_from(block, self._position)[0]
         self.count -= 1
         self.size_bytes -= end - self._position
+        self._position = end
         if end == len(block):
             del self._blocks[0]
             self._position = 0
-            return block[start:]
-        self._position = end
         return block[start:end]
 
     def is_next_in(self, api_keys: Container[int]) -> bool:

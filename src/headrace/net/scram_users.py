@@ -99,13 +99,8 @@ def find_credential(catalog: Catalog, mechanism: Mechanism, name: str) -> Creden
 
 def users_by_iterations(catalog: Catalog, mechanism: Mechanism) -> Mapping[int, int]:
     """Return the number of users by the iterations of their credentials."""
-    texts = (catalog.configs(SCRAM, name).get(mechanism.name) for name in user_names(catalog))
+    texts = (catalog.configs(SCRAM, name).get(mechanism.name) for name in catalog.configured(SCRAM))
     return Counter(int(text.rpartition("=")[2]) for text in texts if text is not None)
-
-
-def user_names(catalog: Catalog) -> list[str]:
-    """Return the names of all users."""
-    return catalog.configured(SCRAM)
 
 
 def credentials_of(catalog: Catalog, name: str) -> Mapping[Mechanism, Credential]:

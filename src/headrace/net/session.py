@@ -284,9 +284,10 @@ class Session:
             try:
                 answer = self._templates.try_serve(frame)
             except Exception as error:
-                answer = error
+                answer = self._template_failed(frame, error)
             if answer is not None:
-                self._answer_templated(frame, answer)
+                self.answers.append(answer)
+                self.shared.metrics.requests[_PRODUCE].took(self.started)
                 return
         try:
             header = request_header(frame)
@@ -475,17 +476,12 @@ class Session:
         """Forget the templates of requests: they serve only what was allowed."""
         self._templates = None
 
-    def _answer_templated(self, frame: memoryview, answer: bytes | Exception) -> None:
-        """Answer a Produce request that was served by a template."""
-        if isinstance(answer, Exception):
-            header = request_header(frame)
-            api = self.shared.apis[_PRODUCE]
-            call = self._new_call(api, header)
-            request = wire.read_request(api, frame, header)
-            response = api.refused(request, failure(call, request, answer))
-            answer = joined(wire.write_response(api, header, response))
-        self.answers.append(answer)
-        self.shared.metrics.requests[_PRODUCE].took(self.started)
+    def _template_failed(self, frame: memoryview, error: Exception) -> bytes:
+        """Return the answer to a Produce request whose template has raised."""
+        header, api = request_header(frame), self.shared.apis[_PRODUCE]
+        request = wire.read_request(api, frame, header)
+        code = failure(self._new_call(api, header), request, error)
+        return joined(wire.write_response(api, header, api.refused(request, code)))
 
     # Client quotas --------------------------------------------------------------------------------
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from headrace.protocol.file_range import FileRange, Piece, joined
 from headrace.protocol.frames import SIZE, BadFrame, RequestHeader
@@ -23,7 +23,7 @@ _PARTS_TO_JOIN = 4096
 """The parts of a response written in slices that are joined at a time."""
 
 
-class _Version:
+class _Version(NamedTuple):
     """What is needed to read and write one version of an API.
 
     :ivar read: reads its request
@@ -33,17 +33,18 @@ class _Version:
         no tagged fields: its client does not know yet what the broker speaks (KIP-511)
     """
 
-    __slots__ = ("has_tags", "head", "read", "write")
-
-    def __init__(self, api: Api, version: int) -> None:
-        self.read: Read = api.request.reader(version)
-        self.write: Write = api.response.writer(version)
-        self.has_tags = api.request.is_flexible(version)
-        is_flexible = api.key != _API_VERSIONS and api.response.is_flexible(version)
-        self.head = b"\0" if is_flexible else b""
+    read: Read
+    write: Write
+    has_tags: bool
+    head: bytes
 
 
-_version = cache(_Version)
+@cache
+def _version(api: Api, version: int) -> _Version:
+    request, response = api.request, api.response
+    head = b"\0" if api.key != _API_VERSIONS and response.is_flexible(version) else b""
+    read, write = request.reader(version), response.writer(version)
+    return _Version(read, write, request.is_flexible(version), head)
 
 
 def read_request(
@@ -137,13 +138,13 @@ def _unreadable(api: Api, header: RequestHeader, error: Exception) -> BadFrame:
 def _frame(parts: list[Any]) -> list[Piece]:
     size = sum(map(len, parts))
     parts.insert(0, SIZE.pack(size))
-    return [_as_one(parts)] if size < _JOIN_BYTES else _joined(parts)
+    return [joined(parts)] if size < _JOIN_BYTES else _joined(parts)
 
 
 def _joined(parts: list[Any]) -> list[Piece]:
     """Join parts, but do not copy those that are a page or more."""
     if max(map(len, parts)) < _PAGE_BYTES:
-        return [_as_one(parts)]
+        return [joined(parts)]
     pieces: list[Piece] = []
     small: list[Any] = []
     for part in parts:
@@ -154,10 +155,3 @@ def _joined(parts: list[Any]) -> list[Piece]:
             small = []
     pieces.append(b"".join(small))
     return pieces
-
-
-def _as_one(parts: list[Any]) -> Piece:
-    try:
-        return b"".join(parts)
-    except TypeError:  # only a file range has no bytes
-        return joined(parts)

@@ -7,7 +7,8 @@ response holds a :class:`FileRange` in the place of records, which costs the sam
 from __future__ import annotations
 
 import errno
-from typing import Protocol
+from collections.abc import Sequence
+from typing import Any, Protocol
 
 LEAST_RANGE_BYTES = 4096
 """Smaller parts are held as bytes: that costs little more than a range."""
@@ -96,9 +97,12 @@ Piece = bytes | memoryview | FileRange
 """A part of a message, to send."""
 
 
-def joined(parts: list[Piece]) -> bytes:
+def joined(parts: Sequence[Any]) -> bytes:
     """Return the bytes of all parts.
 
     :raises OSError: when a file cannot be read
     """
-    return b"".join([bytes(part) if isinstance(part, FileRange) else part for part in parts])
+    try:
+        return b"".join(parts)
+    except TypeError:  # only a file range is no bytes
+        return b"".join(map(bytes, parts))

@@ -8,7 +8,7 @@ import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headrace.net.client_quotas import KIND
-from headrace.net.scram_users import credentials_of, user_names
+from headrace.net.scram_users import SCRAM, credentials_of
 from headrace.protocol.authorized_operations import Operation
 from headrace.security.acls import ANY_HOST, Acl, PatternType, Permission, ResourceType
 from headrace.security.quota_entities import FETCH, PRODUCE, USER, Entity, entity_of
@@ -92,7 +92,7 @@ class SecurityAdministrator(Actor):
         assert control is not None
         users = frozenset(
             (name, mechanism.name, credential.iterations)
-            for name in user_names(catalog)
+            for name in catalog.configured(SCRAM)
             for mechanism, credential in credentials_of(catalog, name).items()
         )
         quotas = frozenset(

@@ -109,12 +109,6 @@ def trusted_certificates(setting: Setting) -> str | None:
     return _pem(certificates).decode()
 
 
-def files(setting: Setting) -> list[str]:
-    """Return the paths of the configured files."""
-    names = "ssl.keystore.location", "ssl.truststore.location"
-    return [path for path in map(setting, names) if path is not None]
-
-
 def load(context: ssl.SSLContext, store: KeyStore) -> None:
     """Load the key and certificates of a broker into a context.
 

@@ -8,6 +8,7 @@ import os
 import re
 import ssl
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.imports import require
@@ -22,7 +23,6 @@ from .key_material import (
     InvalidMaterial,
     KeyStore,
     Setting,
-    files,
     key_store,
     load,
     trusted_certificates,
@@ -124,10 +124,7 @@ class TlsListener:
         :param present: what is in use, whose certificate has names that the new one must have
         :raises ConfigError: when they cannot be used
         """
-
-        def setting(name: str) -> str | None:
-            return config.listener_text(self._name, name)
-
+        setting = partial(config.listener_text, self._name)
         try:
             store = key_store(setting)
             material = _Material(
@@ -139,23 +136,24 @@ class TlsListener:
                 _check_names(
                     present.certificate,
                     material.certificate,
-                    may_rename=(setting("ssl.allow.dn.changes") or "").lower() == "true",
-                    may_drop=(setting("ssl.allow.san.changes") or "").lower() == "true",
+                    may_rename=bool(config.listener_value(self._name, "ssl.allow.dn.changes")),
+                    may_drop=bool(config.listener_value(self._name, "ssl.allow.san.changes")),
                 )
         except ValueError as error:  # InvalidMaterial, InvalidRules, or that of a certificate
             raise ConfigError(f"listener {self._name}: {error}") from error
         return material
 
     def _file_versions(self) -> list[tuple[int, int, int] | None]:
-        """Return inode, ctime and size of each file, None for a missing one.
+        """Return inode, ctime and size of each file, None for one that is missing or not set.
 
         They differ after a change of the content, and also of the owner or the permissions, which
         changes the ctime.
         """
         versions: list[tuple[int, int, int] | None] = []
-        for path in files(lambda name: self._config.listener_text(self._name, name)):
+        for name in ("ssl.keystore.location", "ssl.truststore.location"):
+            path = self._config.listener_text(self._name, name)
             try:
-                status = os.stat(path)
+                status = os.stat(path or "")
                 versions.append((status.st_ino, status.st_ctime_ns, status.st_size))
             except OSError:
                 versions.append(None)

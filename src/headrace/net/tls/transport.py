@@ -230,9 +230,8 @@ class TlsTransport(asyncio.Transport):
         self._handshakes.end(self)
         self._protocol = self._connected()
         self._protocol.connection_made(self)
-        if not self._is_closing and not self._is_paused:
-            self._watch_reading(True)
-            self._read()
+        if not self._is_paused:
+            self.resume_reading()
 
     def _shake_hands(self) -> bool:
         """Take steps of the handshake for what has arrived; return True if it is complete.
@@ -255,13 +254,12 @@ class TlsTransport(asyncio.Transport):
 
     def give_up(self, reason: str, *values: object) -> None:
         """Close a connection whose handshake fails."""
-        log.warning(
-            self._peer[0],
-            f"closing the connection from /%s: the TLS handshake has failed: {reason}",
-            self._peer[0],
-            *values,
-        )
+        self._log_end(f"the TLS handshake has failed: {reason}", *values)
         self._close_socket()
+
+    def _log_end(self, reason: str, *values: object) -> None:
+        host = self._peer[0]
+        log.warning(host, f"closing the connection from /%s: {reason}", host, *values)
 
     # Receiving ------------------------------------------------------------------------------------
 
@@ -289,7 +287,9 @@ class TlsTransport(asyncio.Transport):
             if received:
                 self._protocol.buffer_updated(received)
             if self._is_at_end and self._is_reading:
-                self._end_of_input()
+                self._watch_reading(False)
+                if not self._protocol.eof_received():
+                    self.close()
                 return
             if is_all:
                 return
@@ -356,11 +356,7 @@ class TlsTransport(asyncio.Transport):
         self._records_left = 0
         self._empty_records += 1
         if self._empty_records > MAX_EMPTY_TLS_RECORDS:
-            log.warning(
-                self._peer[0],
-                "closing the connection from /%s: it sends TLS messages without data",
-                self._peer[0],
-            )
+            self._log_end("it sends TLS messages without data")
             raise ConnectionAbortedError
 
     def _feed(self, most_bytes: int) -> bool:
@@ -425,11 +421,6 @@ class TlsTransport(asyncio.Transport):
         elif self._arrived.obj is self._handshakes.buffer.obj:
             self._arrived = memoryview(bytes(self._arrived))
 
-    def _end_of_input(self) -> None:
-        self._watch_reading(False)
-        if not self._protocol.eof_received():
-            self.close()
-
     def pause_reading(self) -> None:
         self._is_paused = True
         self._watch_reading(False)
@@ -439,8 +430,7 @@ class TlsTransport(asyncio.Transport):
         if self._is_closing or self._is_stalled:
             return
         self._watch_reading(True)
-        if self._protocol is not None:
-            self._schedule_read()
+        self._schedule_read()
 
     def is_reading(self) -> bool:
         return self._is_reading
