@@ -30,18 +30,19 @@ def labels(**values: object) -> str:
 class Family(NamedTuple):
     """A metric.
 
-    :param name: ends with ``_total`` for a counter; others are gauges
     :param labels: names of its labels
+    :param kind: ``histogram``; empty for a counter, whose name ends with ``_total``, or a gauge
     """
 
     name: str
     labels: tuple[str, ...]
     meaning: str
+    kind: str = ""
 
     @property
     def head(self) -> str:
         """The lines before its samples."""
-        kind = "counter" if self.name.endswith("_total") else "gauge"
+        kind = self.kind or ("counter" if self.name.endswith("_total") else "gauge")
         return f"# HELP {self.name} {self.meaning}\n# TYPE {self.name} {kind}\n"
 
     def label(self, *values: object) -> str:
@@ -72,16 +73,10 @@ def metric(name: str, meaning: str, *label_names: str, start: float | None = 0) 
 
 def histogram(name: str, meaning: str, bounds: Sequence[float] = DURATION_BOUNDS_MS) -> Any:
     """Declare a field as a histogram."""
-    family = Family(name, (), meaning)
+    family = Family(name, (), meaning, "histogram")
     return field(default_factory=partial(Histogram, bounds), metadata={"family": family})
 
 
-def declared(kind: Any) -> list[tuple[str, Family, bool]]:
-    """Return the names of the fields of a dataclass that are metrics, their families, and whether
-    they are histograms.
-    """
-    return [
-        (column.name, column.metadata["family"], isinstance(column.default_factory, partial))
-        for column in fields(kind)
-        if column.metadata
-    ]
+def declared(kind: Any) -> list[tuple[str, Family]]:
+    """Return the names of the fields of a dataclass that are metrics, and their families."""
+    return [(column.name, column.metadata["family"]) for column in fields(kind) if column.metadata]

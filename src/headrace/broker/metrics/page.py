@@ -11,8 +11,8 @@ import os
 import resource
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass, field
 from importlib.metadata import version
 from uuid import UUID
 
@@ -57,10 +57,10 @@ limited = LimitedLog(get_logger("headrace.metrics"))
 
 _PARTITIONS_PER_SLICE = 100
 _STATES = {
-    "classic": ("PreparingRebalance", "CompletingRebalance", "Stable", "Dead", "Empty"),
-    "consumer": ("Empty", "Assigning", "Reconciling", "Stable", "Dead"),
-    "share": ("Empty", "Stable", "Dead"),
-    "streams": ("Empty", "NotReady", "Assigning", "Reconciling", "Stable", "Dead"),
+    "classic": "PreparingRebalance CompletingRebalance Stable Dead Empty",
+    "consumer": "Empty Assigning Reconciling Stable Dead",
+    "share": "Empty Stable Dead",
+    "streams": "Empty NotReady Assigning Reconciling Stable Dead",
 }
 """The states that are counted, by type of group."""
 
@@ -113,6 +113,7 @@ class _SharePartitionRow:
     )
 
 
+@dataclass
 class MetricsScrape:
     """One scrape of a broker's logs and groups.
 
@@ -122,12 +123,15 @@ class MetricsScrape:
     :ivar left_out: number of partitions without metrics, by the kind of metrics
     """
 
-    def __init__(self, broker: Broker, page: MetricsPage) -> None:
-        self.left_out: Counter[str] = Counter()
-        self._broker = broker
-        self._page = page
-        self._loading_ms = 0.0
-        self._partitions: Counter[str] = Counter()
+    _broker: Broker
+    _page: MetricsPage
+    _loading_ms: float = 0.0
+    _partitions: Counter[str] = field(default_factory=Counter)
+    left_out: Counter[str] = metric(
+        "headrace_scrape_left_out",
+        "Partitions without metrics on this page: too many, or with logs that are not loaded.",
+        "what",
+    )
 
     async def _admits(self, kind: str) -> bool:
         """Count a partition of a kind, and return False if there are too many of it. Yield to the
@@ -165,13 +169,7 @@ class MetricsScrape:
     async def logs(self) -> None:
         """Write offsets and sizes of all partitions with records, and the number of topics."""
         topics = list(self._broker.catalog.topics.values())
-        await self._page.rows(_LogRow, [row async for row in self._log_rows(topics)])
-        partitions = sum(topic.partitions for topic in topics)
-        prefix = "kafka_controller_kafkacontroller_global"
-        self._page.single(f"{prefix}topiccount", "Topics.", len(topics))
-        self._page.single(f"{prefix}partitioncount", "Partitions of all topics.", partitions)
-
-    async def _log_rows(self, topics: Iterable[Topic]) -> AsyncIterator[tuple[str, _LogRow]]:
+        rows = []
         for number, topic in enumerate(topics):
             if number % TOPICS_PER_TURN == 0:
                 await self._page.yield_to_loop()
@@ -187,7 +185,12 @@ class MetricsScrape:
                     partition_log.end_offset,
                     partition_log.size_bytes(),
                 )
-                yield labels(topic=topic.name, partition=partition), row
+                rows.append((labels(topic=topic.name, partition=partition), row))
+        await self._page.rows(_LogRow, rows)
+        partitions = sum(topic.partitions for topic in topics)
+        prefix = "kafka_controller_kafkacontroller_global"
+        self._page.single(f"{prefix}topiccount", "Topics.", len(topics))
+        self._page.single(f"{prefix}partitioncount", "Partitions of all topics.", partitions)
 
     # Groups ---------------------------------------------------------------------------------------
 
@@ -237,10 +240,7 @@ class MetricsScrape:
 
     async def share_groups(self) -> None:
         """Write offsets, lag and in-flight records of all share-partitions."""
-        rows = [row async for row in self._share_partition_rows()]
-        await self._page.rows(_SharePartitionRow, rows)
-
-    async def _share_partition_rows(self) -> AsyncIterator[tuple[str, _SharePartitionRow]]:
+        rows = []
         for group in self._groups():
             for topic_id, partition in _share_partitions(group):
                 if not await self._admits("share_partitions"):
@@ -251,7 +251,8 @@ class MetricsScrape:
                     end_offset = partition_log.end_offset
                     label = labels(group=group.group_id, topic=topic.name, partition=partition)
                     row = self._share_partition_row(group.group_id, topic, partition, end_offset)
-                    yield label, row
+                    rows.append((label, row))
+        await self._page.rows(_SharePartitionRow, rows)
 
     def _share_partition_row(
         self, group_id: str, topic: Topic, partition: int, end_offset: int
@@ -315,11 +316,11 @@ def _write_group_counts(
     for protocol in ("consumer", "share", "streams"):
         meaning = f"{protocol.capitalize()} groups by state."
         page.family(f"{prefix}{protocol}_group_count", meaning)
-        for state in _STATES[protocol]:
+        for state in _STATES[protocol].split():
             page.sample(states[protocol, state], labels(state=state))
     prefix = "kafka_coordinator_group_groupmetadatamanager_numgroups"
     page.single(prefix, "Classic groups.", types["classic"])
-    for state in _STATES["classic"]:
+    for state in _STATES["classic"].split():
         count = states["classic", state]
         meaning = f"Classic groups in the state {state}."
         page.single(f"{prefix}{state.lower()}", meaning, count)
@@ -341,12 +342,7 @@ async def metrics_page(broker: Broker) -> bytes:
     await _write_coordinators(broker, page)
     await page.row(metrics.cleaner)
     await page.row(metrics.scrubber)
-    page.family(
-        "headrace_scrape_left_out",
-        "Partitions without metrics on this page: too many, or with logs that are not loaded.",
-    )
-    for what, count in sorted(scrape.left_out.items()):
-        page.sample(count, labels(what=what))
+    await page.row(scrape)
     return page.text()
 
 
@@ -399,10 +395,12 @@ async def _write_share(broker: Broker, page: MetricsPage) -> None:
     page.single(
         f"{prefix}sharepartitionscount", "Partitions of all share sessions.", sessions.partitions()
     )
-    page.family(
-        "kafka_server_delayedoperationpurgatory_numdelayedoperations", "Requests that are waiting."
+    page.single(
+        "kafka_server_delayedoperationpurgatory_numdelayedoperations",
+        "Requests that are waiting.",
+        share.delayed_fetches,
+        labels(delayedOperation="ShareFetch"),
     )
-    page.sample(share.delayed_fetches, labels(delayedOperation="ShareFetch"))
     topics = [("", share.all_topics)]
     for topic_id, counters in share.topics.items():
         topic = broker.catalog.topics_by_id.get(topic_id)
@@ -451,9 +449,9 @@ async def _write_coordinators(broker: Broker, page: MetricsPage) -> None:
         counters = broker.metrics.coordinators[topic_name]
         topic = broker.catalog.topics.get(topic_name)
         page.family(f"{prefix}num_partitions", "Partitions of the coordinator's topic.")
-        page.sample(0 if topic is None else topic.partitions, labels(state="active"))
-        for state in ("loading", "failed"):
-            page.sample(0, labels(state=state))
+        active = 0 if topic is None else topic.partitions
+        for state, count in (("active", active), ("loading", 0), ("failed", 0)):
+            page.sample(count, labels(state=state))
         page.single(f"{prefix}write_total", "Coordinator records written.", counters.records)
         page.family(
             f"{prefix}batch_flush_time_ms",
@@ -489,5 +487,4 @@ def _write_process(broker: Broker, page: MetricsPage) -> None:
         page.single("process_open_fds", "Open file descriptors.", len(os.listdir("/proc/self/fd")))
     except OSError:
         pass  # not Linux
-    page.family("headrace_build_info", "The version of headrace.")
-    page.sample(1, labels(version=_VERSION))
+    page.single("headrace_build_info", "The version of headrace.", 1, labels(version=_VERSION))

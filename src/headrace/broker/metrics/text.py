@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from headrace.histogram import Histogram
-from headrace.metric_family import declared
+from headrace.metric_family import Family, declared
 
 SCRAPE_SLICE_SAMPLES = 1000
 """The lines of metrics after which other requests are served."""
@@ -21,15 +21,10 @@ class MetricsPage:
         self._slice_start = 0
         self._name = ""
 
-    def family(self, name: str, meaning: str, kind: str | None = None) -> None:
-        """Begin a metric.
-
-        :param kind: ``counter``, ``gauge`` or ``histogram``; by default a counter if the name ends
-            with ``_total``, else a gauge
-        """
-        kind = kind or ("counter" if name.endswith("_total") else "gauge")
+    def family(self, name: str, meaning: str, kind: str = "") -> None:
+        """Begin a metric; the parameters are those of a :class:`.Family`."""
         self._name = name
-        self._lines.append(f"# HELP {name} {meaning}\n# TYPE {name} {kind}\n")
+        self._lines.append(Family(name, (), meaning, kind).head)
 
     def sample(self, value: float, label: str = "") -> None:
         """Add a sample to the metric begun last.
@@ -38,10 +33,10 @@ class MetricsPage:
         """
         self._lines.append(f"{self._name}{label} {value}\n")
 
-    def single(self, name: str, meaning: str, value: float) -> None:
+    def single(self, name: str, meaning: str, value: float, label: str = "") -> None:
         """Add a counter or gauge with a single sample."""
         self.family(name, meaning)
-        self.sample(value)
+        self.sample(value, label)
 
     def histogram(self, observed: Histogram, label: str = "") -> None:
         """Add a histogram to the metric begun last."""
@@ -56,17 +51,16 @@ class MetricsPage:
         """Write the metrics that the class of an object declares, without labels."""
         await self.rows(type(counters), [("", counters)])
 
-    async def rows(self, kind: type, rows: Iterable[tuple[str, object]]) -> None:
+    async def rows(self, kind: type, rows: Sequence[tuple[str, object]]) -> None:
         """Write the metrics that a class declares, each with a sample of every row with a value.
 
         :param rows: labels made by :func:`.metric_family.labels`, and an object of the class
         """
-        rows = list(rows)
-        for attribute, family, is_histogram in declared(kind):
-            self.family(family.name, family.meaning, "histogram" if is_histogram else None)
+        for attribute, family in declared(kind):
+            self.family(family.name, family.meaning, family.kind)
             for label, row in rows:
                 value = getattr(row, attribute)
-                if is_histogram:
+                if isinstance(value, Histogram):
                     self.histogram(value, label)
                 elif isinstance(value, Counter):
                     for key, count in sorted(value.items()):
