@@ -98,7 +98,10 @@ class Broker(Services):
             undo.callback(self.catalog.close)
             config.attach(self.catalog.configs)
             if users:
-                self._add_users(users)
+                from headrace.net.scram_users import add_users
+
+                for name in add_users(self.catalog, users):
+                    log.info("added the user %s", name)
             undo.pop_all()
         self.logs = LogDirectory(directory)
         self.on_failure: Callable[[], object] = lambda: None
@@ -176,12 +179,6 @@ class Broker(Services):
 
         return ConfigAdministration(self.config, self.catalog, self.topic_logs, self.security)
 
-    def _add_users(self, users: Sequence[NewUser]) -> None:
-        from headrace.net.scram_users import add_users
-
-        for name in add_users(self.catalog, users):
-            log.info("added the user %s", name)
-
     # Life -----------------------------------------------------------------------------------------
 
     def start(self) -> None:
@@ -235,7 +232,7 @@ class Broker(Services):
         lock file of the data directory.
         """
         self.listeners = tuple(listeners)
-        addresses = (one.advertised.partition("://")[2] for one in listeners)
+        addresses = (listener.advertised.partition("://")[2] for listener in listeners)
         self.logs.directory.announce(", ".join(addresses))
 
     def disconnected(self, connection_id: int) -> None:
@@ -246,7 +243,8 @@ class Broker(Services):
         try:
             share.disconnected(connection_id)
         except StorageError as error:
-            message = (
-                "cannot release the records of a lost connection: %s; their locks will time out"
+            limited.error(
+                "clients",
+                "cannot release the records of a lost connection: %s; their locks will time out",
+                error,
             )
-            limited.error("clients", message, error)

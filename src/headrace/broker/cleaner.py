@@ -82,11 +82,11 @@ class Cleaner:
             except Exception:
                 log.exception("compaction failed; trying again after log.cleaner.backoff.ms")
 
-    async def _clean_all(self) -> int:
-        """Clean the logs of compacted topics that are due now; return how many were cleaned."""
+    async def _clean_all(self) -> bool:
+        """Clean the logs of compacted topics that are due now; return whether any was cleaned."""
         threads = min(self._config.get_int("log.cleaner.threads"), MAX_THREADS)
         if not threads:
-            return 0
+            return False
         ranked: list[tuple[bool, float, int, PartitionLog]] = []
         for number, topic in enumerate(list(self._catalog.topics.values())):
             if number % TOPICS_PER_TURN == 0:
@@ -104,18 +104,19 @@ class Cleaner:
         remaining = iter([partition_log for *_, partition_log in ranked])
         dedupe_bytes = self._config.get_int("log.cleaner.dedupe.buffer.size") // threads
         workers = (self._work(remaining, dedupe_bytes) for _ in range(threads))
+        before = self._metrics.rounds
         # The next pass waits for all: two rounds over one log would write the same files.
-        counts = await asyncio.gather(*workers, return_exceptions=True)
-        return sum(map(_result, counts))
+        for error in await asyncio.gather(*workers, return_exceptions=True):
+            if error is not None:
+                raise error
+        return self._metrics.rounds > before
 
-    async def _work(self, remaining: Iterator[PartitionLog], dedupe_bytes: int) -> int:
-        """Clean logs one after the other; return how many were cleaned."""
-        count = 0
+    async def _work(self, remaining: Iterator[PartitionLog], dedupe_bytes: int) -> None:
+        """Clean logs one after the other."""
         for partition_log in remaining:
             plan = self._plan(partition_log)
             if plan is not None:
-                count += await self._clean(partition_log, plan, dedupe_bytes)
-        return count
+                await self._clean(partition_log, plan, dedupe_bytes)
 
     def _roll_if_dirty(self, topic: Topic) -> None:
         """Begin new segments in the logs of an internal topic when the active ones are larger
@@ -156,8 +157,7 @@ class Cleaner:
             log.warning("cannot check %s for compaction: %s", partition_log.path, error)
             return None
 
-    async def _clean(self, partition_log: PartitionLog, plan: Cleanable, dedupe_bytes: int) -> bool:
-        counted = self._metrics
+    async def _clean(self, partition_log: PartitionLog, plan: Cleanable, dedupe_bytes: int) -> None:
         if self._executor is None:
             self._executor = ThreadPoolExecutor(MAX_THREADS, "headrace-cleaner")
         compaction = Round(partition_log, plan, self._wall_ms(), dedupe_bytes, self._pace)
@@ -167,29 +167,22 @@ class Cleaner:
             for step in steps:
                 await asyncio.get_running_loop().run_in_executor(self._executor, step)
         except CleaningStopped:
-            return False
+            pass
         except Exception as error:
             if partition_log.is_deleted:  # its files are gone, or those of a new topic
-                return False
-            counted.failures += 1
+                return
+            self._metrics.failures += 1
             path = partition_log.path
             if isinstance(error, OSError):
                 log.error("cannot compact %s now: %s", path, error)
-                return False
+                return
             partition_log.is_uncleanable = True
             trace = None if isinstance(error, CorruptBatch) else error
             message = "%s is not compacted until the next start: %s"
             log.error(message, path, error, exc_info=trace)
-            return False
+        else:
+            self._metrics.cleaned(compaction)
+            log.info("compacted %s up to offset %d", partition_log.path, compaction.end_offset)
         finally:
             steps.close()
             self._begun.remove(steps)
-        counted.cleaned(compaction)
-        log.info("compacted %s up to offset %d", partition_log.path, compaction.end_offset)
-        return True
-
-
-def _result(ended: int | BaseException) -> int:
-    if isinstance(ended, BaseException):
-        raise ended
-    return ended

@@ -226,7 +226,8 @@ class EmbeddedBroker:
             await server.start()
             broker.scrub()
             self._addresses = {
-                one.name: one.advertised.partition("://")[2] for one in server.listeners
+                listener.name: listener.advertised.partition("://")[2]
+                for listener in server.listeners
             }
             started.set_result(None)
             await self._stopping.wait()

@@ -59,14 +59,12 @@ class Server:
 
         :raises OSError: when an address is in use or cannot be bound; then nothing is listening
         """
-        loop = asyncio.get_running_loop()
         await self.broker.security.ready()
         try:
-            for i, listener in enumerate(self.listeners):
+            for i, security in enumerate(self._securities):
+                listener = self.listeners[i]
                 sockets = await listening_sockets(listener.host, listener.port)
-                listener = replace(listener, port=sockets[0].getsockname()[1])
-                self.listeners[i] = listener
-                security = self._securities[i]
+                listener = self.listeners[i] = replace(listener, port=sockets[0].getsockname()[1])
                 connected = partial(Connection, self.shared, listener, security)
                 begin = plain(connected)
                 if security.tls is not None:
@@ -90,7 +88,7 @@ class Server:
         self.broker.loop_watch.start()
         self.broker.advertise(self.listeners)
         if self.max_idle_ms > 0:
-            self._reaper = loop.call_later(self.max_idle_ms / 2000, self._reap)
+            self._reap()
 
     def _warn_if_open(self) -> None:
         """Log a warning if clients of other machines reach the broker without authentication."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from .listeners import Listener
     from .metrics import Metrics
 
-    DescribedConfigs = list[DescribeConfigsResponse.DescribeConfigsResourceResult]
+    DescribedConfigs = Iterable[DescribeConfigsResponse.DescribeConfigsResourceResult]
 
 
 class Configs(Protocol):

@@ -19,7 +19,6 @@ from headrace.topics.topic_rules import check_topic_name
 from . import broker_loggers, rules
 from .broker_config import Config
 from .keys import ConfigKey, broker_id, config_keys, render
-from .security import listener_key
 
 DescribedConfig: TypeAlias = DescribeConfigsResponse.DescribeConfigsResourceResult
 """A config with its value, its synonyms and its documentation, as in the response."""
@@ -59,46 +58,44 @@ class ConfigAdministration:
 
     # Descriptions ---------------------------------------------------------------------------------
 
-    def of_new_topic(self, topic: ConfiguredTopic) -> list[DescribedConfig]:
+    def of_new_topic(self, topic: ConfiguredTopic) -> Iterator[DescribedConfig]:
         """Describe the configs of a topic with all their synonyms."""
-        return list(describe_topic(self.config, topic, all_synonyms=True))
+        return describe_topic(self.config, topic, all_synonyms=True)
 
     def describe(
         self, resource_type: int, name: str, facts: Mapping[str, str]
-    ) -> list[DescribedConfig] | Refusal:
+    ) -> Iterator[DescribedConfig] | Refusal:
         """Describe the configs of a resource, or return its error.
 
         :param facts: configs of this broker that hold whatever was configured
         """
-        config, catalog = self.config, self.catalog
+        config, stored = self.config, self.catalog.configs
         node = str(config.node_id)
         message = f"Unknown resource type {resource_type}"
         if resource_type == ConfigType.TOPIC:
-            topic = catalog.topics.get(name)
+            topic = self.catalog.topics.get(name)
             if topic is not None:
-                return list(describe_topic(config, topic))
+                return describe_topic(config, topic)
             return check_topic_name(name) or Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         if resource_type == ConfigType.BROKER:
             if name == "":
-                return list(describe_all_brokers(config.cluster_configs()))
+                return describe_all_brokers(config.cluster_configs())
             if name == node:
-                return list(describe_broker(config, facts))
+                return describe_broker(config, facts)
             message = _wrong_id(name, "Broker", f"broker id, expected {node} or empty string, but")
         elif resource_type == ConfigType.BROKER_LOGGER:
             if name == node:
-                return list(describe_broker_loggers())
+                return describe_broker_loggers()
             message = "Broker id must not be empty"
             if name:
                 message = _wrong_id(name, "Broker", f"broker id, expected {node} but")
         elif resource_type == ConfigType.CLIENT_METRICS:
             if name:
-                return list(
-                    describe_client_metrics(catalog.configs(ConfigType.CLIENT_METRICS.kind, name))
-                )
+                return describe_client_metrics(config, stored(ConfigType.CLIENT_METRICS.kind, name))
             message = "Client metrics subscription name must not be empty"
         elif resource_type == ConfigType.GROUP:
             if name:
-                return list(describe_group(config, catalog.configs(ConfigType.GROUP.kind, name)))
+                return describe_group(config, stored(ConfigType.GROUP.kind, name))
             message = "Group name must not be empty"
         return Refusal(ErrorCode.INVALID_REQUEST, message)
 
@@ -253,13 +250,13 @@ class ConfigAdministration:
                 self.catalog.alter_configs(stored)
         except CatalogError as error:
             return Refusal(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
-        of_brokers = []
+        of_brokers: list[str] = []
         for (number, _), values in changed.items():
             if number == ConfigType.BROKER_LOGGER:
                 broker_loggers.apply(values)
             elif number == ConfigType.BROKER:
-                of_brokers += list(values)
-        if any(number == ConfigType.BROKER for number, _ in changed):
+                of_brokers += values
+        if of_brokers:
             self.config.refresh()
             self.security.reload(of_brokers)
             yield from self.topic_logs.apply_broker_config()
@@ -323,14 +320,6 @@ def _describe(
     )
 
 
-def _own_layers(
-    key: ConfigKey, configs: Mapping[str, str], source: ConfigSource
-) -> Iterator[Layer]:
-    """Yield the value that a resource itself has."""
-    if key.name in configs:
-        yield key.name, render(key.parse(configs[key.name])), source
-
-
 def _broker_layers(config: Config, names: Iterable[str]) -> Iterator[Layer]:
     keys = config_keys("broker")
     for name in names:
@@ -338,20 +327,40 @@ def _broker_layers(config: Config, names: Iterable[str]) -> Iterator[Layer]:
             yield name, render(keys[name].parse(text)), source
 
 
+def _layers(
+    config: Config,
+    key: ConfigKey,
+    configs: Mapping[str, str],
+    source: ConfigSource,
+    *,
+    all_synonyms: bool = False,
+) -> list[Layer]:
+    """Return the value that a resource itself has, and those of the broker.
+
+    :param configs: those that the resource itself has
+    :param all_synonyms: also name broker configs in other units (``log.retention.hours``) while the
+        first synonym (``log.retention.ms``) has no value. In Kafka CreateTopics has the sources of
+        these values, and DescribeConfigs calls them defaults.
+    """
+    layers = []
+    if key.name in configs:
+        layers.append((key.name, render(key.parse(configs[key.name])), source))
+    synonyms = [synonym.name for synonym in key.synonyms]
+    if synonyms and (all_synonyms or any(config.layers(synonyms[0]))):
+        layers += _broker_layers(config, synonyms)
+    return layers
+
+
 def describe_topic(
     config: Config, topic: ConfiguredTopic, *, all_synonyms: bool = False
 ) -> Iterator[DescribedConfig]:
     """Describe all configs of a topic, sorted by name.
 
-    :param all_synonyms: also name broker configs in other units (``log.retention.hours``) while the
-        first synonym (``log.retention.ms``) has no value. In Kafka CreateTopics has the sources of
-        these values, and DescribeConfigs calls them defaults.
+    :param all_synonyms: see :func:`_layers`
     """
+    source = ConfigSource.DYNAMIC_TOPIC_CONFIG
     for key in config_keys("topic").values():
-        layers = list(_own_layers(key, topic.configs, ConfigSource.DYNAMIC_TOPIC_CONFIG))
-        synonyms = [synonym.name for synonym in key.synonyms]
-        if all_synonyms or any(any(config.layers(first)) for first in synonyms[:1]):
-            layers += _broker_layers(config, synonyms)
+        layers = _layers(config, key, topic.configs, source, all_synonyms=all_synonyms)
         yield from _describe(key, layers, config.topic_value(topic, key.name))
 
 
@@ -366,9 +375,7 @@ def describe_broker(config: Config, facts: Mapping[str, str]) -> Iterator[Descri
         else:
             layers = list(_broker_layers(config, [name]))
         yield from _describe(key, layers)
-    for name in config.listener_configs():
-        of_listener = listener_key(name)
-        assert of_listener is not None
+    for name, of_listener in config.listener_configs():
         key = config_keys("broker")[of_listener.key]
         # The values of a mechanism are secrets, as in Kafka.
         key = replace(key, name=name, type="PASSWORD" if of_listener.mechanism else key.type)
@@ -382,14 +389,16 @@ def describe_all_brokers(configs: Mapping[str, str]) -> Iterator[DescribedConfig
         yield from _describe(keys[name], [(name, value, source)])
 
 
-def describe_client_metrics(configs: Mapping[str, str]) -> Iterator[DescribedConfig]:
+def describe_client_metrics(
+    config: Config, configs: Mapping[str, str]
+) -> Iterator[DescribedConfig]:
     """Describe the configs of a subscription of client metrics.
 
     :param configs: those that were set
     """
     source = ConfigSource.DYNAMIC_CLIENT_METRICS_CONFIG
     for name, key in config_keys("client-metrics").items():
-        layers = list(_own_layers(key, configs, source))
+        layers = _layers(config, key, configs, source)
         yield from _describe(key, layers, configs.get(name, key.default))
 
 
@@ -407,8 +416,7 @@ def describe_group(config: Config, configs: Mapping[str, str]) -> Iterator[Descr
         effect may be clamped
     """
     for _, key in sorted(config_keys("group").items()):
-        layers = list(_own_layers(key, configs, ConfigSource.DYNAMIC_GROUP_CONFIG))
-        layers += _broker_layers(config, [synonym.name for synonym in key.synonyms])
+        layers = _layers(config, key, configs, ConfigSource.DYNAMIC_GROUP_CONFIG)
         if not key.synonyms and key.default is not None:
             layers.append((key.name, key.default, ConfigSource.DEFAULT_CONFIG))
         yield from _describe(key, layers)

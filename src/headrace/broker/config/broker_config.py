@@ -30,7 +30,7 @@ from headrace.topics.settings import ConfiguredTopic
 
 from . import providers, retired, rules
 from .keys import ConfigKey, InvalidValue, config_keys, render
-from .security import LISTENER_PREFIX, broker_key, listener_key, unserved
+from .security import LISTENER_PREFIX, ListenerKey, broker_key, listener_key, unserved
 
 _DEFAULT_NODE_ID, _NO_BROKER_ID = "1", "-1"
 _NEAR = 0.85
@@ -233,10 +233,12 @@ class Config:
                     return text
         return next((text for _, text in self.layers(name)), None)
 
-    def listener_configs(self) -> list[str]:
-        """Return the names of the configs that are set for single listeners, in order."""
-        names = {*self._static, *self._own_configs()}
-        return sorted(name for name in names if listener_key(name) is not None)
+    def listener_configs(self) -> Iterator[tuple[str, ListenerKey]]:
+        """Yield the configs that are set for single listeners, in order of their names."""
+        for name in sorted({*self._static, *self._own_configs()}):
+            key = listener_key(name)
+            if key is not None:
+                yield name, key
 
     def listener_value(
         self, listener: str, name: str, mechanism: str | None = None

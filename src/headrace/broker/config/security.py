@@ -38,12 +38,10 @@ _SECURITY = re.compile(r"(ssl|sasl|security|connections|authorizer|principal)\..
 class ListenerKey(NamedTuple):
     """The name of a setting of one listener: ``listener.name.<listener>.[<mechanism>.]<key>``.
 
-    :ivar listener: in lower case
     :ivar mechanism: a SASL mechanism in lower case, None without one
     :ivar key: the name of a broker config
     """
 
-    listener: str
     mechanism: str | None
     key: str
 
@@ -54,12 +52,12 @@ def listener_key(name: str) -> ListenerKey | None:
     """
     if not name.startswith(LISTENER_PREFIX):
         return None
-    listener, _, key = name[len(LISTENER_PREFIX) :].partition(".")
+    _, _, key = name[len(LISTENER_PREFIX) :].partition(".")
     keys = config_keys("broker")
     if key in keys:
-        return ListenerKey(listener.lower(), None, key)
+        return ListenerKey(None, key)
     mechanism, _, key = key.partition(".")
-    return ListenerKey(listener.lower(), mechanism.lower(), key) if key in keys else None
+    return ListenerKey(mechanism.lower(), key) if key in keys else None
 
 
 def broker_key(name: str) -> ConfigKey | None:
