@@ -21,13 +21,25 @@ from headrace.broker.config.providers import MAX_PROVIDED_BYTES, has_variable, r
 from headrace.protocol.errors import ConfigError, ErrorCode
 
 CLASS = "org.apache.kafka.common.config.provider.{}ConfigProvider"
-ENVIRONMENT = {"NAME": "3", "OTHER": "x", "NESTED": "${env:NAME}", "EMPTY": ""}
+ENVIRONMENT = {
+    "NAME": "3",
+    "OTHER": "x",
+    "NESTED": "${env:NAME}",
+    "EMPTY": "",
+    "a": "A",
+    "": "E",
+}
 PROVIDERS = {
     "config.providers": "env, file,dir",
     "config.providers.env.class": CLASS.format("EnvVar"),
     "config.providers.file.class": CLASS.format("File"),
     "config.providers.dir.class": CLASS.format("Directory"),
 }
+
+
+@pytest.fixture(autouse=True)
+def environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "environ", ENVIRONMENT)
 
 
 @pytest.fixture
@@ -59,7 +71,7 @@ def broken(text: str, folder: Path, configs: Mapping[str, str] | None = None) ->
         for name in ("file", "dir")
     }
     settings = {**PROVIDERS, **limits, **(configs or {}), "broker.rack": text}
-    (problem,) = resolve(settings, ENVIRONMENT).problems
+    (problem,) = resolve(settings).problems
     assert "s3cret" not in problem
     return problem
 
@@ -79,13 +91,13 @@ def test_a_variable_is_replaced(
     folder: Path, text: str, value: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(folder)
-    resolved = resolve({**PROVIDERS, "broker.rack": text}, ENVIRONMENT)
+    resolved = resolve({**PROVIDERS, "broker.rack": text})
     assert resolved.problems == ()
     assert resolved.values["broker.rack"] == value
 
 
 def test_what_a_provider_gives_is_not_replaced_again() -> None:
-    resolved = resolve({**PROVIDERS, "broker.rack": "${env:NESTED}"}, ENVIRONMENT)
+    resolved = resolve({**PROVIDERS, "broker.rack": "${env:NESTED}"})
     assert resolved.values["broker.rack"] == "${env:NAME}"
     assert resolved.problems == ()
 
@@ -142,14 +154,14 @@ def test_a_socket_and_a_device_are_not_read(folder: Path) -> None:
         listening.bind(str(folder / "inside" / "socket"))
         assert "cannot read" in broken(f"${{dir:{folder}/inside:socket}}", folder)
     settings = {**PROVIDERS, "broker.rack": "${dir:/dev:zero}"}
-    assert "is no regular file" in resolve(settings, ENVIRONMENT).problems[0]
+    assert "is no regular file" in resolve(settings).problems[0]
 
 
 @pytest.mark.parametrize(("pattern", "is_allowed"), [("NA.*", True), ("NA", False), (".*E", True)])
 def test_the_environment_is_limited_to_names_that_match(pattern: str, is_allowed: bool) -> None:
     """As a whole, as in Apache Kafka."""
     limit = {"config.providers.env.param.allowlist.pattern": pattern}
-    resolved = resolve({**PROVIDERS, **limit, "broker.rack": "${env:NAME}"}, ENVIRONMENT)
+    resolved = resolve({**PROVIDERS, **limit, "broker.rack": "${env:NAME}"})
     assert (resolved.problems == ()) is is_allowed
 
 
@@ -206,5 +218,5 @@ def test_a_variable_is_refused_at_run_time(name: str) -> None:
 
 @given(st.text(alphabet="${}:ab/.\n", max_size=30))
 def test_any_text_is_replaced_or_a_problem(text: str) -> None:
-    resolved = resolve({**PROVIDERS, "broker.rack": text}, {"a": "A", "": "E"})
+    resolved = resolve({**PROVIDERS, "broker.rack": text})
     assert resolved.problems or has_variable(text) == ("broker.rack" in resolved.replaced)

@@ -18,7 +18,7 @@ from headrace.topics.topic_rules import check_topic_name
 
 from . import broker_loggers, rules
 from .broker_config import Config
-from .keys import ConfigKey, broker_id, config_keys, render
+from .keys import ConfigKey, config_keys, integer, render
 
 DescribedConfig: TypeAlias = DescribeConfigsResponse.DescribeConfigsResourceResult
 """A config with its value, its synonyms and its documentation, as in the response."""
@@ -189,7 +189,7 @@ class ConfigAdministration:
                 )
             return refusal
         if number == ConfigType.BROKER_LOGGER:
-            if broker_id(name) != node_id:
+            if integer(name, "INT") != node_id:
                 message = _wrong_id(name, "Node", f"node id. Expected {node_id}, but")
         elif number == ConfigType.BROKER:
             if name not in ("", str(node_id)):
@@ -271,7 +271,7 @@ class ConfigAdministration:
 
 def _wrong_id(name: str, node: str, unexpected: str) -> str:
     """Return the error of the name of a resource that is not this broker's id."""
-    if broker_id(name) is None:
+    if integer(name, "INT") is None:
         return f"{node} id must be an integer, but it is: {name}"
     return f"Unexpected {unexpected} received {name}"
 

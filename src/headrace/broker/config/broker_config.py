@@ -199,9 +199,10 @@ class Config:
         """Return the directory of the broker's state: ``directory``, or that of ``log.dirs`` or
         else ``log.dir``; None if there is none.
         """
-        texts = (self._static.get(name, "") for name in ("log.dirs", "log.dir"))
-        configured = next((Path(entry) for text in texts for entry in _entries(text)), None)
-        return directory or configured
+        for name in ("log.dirs", "log.dir"):
+            for entry in providers.entries(self._static.get(name, "")):
+                return directory or Path(entry)
+        return directory
 
     # Listeners ------------------------------------------------------------------------------------
 
@@ -339,8 +340,10 @@ class Config:
         key, configs = config_keys("group")[name], self._stored("group", group_id)
         value = self._effective(key, configs)
         assert value is not None, name
-        is_own = name in configs
-        return rules.clamp(key, value, self) if is_own and type(value) is int else value
+        if name in configs and type(value) is int:
+            lowest, highest = rules.bounds(key, self)
+            return int(max(lowest, min(value, highest)))
+        return value
 
     # Changes at run time --------------------------------------------------------------------------
 
@@ -404,22 +407,18 @@ def _problems(configs: Mapping[str, str], replaced: Set[str]) -> Iterator[str]:
         elif not name.startswith(LISTENER_PREFIX) and retired.origin(name) is None:
             yield f"unknown config {name}{_nearest(name)}"
     roles = configs.get("process.roles", "").strip()
-    if roles and "broker" not in [role.strip() for role in roles.split(",")]:
+    if roles and "broker" not in providers.entries(roles):
         yield (
             f"process.roles is {roles}: this is the configuration of a controller, and there are "
             "none here. Start with that of a broker"
         )
     for name in ("log.dirs", "log.dir"):
-        directories = set(_entries(configs.get(name, "")))
+        directories = set(providers.entries(configs.get(name, "")))
         if len(directories) > 1:
             yield (
                 f"{name} names {len(directories)} directories: this broker has its data in one. "
                 "Name the one to use"
             )
-
-
-def _entries(text: str) -> list[str]:
-    return [entry for part in text.split(",") if (entry := part.strip())]
 
 
 def _nearest(name: str) -> str:

@@ -77,10 +77,10 @@ class ConfigKey:
             return text.lower() == "true"
         value: Value = text
         if self.type in _BITS:
-            limit = 1 << (_BITS[self.type] - 1)
-            if _INTEGER.fullmatch(text) is None or not -limit <= int(text) < limit:
+            number = integer(text, self.type)
+            if number is None:
                 raise self._invalid(text, f"Not a number of type {self.type}")
-            value = int(text)
+            value = number
         elif self.type == "DOUBLE":
             try:
                 value = float(text.replace("_", "?"))  # Java has no underscores in numbers
@@ -155,12 +155,12 @@ class ConfigKey:
         return InvalidValue(f"Invalid value {value} for configuration {self.name}: {why}")
 
 
-def broker_id(text: str) -> int | None:
-    """Return the broker id that is the name of a resource; None if it is no INT."""
+def integer(text: str, type_name: str) -> int | None:
+    """Return a number of type SHORT, INT or LONG; None if the text is none."""
     if not _INTEGER.fullmatch(text):
         return None
-    number = int(text)
-    return number if -(2**31) <= number < 2**31 else None
+    number, limit = int(text), 1 << (_BITS[type_name] - 1)
+    return number if -limit <= number < limit else None
 
 
 def render(value: Value) -> str:

@@ -53,12 +53,17 @@ class Resolved(NamedTuple):
     problems: tuple[str, ...]
 
 
+def entries(text: str) -> list[str]:
+    """Return the entries of a list, without empty ones."""
+    return [entry for part in text.split(",") if (entry := part.strip())]
+
+
 def has_variable(text: str) -> bool:
     """Return whether a value refers to a provider."""
     return _VARIABLE.search(text) is not None
 
 
-def resolve(configs: Mapping[str, str], environment: Mapping[str, str] = os.environ) -> Resolved:
+def resolve(configs: Mapping[str, str]) -> Resolved:
     """Replace the variables in the values of configs.
 
     The values of providers are taken as they are: a variable in them is not replaced.
@@ -66,7 +71,7 @@ def resolve(configs: Mapping[str, str], environment: Mapping[str, str] = os.envi
     values = {name: text for name, text in configs.items() if not name.startswith(PROVIDER_PREFIX)}
     of_providers = {name: text for name, text in configs.items() if name not in values}
     try:
-        lookups = _lookups(values.get(PROVIDERS, ""), of_providers, environment)
+        lookups = _lookups(values.get(PROVIDERS, ""), of_providers)
     except InvalidVariable as error:
         return Resolved(values, frozenset(), (str(error),))
     replaced, problems = set(), []
@@ -87,9 +92,8 @@ def resolve(configs: Mapping[str, str], environment: Mapping[str, str] = os.envi
 def _value(variable: re.Match[str], lookups: Mapping[str, Lookup]) -> str:
     provider, path, key = variable["provider"], variable["path"] or "", variable["key"]
     lookup = lookups.get(provider)
-    if (
-        lookup is None
-    ):  # nor is its key shown: the text may be a password that looks like a variable
+    if lookup is None:
+        # Nor is its key shown: the text may be a password that looks like a variable.
         raise InvalidVariable(
             f"nothing replaces ${{{provider}:…}}: name {provider} in {PROVIDERS}, and its class in "
             f"{PROVIDER_PREFIX}{provider}.class, such as {_PACKAGE}.EnvVarConfigProvider"
@@ -100,28 +104,26 @@ def _value(variable: re.Match[str], lookups: Mapping[str, Lookup]) -> str:
         raise InvalidVariable(f"nothing replaces {variable[0]}: {error}") from None
 
 
-def _lookups(
-    listed: str, of_providers: Mapping[str, str], environment: Mapping[str, str]
-) -> Mapping[str, Lookup]:
+def _lookups(listed: str, of_providers: Mapping[str, str]) -> Mapping[str, Lookup]:
     """Return the look-up of each provider by its name.
 
     :param listed: the value of ``config.providers``
     :raises InvalidVariable: the configs of a provider are wrong
     """
-    names = [name for part in listed.split(",") if (name := part.strip())]
     for name, text in {PROVIDERS: listed, **of_providers}.items():
         if has_variable(text):
             raise InvalidVariable(f"{name} cannot have a variable: providers are made before them")
+    names = entries(listed)
     for config in of_providers:
-        if config[len(PROVIDER_PREFIX) :].partition(".")[0] not in names:
+        if config.removeprefix(PROVIDER_PREFIX).partition(".")[0] not in names:
             raise InvalidVariable(f"{config} is of a provider that {PROVIDERS} does not name")
-    return {name: _lookup(name, of_providers, environment) for name in names}
+    return {name: _lookup(name, of_providers) for name in names}
 
 
-def _lookup(name: str, of_providers: Mapping[str, str], environment: Mapping[str, str]) -> Lookup:
+def _lookup(name: str, of_providers: Mapping[str, str]) -> Lookup:
     prefix = f"{PROVIDER_PREFIX}{name}."
     configs = {
-        config[len(prefix) :]: text.strip()
+        config.removeprefix(prefix): text.strip()
         for config, text in of_providers.items()
         if config.startswith(prefix)
     }
@@ -142,7 +144,7 @@ def _lookup(name: str, of_providers: Mapping[str, str], environment: Mapping[str
             names = re.compile(".*" if limit is None else limit, re.DOTALL)
         except re.error as error:
             raise InvalidVariable(f"{setting} is no regular expression: {error}") from None
-        return partial(_of_environment, setting, names, environment)
+        return partial(_of_environment, setting, names)
     paths = limit.split(",") if limit else ["/"]
     for path in paths:
         if not os.path.isabs(path) or not os.path.exists(path):
@@ -162,16 +164,14 @@ _PARAMETERS = {
 """The parameter of each class."""
 
 
-def _of_environment(
-    setting: str, names: re.Pattern[str], environment: Mapping[str, str], path: str, key: str
-) -> str:
+def _of_environment(setting: str, names: re.Pattern[str], path: str, key: str) -> str:
     if path:
         raise InvalidVariable("environment variables have no path: write ${PROVIDER:NAME}")
     if names.fullmatch(key) is None:
         raise InvalidVariable(f"{setting} does not match it")
-    if key not in environment:
+    if key not in os.environ:
         raise InvalidVariable("the environment of the broker does not have it")
-    return environment[key]
+    return os.environ[key]
 
 
 def _of_file(allowed: Sequence[str], path: str, key: str) -> str:

@@ -37,13 +37,7 @@ _AT_START_ONLY = frozenset(("listeners", "listener.security.protocol.map"))
 _PER_LISTENER_PREFIXES = ("ssl.keystore.", "ssl.truststore.")
 
 
-def clamp(key: ConfigKey, value: int, config: Configuration) -> int:
-    """Clamp the value of a group config to the broker's present bounds."""
-    lowest, highest = _bounds(key, config)
-    return int(max(lowest, min(value, highest)))
-
-
-def _bounds(key: ConfigKey, config: Configuration) -> tuple[float, float]:
+def bounds(key: ConfigKey, config: Configuration) -> tuple[float, float]:
     """Return the lowest and the highest value that a broker allows a group config."""
     return (
         -math.inf if key.minimum is None else config.get_int(key.minimum),
@@ -65,7 +59,7 @@ def _broker_conflicts(config: Configuration) -> Iterator[str]:
     for key in config_keys("group").values():
         if not (key.minimum or key.maximum):
             continue
-        lowest, highest = _bounds(key, config)
+        lowest, highest = bounds(key, config)
         if highest < lowest:
             yield f"{key.maximum} must be greater than or equal to {key.minimum}"
         name = key.synonyms[0].name
@@ -213,7 +207,7 @@ def _group_conflicts(values: Mapping[str, Value], config: Configuration) -> Iter
         yield f"{_RACK_TAGS} must not contain duplicate tag keys."
     for key in config_keys("group").values():
         value = values.get(key.name)
-        lowest, highest = _bounds(key, config)
+        lowest, highest = bounds(key, config)
         if not isinstance(value, int) or lowest <= value <= highest:
             continue
         if key.minimum is None:
