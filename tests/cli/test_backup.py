@@ -12,6 +12,7 @@ import sqlite3
 import stat
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, nullcontext, suppress
+from io import FileIO
 from pathlib import Path
 
 import pytest
@@ -320,10 +321,10 @@ def test_a_full_disk_leaves_nothing(
     writes = iter(range(1, 1000))
     write = copy._write
 
-    def full(fd: int, data: bytes, path: str) -> None:
+    def full(file: FileIO, data: bytes, path: str) -> None:
         if next(writes) == failing:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
-        write(fd, data, path)
+        write(file, data, path)
 
     monkeypatch.setattr(copy, "_write", full)
     with pytest.raises(BackupError, match=r"^No space left on device: .*backup.partial-"):

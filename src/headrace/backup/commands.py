@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import os
 import sqlite3
@@ -15,7 +16,7 @@ from urllib.parse import quote
 from headrace.log import directory_lock
 from headrace.log.checked_file import FORMAT_VERSION, OtherVersion
 from headrace.log.data_directory import is_partition_name
-from headrace.log.files import sync_filesystem
+from headrace.log.files import DIRECTORY_MODE, sync_filesystem
 from headrace.log.verify import Verified, log_files, verify_file
 from headrace.log_lines import printable
 from headrace.topics.catalog import CATALOG_FILE
@@ -101,7 +102,7 @@ def backup(
             entries = _copy(opened.files, copied, directory, stage, opened.check)
         catalog = _check_catalog(directory)
         created = datetime.now(UTC).isoformat(timespec="seconds")
-        with os.fdopen(directory.create(manifest.MANIFEST_FILE), "wb") as file:
+        with io.BufferedWriter(directory.create(manifest.MANIFEST_FILE)) as file:
             file.write(manifest.encode(created, catalog[0], entries))
         _force(entries, directory)
         if verify:
@@ -163,7 +164,8 @@ def _held(backup_dir: str) -> Iterator[Directory]:
     with contextlib.ExitStack() as opened:
         backup = opened.enter_context(contextlib.closing(Directory(backup_dir)))
         with contextlib.suppress(FileNotFoundError):
-            lock = backup.open(directory_lock.LOCK_FILE)
+            with backup.open(directory_lock.LOCK_FILE) as file:
+                lock = os.dup(file.fileno())
             try:
                 directory_lock.share(lock, backup_dir)
             except directory_lock.DirectoryInUse as error:
@@ -180,11 +182,10 @@ def _check_sizes(entries: Sequence[Entry], backup: Directory) -> None:
     for entry in entries:
         path = f"{backup.path}/{entry.name}"
         try:
-            fd = backup.open(entry.name)
+            with backup.open(entry.name) as file:
+                size_bytes = os.fstat(file.fileno()).st_size
         except FileNotFoundError:
             raise BackupError(f"{path} is missing in the backup") from None
-        size_bytes = os.fstat(fd).st_size
-        os.close(fd)
         if size_bytes != entry.size_bytes:
             raise _changed(path)
 
@@ -208,7 +209,7 @@ def _copy(
         raise BackupError(f"{into.path} has {free_bytes} bytes free, and {total_bytes} are needed")
     entries: list[Entry] = []
     for name in _folders(files):
-        into.make(name)
+        os.mkdir(name, DIRECTORY_MODE, dir_fd=into.fd)
     with stage("copying", total_bytes) as advance:
         for file in files:
             check()

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 from collections.abc import Callable
 from typing import NamedTuple
 
 from crc32c import crc32c
 
-from .directory import BackupError, Directory
+from .directory import BackupError, Directory, naming
 from .manifest import Entry
 
 CHUNK_BYTES = 1 << 20
@@ -43,38 +44,27 @@ def copy_file(source: SourceFile, directory: Directory, into: Directory, advance
     """
     path, target = f"{directory.path}/{source.name}", f"{into.path}/{source.name}"
     crc = copied = 0
-    reading = directory.open(source.name)
-    try:
-        writing = into.create(source.name)
-        try:
-            while copied < source.size_bytes:
-                data = os.read(reading, min(CHUNK_BYTES, source.size_bytes - copied))
-                if not data:
-                    raise BackupError(f"{path} has {copied} bytes instead of {source.size_bytes}")
-                crc = crc32c(data, crc)
-                _write(writing, data, target)
-                copied += len(data)
-                advance(len(data))
-                if copied % SYNC_BYTES == 0:
-                    os.fdatasync(writing)
-            modified_ns = os.fstat(reading).st_mtime_ns
-            os.utime(writing, ns=(modified_ns, modified_ns))
-        finally:
-            os.close(writing)
-    except OSError as error:
-        raise OSError(error.errno, error.strerror, error.filename or path) from error
-    finally:
-        os.close(reading)
+    with directory.open(source.name) as reading, into.create(source.name) as writing, naming(path):
+        while copied < source.size_bytes:
+            data = reading.read(min(CHUNK_BYTES, source.size_bytes - copied))
+            if not data:
+                raise BackupError(f"{path} has {copied} bytes instead of {source.size_bytes}")
+            crc = crc32c(data, crc)
+            _write(writing, data, target)
+            copied += len(data)
+            advance(len(data))
+            if copied % SYNC_BYTES == 0:
+                os.fdatasync(writing.fileno())
+        modified_ns = os.fstat(reading.fileno()).st_mtime_ns
+        os.utime(writing.fileno(), ns=(modified_ns, modified_ns))
     return Entry(source.name, copied, crc)
 
 
-def _write(fd: int, data: bytes, path: str) -> None:
+def _write(file: io.FileIO, data: bytes, path: str) -> None:
     view = memoryview(data)
     while view:
-        try:
-            written = os.write(fd, view)
-        except OSError as error:
-            raise OSError(error.errno, error.strerror, path) from error
+        with naming(path):
+            written = file.write(view)
         if not written:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
         view = view[written:]
@@ -87,18 +77,13 @@ def check_file(entry: Entry, directory: Directory, advance: Advance) -> None:
     :raises OSError: when it cannot be read
     """
     path = f"{directory.path}/{entry.name}"
-    fd = directory.open(entry.name)
-    try:
+    with directory.open(entry.name) as file, naming(path):
         if hasattr(os, "posix_fadvise"):
-            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
         crc = size_bytes = 0
-        while data := os.read(fd, CHUNK_BYTES):
+        while data := file.read(CHUNK_BYTES):
             crc = crc32c(data, crc)
             size_bytes += len(data)
             advance(len(data))
-    except OSError as error:
-        raise OSError(error.errno, error.strerror, path) from error
-    finally:
-        os.close(fd)
     if Entry(entry.name, size_bytes, crc) != entry:
         raise BackupError(f"{path} is not what was written to it: check the disk")

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import io
 import os
 import stat
+from collections.abc import Iterator
 
-from headrace.log.files import DIRECTORY_MODE, FILE_MODE
+from headrace.log.files import FILE_MODE
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -20,6 +22,15 @@ def text_of(error: OSError) -> str:
     """Return the text of an error of the operating system, with the path if it has one."""
     text = os.strerror(error.errno) if error.errno else str(error)
     return f"{text}: {error.filename}" if error.filename is not None else text
+
+
+@contextlib.contextmanager
+def naming(path: str) -> Iterator[None]:
+    """Have errors of the operating system name a path, unless they name one."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, error.filename or path) from error
 
 
 class Directory:
@@ -51,23 +62,16 @@ class Directory:
             "others may write to the directory above"
         )
 
-    def make(self, name: str) -> None:
-        """Create a directory in it.
-
-        :raises OSError: when it exists, or the disk fails
-        """
-        os.mkdir(name, DIRECTORY_MODE, dir_fd=self.fd)
-
-    def create(self, name: str) -> int:
+    def create(self, name: str) -> io.FileIO:
         """Create a file, and open it to write.
 
         :param name: path below this directory
         :raises OSError: when it exists, or the disk fails
         """
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        return self._open(name, flags)
+        return io.FileIO(self._open(name, flags), "w")
 
-    def open(self, name: str) -> int:
+    def open(self, name: str) -> io.FileIO:
         """Open a file to read.
 
         :param name: path below this directory
@@ -84,7 +88,7 @@ class Directory:
         if not stat.S_ISREG(os.fstat(fd).st_mode):
             os.close(fd)
             raise self._irregular(name)
-        return fd
+        return io.FileIO(fd)
 
     def fsync(self, name: str) -> None:
         """Force a file or a directory in this one to disk.
@@ -94,9 +98,8 @@ class Directory:
         """
         fd = self._open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
-            os.fsync(fd)
-        except OSError as error:
-            raise OSError(error.errno, error.strerror, f"{self.path}/{name}") from error
+            with naming(f"{self.path}/{name}"):
+                os.fsync(fd)
         finally:
             os.close(fd)
 

@@ -5,7 +5,7 @@ checksums (CRC-32C).
 from __future__ import annotations
 
 import contextlib
-import os
+import io
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -60,9 +60,10 @@ def read(directory: str) -> list[Entry]:
     """
     path = f"{directory}/{MANIFEST_FILE}"
     try:
-        with contextlib.closing(Directory(directory)) as backup:
-            fd = backup.open(MANIFEST_FILE)
-        with os.fdopen(fd, "rb") as file:
+        with (
+            contextlib.closing(Directory(directory)) as backup,
+            io.BufferedReader(backup.open(MANIFEST_FILE)) as file,
+        ):
             data = file.read(checked_file.MAX_FILE_BYTES + 1)
     except FileNotFoundError:
         raise BackupError(f"{directory} is not a backup: it has no {MANIFEST_FILE}") from None

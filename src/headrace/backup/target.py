@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import io
 import os
 import shutil
 import stat
@@ -42,8 +43,7 @@ def building(target: str) -> Iterator[Directory]:
         _make_private(path)
     else:
         path = _new_directory(target)
-    with contextlib.closing(Directory(path)) as directory:
-        mark = _mark(directory)
+    with contextlib.closing(Directory(path)) as directory, _mark(directory):
         try:
             _empty(directory)
             yield directory
@@ -61,8 +61,6 @@ def building(target: str) -> Iterator[Directory]:
                 with contextlib.suppress(OSError):
                     os.rmdir(path)
             raise
-        finally:
-            os.close(mark)
 
 
 def _is_filled_in_place(target: str) -> bool:
@@ -131,18 +129,16 @@ def _delete_left(path: str) -> None:
             mark = directory.open(INCOMPLETE_FILE)
         except FileNotFoundError:
             return  # empty, or not of a copy
-        try:
+        with mark:
             _lock(mark, path)
             _empty(directory)
             os.unlink(INCOMPLETE_FILE, dir_fd=directory.fd)
-        finally:
-            os.close(mark)
     with contextlib.suppress(OSError):
         os.rmdir(path)
 
 
-def _mark(directory: Directory) -> int:
-    """Create and lock the file ``incomplete``; return its file descriptor.
+def _mark(directory: Directory) -> io.FileIO:
+    """Create and lock the file ``incomplete``.
 
     :raises BackupError: when another process has the lock, or somebody else has put it there
     """
@@ -153,12 +149,12 @@ def _mark(directory: Directory) -> int:
     try:
         _lock(mark, directory.path)
     except BackupError:
-        os.close(mark)
+        mark.close()
         raise
     return mark
 
 
-def _lock(mark: int, path: str) -> None:
+def _lock(mark: io.FileIO, path: str) -> None:
     try:
         fcntl.flock(mark, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
