@@ -14,7 +14,7 @@ from collections.abc import Callable
 from statistics import median
 from time import perf_counter
 
-from headrace.outcome import Outcome
+from headrace.protocol.errors import Refusal
 from headrace.share.acknowledgement import ACCEPT, RELEASE, AcknowledgementBatch, AcknowledgeTerms
 from headrace.share.records import StateUpdate
 from headrace.share.settings import FetchLimits, ShareSettings
@@ -29,11 +29,10 @@ WANTED_MS = 2.0
 _SETTINGS = ShareSettings(delivery_count_limit=5, max_record_locks=RECORDS)
 
 
-def apply(partition: SharePartition, outcome: Outcome[StateUpdate, object]) -> None:
+def apply(partition: SharePartition, update: StateUpdate | Refusal | None) -> None:
     """Replay a decision, as the broker does once it is in the log."""
-    assert not outcome.reply, outcome.reply
-    for update in outcome.records:
-        partition.replay(update)
+    assert isinstance(update, StateUpdate), update
+    partition.replay(update)
 
 
 def acknowledge(partition: SharePartition, offsets: range, acknowledge_type: int) -> None:
@@ -66,6 +65,14 @@ def acquire(partition: SharePartition, max_records: int) -> None:
     assert partition.acquire("m", LOG_BATCHES[offset // 100 :], limits, 1, _SETTINGS)
 
 
+def release(partition: SharePartition) -> None:
+    apply(partition, partition.release(partition.locks.held_by("m"), 1, _SETTINGS))
+
+
+def expire(partition: SharePartition) -> None:
+    apply(partition, partition.release(partition.locks.expired(10**9), 10**9, _SETTINGS))
+
+
 def whole() -> SharePartition:
     """Return a share-partition with 10,000 acquired records, 500 at a time."""
     partition = SharePartition(0)
@@ -86,7 +93,7 @@ def held() -> SharePartition:
 def available() -> SharePartition:
     """Return the same with every second record accepted, the others released."""
     partition = held()
-    apply(partition, partition.release("m", 1, _SETTINGS))
+    release(partition)
     return partition
 
 
@@ -97,11 +104,8 @@ REQUESTS: dict[str, tuple[Callable[[], SharePartition], Callable[[SharePartition
     "accept 500 records": (held, lambda p: acknowledge(p, range(4_000, 5_000, 2), ACCEPT)),
     "release 500 records": (held, lambda p: acknowledge(p, range(4_000, 5_000, 2), RELEASE)),
     "accept and release 500 in turns": (whole, lambda p: acknowledge_types(p, range(4_000, 4_500))),
-    "release: a session with 5,000 locks ends": (
-        held,
-        lambda p: apply(p, p.release("m", 1, _SETTINGS)),
-    ),
-    "expire: 5,000 locks run out": (held, lambda p: apply(p, p.expire(10**9, _SETTINGS))),
+    "release: a session with 5,000 locks ends": (held, release),
+    "expire: 5,000 locks run out": (held, expire),
 }
 
 

@@ -9,7 +9,7 @@ from headrace.coordinators.clock import Clock
 from headrace.coordinators.coordinators import Coordinators
 from headrace.coordinators.environment import Environment
 from headrace.coordinators.share_partitions import LoadedPartition
-from headrace.outcome import Outcome
+from headrace.protocol.errors import Refusal
 from headrace.share.acknowledgement import AcknowledgementBatch, AcknowledgeTerms
 from headrace.share.records import Archived, SharePartitionKey, StateBatch, StateUpdate
 from headrace.share.settings import FetchLimits, ShareSettings
@@ -76,13 +76,12 @@ class Shelf:
     def partition(self) -> SharePartition:
         return self.loaded.partition
 
-    def apply(self, outcome):
-        """Have an outcome's updates written, then replayed."""
+    def apply(self, update: StateUpdate | None) -> None:
+        """Have an update written, then replayed."""
         with self.loop.turn():
-            assert self.coordinators.share.persist(self.loaded, outcome.records) is None
-        for update in outcome.records:
+            assert self.coordinators.share.persist(self.loaded, update) is None
+        if update is not None:
             self.archived += update.archived
-        return outcome.reply
 
     def restart(self) -> None:
         """Load the share-partition from what the disk has kept."""
@@ -158,31 +157,40 @@ class Shelf:
             AcknowledgementBatch(first, last, [types] if isinstance(types, int) else types)
             for first, last, types in batches
         ]
-        outcome = self.partition.acknowledge(
+        update = self.partition.acknowledge(
             member, typed, self.now_ms, self.settings, AcknowledgeTerms(**terms)
         )
+        if isinstance(update, Refusal):
+            return update
         if not waits:
-            return self.apply(outcome)
-        for update in outcome.records:
+            self.apply(update)
+        elif update is not None:
             self.partition.start_archiving(update)
             self.waiting.append(update)
-        return outcome.reply
+        return None
 
     def end_letters(self, *, are_written: bool) -> None:
         """The letters that wait longest are written, or cannot be."""
         update = self.waiting.pop(0)
         if are_written:
-            self.apply(Outcome(None, self.partition.archived(update)))
+            self.apply(self.partition.archived(update))
         else:
             self.partition.stop_archiving(update.changes)
 
     def close(self, member="m") -> None:
-        self.apply(self.partition.release(member, self.now_ms, self.settings))
+        self.release(self.partition.locks.held_by(member))
+
+    def release(self, locks) -> None:
+        self.apply(self.partition.release(locks, self.now_ms, self.settings))
+
+    def expire(self) -> None:
+        self.partition.available.end_backoffs(self.now_ms)
+        self.release(self.partition.locks.expired(self.now_ms))
 
     def wait(self, ms: int) -> None:
         """Let time pass, deadline by deadline."""
         until = self.now_ms + ms
         while (deadline := self.partition.next_deadline_ms()) is not None and deadline <= until:
             self.now_ms = deadline
-            self.apply(self.partition.expire(deadline, self.settings))
+            self.expire()
         self.now_ms = until

@@ -28,7 +28,7 @@ from headrace.share.records import (
     StateBatch,
 )
 from headrace.share.share_partition import SharePartition
-from headrace.share.spans import Spans
+from headrace.share.spans import Spans, offset_count
 from tests.machines.share_shelf import Shelf
 
 
@@ -170,10 +170,10 @@ def test_renewing_starts_the_lock_anew_and_writes_nothing():
     s = shelf(10, lock_duration_ms=3000)
     s.fetch()
     s.wait(2000)
-    outcome = s.partition.acknowledge(
+    update = s.partition.acknowledge(
         "m", [(2, 4, [RENEW])], s.now_ms, s.settings, AcknowledgeTerms(renew=True)
     )
-    assert (outcome.reply, outcome.records) == (None, ())
+    assert update is None
     s.wait(1000)
     assert s.fetch("n") == [(0, 1, 2), (5, 9, 2)]
     s.wait(2000)
@@ -402,9 +402,9 @@ def test_a_range_is_released_whoever_holds_it():
     s.fetch(max_records=4)
     s.fetch("n", max_records=4)
     s.ack((0, 0, ACCEPT), (2, 2, REJECT))
-    outcome = s.partition.release_range(1, 5, s.now_ms, s.settings)
-    assert outcome.reply == 4  # 1 and 3 of m, 4 and 5 of n
-    s.apply(outcome)
+    locks = s.partition.locks.spans.within(1, 5)
+    assert offset_count(locks) == 4  # 1 and 3 of m, 4 and 5 of n
+    s.release(locks)
     told = [(one.first_offset, one.last_offset, one.state) for one in s.partition.in_flight_spans()]
     assert [one for one in told if one[0] >= 1] == [
         (1, 1, AVAILABLE),
@@ -414,4 +414,4 @@ def test_a_range_is_released_whoever_holds_it():
     ]
     (held,) = [one for one in s.partition.in_flight_spans() if one.state == ACQUIRED]
     assert (held.member_id, held.delivery_count) == ("n", 1)
-    assert s.partition.release_range(0, 5, s.now_ms, s.settings).reply == 0
+    assert s.partition.locks.spans.within(0, 5) == []

@@ -590,7 +590,8 @@ class SharePartitionMachine(RuleBasedStateMachine):
         shelf.partition.acknowledge(
             member, batches, shelf.now_ms, shelf.settings, AcknowledgeTerms()
         )
-        shelf.partition.release(member, shelf.now_ms, shelf.settings)
+        locks = shelf.partition.locks.held_by(member)
+        shelf.partition.release(locks, shelf.now_ms, shelf.settings)
         shelf.partition.move_start(self.naive.end + 5)
 
     @rule(ms=st.sampled_from([1, 10, 50, 99, 100, 250, 1000]))
@@ -607,7 +608,7 @@ class SharePartitionMachine(RuleBasedStateMachine):
     def letters_end(self, are_written):
         shelf = self.shelf
         shelf.end_letters(are_written=are_written)
-        shelf.apply(shelf.partition.expire(shelf.now_ms, shelf.settings))
+        shelf.expire()
         self.naive.end_letters(are_written)
 
     @rule(member=MEMBERS)

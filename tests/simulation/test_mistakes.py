@@ -149,8 +149,8 @@ def share_state_is_written_too_late(patch: Patch) -> None:
 
 @mistake
 def share_state_is_not_written_at_all(patch: Patch) -> None:
-    def persist(self: SharePartitions, loaded: Any, updates: Any) -> None:
-        for update in updates:
+    def persist(self: SharePartitions, loaded: Any, update: Any) -> None:
+        if update is not None:
             loaded.partition.replay(update)
 
     patch.setattr(SharePartitions, "persist", persist)

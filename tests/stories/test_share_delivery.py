@@ -356,9 +356,9 @@ async def test_the_end_of_a_session_concerns_only_what_it_has_acquired_from(s, m
     released = []
     release = SharePartition.release
 
-    def counted(partition, member_id, *args):
-        released.append(member_id)
-        return release(partition, member_id, *args)
+    def counted(partition, locks, *args):
+        released.extend(lock.member_id for _, _, lock in locks)
+        return release(partition, locks, *args)
 
     looked = []
     in_group = ShareSessions.in_group
@@ -692,15 +692,15 @@ async def test_an_unexpected_error_keeps_no_other_locks_from_timing_out(s, monke
     for partition in range(2):
         s.produce(1, partition=partition)
     await s.member().fetch(partitions=(0, 1))
-    expire = SharePartition.expire
+    release = SharePartition.release
     bad = s.broker.coordinators.share.loaded(GROUP, s.topic_id, 0).partition
 
     def fail_once(partition, *args):
         if partition is bad:
             raise ValueError("unexpected")
-        return expire(partition, *args)
+        return release(partition, *args)
 
-    monkeypatch.setattr(SharePartition, "expire", fail_once)
+    monkeypatch.setattr(SharePartition, "release", fail_once)
     s.pass_ms(1000)
     assert await s.member("n").fetch(partitions=(0, 1)) == [(0, 0, 2)]
     monkeypatch.undo()

@@ -17,7 +17,6 @@ from uuid import UUID
 
 from headrace.log.aborted_transactions import AbortedLookup
 from headrace.log_lines import LimitedLog, get_logger
-from headrace.outcome import Outcome
 from headrace.protocol.errors import ErrorCode, Refusal, StorageError
 from headrace.protocol.file_range import FileRange
 from headrace.protocol.record_batch import (
@@ -158,21 +157,21 @@ def _find(
     if loaded.log.is_offline:
         return ErrorCode.KAFKA_STORAGE_ERROR
     if loaded.partition.start_offset < loaded.log.log_start_offset:
-        refused = _apply(share, loaded, loaded.partition.move_start(loaded.log.log_start_offset))
-        if refused is not None:
-            return refused
+        code = _persist(share, loaded, loaded.partition.move_start(loaded.log.log_start_offset))
+        if code is not None:
+            return code
     offset = loaded.partition.fetch_offset(settings)
     return (
         (loaded, offset) if offset is not None and offset < _end_offset(loaded, settings) else None
     )
 
 
-def _apply(
-    share: SharePartitions, loaded: LoadedPartition, outcome: Outcome[StateUpdate, None]
+def _persist(
+    share: SharePartitions, loaded: LoadedPartition, update: StateUpdate | None
 ) -> ErrorCode | None:
-    """Persist an outcome; return the error, None for success."""
+    """Persist an update; return the error, None for success."""
     try:
-        refusal = share.persist(loaded, outcome.records)
+        refusal = share.persist(loaded, update)
     except StorageError:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
     return None if refusal is None else refusal.code
@@ -219,9 +218,9 @@ def _acquire_from(
             return ErrorCode.CORRUPT_MESSAGE
         loaded.record_bytes = positions[-1] // (batches[-1][1] - batches[0][0] + 1) + 1
         if batches[0][0] > offset:
-            refused = _apply(share, loaded, partition.skip_missing(batches[0][0]))
-            if refused is not None:
-                return refused
+            code = _persist(share, loaded, partition.skip_missing(batches[0][0]))
+            if code is not None:
+                return code
         aborted: list[tuple[int, int]] = []
         if settings.read_committed and (
             transactions := log.aborted.overlapping(batches[0][0], batches[-1][1] + 1)

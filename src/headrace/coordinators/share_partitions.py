@@ -8,7 +8,7 @@ keeps the durable state.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 from time import perf_counter
@@ -24,7 +24,7 @@ from headrace.outcome import Outcome
 from headrace.protocol.errors import ErrorCode, Refusal, StorageError
 from headrace.protocol.record_batch import OPEN_ON_LOOP
 from headrace.share.acknowledgement import AcknowledgementBatch, AcknowledgeTerms
-from headrace.share.acquisition_locks import EndedLocks, LateRecords
+from headrace.share.acquisition_locks import AcquisitionLock, EndedLocks, LateRecords
 from headrace.share.records import (
     ARCHIVED,
     AVAILABLE,
@@ -38,7 +38,7 @@ from headrace.share.settings import ShareSettings
 from headrace.share.share_partition import InFlight, SharePartition
 from headrace.share.share_session import ShareSession, ShareSessions
 from headrace.share.share_state import FENCED_STATE_EPOCH, NOT_HOSTED, ReadState, ShareCoordinator
-from headrace.share.spans import offset_count, offsets_in
+from headrace.share.spans import Run, offset_count, offsets_in
 
 from .dead_letters import DeadLetters
 from .environment import Environment
@@ -60,10 +60,6 @@ SHARE_PARTITIONS_AT_ONCE = 50
 
 _ASSUMED_RECORD_BYTES = 1024  # before a log was read
 
-_FENCED = Refusal(
-    ErrorCode.NOT_LEADER_OR_FOLLOWER, f"Error in write state RPC. {FENCED_STATE_EPOCH.message}"
-)
-
 # The errors of the share coordinator of this node, and those that a leader returns to clients for
 # them, as in Kafka. All others become UNKNOWN_SERVER_ERROR.
 _COORDINATOR_ERRORS = {
@@ -71,6 +67,14 @@ _COORDINATOR_ERRORS = {
     ErrorCode.FENCED_LEADER_EPOCH: ErrorCode.NOT_LEADER_OR_FOLLOWER,
     ErrorCode.FENCED_STATE_EPOCH: ErrorCode.NOT_LEADER_OR_FOLLOWER,
 }
+
+
+def _leader_refusal(refusal: Refusal) -> Refusal:
+    code = _COORDINATOR_ERRORS.get(refusal.code, ErrorCode.UNKNOWN_SERVER_ERROR)
+    return Refusal(code, f"Error in write state RPC. {refusal.message}")
+
+
+_FENCED = _leader_refusal(FENCED_STATE_EPOCH)
 
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
@@ -177,7 +181,7 @@ class SharePartitions:
         )
         state = self._runtime.write_now(str(key), outcome)
         if not isinstance(state, ReadState):
-            return _COORDINATOR_ERRORS.get(state.code, ErrorCode.UNKNOWN_SERVER_ERROR)
+            return _leader_refusal(state).code
         start_offset = state.start_offset
         if start_offset == UNKNOWN:
             try:
@@ -265,8 +269,10 @@ class SharePartitions:
             )
         ):
             self._count_late(loaded, late, settings, now_ms)
-        outcome = loaded.partition.acknowledge(session.member_id, batches, now_ms, settings, terms)
-        return outcome.reply or await self.apply(loaded, outcome.records, terms.reject_reason)
+        update = loaded.partition.acknowledge(session.member_id, batches, now_ms, settings, terms)
+        if isinstance(update, Refusal):
+            return update
+        return await self.apply(loaded, update, terms.reject_reason)
 
     def _count_late(
         self, loaded: LoadedPartition, late: LateRecords, settings: ShareSettings, now_ms: int
@@ -313,14 +319,13 @@ class SharePartitions:
         loaded = self.loaded(*key)
         if loaded is None:
             return 0
-        settings = self.settings(key.group_id)
-        outcome = loaded.partition.release_range(first, last, self.clock.now_ms(), settings)
-        return await self.apply(loaded, outcome.records) or outcome.reply
+        held = loaded.partition.locks.spans.within(first, last)
+        return await self._release(loaded, held) or offset_count(held)
 
     def close_session(self, session: ShareSession) -> None:
         """End a session and release what its member has acquired."""
         self.sessions.close(session.group_id, session.member_id)
-        self._release(session)
+        self._release_session(session)
         self._forget_if_unused(session.group_id)
 
     def disconnected(self, connection_id: int) -> None:
@@ -328,11 +333,11 @@ class SharePartitions:
         ended = self.sessions.disconnected(connection_id)
         for session in ended:
             self._meters.share.session_evictions += 1
-            self._release(session)
+            self._release_session(session)
         for group_id in dict.fromkeys(session.group_id for session in ended):
             self._forget_if_unused(group_id)
 
-    def _release(self, session: ShareSession) -> None:
+    def _release_session(self, session: ShareSession) -> None:
         held: list[LoadedPartition] = sorted(session.acquired_from, key=attrgetter("key"))
         for loaded in held:
             if self.loaded(*loaded.key) is loaded:
@@ -348,13 +353,19 @@ class SharePartitions:
         self._forget_if_empty(group_id)
 
     async def _release_from(self, loaded: LoadedPartition, member_id: str) -> None:
-        group_id = loaded.key.group_id
-        released = loaded.partition.release(member_id, self.clock.now_ms(), self.settings(group_id))
         try:
-            await self.apply(loaded, released.records)
+            await self._release(loaded, loaded.partition.locks.held_by(member_id))
         except StorageError as error:  # the acquisition locks will expire
             message = "cannot release what %s holds of %s: %s"
-            log.error(group_id, message, member_id, loaded.key, error)
+            log.error(loaded.key.group_id, message, member_id, loaded.key, error)
+
+    async def _release(
+        self, loaded: LoadedPartition, locks: Sequence[Run[AcquisitionLock]]
+    ) -> Refusal | None:
+        settings = self.settings(loaded.key.group_id)
+        return await self.apply(
+            loaded, loaded.partition.release(locks, self.clock.now_ms(), settings)
+        )
 
     def _unload_if_idle(self, loaded: LoadedPartition) -> None:
         """Unload an idle share-partition, if its group has no sessions.
@@ -377,25 +388,22 @@ class SharePartitions:
     # Persisting outcomes --------------------------------------------------------------------------
 
     async def apply(
-        self, loaded: LoadedPartition, updates: Iterable[StateUpdate], reject_reason: str = ""
+        self, loaded: LoadedPartition, update: StateUpdate | None, reject_reason: str = ""
     ) -> Refusal | None:
-        """Write the dead letters that updates need, then :meth:`persist` them. Run it to its end:
+        """Write the dead letters that an update needs, then :meth:`persist` it. Run it to its end:
         begun, it must not be cancelled.
 
         :param reject_reason: what a member says of its rejections, for their letters
         :returns: as :meth:`persist`
         :raises StorageError: when the disk fails; the records are held as before
         """
-        for update in updates:
-            dead = self.dead_letters.due(loaded.key.group_id, update.archived)
-            # No letter is written of what the share coordinator refuses.
-            if dead and self._decide_write(loaded, update).reply is None:
-                refusal = await self._archive(loaded, update, dead, reject_reason)
-            else:
-                refusal = self.persist(loaded, (update,))
-            if refusal is not None:
-                return refusal
-        return None
+        if update is None:
+            return None
+        dead = self.dead_letters.due(loaded.key.group_id, update.archived)
+        # No letter is written of what the share coordinator refuses.
+        if dead and self._decide_write(loaded, update).reply is None:
+            return await self._archive(loaded, update, dead, reject_reason)
+        return self.persist(loaded, update)
 
     async def _archive(
         self,
@@ -419,37 +427,37 @@ class SharePartitions:
         self._unload_if_idle(loaded)  # the last session may have ended meanwhile
         return refusal
 
-    def persist(self, loaded: LoadedPartition, updates: Iterable[StateUpdate]) -> Refusal | None:
-        """Persist updates, replay them, and wake the fetches that may acquire now.
+    def persist(self, loaded: LoadedPartition, update: StateUpdate | None) -> Refusal | None:
+        """Persist an update, replay it, and wake the fetches that may acquire now.
 
-        :returns: None for success; the error if the share coordinator refuses an update. Then the
+        :returns: None for success; the error if the share coordinator refuses the update. Then the
             share-partition is dropped, as its state was changed elsewhere
         :raises StorageError: when the append failed; nothing has changed
         """
+        if update is None:
+            return None
         partition, key = loaded.partition, loaded.key
-        for update in updates:
-            write = self._decide_write(loaded, update)
-            refusal = self._runtime.write_now(loaded.coordinator_key, write)
-            if refusal is not None:
-                self.drop(key)
-                code = _COORDINATOR_ERRORS.get(refusal.code, ErrorCode.UNKNOWN_SERVER_ERROR)
-                return Refusal(code, f"Error in write state RPC. {refusal.message}")
-            is_acquirable = update.start_offset > partition.start_offset
-            partition.replay(update)
-            loaded.start_persisted = True
-            released = offset_count(
-                batch for batch in update.state_batches if batch.delivery_state == AVAILABLE
-            )
-            loaded.released_count += released
-            if update.not_before_ms:
-                self.schedule(loaded, min(update.not_before_ms.values()))
-            elif released:
-                is_acquirable = True
-            if update.archived:
-                self._meters.share.archived(key, offset_count(update.archived))
-                self.dead_letters.count_given_up(key, loaded.log.topic, update.archived)
-            if is_acquirable:
-                self._notify(("share", *key))
+        write = self._decide_write(loaded, update)
+        refusal = self._runtime.write_now(loaded.coordinator_key, write)
+        if refusal is not None:
+            self.drop(key)
+            return _leader_refusal(refusal)
+        is_acquirable = update.start_offset > partition.start_offset
+        partition.replay(update)
+        loaded.start_persisted = True
+        released = offset_count(
+            batch for batch in update.state_batches if batch.delivery_state == AVAILABLE
+        )
+        loaded.released_count += released
+        if update.not_before_ms:
+            self.schedule(loaded, min(update.not_before_ms.values()))
+        elif released:
+            is_acquirable = True
+        if update.archived:
+            self._meters.share.archived(key, offset_count(update.archived))
+            self.dead_letters.count_given_up(key, loaded.log.topic, update.archived)
+        if is_acquirable:
+            self._notify(("share", *key))
         return None
 
     def _decide_write(
@@ -503,11 +511,11 @@ class SharePartitions:
     async def _end_locks(self, loaded: LoadedPartition, now_ms: int) -> None:
         partition, key = loaded.partition, loaded.key
         try:
-            ended = partition.locks.expired(now_ms)
-            outcome = partition.expire(now_ms, self.settings(key.group_id))
-            if outcome.reply:
+            if partition.available.end_backoffs(now_ms):
                 self._notify(("share", *key))
-            if await self.apply(loaded, outcome.records) is None and ended:
+            ended = partition.locks.expired(now_ms)
+            released = partition.release(ended, now_ms, self.settings(key.group_id))
+            if await self.apply(loaded, released) is None and ended:
                 loaded.ended_locks.add(ended)
                 self._meters.share.locks_timed_out(key, offset_count(ended))
         except Exception as error:  # it may concern one share-partition only
@@ -565,12 +573,8 @@ class SharePartitions:
         :raises StorageError: when the disk fails
         """
         self.dead_letters.close()
-        for group_id, group in list(self._groups.items()):
-            settings = self.settings(group_id)
-            now_ms = self.clock.now_ms()
+        for group in list(self._groups.values()):
             for loaded in list(group.values()):
                 partition = loaded.partition
                 partition.stop_archiving([(partition.start_offset, partition.end_offset)])
-                for member_id in {lock.member_id for lock in partition.locks.spans.values}:
-                    released = partition.release(member_id, now_ms, settings)
-                    run_to_end(self.apply(loaded, released.records)).result()
+                run_to_end(self._release(loaded, list(partition.locks.spans))).result()

@@ -36,11 +36,11 @@ ARCHIVING               they cannot be written          ACQUIRED, under the same
 AVAILABLE               missing in the log              ARCHIVED
 ======================  ==============================  ===========================================
 
-Commands that finish or release records only decide: their outcome has the :class:`StateUpdate` to
-persist, and :meth:`SharePartition.replay` applies it, live
-and on loading. Changes that a restart may lose are made at once and not written: acquiring and
-renewing locks, archiving aborted records, ending backoffs, and ARCHIVING. Source: KIP-932,
-KIP-1191; ``docs/behaviour/share-groups.md``.
+Commands that finish or release records only decide: they return the :class:`StateUpdate` to
+persist, None without any change, and :meth:`SharePartition.replay` applies it, live and on loading.
+Changes that a restart may lose are made at once and not written: acquiring and renewing locks,
+archiving aborted records, ending backoffs, and ARCHIVING. Source: KIP-932, KIP-1191;
+``docs/behaviour/share-groups.md``.
 """
 
 from __future__ import annotations
@@ -50,7 +50,6 @@ from collections.abc import Mapping, Sequence
 from operator import itemgetter
 from typing import NamedTuple
 
-from headrace.outcome import Outcome
 from headrace.protocol.errors import Refusal
 from headrace.share.acknowledgement import (
     BATCH_NOT_ACQUIRED,
@@ -119,9 +118,9 @@ class SharePartition:
 
     __slots__ = (
         "_archiving",
-        "_available",
         "_batches",
         "_finished",
+        "available",
         "delivery_complete_count",
         "locks",
         "start_offset",
@@ -132,7 +131,7 @@ class SharePartition:
         self.delivery_complete_count = 0
         self.locks = AcquisitionLocks()
         self._archiving: Spans[AcquisitionLock] = Spans()  # with the locks that they come from
-        self._available = AvailableRecords()
+        self.available = AvailableRecords()
         self._finished: Spans[bool] = Spans()
         self._batches = InFlightBatches(start_offset)
         self.replay(StateUpdate(start_offset, UNKNOWN, tuple(state_batches)))
@@ -161,7 +160,7 @@ class SharePartition:
         """Return the log offset to read from for the next acquire; None if nothing can be acquired
         now.
         """
-        available = self._available.spans.firsts
+        available = self.available.spans.firsts
         if available:
             return available[0]
         return self.end_offset if self.in_flight < settings.max_record_locks else None
@@ -171,18 +170,18 @@ class SharePartition:
         """True if no record is locked, archiving or in a backoff, so the share-partition can be
         unloaded.
         """
-        return not (self.locks.spans or self._archiving or self._available.backoffs.spans)
+        return not (self.locks.spans or self._archiving or self.available.backoffs.spans)
 
     def in_flight_spans(self) -> list[InFlight]:
         """Return all records between start and end offset in runs of one state, ascending. Those
         that are archiving count as ACQUIRED.
         """
         spans = [
-            InFlight(first, last, AVAILABLE, count) for first, last, count in self._available.spans
+            InFlight(first, last, AVAILABLE, count) for first, last, count in self.available.spans
         ]
         spans += (
             InFlight(first, last, AVAILABLE, backoff.delivery_count, None, backoff.deadline_ms)
-            for first, last, backoff in self._available.backoffs.spans
+            for first, last, backoff in self.available.backoffs.spans
         )
         spans += (
             InFlight(first, last, ACQUIRED, lock.delivery_count, lock.member_id, lock.deadline_ms)
@@ -214,7 +213,7 @@ class SharePartition:
         if not log_batches or limits.max_records <= 0:
             return []
         last = log_batches[-1][1]
-        taken, alone = self._available.take(last, limits, self._batches, settings)
+        taken, alone = self.available.take(last, limits, self._batches, settings)
         remaining = limits.max_records - offset_count(taken)
         if not alone and remaining > 0 and last >= self.end_offset:
             remaining = min(remaining, settings.max_record_locks - self.in_flight)
@@ -243,7 +242,7 @@ class SharePartition:
             self._batches.add((first,), last + 1)
             if last - first >= max_records:
                 # the rest of the log batch is available, with a delivery count of 0
-                self._available.add([(first + max_records, last, 0)])
+                self.available.add([(first + max_records, last, 0)])
                 last = first + max_records - 1
             return [AcquiredRecords(first, last, 1)]
         firsts = [first]
@@ -280,7 +279,7 @@ class SharePartition:
         now_ms: int,
         settings: ShareSettings,
         terms: AcknowledgeTerms,
-    ) -> Outcome[StateUpdate, Refusal | None]:
+    ) -> StateUpdate | Refusal | None:
         """Finish, release or renew records that ``member_id`` holds. Apply all batches or, on an
         error, none.
 
@@ -289,29 +288,27 @@ class SharePartition:
         """
         renew, uncounted = terms.renew, terms.uncounted
         if not well_formed(batches, RENEW if renew else REJECT):
-            return Outcome(MALFORMED)
+            return MALFORMED
         if renew and not settings.renew_enabled and any(RENEW in types for _, _, types in batches):
-            return Outcome(RENEW_NOT_ENABLED)
+            return RENEW_NOT_ENABLED
         changes: list[Change] = []
         renewed: list[Run[AcquisitionLock]] = []
         for first, last, types in batches:
             if last < self.start_offset:
                 continue
             if not self._batches:
-                return Outcome(NOT_IN_CACHE)
+                return NOT_IN_CACHE
             if last >= self.end_offset:
-                return Outcome(
-                    FIRST_PAST_ACQUIRED if first >= self.end_offset else LAST_PAST_ACQUIRED
-                )
+                return FIRST_PAST_ACQUIRED if first >= self.end_offset else LAST_PAST_ACQUIRED
             for run_first, run_last, acknowledge_type in runs(
                 first, last, types, self.start_offset
             ):
                 if changes and changes[-1][1] >= run_first:  # changed by an earlier batch
                     is_batch = self._batches.bounds(run_first) == (run_first, run_first)
-                    return Outcome(BATCH_NOT_ACQUIRED if is_batch else OFFSET_NOT_ACQUIRED)
+                    return BATCH_NOT_ACQUIRED if is_batch else OFFSET_NOT_ACQUIRED
                 held = self._held(member_id, run_first, run_last)
                 if isinstance(held, Refusal):
-                    return Outcome(held)
+                    return held
                 if acknowledge_type == RENEW:
                     renewed += held
                     continue
@@ -331,7 +328,7 @@ class SharePartition:
             self.locks.renew(renewed, now_ms + settings.lock_duration_ms)
         shortest_ms = max(terms.delay_ms, UNCOUNTED_BACKOFF_MS if uncounted else 0)
         not_before_ms = backoffs(changes, now_ms, settings, shortest_ms)
-        return Outcome(None, self._change(changes, not_before_ms))
+        return self._change(changes, not_before_ms)
 
     def _held(self, member_id: str, first: int, last: int) -> list[Run[AcquisitionLock]] | Refusal:
         """Return the locks of ``member_id`` on all of ``first..last``, in runs."""
@@ -358,48 +355,27 @@ class SharePartition:
     def _not_acquired(self, offset: int) -> Refusal:
         bounds = self._batches.bounds(offset)
         is_batch = (
-            self._available.covers(*bounds)
+            self.available.covers(*bounds)
             or self._finished.covers(*bounds)
             or self._archiving.covers(*bounds)
         )
         return BATCH_NOT_ACQUIRED if is_batch else OFFSET_NOT_ACQUIRED
 
-    # --- expire and release ---
+    # --- release ---
 
     def next_deadline_ms(self) -> int | None:
         """Return when the first acquisition lock or release backoff ends, in steady milliseconds;
         None without any.
         """
-        deadlines = self.locks.next_deadline_ms(), self._available.backoffs.next_deadline_ms()
+        deadlines = self.locks.next_deadline_ms(), self.available.backoffs.next_deadline_ms()
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
-    def expire(self, now_ms: int, settings: ShareSettings) -> Outcome[StateUpdate, bool]:
-        """Release records whose lock has timed out, and end backoffs. The reply is True if a
-        backoff ended.
-        """
-        ended = self._available.end_backoffs(now_ms)
-        return Outcome(ended, self._give_back(self.locks.expired(now_ms), now_ms, settings))
-
-    def release_range(
-        self, first: int, last: int, now_ms: int, settings: ShareSettings
-    ) -> Outcome[StateUpdate, int]:
-        """Release the records of a range from all members. The reply is the number of released
-        records. Delivery counts do not change.
-        """
-        held = self.locks.spans.within(first, last)
-        return Outcome(offset_count(held), self._give_back(held, now_ms, settings))
-
     def release(
-        self, member_id: str, now_ms: int, settings: ShareSettings
-    ) -> Outcome[StateUpdate, None]:
-        """Release all records of a member whose session has ended. Delivery counts do not
-        change.
-        """
-        return Outcome(None, self._give_back(self.locks.held_by(member_id), now_ms, settings))
-
-    def _give_back(
         self, locks: Sequence[Run[AcquisitionLock]], now_ms: int, settings: ShareSettings
-    ) -> tuple[StateUpdate, ...]:
+    ) -> StateUpdate | None:
+        """Release the records of ``locks``, those of a member, of a range, or that have timed out.
+        Delivery counts do not change.
+        """
         changes = [
             given_back(first, last, lock.delivery_count, settings) for first, last, lock in locks
         ]
@@ -422,7 +398,7 @@ class SharePartition:
                 self.locks.grant([lock], lock[2].deadline_ms)
         self._archiving.erase(ranges)
 
-    def archived(self, update: StateUpdate) -> tuple[StateUpdate, ...]:
+    def archived(self, update: StateUpdate) -> StateUpdate | None:
         """Return the update that finishes what waits for the letters of ``update``. Other records
         may have changed since, and the start of the log may have passed some of these.
         """
@@ -438,42 +414,42 @@ class SharePartition:
 
     # --- follow the log ---
 
-    def move_start(self, log_start_offset: int) -> Outcome[StateUpdate, None]:
+    def move_start(self, log_start_offset: int) -> StateUpdate | None:
         """Archive everything before ``log_start_offset``, the new start of the log."""
         if log_start_offset <= self.start_offset:
-            return Outcome(None)
+            return None
         start = log_start_offset
         finished = self._finished
         i = bisect_right(finished.firsts, start) - 1
         if i >= 0 and finished.lasts[i] >= start:
             start = finished.lasts[i] + 1
         complete = self.delivery_complete_count - finished.count_below(start)
-        return Outcome(None, (StateUpdate(start, complete, ()),))
+        return StateUpdate(start, complete, ())
 
-    def skip_missing(self, base_offset: int) -> Outcome[StateUpdate, None]:
+    def skip_missing(self, base_offset: int) -> StateUpdate | None:
         """Archive available records before ``base_offset``, the first offset found in the log when
         reading from the fetch offset.
         """
         changes: list[Change] = [
             (first, last, ARCHIVED, count, ArchiveReason.GONE)
-            for first, last, count in self._available.spans.within(0, base_offset - 1)
+            for first, last, count in self.available.spans.within(0, base_offset - 1)
         ]
         if base_offset > self.end_offset:
             changes.append((self.end_offset, base_offset - 1, ARCHIVED, 0, ArchiveReason.GONE))
-        return Outcome(None, self._change(changes))
+        return self._change(changes)
 
     # --- update and replay ---
 
     def _change(
         self, changes: Sequence[Change], not_before_ms: Mapping[int, int] = NO_BACKOFF
-    ) -> tuple[StateUpdate, ...]:
+    ) -> StateUpdate | None:
         """Return the update that persists ``changes``, with the start offset moved over finished
-        records, in a tuple; an empty tuple without changes.
+        records; None without changes.
 
         :param changes: ascending, disjoint, without records that are finished already
         """
         if not changes:
-            return ()
+            return None
         start, complete = self.start_offset, self.delivery_complete_count
         finished = self._finished
         joined: list[tuple[int, int, int, int]] = []
@@ -502,7 +478,7 @@ class SharePartition:
         complete -= start - self.start_offset
         after_start = joined[bisect_left(joined, start, key=itemgetter(1)) :]
         batches = tuple(map(StateBatch._make, after_start))
-        return (StateUpdate(start, complete, batches, tuple(archived), changes, not_before_ms),)
+        return StateUpdate(start, complete, batches, tuple(archived), changes, not_before_ms)
 
     def replay(self, update: StateUpdate) -> None:
         """Apply a persisted update."""
@@ -512,11 +488,11 @@ class SharePartition:
                 self._reach(batch)
             self.locks.spans.erase(batches)
             self._archiving.erase(batches)
-            self._available.erase(batches)
+            self.available.erase(batches)
             available = [
                 (first, last, count) for first, last, state, count in batches if state == AVAILABLE
             ]
-            self._available.add(available, update.not_before_ms)
+            self.available.add(available, update.not_before_ms)
             self._finished.paint(
                 [(first, last, True) for first, last, state, _ in batches if state != AVAILABLE]
             )
@@ -536,7 +512,7 @@ class SharePartition:
         end = self.end_offset
         if batch.first_offset > end:
             self._batches.add((end,), batch.first_offset)
-            self._available.add([(end, batch.first_offset - 1, 0)])
+            self.available.add([(end, batch.first_offset - 1, 0)])
         self._batches.add((max(end, batch.first_offset),), batch.last_offset + 1)
 
     def _pass_finished(self) -> None:
@@ -550,7 +526,7 @@ class SharePartition:
     def _move_to(self, start_offset: int) -> None:
         self.start_offset = start_offset
         self._batches.drop_below(start_offset)
-        self._available.drop_below(start_offset)
+        self.available.drop_below(start_offset)
         self._finished.drop_below(start_offset)
         self._archiving.drop_below(start_offset)
         self.locks.spans.drop_below(start_offset)
