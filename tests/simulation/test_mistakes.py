@@ -21,7 +21,7 @@ from headrace.share.acknowledgement import ACCEPT, REJECT
 from headrace.share.acquisition_locks import AcquisitionLocks
 from headrace.share.records import AVAILABLE, ShareSnapshot, ShareUpdate
 from headrace.share.share_partition import SharePartition
-from headrace.share.share_state import ReadState, ShareCoordinator
+from headrace.share.share_state import ShareCoordinator, ShareState
 
 from .forgetting import forget
 from .run import find_failure
@@ -165,12 +165,12 @@ def updates_are_not_replayed_at_start(patch: Patch) -> None:
 def snapshots_leave_out_what_they_replace(patch: Patch) -> None:
     encode = ShareCoordinator.encode
 
-    def careless(self: Any, record: Any) -> Any:
+    def careless(record: Any) -> Any:
         return encode(
-            self, record._replace(state_batches=()) if isinstance(record, ShareSnapshot) else record
+            record._replace(state_batches=()) if isinstance(record, ShareSnapshot) else record
         )
 
-    patch.setattr(ShareCoordinator, "encode", careless)
+    patch.setattr(ShareCoordinator, "encode", staticmethod(careless))
 
 
 @mistake
@@ -179,7 +179,7 @@ def state_is_read_from_the_beginning(patch: Patch) -> None:
 
     def read_all(self: Any, *arguments: Any) -> Any:
         outcome = read(self, *arguments)
-        if isinstance(outcome.reply, ReadState):
+        if isinstance(outcome.reply, ShareState):
             return Outcome(replace(outcome.reply, start_offset=0), outcome.records)
         return outcome
 

@@ -21,7 +21,7 @@ from headrace.protocol import record_batch
 from headrace.protocol.errors import ErrorCode
 from headrace.share.acknowledgement import ACCEPT, GAP, REJECT, RELEASE, RENEW, UNCOUNTED_BACKOFF_MS
 from headrace.share.records import AVAILABLE, SharePartitionKey
-from headrace.share.share_state import ReadState
+from headrace.share.share_state import ShareState
 
 from .power import Machine
 from .shelf import NEW, UNKNOWN, Limits, Partition, Persisted, Record, Shelf, each
@@ -473,14 +473,14 @@ class Witness:
         if resetting is not None:  # interrupted: it has happened or not
             there = (
                 (state.start_offset, state.state_batches)
-                if isinstance(state, ReadState)
+                if isinstance(state, ShareState)
                 else (UNKNOWN, ())
             )
             if there == (resetting, ()):
                 shelf.reset(resetting)
             groups = {group.group_id for group in broker.coordinators.groups.share.all()}
             shelf.is_orphan = key.group_id not in groups
-        if not isinstance(state, ReadState):
+        if not isinstance(state, ShareState):
             if shelf.records:
                 raise Violation(f"the state of {shelf} is lost")
             return

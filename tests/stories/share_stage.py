@@ -26,7 +26,7 @@ from headrace.log.partition_log import PartitionLog
 from headrace.protocol import record_batch
 from headrace.protocol.errors import ErrorCode
 from headrace.share.records import SharePartitionKey
-from headrace.share.share_state import StateSummary
+from headrace.share.share_state import ShareState
 from tests import handler_client
 from tests.support import story_in
 
@@ -177,11 +177,11 @@ class Stage:
         assert await member.fetch()
         return member
 
-    def summary(self, partition: int = 0) -> StateSummary:
+    def summary(self, partition: int = 0) -> ShareState:
         summary = self.broker.coordinators.share_state.summary(
             SharePartitionKey(GROUP, self.topic_id, partition), 100
         )
-        assert isinstance(summary, StateSummary)
+        assert isinstance(summary, ShareState)
         return summary
 
     def lag(self, partition: int = 0) -> int:

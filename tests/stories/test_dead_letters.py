@@ -817,4 +817,6 @@ async def test_a_broker_that_closes_archives_nothing_whose_letter_may_be_lost(
         with pytest.raises(asyncio.CancelledError):
             await rejected
     key = SharePartitionKey(GROUP, s.topic_id, 0)
-    assert s.broker.coordinators.share_state.state_batches(key) == (StateBatch(0, 1, AVAILABLE, 1),)
+    assert s.broker.coordinators.share_state.state(key).state_batches == (
+        StateBatch(0, 1, AVAILABLE, 1),
+    )

@@ -37,7 +37,7 @@ from headrace.share.records import (
 from headrace.share.settings import ShareSettings
 from headrace.share.share_partition import InFlight, SharePartition
 from headrace.share.share_session import ShareSession, ShareSessions
-from headrace.share.share_state import FENCED_STATE_EPOCH, NOT_HOSTED, ReadState, ShareCoordinator
+from headrace.share.share_state import FENCED_STATE_EPOCH, NOT_HOSTED, ShareCoordinator
 from headrace.share.spans import Run, offset_count, offsets_in
 
 from .dead_letters import DeadLetters
@@ -180,7 +180,7 @@ class SharePartitions:
             key, LEADER_EPOCH, self.clock.wall_ms(), self._partitions(topic_id)
         )
         state = self._runtime.write_now(str(key), outcome)
-        if not isinstance(state, ReadState):
+        if isinstance(state, Refusal):
             return _leader_refusal(state).code
         start_offset = state.start_offset
         if start_offset == UNKNOWN:
@@ -307,7 +307,7 @@ class SharePartitions:
             return loaded.partition.in_flight_spans()
         return [
             InFlight(first, last, state if state == AVAILABLE else ARCHIVED, count)
-            for first, last, state, count in self._runtime.coordinator.state_batches(key)
+            for first, last, state, count in self._runtime.coordinator.state(key).state_batches
         ]
 
     async def release_range(self, key: SharePartitionKey, first: int, last: int) -> int | Refusal:

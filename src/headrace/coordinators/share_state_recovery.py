@@ -60,7 +60,7 @@ def initialize(
         count = topics[topic_id].partitions
         for partition, start_offset in offsets.items():
             key = SharePartitionKey(group_id, topic_id, partition)
-            epoch = min(max(state.state_epoch(key) + 1, least_state_epoch), _MAX_EPOCH)
+            epoch = min(max(state.state(key).state_epoch + 1, least_state_epoch), _MAX_EPOCH)
             outcome = state.initialize(key, epoch, start_offset, wall_ms, count)
             assert outcome.reply is None, outcome.reply
             snapshots.append((str(key), outcome.records))

@@ -28,7 +28,7 @@ from headrace.protocol.errors import ErrorCode, Refusal
 from headrace.protocol.own_fields import SpanState
 from headrace.share.records import ACQUIRED, AVAILABLE, NO_TOPIC, UNKNOWN, SharePartitionKey
 from headrace.share.share_partition import InFlight
-from headrace.share.share_state import StateSummary
+from headrace.share.share_state import ShareState
 from headrace.topics.catalog import Topic
 
 MAX_IN_FLIGHT_SPANS = 20_000
@@ -114,7 +114,7 @@ class _Describing:
         key = SharePartitionKey(group_id, topic_id, index)
         summary = self.call.share_state_runtime.coordinator.summary(key, count)
         if isinstance(summary, Refusal):
-            summary = StateSummary()
+            summary = ShareState()
         lag = _lag(self.call, key, summary)
         if isinstance(lag, Refusal):
             return _refused(lag, index)
@@ -161,7 +161,7 @@ def _refused(refusal: Refusal, index: int) -> Partition:
     return Partition(index, UNKNOWN).refused(refusal)
 
 
-def _lag(call: Call, key: SharePartitionKey, summary: StateSummary) -> int | Refusal:
+def _lag(call: Call, key: SharePartitionKey, summary: ShareState) -> int | Refusal:
     if UNKNOWN in (summary.start_offset, summary.delivery_complete_count):
         return UNKNOWN
     log = call.topic_logs.partition(key.topic_id, key.partition)

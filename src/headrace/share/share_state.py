@@ -71,30 +71,6 @@ SWEEP_AFTER_RECORDS, SWEEP_AFTER_RECORDS_EACH = 20_000, 20
 bounds the log that a restart has to read."""
 
 
-@dataclass(frozen=True, slots=True)
-class ReadState:
-    """The state that a share-partition's leader loads. If the start offset is -1, the leader
-    resolves ``share.auto.offset.reset``.
-    """
-
-    state_epoch: int
-    start_offset: int
-    state_batches: tuple[StateBatch, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class StateSummary:
-    """The state from which the lag of a share-partition is computed.
-
-    ``lag = end offset - start_offset - delivery_complete_count``; unknown while either is -1.
-    """
-
-    state_epoch: int = 0
-    leader_epoch: int = 0
-    start_offset: int = UNKNOWN
-    delivery_complete_count: int = UNKNOWN
-
-
 UNSOUND_BATCH = Refusal(
     ErrorCode.INVALID_REQUEST,
     (
@@ -106,19 +82,22 @@ UNSOUND_BATCH = Refusal(
 
 @dataclass(slots=True)
 class ShareState:
-    """The merged state of one share-partition.
+    """The merged state of one share-partition; by default that of an unknown one.
 
+    ``lag = end offset - start_offset - delivery_complete_count``; unknown while either is -1.
+
+    :ivar start_offset: if it is -1, the leader resolves ``share.auto.offset.reset``
     :ivar batches: spans of (delivery count, delivery state). The order of the pair makes ``max``
         the merge rule: the higher delivery count wins, at an equal count the greater state
     :ivar updates: update records since the last snapshot
     """
 
-    snapshot_epoch: int
-    state_epoch: int
-    leader_epoch: int
-    start_offset: int
-    delivery_complete_count: int
-    create_timestamp_ms: int
+    snapshot_epoch: int = -1
+    state_epoch: int = 0
+    leader_epoch: int = 0
+    start_offset: int = UNKNOWN
+    delivery_complete_count: int = UNKNOWN
+    create_timestamp_ms: int = 0
     batches: Spans[tuple[int, int]] = field(default_factory=Spans)
     updates: int = 0
 
@@ -172,12 +151,13 @@ class ShareState:
             self.start_offset,
             self.create_timestamp_ms,
             wall_ms,
-            self.state_batches(),
+            self.state_batches,
             self.delivery_complete_count,
         )
 
+    @property
     def state_batches(self) -> tuple[StateBatch, ...]:
-        """Return the merged batches, ascending."""
+        """The merged batches, ascending."""
         return tuple(
             StateBatch(first, last, state, count) for first, last, (count, state) in self.batches
         )
@@ -194,9 +174,9 @@ def combined(
     for first, last, state, count in state_batches:
         if not 0 <= first <= last or state not in (AVAILABLE, ACKNOWLEDGED, ARCHIVED) or count < 0:
             return UNSOUND_BATCH
-    merged = ShareState(0, 0, 0, start_offset, UNKNOWN, 0)
+    merged = ShareState(start_offset=start_offset)
     merged.merge(state_batches)
-    return merged.state_batches()
+    return merged.state_batches
 
 
 @dataclass(slots=True)
@@ -318,10 +298,9 @@ class ShareCoordinator:
         self._not_before_ms = 0  # after an append that failed
         self._since_sweep = 0  # records replayed since the last sweep
 
-    def state_epoch(self, key: SharePartitionKey) -> int:
-        """Return the state epoch of a share-partition; 0 for an unknown one."""
-        state = self._states.get(key)
-        return 0 if state is None else state.state_epoch
+    def state(self, key: SharePartitionKey) -> ShareState:
+        """Return the state of a share-partition, known or unknown, for reading."""
+        return self._states.get(key) or ShareState()
 
     def known_keys(self) -> Collection[SharePartitionKey]:
         """Return the keys of all states."""
@@ -343,12 +322,12 @@ class ShareCoordinator:
         """
         if refusal := _negative(key, state_epoch=state_epoch) or _not_hosted(key, partitions):
             return Outcome(refusal)
-        state = self._states.get(key)
-        if state and state.state_epoch > state_epoch:
+        state = self.state(key)
+        if state.state_epoch > state_epoch:
             return Outcome(FENCED_STATE_EPOCH)
         snapshot = ShareSnapshot(
             key,
-            snapshot_epoch=state.snapshot_epoch + 1 if state else 0,
+            snapshot_epoch=state.snapshot_epoch + 1,
             state_epoch=state_epoch,
             leader_epoch=0,
             start_offset=start_offset,
@@ -360,7 +339,7 @@ class ShareCoordinator:
 
     def read(
         self, key: SharePartitionKey, leader_epoch: int, wall_ms: int, partitions: int | None
-    ) -> Outcome[ShareRecord, ReadState | Refusal]:
+    ) -> Outcome[ShareRecord, ShareState | Refusal]:
         """Return the state for a leader of ``leader_epoch``. A higher epoch than the stored one is
         stored.
         """
@@ -373,9 +352,8 @@ class ShareCoordinator:
             return Outcome(FENCED_LEADER_EPOCH)
         if refusal := _not_hosted(key, partitions):
             return Outcome(refusal)
-        reply = ReadState(state.state_epoch, state.start_offset, state.state_batches())
         if leader_epoch == state.leader_epoch:
-            return Outcome(reply)
+            return Outcome(state)
         update = ShareUpdate(
             key,
             state.snapshot_epoch,
@@ -383,7 +361,7 @@ class ShareCoordinator:
             state.start_offset,
             delivery_complete_count=state.delivery_complete_count,
         )
-        return Outcome(reply, (self._record(state, update, wall_ms),))
+        return Outcome(state, (self._record(state, update, wall_ms),))
 
     def write(
         self,
@@ -434,23 +412,9 @@ class ShareCoordinator:
             return Outcome(refusal)
         return Outcome(None, (ShareTombstone(key),) if key in self._states else ())
 
-    def summary(self, key: SharePartitionKey, partitions: int | None) -> StateSummary | Refusal:
-        """Return epochs, start offset and delivery-complete count; for an unknown share-partition
-        the latter two are -1.
-        """
-        if refusal := _not_hosted(key, partitions):
-            return refusal
-        state = self._states.get(key)
-        if state is None:
-            return StateSummary()
-        return StateSummary(
-            state.state_epoch, state.leader_epoch, state.start_offset, state.delivery_complete_count
-        )
-
-    def state_batches(self, key: SharePartitionKey) -> tuple[StateBatch, ...]:
-        """Return the stored states of the records after the start offset, ascending."""
-        state = self._states.get(key)
-        return () if state is None else state.state_batches()
+    def summary(self, key: SharePartitionKey, partitions: int | None) -> ShareState | Refusal:
+        """Return the :meth:`state` of a share-partition of an existing topic."""
+        return _not_hosted(key, partitions) or self.state(key)
 
     def topic_deleted(self, topic_id: UUID) -> Iterable[tuple[str, Outcome[ShareRecord, None]]]:
         """Return tombstones for all share-partitions of a deleted topic, as (coordinator key,
@@ -470,13 +434,8 @@ class ShareCoordinator:
 
     # --- the coordinator's side of recovery, see headrace.outcome.Coordinator ---
 
-    def encode(self, record: ShareRecord) -> tuple[bytes, bytes | None]:
-        """Return the key and value bytes of ``record``."""
-        return records.encode(record)
-
-    def decode(self, key: bytes, value: bytes | None) -> ShareRecord | None:
-        """Return the record of these bytes; None for another record type."""
-        return records.decode(key, value)
+    encode = staticmethod(records.encode)
+    decode = staticmethod(records.decode)
 
     def replay(self, record: ShareRecord, at: Position = NOWHERE) -> None:
         """Apply one durable record.
@@ -488,9 +447,8 @@ class ShareCoordinator:
         self._snapshots.replay(record, at)
         if isinstance(record, ShareUpdate):
             state = self._states.get(key)
-            if (
-                state is not None
-            ):  # else its snapshot was deleted; a later one or a tombstone follows
+            # else its snapshot was deleted; a later one or a tombstone follows
+            if state is not None:
                 state.apply(record)
         elif isinstance(record, ShareSnapshot):
             self._replay_snapshot(record)

@@ -33,7 +33,7 @@ from headrace.protocol.errors import ErrorCode, Refusal
 from headrace.protocol.internal_topics import CONSUMER_OFFSETS, SHARE_GROUP_STATE
 from headrace.share.records import UNKNOWN, SharePartitionKey
 from headrace.share.share_session import ShareSessions
-from headrace.share.share_state import StateSummary
+from headrace.share.share_state import ShareState
 from headrace.topics.catalog import Topic
 from headrace.topics.topic_logs import TOPICS_PER_TURN
 
@@ -260,7 +260,7 @@ class MetricsScrape:
         key = SharePartitionKey(group_id, topic.topic_id, partition)
         coordinators = self._broker.coordinators
         state, share = coordinators.loaded_share_state, coordinators.loaded_share
-        summary = StateSummary() if state is None else state.summary(key, topic.partitions)
+        summary = ShareState() if state is None else state.summary(key, topic.partitions)
         loaded = None if share is None else share.loaded(*key)
         start, lag = UNKNOWN, None
         if not isinstance(summary, Refusal) and UNKNOWN not in (
