@@ -32,7 +32,7 @@ from headrace.protocol.errors import StorageError
 from headrace.transactions.producer import NO_PRODUCER, Producer
 
 from .environment import InternalLogs, WriteMeter
-from .waiting import Deferred
+from .waiting import Deferred, run_to_end
 
 log = LimitedLog(get_logger("headrace.coordinators"))
 
@@ -123,7 +123,6 @@ class CoordinatorRuntime(Generic[C]):
         self._waiting: dict[int, list[Decided]] = {}
         self._waiting_keys: dict[str, bool] = {}
         self._wall_ms = 0  # of this turn
-        self._flushing: set[asyncio.Task[None]] = set()
 
     # Commands -------------------------------------------------------------------------------------
 
@@ -236,11 +235,7 @@ class CoordinatorRuntime(Generic[C]):
         if self._logs.is_durable:
             _send(iter(answers.items()))
         else:
-            task = asyncio.get_running_loop().create_task(
-                _send_when_durable(self._logs.durable(), answers)
-            )
-            self._flushing.add(task)
-            task.add_done_callback(self._flushing.discard)
+            run_to_end(_send_when_durable(self._logs.durable(), answers))
 
     def _decide(self, commands: Sequence[Command[Any]]) -> int:
         """Decide commands and write their records, those of one partition together.
