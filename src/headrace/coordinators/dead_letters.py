@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -389,7 +389,7 @@ class DeadLetters:
         """Held while letters are built in the thread: only one writer's copies are in memory."""
         self._budget: LoopBudget | None = None
         """The work that this turn of the event loop may still do; None before the first letter."""
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Future[None]] = set()
         self._is_closed = False
 
     def due(self, group_id: str, archived: Sequence[Archived]) -> list[Archived]:
@@ -431,14 +431,18 @@ class DeadLetters:
         writing = _Writing(
             key, counts, source.topic, queue, dead, details, written, originals, wall_ms
         )
-        if not self._fits_turn(new, originals):
-            await self._run(self._write_later(writing))
-            return
-        self._append(writing, writing.batches())
+        if self._fits_turn(new, originals):
+            self._append(writing, writing.batches())
+        else:
+            await self._until_closed(self._write_later(writing))
         if not _must_flush(queue):
             return
         if not self._is_closed:
-            await self._run(_flush(writing, self._logs.durable()))
+            try:
+                await self._until_closed(self._logs.durable())
+            except Exception:  # the letters may be lost: a retry writes them again
+                written.difference_update(offsets_in(dead))
+                raise
             return
         try:  # it may block, as no requests are served any more
             queue.flush()
@@ -447,9 +451,9 @@ class DeadLetters:
                 f"cannot flush the dead-letter queue {queue.topic}: {error}"
             ) from error
 
-    async def _run(self, steps: Coroutine[None, None, None]) -> None:
-        """Run a coroutine until its end or :meth:`close`."""
-        task = asyncio.get_running_loop().create_task(steps)
+    async def _until_closed(self, steps: Awaitable[None]) -> None:
+        """Wait for the end of some steps, which :meth:`close` cancels."""
+        task = asyncio.ensure_future(steps)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         await task
@@ -492,8 +496,6 @@ class DeadLetters:
             for batch in batches or ():
                 self._append(writing, (batch,))
                 await asyncio.sleep(0)
-        if _must_flush(writing.queue):
-            await _flush(writing, self._logs.durable())
 
     def _append(self, writing: _Writing, batches: Iterable[Batch]) -> None:
         """Append batches of letters, and remember the offsets.
@@ -624,18 +626,6 @@ def _must_flush(queue: PartitionLog) -> bool:
     keep the state of the records, which is in another log, and lose the letters.
     """
     return queue.unflushed_records >= queue.config.flush_messages
-
-
-async def _flush(writing: _Writing, durable: Awaitable[None]) -> None:
-    """Wait until letters are durable. If that fails they may be lost, and are not written.
-
-    :raises StorageError: when a flush failed
-    """
-    try:
-        await durable
-    except Exception:
-        writing.written.difference_update(offsets_in(writing.runs))
-        raise
 
 
 def _batch(letters: Sequence[Letter], wall_ms: int) -> Batch:
