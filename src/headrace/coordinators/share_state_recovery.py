@@ -19,7 +19,7 @@ Each initialization of a share-partition has a new state epoch, which fences the
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from uuid import UUID
 
 from headrace.groups.records import SharedTopic
@@ -49,10 +49,7 @@ def initialize(
     :raises StorageError: when the disk fails; the change may be incomplete
     """
     group_id, topics = group.group_id, coordinators.environment.catalog.topics_by_id
-    partitions = {
-        topic_id: SharedTopic(topics[topic_id].name, tuple(sorted(of)))
-        for topic_id, of in starts.items()
-    }
+    partitions = _shared_topics(coordinators, starts)
     coordinators.group_runtime.write_now(group_id, group.initializing(partitions))
     state, wall_ms = coordinators.share_state, coordinators.environment.clock.wall_ms()
     snapshots: list[tuple[str, tuple[ShareRecord, ...]]] = []
@@ -93,21 +90,13 @@ def _delete_state(coordinators: Coordinators, group_id: str, topic_ids: Collecti
     coordinators.share_state_runtime.write_records_now(tombstones)
 
 
-def _partitions_with_state(coordinators: Coordinators) -> dict[str, dict[UUID, SharedTopic]]:
-    """Return the partitions with share state, by group and topic. After a power cut a group may
-    not list them: its topic may hold the end of a deletion whose beginning is lost.
-    """
+def _shared_topics(
+    coordinators: Coordinators, partitions: Mapping[UUID, Iterable[int]]
+) -> dict[UUID, SharedTopic]:
     topics = coordinators.environment.catalog.topics_by_id
-    numbers: dict[str, dict[UUID, list[int]]] = {}
-    for group_id, topic_id, partition in coordinators.share_state.known_keys():
-        numbers.setdefault(group_id, {}).setdefault(topic_id, []).append(partition)
     return {
-        group_id: {
-            topic_id: SharedTopic(topics[topic_id].name, tuple(sorted(partitions)))
-            for topic_id, partitions in of_topics.items()
-            if topic_id in topics
-        }
-        for group_id, of_topics in numbers.items()
+        topic_id: SharedTopic(topics[topic_id].name, tuple(sorted(of_topic)))
+        for topic_id, of_topic in partitions.items()
     }
 
 
@@ -122,9 +111,14 @@ def recover(coordinators: Coordinators) -> None:
             coordinators.share_state_runtime.write_now(key, tombstones)
     for group in coordinators.groups.share.all():
         _delete_state(coordinators, group.group_id, group.state.partitions.deleting)
-    partitions = _partitions_with_state(coordinators)
+    # After a power cut a group may not list partitions with state: its topic may hold the end of a
+    # deletion whose beginning is lost.
+    partitions: dict[str, dict[UUID, list[int]]] = {}
+    for group_id, topic_id, partition in state.known_keys():
+        partitions.setdefault(group_id, {}).setdefault(topic_id, []).append(partition)
     for group in coordinators.groups.share.all():
-        recovered = group.settled(partitions.get(group.group_id, {}))
+        with_state = _shared_topics(coordinators, partitions.get(group.group_id, {}))
+        recovered = group.settled(with_state)
         if recovered.records:
             log.warning(
                 "completed an interrupted change of the offsets of share group %s", group.group_id
