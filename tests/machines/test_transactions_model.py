@@ -35,7 +35,6 @@ from headrace.transactions.transaction import (
     NO_PRODUCER,
     Producer,
     TransactionCoordinator,
-    TransactionSettings,
 )
 from tests.memory_log import MemoryLog
 from tests.turns import Meters
@@ -81,7 +80,7 @@ class TransactionMachine(RuleBasedStateMachine):
 
     def fresh(self) -> CoordinatorRuntime[TransactionCoordinator]:
         coordinator = TransactionCoordinator(
-            TransactionSettings(expiration_ms=EXPIRATION_MS, expiration_check_ms=CHECK_MS)
+            expiration_ms=EXPIRATION_MS, expiration_check_ms=CHECK_MS
         )
         clock = Clock(lambda: self.now_ms, lambda: self.now_ms)
         return CoordinatorRuntime(coordinator, self.disk, clock, Meters(), lambda: None)
@@ -372,9 +371,7 @@ TestTransactions = TransactionMachine.TestCase
 
 
 def test_expired_ids_go_with_the_next_look_at_them() -> None:
-    decide = TransactionCoordinator(
-        TransactionSettings(expiration_ms=EXPIRATION_MS, expiration_check_ms=CHECK_MS)
-    )
+    decide = TransactionCoordinator(expiration_ms=EXPIRATION_MS, expiration_check_ms=CHECK_MS)
     for one, ms in (("a", 0), ("b", 4_000), ("c", 8_000)):
         outcome = decide.init_producer_id(one, TIMEOUT_MS, NO_PRODUCER, 1_001_000 + ms, lambda: 1)
         decide.replay(*outcome.records)
@@ -384,7 +381,7 @@ def test_expired_ids_go_with_the_next_look_at_them() -> None:
 
 
 def test_ids_that_expire_together_are_deleted_in_slices() -> None:
-    decide = TransactionCoordinator(TransactionSettings(expiration_check_ms=CHECK_MS))
+    decide = TransactionCoordinator(expiration_check_ms=CHECK_MS)
     for number in range(50):
         init = decide.init_producer_id(str(number), TIMEOUT_MS, NO_PRODUCER, 1_000_000, lambda: 1)
         decide.replay(*init.records)

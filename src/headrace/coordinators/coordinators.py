@@ -191,15 +191,16 @@ class Coordinators:
     @cached_property
     def transaction_runtime(self) -> CoordinatorRuntime[TransactionCoordinator]:
         """The runtime of the transaction coordinator."""
-        from headrace.transactions.transaction import TransactionCoordinator, TransactionSettings
+        from headrace.transactions.transaction import TransactionCoordinator
 
         number = self.environment.config.get_int
-        settings = TransactionSettings(
-            number("transaction.max.timeout.ms"),
-            number("transactional.id.expiration.ms"),
-            number("transaction.remove.expired.transaction.cleanup.interval.ms"),
+        return self._runtime(
+            TransactionCoordinator(
+                number("transaction.max.timeout.ms"),
+                number("transactional.id.expiration.ms"),
+                number("transaction.remove.expired.transaction.cleanup.interval.ms"),
+            )
         )
-        return self._runtime(TransactionCoordinator(settings))
 
     @cached_property
     def transactions(self) -> Transactions:
@@ -209,7 +210,7 @@ class Coordinators:
         return Transactions(
             self.environment,
             self.transaction_runtime,
-            lambda: self.group_runtime,
+            lambda: self.groups,
             self.timer.schedule,
         )
 

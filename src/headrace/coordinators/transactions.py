@@ -17,6 +17,7 @@ from headrace.deadlines import RETRY_MS
 from headrace.log.partition_log import PartitionLog
 from headrace.log_lines import LimitedLog, get_logger
 from headrace.protocol.errors import ErrorCode, Refusal, StorageError
+from headrace.protocol.internal_topics import CONSUMER_OFFSETS
 from headrace.protocol.partitions import TopicPartition
 from headrace.protocol.record_batch import Marker
 from headrace.transactions.producer import EPOCH_PER_TRANSACTION, NO_PRODUCER, Producer
@@ -51,7 +52,7 @@ class Transactions:
     :class:`Refusal`.
 
     :param runtime: the runtime of the transaction coordinator
-    :param group_runtime: returns the runtime of the group coordinator
+    :param groups: returns the group coordinator
     :param schedule_timer: called when :meth:`next_deadline_ms` may be earlier than before
     """
 
@@ -59,7 +60,7 @@ class Transactions:
         self,
         environment: Environment,
         runtime: CoordinatorRuntime[TransactionCoordinator],
-        group_runtime: Callable[[], CoordinatorRuntime[GroupCoordinator]],
+        groups: Callable[[], GroupCoordinator],
         schedule_timer: Callable[[], None],
     ) -> None:
         self.runtime = runtime
@@ -69,7 +70,7 @@ class Transactions:
         self._internal_logs = environment.internal_logs
         self._allocate_producer_id = environment.catalog.allocate_producer_id
         self._topics = environment.catalog.topics
-        self._group_runtime = group_runtime
+        self._groups = groups
         self._schedule_timer = schedule_timer
         self._retry_ms: int | None = None
         # transactional id -> the partitions that have the marker of its decided transaction
@@ -165,8 +166,8 @@ class Transactions:
 
     def offsets_partition(self, group_id: str) -> TopicPartition:
         """Return the partition of ``__consumer_offsets`` with the offsets of a group."""
-        topic = self._group_runtime().coordinator.topic
-        return topic, internal_partition(group_id, self._internal_logs.partition_count(topic))
+        count = self._internal_logs.partition_count(CONSUMER_OFFSETS)
+        return CONSUMER_OFFSETS, internal_partition(group_id, count)
 
     def end(
         self, transactional_id: str, producer: Producer, *, commit: bool, client_version: int
@@ -307,9 +308,8 @@ class Transactions:
             raise StorageError(
                 f"{partition_log.topic}-{partition_log.partition}: {appended.message}"
             )
-        groups = self._group_runtime().coordinator
-        if partition_log.topic == groups.topic:
-            groups.offsets.committed.end_transaction(
+        if partition_log.topic == CONSUMER_OFFSETS:
+            self._groups().offsets.committed.end_transaction(
                 producer.producer_id, partition_log.partition, commit=marker.commit
             )
         self._logs.appended(partition_log)

@@ -19,7 +19,7 @@ KIP-890; ``docs/behaviour/transactions.md``.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Container, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from headrace.deadlines import RETRY_MS, Deadlines
 from headrace.outcome import NOWHERE, Outcome, Position
@@ -53,9 +53,8 @@ INVALID_TIMEOUT = Refusal(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
 Reply = Outcome[TransactionRecord, Producer | Refusal]
 
 
-@dataclass(frozen=True, slots=True)
-class TransactionSettings:
-    """The broker's limits of transactions, in milliseconds.
+class TransactionCoordinator:
+    """All transactional ids.
 
     :param max_timeout_ms: ``transaction.max.timeout.ms``
     :param expiration_ms: ``transactional.id.expiration.ms``: the time after which an unused id is
@@ -64,18 +63,17 @@ class TransactionSettings:
         interval between checks, so that ids that expire one after the other are deleted together
     """
 
-    max_timeout_ms: int = 900_000
-    expiration_ms: int = 604_800_000
-    expiration_check_ms: int = 3_600_000
-
-
-class TransactionCoordinator:
-    """All transactional ids."""
-
     topic = TRANSACTION_STATE
 
-    def __init__(self, settings: TransactionSettings | None = None) -> None:
-        self.settings = settings or TransactionSettings()
+    def __init__(
+        self,
+        max_timeout_ms: int = 900_000,
+        expiration_ms: int = 604_800_000,
+        expiration_check_ms: int = 3_600_000,
+    ) -> None:
+        self._max_timeout_ms = max_timeout_ms
+        self._expiration_ms = expiration_ms
+        self._expiration_check_ms = expiration_check_ms
         self.transactions: dict[str, Transaction] = {}
         self.prepared: dict[str, Transaction] = {}
         """Transactions that are decided and not complete: their markers must be written."""
@@ -105,7 +103,7 @@ class TransactionCoordinator:
             producer asks again; INVALID_TRANSACTION_TIMEOUT, PRODUCER_FENCED,
             CONCURRENT_TRANSACTIONS
         """
-        if not 0 < timeout_ms <= self.settings.max_timeout_ms:
+        if not 0 < timeout_ms <= self._max_timeout_ms:
             return Outcome(INVALID_TIMEOUT)
         transaction = self.transactions.get(transactional_id)
         if transaction is None:
@@ -341,8 +339,8 @@ class TransactionCoordinator:
             return transaction.start_ms + transaction.timeout_ms - self.wall_ahead_ms
         if transaction.state not in _IDLE:
             return None
-        expires_ms = transaction.last_update_ms + self.settings.expiration_ms
-        check_ms = self.settings.expiration_check_ms
+        expires_ms = transaction.last_update_ms + self._expiration_ms
+        check_ms = self._expiration_check_ms
         return -(-expires_ms // check_ms) * check_ms - self.wall_ahead_ms
 
     # --- the coordinator's side of recovery, see headrace.outcome.Coordinator ---
