@@ -8,44 +8,19 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from headrace.coordinators.share_metrics import ShareMetrics
 from tests.simulation.loop import VirtualLoop
 
 
 class Meters:
-    """The counters of a broker, as far as coordinators use them. Nothing is counted."""
+    """The counters of a broker, as far as coordinators use them. Writes are not counted."""
 
     def __init__(self) -> None:
         self.coordinators: defaultdict[str, Meters] = defaultdict(Meters)
-        self.session_evictions = 0
-
-    @property
-    def share(self) -> Meters:
-        return self
-
-    @property
-    def partition_load_ms(self) -> Meters:
-        return self
+        self.share = ShareMetrics(known_topics=())
 
     def wrote(self, records: Sequence[object], started: float) -> None:
         pass
-
-    def observe(self, value: float) -> None:
-        pass
-
-    def locks_timed_out(self, key: object, records: int) -> None:
-        pass
-
-    def archived(self, key: object, records: int) -> None:
-        pass
-
-    def late(self, key: object, records: int) -> int:
-        return records
-
-    def group_deleted(self, group_id: str) -> None:
-        pass
-
-    def topics_deleted(self, topic_ids: object) -> Iterator[None]:
-        yield from ()
 
 
 class Turns(VirtualLoop):

@@ -544,10 +544,6 @@ class DeadLetters:
                 key.partition,
             )
 
-    def group_deleted(self, group_id: str) -> None:
-        """Forget what was counted and logged of a group."""
-        self.counts.pop(group_id, None)
-
     def close(self) -> None:
         """Write letters at once from now on, and give up those that are being written."""
         self._is_closed = True

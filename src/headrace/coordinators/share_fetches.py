@@ -91,7 +91,7 @@ def acquire(
         fetched.append(result)
         if result.acquired:
             session.acquired_from.add(loaded)
-            loaded.turn = share.next_turn()
+            loaded.turn = next(share.turns)
         max_bytes -= len(result.records)
         max_records -= offset_count(result.acquired)
     return fetched

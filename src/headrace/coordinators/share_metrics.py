@@ -51,6 +51,7 @@ class ShareGroupMetrics:
     :ivar lock_timeouts: number of records whose acquisition lock timed out, by share-partition
     :ivar archived: number of records that were archived without having been accepted, likewise
     :ivar late: number of records that were acknowledged after their lock, likewise
+    :ivar late_told_ms: when the last log line about them was written, in steady milliseconds
     """
 
     acquire_ms: Histogram = histogram(
@@ -70,6 +71,7 @@ class ShareGroupMetrics:
     lock_timeouts: Counter[SharePartitionKey] = field(default_factory=Counter)
     archived: Counter[SharePartitionKey] = field(default_factory=Counter)
     late: Counter[SharePartitionKey] = field(default_factory=Counter)
+    late_told_ms: int | None = None
 
 
 @dataclass
@@ -184,22 +186,6 @@ class ShareMetrics:
                     uncounted -= records
                     if not uncounted:
                         break
-
-    def locks_timed_out(self, key: SharePartitionKey, records: int) -> None:
-        """Count records whose acquisition lock timed out."""
-        self.groups[key.group_id].lock_timeouts[key] += records
-
-    def archived(self, key: SharePartitionKey, records: int) -> None:
-        """Count records that are archived without having been accepted."""
-        self.groups[key.group_id].archived[key] += records
-
-    def late(self, key: SharePartitionKey, records: int) -> None:
-        """Count records that were acknowledged after their lock."""
-        self.groups[key.group_id].late[key] += records
-
-    def group_deleted(self, group_id: str) -> None:
-        """Drop the counters of a group."""
-        self.groups.pop(group_id, None)
 
     def topics_deleted(self, topic_ids: Collection[UUID]) -> Iterator[None]:
         """Drop the counters of topics; yield between pieces of work."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from operator import attrgetter
 from time import perf_counter
 from typing import TYPE_CHECKING
@@ -134,10 +135,9 @@ class SharePartitions:
         # group id -> (the configs they were read from, the settings)
         self._settings: dict[str, tuple[Mapping[str, str], ShareSettings]] = {}
         self._fenced: dict[str, set[SharePartitionKey]] = {}
-        self._late_told_ms: dict[str, int] = {}
-        """Group id → when late acknowledgements were last logged."""
         self._deadlines: Deadlines[LoadedPartition] = Deadlines()
-        self._turn = 0
+        self.turns = count(1)
+        """The turns that come after those of all share-partitions."""
 
     def settings(self, group_id: str) -> ShareSettings:
         """Return the current settings of a group. While it has sessions or share-partitions in
@@ -197,7 +197,7 @@ class SharePartitions:
             machine,
             partition_log,
             start_persisted=state.start_offset != UNKNOWN,
-            turn=self.next_turn(),
+            turn=next(self.turns),
         )
         self._groups.setdefault(group_id, {})[topic_id, partition] = loaded
         self._fenced.get(group_id, set()).discard(key)
@@ -221,11 +221,6 @@ class SharePartitions:
             if record is not None:
                 return record[0]
         return log.end_offset
-
-    def next_turn(self) -> int:
-        """Return the turn of a share-partition that comes after all others."""
-        self._turn += 1
-        return self._turn
 
     def loaded(self, group_id: str, topic_id: UUID, partition: int) -> LoadedPartition | None:
         """Return a share-partition that is in memory, None otherwise."""
@@ -278,24 +273,25 @@ class SharePartitions:
         self, loaded: LoadedPartition, late: LateRecords, settings: ShareSettings, now_ms: int
     ) -> None:
         """Count acknowledgements that come after the end of their locks, and say so."""
-        group_id = loaded.key.group_id
-        self._meters.share.late(loaded.key, late.records)
-        if now_ms - self._late_told_ms.get(group_id, -LATE_COMPLAINT_MS) < LATE_COMPLAINT_MS:
+        counts = self._meters.share.groups[loaded.key.group_id]
+        counts.late[loaded.key] += late.records
+        told_ms = counts.late_told_ms
+        if told_ms is not None and now_ms - told_ms < LATE_COMPLAINT_MS:
             return
-        self._late_told_ms[group_id] = now_ms
+        counts.late_told_ms = now_ms
         _logger.warning(
             "share group %s: an acknowledgement of %d records of %s-%d came %.1f s after the end "
             "of their acquisition lock, which lasts %.1f s: others get these records again, so "
             "work is done twice (%d records since the broker started). Renew locks while work "
             "goes on, acquire fewer records at once, or raise share.record.lock.duration.ms of "
             "the group",
-            group_id,
+            loaded.key.group_id,
             late.records,
             loaded.log.topic,
             loaded.key.partition,
             late.longest_ms / 1000,
             settings.lock_duration_ms / 1000,
-            self._meters.share.of_group(group_id).late.total(),
+            counts.late.total(),
         )
 
     def in_flight(self, key: SharePartitionKey) -> list[InFlight]:
@@ -454,7 +450,8 @@ class SharePartitions:
         elif released:
             is_acquirable = True
         if update.archived:
-            self._meters.share.archived(key, offset_count(update.archived))
+            archived = self._meters.share.groups[key.group_id].archived
+            archived[key] += offset_count(update.archived)
             self.dead_letters.count_given_up(key, loaded.log.topic, update.archived)
         if is_acquirable:
             self._notify(("share", *key))
@@ -517,7 +514,8 @@ class SharePartitions:
             released = partition.release(ended, now_ms, self.settings(key.group_id))
             if await self.apply(loaded, released) is None and ended:
                 loaded.ended_locks.add(ended)
-                self._meters.share.locks_timed_out(key, offset_count(ended))
+                timeouts = self._meters.share.groups[key.group_id].lock_timeouts
+                timeouts[key] += offset_count(ended)
         except Exception as error:  # it may concern one share-partition only
             message = "cannot release the expired locks of %s; trying again in %d ms: %s"
             trace = None if isinstance(error, StorageError) else error
@@ -554,9 +552,8 @@ class SharePartitions:
         """Forget a group whose share state is deleted."""
         self._settings.pop(group_id, None)
         self._fenced.pop(group_id, None)
-        self._late_told_ms.pop(group_id, None)
-        self.dead_letters.group_deleted(group_id)
-        self._meters.share.group_deleted(group_id)
+        self.dead_letters.counts.pop(group_id, None)
+        self._meters.share.groups.pop(group_id, None)
 
     def topics_deleted(self, topic_ids: Collection[UUID]) -> Iterator[None]:
         """Drop all share-partitions of topics; yield between pieces of work."""
