@@ -128,7 +128,8 @@ class AvailableRecords:
         :returns: the records taken, and True if they must be delivered without new records
         """
         spans, max_records, record_limit = self.spans, limits.max_records, limits.record_limit
-        suspect = _throttle_limit(settings.delivery_count_limit)
+        # the lowest delivery count at which a record is suspected to be bad
+        suspect = max(2, -(-settings.delivery_count_limit // 2))
         taken: list[AcquiredRecords] = []
         total = 0
         while spans.firsts and spans.firsts[0] <= last and total < max_records:
@@ -139,9 +140,8 @@ class AvailableRecords:
             if throttled:
                 if taken:
                     return taken, True
-                waiting = _isolate(
-                    waiting, batch_last - batch_first + 1, settings.delivery_count_limit
-                )
+                size = batch_last - batch_first + 1
+                waiting = _isolate(waiting, size, settings.delivery_count_limit, suspect)
             for run_first, run_last, count in waiting:
                 if record_limit:
                     run_last = min(run_last, run_first + max_records - total - 1)
@@ -156,22 +156,18 @@ class AvailableRecords:
         return taken, False
 
 
-def _throttle_limit(delivery_count_limit: int) -> int:
-    """Return the lowest delivery count at which a record is suspected to be bad."""
-    return max(2, -(-delivery_count_limit // 2))
-
-
-def _isolate(runs: Sequence[Run[int]], size: int, delivery_count_limit: int) -> list[Run[int]]:
-    """Return the part of a batch's available ``runs`` to deliver; all of them if no record is
-    suspected to be bad.
+def _isolate(
+    runs: Sequence[Run[int]], size: int, delivery_count_limit: int, suspect: int
+) -> list[Run[int]]:
+    """Return the part of a batch's available ``runs`` to deliver.
 
     The first suspected record determines how many are delivered. If at least as many records
     precede it, there is no limit, as in Apache Kafka.
 
     :param size: the number of offsets of the whole batch
     :param runs: (first, last, delivery count), ascending
+    :param suspect: the lowest delivery count of a suspected record
     """
-    suspect = _throttle_limit(delivery_count_limit)
     last_attempt = delivery_count_limit - 1 if delivery_count_limit > 2 else None
     most: int | None = None
     total = 0

@@ -118,9 +118,9 @@ class SharePartition:
 
     __slots__ = (
         "_archiving",
-        "_batches",
         "_finished",
         "available",
+        "batches",
         "delivery_complete_count",
         "locks",
         "start_offset",
@@ -133,7 +133,7 @@ class SharePartition:
         self._archiving: Spans[AcquisitionLock] = Spans()  # with the locks that they come from
         self.available = AvailableRecords()
         self._finished: Spans[bool] = Spans()
-        self._batches = InFlightBatches(start_offset)
+        self.batches = InFlightBatches(start_offset)
         self.replay(StateUpdate(start_offset, UNKNOWN, tuple(state_batches)))
         self._pass_finished()  # the persisted state may begin with finished records
 
@@ -142,7 +142,7 @@ class SharePartition:
     @property
     def end_offset(self) -> int:
         """The first offset that is not fetched yet."""
-        return self._batches.end_offset
+        return self.batches.end_offset
 
     @property
     def in_flight(self) -> int:
@@ -150,11 +150,6 @@ class SharePartition:
         ``max_record_locks`` limits it.
         """
         return self.end_offset - self.start_offset
-
-    @property
-    def in_flight_batches(self) -> int:
-        """The number of in-flight batches."""
-        return len(self._batches)
 
     def fetch_offset(self, settings: ShareSettings) -> int | None:
         """Return the log offset to read from for the next acquire; None if nothing can be acquired
@@ -213,7 +208,7 @@ class SharePartition:
         if not log_batches or limits.max_records <= 0:
             return []
         last = log_batches[-1][1]
-        taken, alone = self.available.take(last, limits, self._batches, settings)
+        taken, alone = self.available.take(last, limits, self.batches, settings)
         remaining = limits.max_records - offset_count(taken)
         if not alone and remaining > 0 and last >= self.end_offset:
             remaining = min(remaining, settings.max_record_locks - self.in_flight)
@@ -239,7 +234,7 @@ class SharePartition:
         holding = min(holding, len(log_batches) - 1)
         last = log_batches[holding][1]
         if limits.record_limit:
-            self._batches.add((first,), last + 1)
+            self.batches.add((first,), last + 1)
             if last - first >= max_records:
                 # the rest of the log batch is available, with a delivery count of 0
                 self.available.add([(first + max_records, last, 0)])
@@ -251,7 +246,7 @@ class SharePartition:
             for base_offset, _ in log_batches[: holding + 1]:
                 if base_offset - firsts[-1] >= batch_size:
                     firsts.append(base_offset)
-        self._batches.add(firsts, last + 1)
+        self.batches.add(firsts, last + 1)
         ends = [*firsts[1:], last + 1]
         return [AcquiredRecords(begin, end - 1, 1) for begin, end in zip(firsts, ends, strict=True)]
 
@@ -296,7 +291,7 @@ class SharePartition:
         for first, last, types in batches:
             if last < self.start_offset:
                 continue
-            if not self._batches:
+            if not self.batches:
                 return NOT_IN_CACHE
             if last >= self.end_offset:
                 return FIRST_PAST_ACQUIRED if first >= self.end_offset else LAST_PAST_ACQUIRED
@@ -304,7 +299,7 @@ class SharePartition:
                 first, last, types, self.start_offset
             ):
                 if changes and changes[-1][1] >= run_first:  # changed by an earlier batch
-                    is_batch = self._batches.bounds(run_first) == (run_first, run_first)
+                    is_batch = self.batches.bounds(run_first) == (run_first, run_first)
                     return BATCH_NOT_ACQUIRED if is_batch else OFFSET_NOT_ACQUIRED
                 held = self._held(member_id, run_first, run_last)
                 if isinstance(held, Refusal):
@@ -341,7 +336,7 @@ class SharePartition:
         while True:
             lock = spans.values[i]
             if lock.member_id != member_id:
-                is_batch = spans.covers(*self._batches.bounds(position))
+                is_batch = spans.covers(*self.batches.bounds(position))
                 return NOT_OWNER_OF_BATCH if is_batch else NOT_OWNER_OF_OFFSET
             end = min(spans.lasts[i], last)
             held.append((position, end, lock))
@@ -353,7 +348,7 @@ class SharePartition:
                 return self._not_acquired(position)
 
     def _not_acquired(self, offset: int) -> Refusal:
-        bounds = self._batches.bounds(offset)
+        bounds = self.batches.bounds(offset)
         is_batch = (
             self.available.covers(*bounds)
             or self._finished.covers(*bounds)
@@ -511,9 +506,9 @@ class SharePartition:
         """
         end = self.end_offset
         if batch.first_offset > end:
-            self._batches.add((end,), batch.first_offset)
+            self.batches.add((end,), batch.first_offset)
             self.available.add([(end, batch.first_offset - 1, 0)])
-        self._batches.add((max(end, batch.first_offset),), batch.last_offset + 1)
+        self.batches.add((max(end, batch.first_offset),), batch.last_offset + 1)
 
     def _pass_finished(self) -> None:
         """Move the start offset over finished records. The next update includes it."""
@@ -525,7 +520,7 @@ class SharePartition:
 
     def _move_to(self, start_offset: int) -> None:
         self.start_offset = start_offset
-        self._batches.drop_below(start_offset)
+        self.batches.drop_below(start_offset)
         self.available.drop_below(start_offset)
         self._finished.drop_below(start_offset)
         self._archiving.drop_below(start_offset)

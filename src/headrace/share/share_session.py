@@ -46,8 +46,7 @@ class ShareSession:
 
     def update(self, add: Iterable[tuple[UUID, int]], forget: Iterable[tuple[UUID, int]]) -> None:
         """Add and remove partitions."""
-        for partition in add:
-            self.partitions[partition] = None
+        self.partitions.update(dict.fromkeys(add))
         for partition in forget:
             self.partitions.pop(partition, None)
 
@@ -140,8 +139,8 @@ class ShareSessions:
 
     def disconnected(self, connection_id: int) -> list[ShareSession]:
         """End the sessions that a connection opened, and return them."""
-        closed = [self.close(*key) for key in sorted(self._by_connection.get(connection_id, ()))]
-        return [session for session in closed if session is not None]
+        keys = sorted(self._by_connection.get(connection_id, ()))
+        return [session for key in keys if (session := self.close(*key))]
 
     def in_group(self, group_id: str) -> int:
         """Return the number of sessions of a group."""

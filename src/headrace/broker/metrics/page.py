@@ -274,7 +274,7 @@ class MetricsScrape:
             end_offset,
             lag,
             None if loaded is None else loaded.partition.in_flight,
-            None if loaded is None else loaded.partition.in_flight_batches,
+            None if loaded is None else len(loaded.partition.batches),
             self._broker.metrics.share.of_group(group_id).lock_timeouts[key],
         )
 
