@@ -282,7 +282,7 @@ class TransactionMachine(RuleBasedStateMachine):
 
     @rule(topic=st.sampled_from(["t", "u"]))
     def delete_topic(self, topic: str) -> None:
-        for _, outcome in self.coordinator.forget_partitions({topic}):
+        for _, outcome in self.coordinator.forget_partitions({topic}, ()):
             self.submit(outcome)
         assert all(
             name != topic

@@ -131,7 +131,8 @@ async def test_transactions_time_out_when_they_should(s: Stage, jump_ms: int) ->
     s.clock.wall_ahead_ms = jump_ms
     begin(transactions, "after")
     transactions.add_partitions("before", producer, [("u", 0)])
-    for _ in s.broker.coordinators.transactions.topics_deleted({"t"}):  # which writes them again
+    deleted = [s.broker.catalog.topics["t"]]
+    for _ in s.broker.coordinators.topics_deleted(deleted):  # which writes them again
         pass
     s.pass_ms(timeout_ms - 1)
     known = transactions.coordinator.transactions

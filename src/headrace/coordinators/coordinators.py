@@ -65,15 +65,12 @@ class DeadlineTimer:
 
     def schedule(self) -> None:
         """Set the timer to the earliest deadline."""
-        deadline_ms: int | None = None
-        for timed in self._timed():
-            due_ms = timed.next_deadline_ms()
-            if due_ms is None:
-                continue
-            if self._paused:
-                due_ms = max(due_ms, self._paused.get(timed, due_ms))
-            if deadline_ms is None or due_ms < deadline_ms:
-                deadline_ms = due_ms
+        deadlines = [
+            max(due_ms, self._paused.get(timed, due_ms))
+            for timed in self._timed()
+            if (due_ms := timed.next_deadline_ms()) is not None
+        ]
+        deadline_ms = min(deadlines, default=None)
         if deadline_ms != self._deadline_ms:
             self._set(deadline_ms)
 
@@ -255,13 +252,16 @@ class Coordinators:
         topic_ids = frozenset(topic.topic_id for topic in topics)
         errors: list[StorageError | None] = []
         if self.loaded_transactions is not None:
+            transactions = self.transaction_runtime
             names = frozenset(topic.name for topic in topics)
-            errors.append((yield from self.loaded_transactions.topics_deleted(names)))
+            present = self.environment.catalog.topics
+            forgotten = transactions.coordinator.forget_partitions(names, present)
+            errors.append((yield from transactions.write_each(forgotten)))
         if self.loaded_share is not None:
             yield from self.loaded_share.topics_deleted(topic_ids)
         if self.loaded_groups is not None:
-            forgotten = self.loaded_groups.topics_deleted(topics)
-            errors.append((yield from self.group_runtime.write_each(forgotten)))
+            deleted = self.loaded_groups.topics_deleted(topics)
+            errors.append((yield from self.group_runtime.write_each(deleted)))
         if self.loaded_share_state is not None:
             for topic_id in topic_ids:
                 tombstones = self.loaded_share_state.topic_deleted(topic_id)

@@ -9,7 +9,7 @@ transaction that has ended changes nothing.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Generator, Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from headrace.coordinators.hashing import internal_partition
@@ -69,7 +69,6 @@ class Transactions:
         self._logs = environment.logs
         self._internal_logs = environment.internal_logs
         self._allocate_producer_id = environment.catalog.allocate_producer_id
-        self._topics = environment.catalog.topics
         self._groups = groups
         self._schedule_timer = schedule_timer
         self._retry_ms: int | None = None
@@ -182,14 +181,6 @@ class Transactions:
             self._allocate_producer_id,
         )
         return self._submit(transactional_id, outcome)
-
-    def topics_deleted(self, topics: Collection[str]) -> Generator[None, None, StorageError | None]:
-        """Remove deleted topics from all open transactions; yield between pieces of work.
-
-        :returns: the first error of the disk, None if there was none
-        """
-        forgotten = self.coordinator.forget_partitions(topics, self._topics)
-        return (yield from self.runtime.write_each(forgotten))
 
     def _submit(self, transactional_id: str, outcome: Reply) -> Producer | Refusal:
         if transactional_id in self.coordinator.prepared:  # writing its markers failed so far

@@ -285,7 +285,7 @@ class TransactionCoordinator:
         return Outcome(None, (TransactionRecord(transactional_id, ended),))
 
     def forget_partitions(
-        self, topics: Collection[str], present: Container[str] = ()
+        self, topics: Collection[str], present: Container[str]
     ) -> Iterator[tuple[str, Outcome[TransactionRecord, None]]]:
         """Remove the partitions of deleted topics from open transactions. Apply each outcome before
         requesting the next; other commands may come in between.
@@ -365,9 +365,9 @@ class TransactionCoordinator:
         self.transactions[transactional_id] = value
         if value.state in PREPARED:
             self.prepared[transactional_id] = value
-        if before is not None and _times(before) == _times(value):
-            return  # keep the deadline, even if the wall clock was changed
         deadline_ms = self._deadline_ms(value)
+        if before is not None and self._deadline_ms(before) == deadline_ms:
+            return  # keep the deadline, even if the wall clock was changed
         if deadline_ms is None:
             self._deadlines.cancel(transactional_id)
         else:
@@ -378,14 +378,6 @@ class TransactionCoordinator:
     ) -> Reply:
         reply = Producer(value.producer_id, value.producer_epoch)
         return Outcome(reply, (TransactionRecord(transactional_id, value, epoch_before),))
-
-
-def _times(transaction: Transaction) -> tuple[State, int, int]:
-    """Return the values that determine the deadline."""
-    since_ms = (
-        transaction.start_ms if transaction.state == State.ONGOING else transaction.last_update_ms
-    )
-    return transaction.state, since_ms, transaction.timeout_ms
 
 
 def _exhausted(epoch: int) -> bool:
