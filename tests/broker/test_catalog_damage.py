@@ -47,7 +47,7 @@ def state(catalog: Catalog) -> State:
         {name: dict(topic.configs) for name, topic in catalog.topics.items()},
         configs,
         dict(catalog.deleted_topics),
-        catalog._next_producer_id,
+        catalog._cluster["next_producer_id"],
     )
 
 

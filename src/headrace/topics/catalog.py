@@ -1,10 +1,10 @@
 """Topics, configs and ACLs: read from memory, kept in SQLite.
 
 Reads never touch the database. A write of one or many resources is one transaction, and memory
-changes only after its commit, so both are always equal. The database is in WAL mode with
-``synchronous=FULL``: a write is on disk when it returns. It costs one fsync, and topics are rarely
-created. Without it a power cut could lose a topic whose records ``log.flush.interval.messages=1``
-has promised to keep.
+changes only after its commit, by the same entries that a start reads, so both are always equal. The
+database is in WAL mode with ``synchronous=FULL``: a write is on disk when it returns. It costs one
+fsync, and topics are rarely created. Without it a power cut could lose a topic whose records
+``log.flush.interval.messages=1`` has promised to keep.
 
 Everything is an entry of one table, with a kind, a key and a value. Each entry has a checksum,
 because a flipped bit in a value is no damage for SQLite. One with a wrong checksum stops the start.
@@ -117,8 +117,8 @@ class Catalog:
     :ivar cluster_id: 22 characters, as in Kafka; created with the database
     :ivar secret: 32 random bytes, created with the database: a key for what must stay the same
         after a restart and be unknown outside
-    :ivar topics: all topics by name; a live view
-    :ivar topics_by_id: all topics by id; a live view
+    :ivar topics: all topics by name; not to be changed outside, as the others
+    :ivar topics_by_id: all topics by id
     :ivar deleted_topics: the deleted topics whose directories may still exist, by id; also after a
         restart
     :ivar acls: all ACLs
@@ -129,17 +129,16 @@ class Catalog:
 
     def __init__(self, path: Path | None = None) -> None:
         self._path = path
-        self._topics: dict[str, Topic] = {}
-        self._topics_by_id: dict[UUID, Topic] = {}
+        self._cluster: dict[str, Any] = {}
         self._folded: dict[str, str] = {}
         self._configs: dict[tuple[str, str], Mapping[str, str]] = {}
         self._producer_ids = range(0)
         self._sorted: tuple[int, list[str]] = (-1, [])
+        self.topics: dict[str, Topic] = {}
+        self.topics_by_id: dict[UUID, Topic] = {}
         self.deleted_topics: dict[UUID, Topic] = {}
         self.acls: dict[Acl, None] = {}
         self.descriptions: dict[int, tuple[int, Encoded]] = {}
-        self.topics = MappingProxyType(self._topics)
-        self.topics_by_id = MappingProxyType(self._topics_by_id)
         self.version = 0
         self._is_doubtful = False
         """True if the files must be replaced before the next write, because the disk has failed or
@@ -153,7 +152,9 @@ class Catalog:
         except (OSError, sqlite3.Error) as error:
             raise CatalogError(f"cannot open {path}: {error}") from error
         try:
-            self._check_pages()
+            problem = self._one("PRAGMA quick_check(1)")  # of the structure of the database
+            if problem != "ok":
+                raise ValueError(" ".join(str(problem).split()))
             if path is not None:
                 catalog_file.make_private(self._database, path)
             self._prepare()
@@ -177,15 +178,6 @@ class Catalog:
         # with the last one a log that begins again is short
         for setting in ("synchronous = FULL", "wal_autocheckpoint = 0", "journal_size_limit = 0"):
             self._database.execute(f"PRAGMA {setting}")
-
-    def _check_pages(self) -> None:
-        """Check the structure of the database.
-
-        :raises ValueError: when SQLite finds it damaged
-        """
-        problem = self._one("PRAGMA quick_check(1)")
-        if problem != "ok":
-            raise ValueError(" ".join(str(problem).split()))
 
     def _prepare(self) -> None:
         """Create the schema in a new database, or check an existing one."""
@@ -214,35 +206,52 @@ class Catalog:
                 raise ValueError(f"its tables are not those of format {version}")
 
     def _load(self) -> None:
-        cluster: dict[str, Any] = {}
-        # Ordered by kind: the configs of a topic come before the topic.
+        # Ordered by kind: the configs of a topic come before the topic, which is then made once.
         for row in self._database.execute("SELECT * FROM entries ORDER BY kind, key"):
             if not is_whole(row):
                 raise ValueError(f"an entry of {row[0]} has a wrong checksum")
-            kind, key, value = decoded(row)
-            if kind == _TOPIC:
-                self._put(topic_of(key, value, self.configs("topic", key)))
-            elif kind == _CONFIGS:
-                self._configs[resource_of(key)] = value
-            elif kind == _ACL:
-                self.acls[Acl(*json.loads(key))] = None
-            elif kind == _DELETED:
-                self.deleted_topics[UUID(key)] = Topic(value[0], UUID(key), value[1])
-            else:
-                cluster[key] = value
-        if not cluster.keys() >= {"id", "next_producer_id", "secret"}:
+            self._replay(*decoded(row))
+        if not self._cluster.keys() >= {"id", "next_producer_id", "secret"}:
             raise ValueError("it has no cluster id, producer id or secret")
-        self.cluster_id: str = cluster["id"]
-        self._next_producer_id = cluster["next_producer_id"]
-        self.secret = bytes.fromhex(cluster["secret"])
+        self.cluster_id: str = self._cluster["id"]
+        self.secret = bytes.fromhex(self._cluster["secret"])
+
+    def _replay(self, kind: str, key: str, value: Any) -> None:
+        """Change memory by an entry of the database, or one that was deleted from it."""
+        if kind == _TOPIC and value is None:
+            topic = self.topics.pop(key)
+            del self.topics_by_id[topic.topic_id], self._folded[fold(key)]
+        elif kind == _TOPIC:
+            self._put(topic_of(key, value, self.configs("topic", key)))
+        elif kind == _CONFIGS:
+            resource = resource_of(key)
+            self._configs.pop(resource, None)
+            if value is not None:
+                self._configs[resource] = value
+            if resource[0] == "topic" and resource[1] in self.topics:
+                self._put(replace(self.topics[resource[1]], configs=self.configs(*resource)))
+        elif kind == _ACL:
+            acl = Acl(*json.loads(key))
+            self.acls.pop(acl, None)
+            if value is not None:
+                self.acls[acl] = None
+        elif kind == _DELETED:
+            self.deleted_topics.pop(UUID(key), None)
+            if value is not None:
+                self.deleted_topics[UUID(key)] = Topic(value[0], UUID(key), value[1])
+        else:
+            self._cluster[key] = value
 
     def _write(self, purpose: str, entries: Iterable[Entry]) -> None:
-        """Write or delete entries in one transaction: all of them, or none.
+        """Write or delete entries in one transaction: all of them, or none. Then change memory.
 
         :raises CatalogError: when the database fails
         """
+        entries = list(entries)
         with self._transaction(purpose):
             self._apply(entries)
+        for entry in entries:
+            self._replay(*entry)
 
     def _apply(self, entries: Iterable[Entry]) -> None:
         rows, gone = [], []
@@ -314,8 +323,8 @@ class Catalog:
             log.error("cannot write the pages of %s, trying again later: %s", self._path, error)
 
     def _put(self, topic: Topic) -> None:
-        self._topics[topic.name] = topic
-        self._topics_by_id[topic.topic_id] = topic
+        self.topics[topic.name] = topic
+        self.topics_by_id[topic.topic_id] = topic
         self._folded[fold(topic.name)] = topic.name
 
     # Topics ---------------------------------------------------------------------------------------
@@ -341,25 +350,21 @@ class Catalog:
             assert self.twin(name) is None, name
             topics.append(Topic(name, _new_uuid(), partitions, dict(configs)))
         self._write(f"create {_named(topics)}", chain.from_iterable(map(_entries_of, topics)))
-        for topic in topics:
-            if topic.configs:
-                self._configs["topic", topic.name] = topic.configs
-            self._put(topic)
         self.version += 1
-        return topics
+        return [self.topics[topic.name] for topic in topics]
 
     def find(self, topic_id: UUID | None, name: str | None) -> Topic | None:
         """Return the topic that a request names, by its id or else by its name; None if it does not
         exist.
         """
         if topic_id is not None:
-            return self._topics_by_id.get(topic_id)
-        return self._topics.get(name or "")
+            return self.topics_by_id.get(topic_id)
+        return self.topics.get(name or "")
 
     def sorted_names(self) -> Sequence[str]:
         """Return the names of all topics in order. They are sorted again after a change."""
         if self._sorted[0] != self.version:
-            self._sorted = self.version, sorted(self._topics)
+            self._sorted = self.version, sorted(self.topics)
         return self._sorted[1]
 
     def twin(self, name: str) -> str | None:
@@ -382,11 +387,6 @@ class Catalog:
                 (_DELETED, topic.topic_id.hex, (topic.name, topic.partitions)),
             )
         self._write(f"delete {_named(topics)}", entries)
-        for topic in topics:
-            self._configs.pop(("topic", topic.name), None)
-            del self._topics[topic.name], self._topics_by_id[topic.topic_id]
-            del self._folded[fold(topic.name)]
-            self.deleted_topics[topic.topic_id] = topic
         self.version += 1
 
     def forget_deleted_topics(self, topic_ids: Sequence[UUID]) -> None:
@@ -397,25 +397,21 @@ class Catalog:
         self._write(
             "forget deleted topics", ((_DELETED, topic_id.hex, None) for topic_id in topic_ids)
         )
-        for topic_id in topic_ids:
-            self.deleted_topics.pop(topic_id, None)
 
     def grow_topics(self, totals: Mapping[str, int]) -> None:
         """Grow topics to these numbers of partitions in one transaction: all of them, or none.
 
         :raises CatalogError: when the database fails
         """
-        grown = [replace(self._topics[name], partitions=total) for name, total in totals.items()]
-        assert all(topic.partitions > self._topics[topic.name].partitions for topic in grown)
+        grown = [replace(self.topics[name], partitions=total) for name, total in totals.items()]
+        assert all(topic.partitions > self.topics[topic.name].partitions for topic in grown)
         self._write(
             f"add partitions to {_named(grown)}", chain.from_iterable(map(_entries_of, grown))
         )
-        for topic in grown:
-            self._put(topic)
         self.version += 1
 
     def fill(self, cluster_id: str | None, topics: Iterable[Topic], next_producer_id: int) -> None:
-        """Write the content of a new catalog. It is in memory when the catalog is opened again.
+        """Write the content of a new catalog, which is to be opened again.
 
         :param cluster_id: None to keep the new one
         :raises CatalogError: when the database fails
@@ -456,13 +452,6 @@ class Catalog:
             f"alter the configs of {_and_others(first, len(changes))}",
             starmap(_configs_entry, altered.items()),
         )
-        for (kind, name), configs in altered.items():
-            if configs:
-                self._configs[kind, name] = configs
-            else:
-                self._configs.pop((kind, name), None)
-            if kind == "topic" and name in self._topics:
-                self._put(replace(self._topics[name], configs=configs))
         self.version += 1
 
     # ACLs -----------------------------------------------------------------------------------------
@@ -473,7 +462,6 @@ class Catalog:
         :raises CatalogError: when the database fails
         """
         self._write(f"create {len(acls)} ACLs", ((_ACL, json.dumps(acl), True) for acl in acls))
-        self.acls.update(dict.fromkeys(acls))
         self.version += 1
 
     def remove_acls(self, acls: Sequence[Acl]) -> None:
@@ -482,8 +470,6 @@ class Catalog:
         :raises CatalogError: when the database fails
         """
         self._write(f"delete {len(acls)} ACLs", ((_ACL, json.dumps(acl), None) for acl in acls))
-        for acl in acls:
-            del self.acls[acl]
         self.version += 1
 
     # Producer ids ---------------------------------------------------------------------------------
@@ -494,10 +480,10 @@ class Catalog:
         :raises CatalogError: when the database fails
         """
         if not self._producer_ids:
-            following = self._next_producer_id + PRODUCER_ID_BLOCK
+            first = self._cluster["next_producer_id"]
+            following = first + PRODUCER_ID_BLOCK
             self._write("allocate producer ids", [(_CLUSTER, "next_producer_id", following)])
-            self._producer_ids = range(self._next_producer_id, following)
-            self._next_producer_id = following
+            self._producer_ids = range(first, following)
         allocated, self._producer_ids = self._producer_ids[0], self._producer_ids[1:]
         return allocated
 
