@@ -9,11 +9,13 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from time import perf_counter, sleep
 from typing import TypeVar
 
 from headrace.protocol.record_batch import Opening
+
+from .disk_thread import DiskThread
 
 OPENING_WORK_S, OPENING_REST_S = 0.002, 0.001
 """The thread that opens large batches pauses for ``OPENING_REST_S`` seconds after about
@@ -35,7 +37,7 @@ class BatchOpener:
     """
 
     def __init__(self) -> None:
-        self._executor: ThreadPoolExecutor | None = None
+        self._thread = DiskThread("headrace-opener")
         self._turn = asyncio.Semaphore(1)
         self._stopped = threading.Event()
 
@@ -57,11 +59,8 @@ class BatchOpener:
             function = prepare()
             if function is None:
                 return None
-            if self._executor is None:
-                self._executor = ThreadPoolExecutor(1, "headrace-opener")
-            opening = Opening(pause=self._pauses())
-            loop = asyncio.get_running_loop()
-            future = loop.run_in_executor(self._executor, function, opening)
+            work = self._thread.run(partial(function, Opening(pause=self._pauses())))
+            future = asyncio.ensure_future(work)
         finally:
             if future is None:
                 self._turn.release()
@@ -92,5 +91,4 @@ class BatchOpener:
     def close(self) -> None:
         """Stop soon; what is being opened is given up."""
         self._stopped.set()
-        if self._executor is not None:
-            self._executor.shutdown(wait=True, cancel_futures=True)
+        self._thread.close()

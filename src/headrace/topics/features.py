@@ -120,7 +120,7 @@ class Features:
 
     def _check(self, update: FeatureUpdate) -> Refusal | None:
         name, level, upgrade_type = update
-        why = None
+        problem, why = f"Invalid update version {level} for feature {name}.", None
         if upgrade_type not in (UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE):
             why = "The controller does not support the given upgrade type."
         elif level < 0:
@@ -140,20 +140,11 @@ class Features:
         elif level > self.levels[name] and upgrade_type != UPGRADE:
             why = "Can't downgrade to a newer version."
         elif name == METADATA_VERSION and level < self.levels[name]:
-            message = (
-                f"Unsupported metadata.version downgrade from {self.levels[name]} to {level}. "
-                f"{_no_metadata_downgrade(upgrade_type)}"
+            problem = f"Unsupported metadata.version downgrade from {self.levels[name]} to {level}."
+            why = (
+                "Unsafe metadata downgrade is not supported in this version."
+                if upgrade_type == UNSAFE_DOWNGRADE
+                else "Refusing to perform the requested downgrade because it might delete metadata "
+                "information."
             )
-            return Refusal(ErrorCode.INVALID_UPDATE_VERSION, message)
-        if why is None:
-            return None
-        message = f"Invalid update version {level} for feature {name}. {why}"
-        return Refusal(ErrorCode.INVALID_UPDATE_VERSION, message)
-
-
-def _no_metadata_downgrade(upgrade_type: int) -> str:
-    if upgrade_type == UNSAFE_DOWNGRADE:
-        return "Unsafe metadata downgrade is not supported in this version."
-    return (
-        "Refusing to perform the requested downgrade because it might delete metadata information."
-    )
+        return Refusal(ErrorCode.INVALID_UPDATE_VERSION, f"{problem} {why}") if why else None

@@ -72,13 +72,6 @@ class CachedPartition:
     log_start_offset: int = _UNTOLD
     watched_key: Hashable = None
 
-    def asked(self, request: FetchRequest.FetchPartition | CachedPartition) -> None:
-        """Store the fields of a request for the partition."""
-        self.fetch_offset = request.fetch_offset
-        self.partition_max_bytes = request.partition_max_bytes
-        self.current_leader_epoch = request.current_leader_epoch
-        self.last_fetched_epoch = request.last_fetched_epoch
-
     def tell(self, high_watermark: int, log_start_offset: int) -> bool:
         """Store the offsets for a response (-1 with an error); return True if they differ from the
         last response.
@@ -93,9 +86,10 @@ class CachedPartition:
         return news
 
     def notified(self) -> None:
-        """Make the partition pending: its log has changed."""
+        """Make the partition pending, as its log has changed, and wake the request that waits."""
         self.watched_key = None
-        self.session.make_pending(self)
+        self.session.pending[self] = None
+        self.session.long_polls.notify(self.session.wait_key)
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -141,7 +135,10 @@ class FetchSession:
         cached = self._partitions.get(key)
         if cached is None:
             cached = self._partitions[key] = CachedPartition(self, topic, request.partition)
-        cached.asked(request)
+        cached.fetch_offset = request.fetch_offset
+        cached.partition_max_bytes = request.partition_max_bytes
+        cached.current_leader_epoch = request.current_leader_epoch
+        cached.last_fetched_epoch = request.last_fetched_epoch
         self.pending[cached] = None
         return cached
 
@@ -157,11 +154,6 @@ class FetchSession:
         if isolation_level != self.isolation_level:
             self.isolation_level = isolation_level
             self.pending.update(dict.fromkeys(self._partitions.values()))
-
-    def make_pending(self, cached: CachedPartition) -> None:
-        """Make a partition pending, and wake the request that waits."""
-        self.pending[cached] = None
-        self.long_polls.notify(self.wait_key)
 
     def watch(self, cached: CachedPartition, log_key: Hashable) -> None:
         """Remove an unchanged partition from the pending ones. The next change of its log makes it

@@ -63,7 +63,7 @@ class Flusher:
         config = partition.config
         if partition.unflushed_records >= config.flush_messages:
             if not self._due:  # nobody may call durable(), for example after a timeout
-                asyncio.get_running_loop().call_soon(self._flush_due)
+                asyncio.get_running_loop().call_soon(self.durable)
             self._due[partition] = None
         elif config.flush_ms < FOREVER and partition not in self._timers:
             loop = asyncio.get_running_loop()
@@ -80,10 +80,6 @@ class Flusher:
             acknowledged
         """
         return _RoundEnd(self._next_round() if self._due else self._running)
-
-    def _flush_due(self) -> None:
-        if self._due:
-            self._next_round()
 
     def _flush_later(self, partition: PartitionLog) -> None:
         del self._timers[partition]

@@ -55,7 +55,6 @@ class TopicLogs:
         self._notify = notify
         self._open_logs: dict[tuple[UUID, int], PartitionLog] = {}
         self._tasks: list[asyncio.Task[None]] = []
-        self._forcing: set[asyncio.Task[None]] = set()
         self._disk = DiskThread("headrace-disk")
 
     def watch_disk(self) -> None:
@@ -70,11 +69,11 @@ class TopicLogs:
     def start(self) -> None:
         """Apply retention and forget idle producers from now on."""
         loop = asyncio.get_running_loop()
-        self._tasks = [loop.create_task(self._retain()), loop.create_task(self._forget_producers())]
+        self._tasks += loop.create_task(self._retain()), loop.create_task(self._forget_producers())
 
     def close(self) -> None:
         """Stop, flush and close the files."""
-        for task in (*self._tasks, *self._forcing):
+        for task in self._tasks:
             task.cancel()
         self._disk.close()
         self.flusher.close()
@@ -185,15 +184,15 @@ class TopicLogs:
         open_log = self._open_logs.get((topic.topic_id, partition))
         if open_log is not None:
             return open_log
-        known = self._catalog.topics_by_id.get(topic.topic_id)
-        if known is None or not 0 <= partition < known.partitions:
+        present = self._catalog.topics_by_id.get(topic.topic_id)
+        if present is None or not 0 <= partition < present.partitions:
             return None
-        config = self._config.log_config(known)
+        config = self._config.log_config(present)
         open_log = self._directory.open(
-            known.name, known.topic_id, partition, config, partitions=known.partitions
+            present.name, present.topic_id, partition, config, partitions=present.partitions
         )
         if not open_log.is_offline:
-            self._open_logs[known.topic_id, partition] = open_log
+            self._open_logs[present.topic_id, partition] = open_log
         return open_log
 
     def exists(self, name: str, partition: int) -> bool:
@@ -271,8 +270,8 @@ class TopicLogs:
             then()
             return
         task = asyncio.get_running_loop().create_task(self._force(partition_log, then))
-        self._forcing.add(task)
-        task.add_done_callback(self._forcing.discard)
+        self._tasks.append(task)
+        task.add_done_callback(self._tasks.remove)
 
     async def _force(self, partition_log: PartitionLog, then: Callable[[], object]) -> None:
         try:
