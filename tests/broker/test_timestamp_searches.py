@@ -8,7 +8,6 @@ import time
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, TypeVar
-from uuid import UUID
 
 import pytest
 
@@ -21,7 +20,7 @@ from headrace.protocol.compression import ZSTD
 from headrace.protocol.record_batch import BatchHeader, Opening, build
 from headrace.protocol.time_slices import run_now
 from headrace.topics.batch_opener import BatchOpener
-from headrace.topics.timestamp_searches import RememberedSteps
+from headrace.topics.recently_used import RecentlyUsed
 from tests.bombs import batch_of, compressed, count_bomb, record
 from tests.log.disk import apply_retention
 from tests.support import story
@@ -212,25 +211,19 @@ def test_other_requests_go_on_while_headers_lie() -> None:
 
 
 def test_what_was_used_last_is_remembered() -> None:
-    remembered = RememberedSteps(max_steps=100)
-    keys = [(UUID(int=number), 0, 0, 0, 0, 0) for number in range(10)]
-    for key in keys[:4]:
-        remembered.add(key, TimestampSteps())
-    assert remembered.get(keys[0]) is not None
-    steps = TimestampSteps()
-    for number in range(40):
-        steps.add(number, number)
-    remembered.add(keys[4], steps)
-    assert [remembered.get(key) is not None for key in keys[:5]] == [True, False, False, True, True]
-    remembered.add(keys[4], steps)
-    assert len(remembered) == 3
-    larger = TimestampSteps()
-    for number in range(100):
-        larger.add(number, number)
-    remembered.add(keys[5], larger)
-    assert len(remembered) == 0, "too large alone"
-    remembered.add(keys[6], TimestampSteps())
-    assert len(remembered) == 1
+    remembered: RecentlyUsed[int, str] = RecentlyUsed(max_size=100)
+    for key in range(4):
+        remembered.put(key, "small", 16)
+    assert remembered.get(0) == "small"
+    for _ in range(2):  # the second time it only replaces itself
+        remembered.put(4, "large", 56)
+        assert [remembered.get(key) is not None for key in range(5)] == [
+            *(True, False, False, True, True)
+        ]
+    remembered.put(5, "too large together with others", 101)
+    assert [key for key in range(6) if remembered.get(key) is not None] == [5]
+    remembered.put(6, "small", 16)
+    assert [key for key in range(7) if remembered.get(key) is not None] == [6]
 
 
 @story

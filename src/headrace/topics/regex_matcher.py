@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 from bisect import bisect_left
-from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -23,6 +22,7 @@ from headrace.groups.consumer.regex import InvalidRegex, Regex, RegexMatch
 
 from .catalog import Catalog
 from .disk_thread import DiskThread
+from .recently_used import RecentlyUsed
 
 REGEX_SLICE_S = 0.005
 """The time for which one expression is matched before it is the turn of others."""
@@ -51,16 +51,14 @@ class _Slice(NamedTuple):
     matching: list[str]
 
 
-def _match_slice(pattern: str, regex: Regex | None, texts: Sequence[str]) -> _Slice | InvalidRegex:
+def _match_slice(pattern: str, regex: Regex | None, texts: Sequence[str]) -> _Slice:
     """Match texts with an expression until the time of a slice is over.
 
     :param regex: the compiled expression; None before the first slice
+    :raises InvalidRegex: when it is invalid
     """
     end_s = perf_counter() + REGEX_SLICE_S
-    try:
-        regex = regex or Regex(pattern)
-    except InvalidRegex as error:
-        return error
+    regex = regex or Regex(pattern)
     matching: list[str] = []
     matched = 0
     for text in texts:
@@ -80,18 +78,16 @@ class _Expression:
     :ivar error: why it is invalid; "" if that is not known
     :ivar end: the topics with smaller numbers are matched
     :ivar work: the slice in the thread
-    :ivar remembered: the memory that it was counted with
     """
 
     regex: Regex | None = None
     error: str = ""
     end: int = -1
     matching: set[str] = field(default_factory=set)
-    work: asyncio.Task[_Slice | InvalidRegex] | None = None
-    remembered: int = 0
+    work: asyncio.Task[_Slice] | None = None
 
     def end_slice(
-        self, topics: Sequence[tuple[int, str]], end: int, work: asyncio.Task[_Slice | InvalidRegex]
+        self, topics: Sequence[tuple[int, str]], end: int, work: asyncio.Task[_Slice]
     ) -> None:
         """Take over what the thread has done.
 
@@ -99,12 +95,13 @@ class _Expression:
         :param end: the number after all topics
         """
         self.work = None
-        if work.cancelled() or work.exception() is not None:
+        if work.cancelled():
+            return
+        if (error := work.exception()) is not None:
+            if isinstance(error, InvalidRegex):
+                self.error = str(error)
             return
         done = work.result()
-        if isinstance(done, InvalidRegex):
-            self.error = str(done)
-            return
         self.matching.update(done.matching)
         is_matched = done.texts == len(topics) < REGEX_SLICE_TEXTS
         self.end = end if is_matched else topics[done.texts - 1][0] + 1
@@ -124,8 +121,7 @@ class RegexMatcher:
         self._topics: list[tuple[int, str]] = []
         """Number and name, ascending. A topic keeps its number while there is one with its name."""
         self._next_number = 0
-        self._expressions: OrderedDict[str, _Expression] = OrderedDict()
-        self._remembered = 0
+        self._expressions: RecentlyUsed[str, _Expression] = RecentlyUsed(MAX_REMEMBERED_MATCHES)
 
     async def match_topics(self, pattern: str, wait_s: float) -> RegexMatch | None:
         """Return the topics whose names match the expression of a subscription. What has been
@@ -145,7 +141,7 @@ class RegexMatcher:
                 return None
             work = expression.work or self._begin_slice(pattern, expression)
             await asyncio.wait((work,), timeout=rest_s)
-            if work.done() and not work.cancelled():
+            if work.done() and not work.cancelled() and not expression.error:
                 work.result()
         topics = tuple(sorted(filter(self._catalog.topics.__contains__, expression.matching)))
         if len(topics) < len(expression.matching):
@@ -163,8 +159,6 @@ class RegexMatcher:
         while True:
             piece = texts[position : position + REGEX_SLICE_TEXTS]
             done = await self._thread.run(partial(_match_slice, pattern, regex, piece))
-            if isinstance(done, InvalidRegex):
-                raise done
             matching.update(done.matching)
             regex, position = done.regex, position + done.texts
             if position >= len(texts):
@@ -188,9 +182,7 @@ class RegexMatcher:
                 self._next_number += 1
         self._version = self._catalog.version
 
-    def _begin_slice(
-        self, pattern: str, expression: _Expression
-    ) -> asyncio.Task[_Slice | InvalidRegex]:
+    def _begin_slice(self, pattern: str, expression: _Expression) -> asyncio.Task[_Slice]:
         """Match some of the names that were not matched yet."""
         start = bisect_left(self._topics, (expression.end, ""))
         topics = self._topics[start : start + REGEX_SLICE_TEXTS]
@@ -202,15 +194,7 @@ class RegexMatcher:
         return work
 
     def _remember(self, pattern: str, expression: _Expression) -> None:
-        """Remember an expression, and forget those that were not used for the longest time."""
-        known = self._expressions.pop(pattern, None)
-        if known is not None:
-            self._remembered -= known.remembered
-        expression.remembered = _ENTRY_MATCHES + len(pattern) // 8 + len(expression.matching)
+        size = _ENTRY_MATCHES + len(pattern) // 8 + len(expression.matching)
         if expression.regex is not None:
-            expression.remembered += _PROGRAM_MATCHES
-        self._expressions[pattern] = expression
-        self._remembered += expression.remembered
-        while self._remembered > MAX_REMEMBERED_MATCHES and len(self._expressions) > 1:
-            _, oldest = self._expressions.popitem(last=False)
-            self._remembered -= oldest.remembered
+            size += _PROGRAM_MATCHES
+        self._expressions.put(pattern, expression, size)

@@ -8,7 +8,6 @@ it is opened once for many searches.
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import Callable
 from functools import partial
 from time import perf_counter
@@ -28,6 +27,7 @@ from headrace.protocol.limits import MAX_REMEMBERED_STEPS
 from headrace.protocol.record_batch import OPEN_ON_LOOP, CorruptBatch, Opening, TooLargeToOpen
 
 from .batch_opener import BatchOpener
+from .recently_used import RecentlyUsed
 
 SEARCH_SLICE_S = 0.005
 """The time after which a search by timestamp lets other requests go on."""
@@ -36,48 +36,14 @@ _STEPS_OF_AN_ENTRY = 16
 """The memory of an entry besides its steps, in steps."""
 
 
-class RememberedSteps:
-    """The timestamp steps of the batches that were searched last. A batch that changes gets another
-    key, so entries need not be removed.
-
-    :param max_steps: the limit on the steps of all entries
-    """
-
-    def __init__(self, max_steps: int = MAX_REMEMBERED_STEPS) -> None:
-        self._max_steps = max_steps
-        self._entries: OrderedDict[BatchKey, TimestampSteps] = OrderedDict()
-        self._steps = 0
-
-    def __len__(self) -> int:
-        return len(self._entries)
-
-    def get(self, key: BatchKey) -> TimestampSteps | None:
-        """Return the steps of a batch; None if they are not remembered."""
-        steps = self._entries.get(key)
-        if steps is not None:
-            self._entries.move_to_end(key)
-        return steps
-
-    def add(self, key: BatchKey, steps: TimestampSteps) -> None:
-        """Remember the steps of a batch, and forget those that were not used for the longest
-        time.
-        """
-        known = self._entries.pop(key, None)
-        if known is not None:
-            self._steps -= len(known) + _STEPS_OF_AN_ENTRY
-        self._entries[key] = steps
-        self._steps += len(steps) + _STEPS_OF_AN_ENTRY
-        while self._steps > self._max_steps:
-            _, oldest = self._entries.popitem(last=False)
-            self._steps -= len(oldest) + _STEPS_OF_AN_ENTRY
-
-
 class TimestampSearches:
     """Searches in the logs of one broker. Belongs to its event loop."""
 
     def __init__(self, opener: BatchOpener) -> None:
         self._opener = opener
-        self._remembered = RememberedSteps()
+        self._remembered: RecentlyUsed[BatchKey, TimestampSteps] = RecentlyUsed(
+            MAX_REMEMBERED_STEPS
+        )
 
     async def offset_for_timestamp(self, log: PartitionLog, timestamp_ms: int) -> Found | None:
         """Return the first record at or after a time; None if there is none.
@@ -98,50 +64,55 @@ class TimestampSearches:
         search, steps, since = begin(), None, perf_counter()
         while True:
             try:
-                wanted = search.send(steps)
+                step = search.send(steps)
             except StopIteration as end:
-                found: Found | None = end.value
-                return found
-            steps, waited = None, False
-            segment = wanted.segment if isinstance(wanted, BatchAt) else wanted
-            if isinstance(wanted, BatchAt):
-                steps = self._known(log, wanted)
+                record: Found | None = end.value
+                return record
+            steps, has_waited = None, False
+            segment = step.segment if isinstance(step, BatchAt) else step
+            if isinstance(step, BatchAt):
+                key = step.key(log.topic_id, log.partition)
+                steps = self._open_on_loop(key, step)
                 if steps is None:
-                    steps, waited = await self._open_in_thread(log, wanted), True
+                    steps, has_waited = await self._open_in_thread(key, step, log), True
             if perf_counter() - since >= SEARCH_SLICE_S:
                 await asyncio.sleep(0)
-                waited = True
-            if waited:
+                has_waited = True
+            if has_waited:
                 since = perf_counter()
                 if not log.has(segment):
                     search, steps = begin(), None
 
-    def _known(self, log: PartitionLog, wanted: BatchAt) -> TimestampSteps | None:
+    def _open_on_loop(self, key: BatchKey, batch: BatchAt) -> TimestampSteps | None:
         """Return the steps of a batch that was searched before, or that is small."""
-        key = wanted.key(log.topic_id, log.partition)
         steps = self._remembered.get(key)
-        if steps is None and wanted.header.record_count <= OPEN_ON_LOOP.max_records:
-            data = wanted.read()
+        if steps is None and batch.header.record_count <= OPEN_ON_LOOP.max_records:
+            data = batch.read()
             try:
-                steps = timestamp_steps(data, wanted.header, wanted.first_offset, OPEN_ON_LOOP)
+                steps = timestamp_steps(data, batch.header, batch.first_offset, OPEN_ON_LOOP)
             except TooLargeToOpen:
                 return None
             except CorruptBatch:
-                steps = wanted.opened(data, OPEN_ON_LOOP)
-            self._remembered.add(key, steps)
+                steps = batch.opened(data, OPEN_ON_LOOP)
+            self._remember(key, steps)
         return steps
 
-    async def _open_in_thread(self, log: PartitionLog, wanted: BatchAt) -> TimestampSteps | None:
+    async def _open_in_thread(
+        self, key: BatchKey, batch: BatchAt, log: PartitionLog
+    ) -> TimestampSteps | None:
         """Return the steps of a large batch; None if its segment is no longer in the log."""
-        key = wanted.key(log.topic_id, log.partition)
         remembered: TimestampSteps | None = None
 
         def prepare() -> Callable[[Opening], TimestampSteps] | None:
             nonlocal remembered
             remembered = self._remembered.get(key)  # another request may have waited for it, too
-            if remembered is not None or not log.has(wanted.segment):
+            if remembered is not None or not log.has(batch.segment):
                 return None
-            return partial(wanted.opened, wanted.read())
+            return partial(batch.opened, batch.read())
 
-        opened = await self._opener.run(prepare, partial(self._remembered.add, key))
+        opened = await self._opener.run(prepare, partial(self._remember, key))
         return remembered if opened is None else opened
+
+    def _remember(self, key: BatchKey, steps: TimestampSteps) -> None:
+        """Remember the steps of a batch. One that changes gets another key."""
+        self._remembered.put(key, steps, len(steps) + _STEPS_OF_AN_ENTRY)

@@ -10,6 +10,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+from uuid import UUID
 
 from headrace.coordinators.coordinators import Coordinators
 from headrace.log_lines import get_logger
@@ -22,18 +24,16 @@ from .topic_logs import TopicLogs
 log = get_logger("headrace.broker")
 
 
+@dataclass(eq=False)
 class TopicDeletions:
     """The deletions of topics of one broker. Belongs to the broker's event loop."""
 
-    def __init__(
-        self, catalog: Catalog, logs: TopicLogs, coordinators: Coordinators, slices: TimeSlices
-    ) -> None:
-        self._catalog = catalog
-        self._logs = logs
-        self._coordinators = coordinators
-        self._slices = slices
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._resumed: asyncio.Task[None] | None = None
+    _catalog: Catalog
+    _logs: TopicLogs
+    _coordinators: Coordinators
+    _slices: TimeSlices
+    _loop: asyncio.AbstractEventLoop | None = None
+    _resumed: asyncio.Task[None] | None = None
 
     def delete(self, topics: Sequence[Topic]) -> Generator[None, None, None]:
         """Delete topics, which must exist, in one transaction; yield between pieces of work.
@@ -41,7 +41,7 @@ class TopicDeletions:
         :raises CatalogError: when the database fails; then nothing has changed
         :raises StorageError: when offsets or share state cannot be deleted now
         """
-        deletion = _Deletion(self._catalog, topics, self._loop)
+        deletion = self._begin(topics)
         self._logs.delete_topics(topics, deletion.directories_removed)
         yield
         yield from self._coordinators.topics_deleted(topics)
@@ -51,11 +51,14 @@ class TopicDeletions:
         """Continue after a restart what was interrupted, in slices."""
         self._loop = asyncio.get_running_loop()
         topics = list(self._catalog.deleted_topics.values())
-        deletion = _Deletion(self._catalog, topics, self._loop)
+        deletion = self._begin(topics)
         self._logs.resume_deletion(topics, deletion.directories_removed)
         if topics:
             log.info("continuing the deletion of %d topics", len(topics))
             self._resumed = self._loop.create_task(self._resume(topics, deletion))
+
+    def _begin(self, topics: Sequence[Topic]) -> _Deletion:
+        return _Deletion(self._catalog, [topic.topic_id for topic in topics], self._loop)
 
     async def _resume(self, topics: Sequence[Topic], deletion: _Deletion) -> None:
         try:
@@ -73,20 +76,18 @@ class TopicDeletions:
             self._resumed.cancel()
 
 
+@dataclass(eq=False)
 class _Deletion:
     """Topics that are being deleted, in two parts: their directories, and the coordinators' state.
     When both are gone, the catalog forgets the topics.
 
-    :param loop: the broker's loop; None before the broker has started: the start finishes
+    :ivar _loop: the broker's loop; None before the broker has started: the start finishes
     """
 
-    def __init__(
-        self, catalog: Catalog, topics: Sequence[Topic], loop: asyncio.AbstractEventLoop | None
-    ) -> None:
-        self._catalog = catalog
-        self._topic_ids = [topic.topic_id for topic in topics]
-        self._parts_left = 2
-        self._loop = loop
+    _catalog: Catalog
+    _topic_ids: list[UUID]
+    _loop: asyncio.AbstractEventLoop | None
+    _parts_left: int = 2
 
     def directories_removed(self) -> None:
         """Finish the part of the directories. Called in their thread."""
