@@ -53,6 +53,10 @@ class Permission(IntEnum):
     ALLOW = 3
 
 
+Pattern = tuple[int, int, str]
+"""Type of the resource, type of the pattern, name."""
+
+
 class Acl(NamedTuple):
     """A rule.
 
@@ -68,6 +72,11 @@ class Acl(NamedTuple):
     host: str
     operation: int
     permission: int
+
+    @property
+    def pattern(self) -> Pattern:
+        """The resources that it is about."""
+        return self.resource_type, self.pattern_type, self.name
 
 
 class AclFilter(NamedTuple):
@@ -104,8 +113,8 @@ class AclFilter(NamedTuple):
         return acl.name == ANY_NAME
 
     @property
-    def pattern(self) -> tuple[int, int, str] | None:
-        """Type of the resource, type of the pattern and name, if all three are exact."""
+    def pattern(self) -> Pattern | None:
+        """The resources that it is about, if they are exact."""
         if (
             self.resource_type == ResourceType.ANY
             or self.pattern_type in (PatternType.ANY, PatternType.MATCH)

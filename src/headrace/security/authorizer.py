@@ -36,6 +36,7 @@ from .acls import (
     ANY_PRINCIPAL,
     Acl,
     AclFilter,
+    Pattern,
     PatternType,
     Permission,
     ResourceType,
@@ -81,8 +82,6 @@ _NO_SUCH_RESOURCE = "hardcode"
 
 _Client = tuple[str, str]
 """Principal and host of an ACL."""
-_Pattern = tuple[int, int, str]
-"""Type of the resource, type of the pattern, name."""
 _Masks = list[int]
 """The denied and the allowed operations, as bit fields."""
 _Question = tuple[str, str, int, int, str | None]
@@ -103,10 +102,10 @@ class Authorizer:
         self.super_users = frozenset(super_users)
         self.allow_without_acls = allow_without_acls
         self.acls: dict[Acl, None] = {}
-        self._patterns: dict[_Pattern, dict[_Client, _Masks]] = {}
+        self._patterns: dict[Pattern, dict[_Client, _Masks]] = {}
         self._prefix_lengths: dict[int, Counter[int]] = defaultdict(Counter)
         """The number of prefixed patterns of a type of resource, by the length of the prefix."""
-        self._patterns_of: dict[tuple[int, _Client], dict[_Pattern, None]] = {}
+        self._patterns_of: dict[tuple[int, _Client], dict[Pattern, None]] = {}
         self._decisions: dict[_Question, bool] = {}
 
     # ACLs -----------------------------------------------------------------------------------------
@@ -136,7 +135,7 @@ class Authorizer:
             yield
         return matching
 
-    def _of_pattern(self, pattern: _Pattern) -> Iterator[Acl]:
+    def _of_pattern(self, pattern: Pattern) -> Iterator[Acl]:
         resource_type, pattern_type, name = pattern
         for (principal, host), masks in self._patterns.get(pattern, {}).items():
             for permission, mask in zip((Permission.DENY, Permission.ALLOW), masks, strict=True):
@@ -153,22 +152,15 @@ class Authorizer:
                         )
 
     def _index(self, acl: Acl) -> None:
-        pattern = acl.resource_type, acl.pattern_type, acl.name
-        client = acl.principal, acl.host
-        clients = self._patterns.get(pattern)
-        if clients is None:
-            clients = self._patterns[pattern] = {}
-            if acl.pattern_type == PatternType.PREFIXED:
-                self._prefix_lengths[acl.resource_type][len(acl.name)] += 1
-        masks = clients.get(client)
-        if masks is None:
-            masks = clients[client] = [0, 0]
-            self._patterns_of.setdefault((acl.resource_type, client), {})[pattern] = None
+        pattern, client = acl.pattern, (acl.principal, acl.host)
+        if acl.pattern_type == PatternType.PREFIXED and pattern not in self._patterns:
+            self._prefix_lengths[acl.resource_type][len(acl.name)] += 1
+        masks = self._patterns.setdefault(pattern, {}).setdefault(client, [0, 0])
         masks[acl.permission - Permission.DENY] |= 1 << acl.operation
+        self._patterns_of.setdefault((acl.resource_type, client), {})[pattern] = None
 
     def _unindex(self, acl: Acl) -> None:
-        pattern = acl.resource_type, acl.pattern_type, acl.name
-        client = acl.principal, acl.host
+        pattern, client = acl.pattern, (acl.principal, acl.host)
         clients = self._patterns[pattern]
         masks = clients[client]
         masks[acl.permission - Permission.DENY] &= ~(1 << acl.operation)
@@ -183,23 +175,30 @@ class Authorizer:
             return
         del self._patterns[pattern]
         if acl.pattern_type == PatternType.PREFIXED:
-            lengths = self._prefix_lengths[acl.resource_type]
-            lengths[len(acl.name)] -= 1
-            if not lengths[len(acl.name)]:
-                del lengths[len(acl.name)]
+            self._prefix_lengths[acl.resource_type] -= Counter((len(acl.name),))
 
     # Decisions ------------------------------------------------------------------------------------
 
     def allows(
-        self, principal: str, host: str, operation: int, resource_type: int, name: str
+        self, principal: str, host: str, operation: int, resource_type: int, name: str | None
     ) -> bool:
-        """Return whether a principal on a host may do an operation on a resource."""
+        """Return whether a principal on a host may do an operation on a resource.
+
+        :param name: None for some resource of the type, see :meth:`allows_any`
+        """
         question = principal, host, operation, resource_type, name
         decision = self._decisions.get(question)
         if decision is None:
-            decision = self._decide(*question)
-            if len(name) <= MAX_CACHED_NAME_LENGTH:
-                self._remember(question, decision)
+            if name is None:
+                decision = self._decide(
+                    principal, host, operation, resource_type, _NO_SUCH_RESOURCE
+                ) or self._allows_any(principal, host, operation, resource_type)
+            else:
+                decision = self._decide(principal, host, operation, resource_type, name)
+            if len(name or "") <= MAX_CACHED_NAME_LENGTH:
+                if len(self._decisions) >= MAX_CACHED_DECISIONS:
+                    self._decisions.clear()
+                self._decisions[question] = decision
         return decision
 
     def allows_any(self, principal: str, host: str, operation: int, resource_type: int) -> bool:
@@ -208,14 +207,7 @@ class Authorizer:
         That is so if an ACL allows it, of a pattern that no DENY covers as a whole. As in Kafka,
         implied operations do not count.
         """
-        question = principal, host, operation, resource_type, None
-        decision = self._decisions.get(question)
-        if decision is None:
-            decision = self.allows(
-                principal, host, operation, resource_type, _NO_SUCH_RESOURCE
-            ) or self._allows_any(principal, host, operation, resource_type)
-            self._remember(question, decision)
-        return decision
+        return self.allows(principal, host, operation, resource_type, None)
 
     def operations(self, principal: str, host: str, resource_type: int, name: str) -> int:
         """Return the operations on a resource that are allowed, as a bit field (KIP-430)."""
@@ -228,11 +220,6 @@ class Authorizer:
                 and self.allows(principal, host, operation, resource_type, name)
             )
         )
-
-    def _remember(self, question: _Question, decision: bool) -> None:
-        if len(self._decisions) >= MAX_CACHED_DECISIONS:
-            self._decisions.clear()
-        self._decisions[question] = decision
 
     def _decide(
         self, principal: str, host: str, operation: int, resource_type: int, name: str
@@ -257,7 +244,7 @@ class Authorizer:
 
     def _matching(self, resource_type: int, name: str) -> Iterator[dict[_Client, _Masks]]:
         """Yield the ACLs of each pattern that a name matches."""
-        patterns: list[_Pattern] = [
+        patterns: list[Pattern] = [
             (resource_type, PatternType.PREFIXED, name[:length])
             for length in self._prefix_lengths.get(resource_type, ())
             if length <= len(name)
@@ -270,8 +257,8 @@ class Authorizer:
 
     def _allows_any(self, principal: str, host: str, operation: int, resource_type: int) -> bool:
         mask = _ALL | 1 << operation
-        denied: set[_Pattern] = set()
-        allowed: dict[_Pattern, None] = {}
+        denied: set[Pattern] = set()
+        allowed: dict[Pattern, None] = {}
         for client in dict.fromkeys(_clients(principal, host)):
             for pattern in self._patterns_of.get((resource_type, client), ()):
                 denies, allows = self._patterns[pattern][client]
@@ -297,7 +284,7 @@ def _clients(principal: str, host: str) -> tuple[_Client, ...]:
     )
 
 
-def _is_covered(pattern: _Pattern, denied: Collection[_Pattern]) -> bool:
+def _is_covered(pattern: Pattern, denied: Collection[Pattern]) -> bool:
     """Return whether a DENY covers every resource of a pattern."""
     resource_type, pattern_type, name = pattern
     if pattern_type == PatternType.LITERAL and pattern in denied:
