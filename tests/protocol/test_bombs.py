@@ -16,7 +16,6 @@ from headrace.protocol.record_batch import (
     TooLargeToOpen,
     build,
     header_at,
-    opened,
     record_spans,
     records,
 )
@@ -144,8 +143,6 @@ def test_limits_on_one_opening(codec: int):
     if codec:
         with pytest.raises(TooLargeToOpen):
             list(record_spans(batch, header, Opening(699, 100)))
-        with pytest.raises(TooLargeToOpen):
-            opened(batch, header, Opening(699, 100))
 
 
 @pytest.mark.parametrize("codec", CODECS.values(), ids=CODECS)

@@ -194,23 +194,22 @@ def headers(data: bytes | memoryview) -> Iterator[tuple[int, BatchHeader]]:
         position = following
 
 
-def stored_headers(found: bytes | memoryview | FileRange) -> Iterator[tuple[int, BatchHeader]]:
+def stored_headers(batches: bytes | memoryview | FileRange) -> Iterator[tuple[int, BatchHeader]]:
     """Yield ``(position, header)`` of whole batches, which need not be in memory.
 
     :raises OSError: the file cannot be read
     :raises CorruptBatch: a batch has an invalid length
     """
-    if not isinstance(found, FileRange):
-        yield from headers(found)
+    data = batches.data if isinstance(batches, FileRange) else batches
+    if data is not None:
+        yield from headers(data)
         return
-    if found.data is not None:
-        yield from headers(found.data)
-        return
-    buffer = memoryview(bytearray(min(HEADERS_CHUNK_BYTES, len(found))))
+    assert isinstance(batches, FileRange)
+    buffer = memoryview(bytearray(min(HEADERS_CHUNK_BYTES, len(batches))))
     start = filled = position = 0
-    while position < len(found):
+    while position < len(batches):
         if position - start + HEADER_BYTES > filled:
-            start, filled = position, found.read_into(buffer, position)
+            start, filled = position, batches.read_into(buffer, position)
             if filled < HEADER_BYTES:
                 raise CorruptBatch(f"half a header at position {position}")
         header = header_at(buffer, position - start)
@@ -428,12 +427,12 @@ OPEN_ON_LOOP = Opening(OPENED_ON_LOOP_BYTES, OPENED_ON_LOOP_RECORDS)
 """The limits that apply to a batch that is opened on an event loop."""
 
 
-def pieces(
+def _pieces(
     batch: bytes | memoryview, header: BatchHeader, opening: Opening = OPEN_ANY
 ) -> Iterator[bytes | memoryview]:
     """Yield the decompressed records of a whole batch in small pieces, cut anywhere.
 
-    :raises TooLargeToOpen: they exceed the limits
+    :raises TooLargeToOpen: they exceed the limit on bytes
     :raises CorruptBatch: they cannot be decompressed
     """
     body = memoryview(batch)[HEADER_BYTES : header.size_bytes]
@@ -459,15 +458,15 @@ def pieces(
         ) from error
 
 
-def opened(batch: bytes | memoryview, header: BatchHeader, opening: Opening = OPEN_ANY) -> bytes:
-    """Return the records of a whole batch, decompressed if needed.
+def opened(batch: bytes | memoryview, header: BatchHeader) -> bytes:
+    """Return the records of a whole batch, decompressed if needed, however many these are.
 
-    :raises TooLargeToOpen: they exceed the limits
+    :raises TooLargeToOpen: they exceed the limit on bytes
     :raises CorruptBatch: they cannot be decompressed
     """
     if not header.codec or not header.record_count:
         return bytes(memoryview(batch)[HEADER_BYTES : header.size_bytes])
-    return b"".join(pieces(batch, header, opening))
+    return b"".join(_pieces(batch, header))
 
 
 def record_spans(
@@ -485,7 +484,8 @@ def record_spans(
     :raises CorruptBatch: the batch cannot be decompressed, or a record has an impossible length, or
         there are fewer records than the header says
     """
-    source = _opened_pieces(batch, header, opening)
+    _check_count(header, opening)
+    source = _pieces(batch, header, opening)
     data, position, size = b"", 0, 0
     for index in range(header.record_count):
         if position < size and not (byte := data[position]) & 0x81:
@@ -502,19 +502,12 @@ def record_spans(
         _refuse_more(data, position, header, source)
 
 
-def _opened_pieces(
-    batch: bytes | memoryview, header: BatchHeader, opening: Opening
-) -> Iterator[bytes | memoryview]:
-    """Return :func:`pieces`, unless the header states more records than allowed.
-
-    :raises TooLargeToOpen: it does
-    """
+def _check_count(header: BatchHeader, opening: Opening) -> None:
     if header.record_count > opening.max_records:
         raise TooLargeToOpen(
             header.base_offset,
             f"{header.record_count} records are more than {opening.max_records}",
         )
-    return pieces(batch, header, opening)
 
 
 def _next_span(
@@ -657,7 +650,8 @@ def record_lists(
     :raises TooLargeToOpen: the batch or a record exceeds the limits
     :raises CorruptBatch: they cannot be read. The records before were yielded
     """
-    source = _opened_pieces(batch, header, opening)
+    _check_count(header, opening)
+    source = _pieces(batch, header, opening)
     data, position, size = b"", 0, 0
     if not header.codec and opening.pause is None:
         data, source = bytes(memoryview(batch)[: header.size_bytes]), iter(())
@@ -742,13 +736,11 @@ def record_lists(
                         ),
                     )
                 )
-        except CorruptBatch:
-            if listed:
-                yield listed
-            raise
         except (IndexError, ValueError) as error:
             if listed:
                 yield listed
+            if isinstance(error, CorruptBatch):
+                raise
             message = "it is cut off" if isinstance(error, IndexError) else str(error)
             raise _corrupt(header, index, message) from error
     if whole:

@@ -62,7 +62,6 @@ class RequestTemplates:
     _make: MakeTemplate
     _max_templates: int
     _by_length: dict[int, tuple[_Unpack, _ByPrefix]] = field(default_factory=dict)
-    _count: int = 0
 
     def try_serve(self, frame: memoryview) -> Any:
         """Serve a request by the template with its prefix, as in :class:`RequestTemplate`."""
@@ -76,7 +75,7 @@ class RequestTemplates:
         return None
 
     def __len__(self) -> int:
-        return self._count
+        return sum(len(templates) for _, templates in self._by_length.values())
 
     def remember(self, frame: memoryview, header: RequestHeader, call: Any) -> None:
         """Make a template of a request that was served, if possible."""
@@ -84,17 +83,15 @@ class RequestTemplates:
         if template is None:
             return
         length = template.prefix_bytes
-        if self._count >= self._max_templates or (
+        if len(self) >= self._max_templates or (
             length not in self._by_length and len(self._by_length) >= MAX_PREFIX_LENGTHS
         ):
             self._by_length.clear()
-            self._count = 0
         if length not in self._by_length:
             rest_bytes = length - 2 * SIZE.size
             self._by_length[length] = Struct(f">{_FIXED_PREFIX}{rest_bytes}s").unpack_from, {}
         unpack, templates = self._by_length[length]
         version, _, rest = unpack(frame)
-        self._count += (version, rest) not in templates
         templates[version, rest] = template
 
 

@@ -741,30 +741,26 @@ class _Writer(_Generator):
         if not fields:
             return []
         layout, _ = self._packer(fields, more)
-        values = ", ".join(_packed(item, f"message.{item.name}") for item in fields)
-        return [f"put({layout}({values}))"]
+        values = (
+            f"uuid_bytes(message.{item.name})" if item.type == "uuid" else f"message.{item.name}"
+            for item in fields
+        )
+        return [f"put({layout}({', '.join(values)}))"]
 
     def _tags(self, tagged: list[Field]) -> list[str]:
         lines = ["tags = []"]
         for item in tagged:
-            lines += [f"value = message.{item.name}", f"if {self._differs(item)}:"]
-            lines += _indented(self._tag(item, unsigned_varint(item.tag)))
+            lines += [
+                f"value = message.{item.name}",
+                f"if {self._differs(item)}:",
+                "    pieces = []",
+                "    put_aside, put = put, pieces.append",
+                *_indented(self._value(item, "value")),
+                "    put = put_aside",
+                "    data = b''.join(pieces)",
+                f"    tags.append({unsigned_varint(item.tag)!r} + varint(len(data)) + data)",
+            ]
         return [*lines, "put(varint(len(tags)) + b''.join(tags))"]
-
-    def _tag(self, item: Field, number: bytes) -> list[str]:
-        """Return the lines that append a tagged field to ``tags``."""
-        if item.is_number:
-            layout, size = self._packer([item])
-            packed = f"{layout}({_packed(item, 'value')})"
-            return [f"tags.append({number + bytes((size,))!r} + {packed})"]
-        return [
-            "pieces = []",
-            "put_aside, put = put, pieces.append",
-            *self._value(item, "value"),
-            "put = put_aside",
-            "data = b''.join(pieces)",
-            f"tags.append({number!r} + varint(len(data)) + data)",
-        ]
 
     def _differs(self, item: Field) -> str:
         is_structure = item.type in self._schema.structures and not item.is_array
@@ -777,6 +773,8 @@ class _Writer(_Generator):
     def _value(self, item: Field, name: str) -> list[str]:
         if item.is_array:
             return self._array(item, name)
+        if item.is_number:  # of a tag
+            return self._numbers([item])
         if item.type not in self._schema.structures:
             return self._text_or_data(item, name)
         call = f"{self._function_of(self._schema.structures[item.type])}(put, {name})"
@@ -822,11 +820,6 @@ class _Writer(_Generator):
             head = "number, item in enumerate(items)" if self._is_sliced else "item in items"
             lines += self._loop(f"for {head}:", value)
         return [f"items = {name}", f"if items is None: {null}", "else:", *_indented(lines)]
-
-
-def _packed(item: Field, name: str) -> str:
-    """Return a number as its ``struct`` takes it."""
-    return f"uuid_bytes({name})" if item.type == "uuid" else name
 
 
 # Called by generated functions --------------------------------------------------------------------
