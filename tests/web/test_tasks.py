@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
+import msgspec
+
 from headrace.client.config import read_config
 from headrace.client.workers import MAX_FAILURES, MAX_RUNNING, SeenWorker, TaskState, WorkerState
 from headrace.web.access import Access
@@ -28,13 +30,12 @@ def seen(
     return SeenWorker(state, NOW_MS - 3000, 100, is_gone)
 
 
-def site_with(*workers: SeenWorker) -> Site:
+def site_with(*workers: SeenWorker, group: GroupSummary = GROUP) -> Site:
     read = read_config({"bootstrap.servers": "127.0.0.1:1"})
     observer = Observer(read)
-    lines = notes({}, {}, workers)
-    observer.observation = Observation(
-        NOW_MS, 5, "id", 1, {"packers": GROUP}, notes=lines, workers=workers
-    )
+    groups = {"packers": group}
+    lines = notes(groups, {}, workers)
+    observer.observation = Observation(NOW_MS, 5, "id", 1, groups, notes=lines, workers=workers)
     return Site(read, observer, Access({}), {})
 
 
@@ -76,6 +77,20 @@ async def test_a_task_without_workers_and_a_cluster_without_tasks() -> None:
         assert (await client.get("/api/tasks")).json()["running"] == []
     async with browsing_site(site_with()) as client:
         assert "headrace worker MODULE:APP" in (await client.get("/tasks")).text
+
+
+@story
+async def test_the_overview_does_not_contradict_itself() -> None:
+    async def overview(done_per_s: float) -> str:
+        group = msgspec.structs.replace(GROUP, done_per_s=done_per_s, seconds_to_zero=-1.0)
+        async with browsing_site(site_with(group=group)) as client:
+            return (await client.get("/")).text
+
+    page = await overview(0.0)  # its worker was killed, but a minute is not over
+    assert "Nothing: no partition has stood still for 1m 00s, no group falls behind" in page
+    assert ">nothing finished<" in page and ">falls behind<" not in page
+    page = await overview(1.0)
+    assert page.count(">falls behind<") == 2 and "Nothing:" not in page
 
 
 @story
