@@ -71,6 +71,20 @@ def test_a_narrow_terminal_shows_what_matters() -> None:
     assert titles[5:] == ["ZERO-IN", "GROUP-STATE", "MEMBER-COUNT", "GROUP-TYPE"]
 
 
+@pytest.mark.parametrize(
+    ("age_ms", "titles"),
+    [(None, "BREAKER MEMBER-COUNT"), (40_000, "BREAKER NUMBERS-AGE MEMBER-COUNT")],
+)
+def test_the_numbers_of_a_worker_that_was_killed_have_an_age(
+    age_ms: int | None, titles: str
+) -> None:
+    seen = browser(1)
+    seen.extras = {"group-00": {"breaker": "closed", "numbers_age_ms": age_ms}}
+    _, head, row, *_ = seen.lines(10)
+    assert titles in head.replace("  ", " ")
+    assert (" 40 s " in row) == (age_ms is not None)
+
+
 @pytest.mark.parametrize("room", [0, 1, 3, 5, 8])
 def test_a_small_terminal(room: int) -> None:
     lines = pressed("jjj", room)

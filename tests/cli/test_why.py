@@ -40,9 +40,9 @@ def partition(position: int, **fields: Any) -> PartitionLag:
 
 def told(**fields: Any) -> list[str]:
     """Return what the task of one worker adds to a group that has finished."""
-    worker = SeenWorker(WorkerState("w-1", 0, False, ()), NOW_MS - 90_000, 10)
-    is_gone = fields.pop("is_gone", False)
-    tasks = [(replace(worker, is_gone=is_gone), replace(TASK, **fields))]
+    age_ms = fields.pop("age_ms", 0)
+    worker = SeenWorker(WorkerState("w-1", 0, False, ()), NOW_MS - age_ms, 10, age_ms)
+    tasks = [(worker, replace(TASK, **fields))]
     return list(reasons(seen(partition(100, records=0), tasks=tasks)))
 
 
@@ -88,7 +88,7 @@ def test_partitions_that_nobody_reads_and_late_acknowledgements() -> None:
 
 def test_what_workers_tell() -> None:
     assert told() == []
-    assert told(is_gone=True) == ["Worker w-1 is silent for 1m 30s."]
+    assert told(age_ms=90_000) == ["Worker w-1 is silent for 1m 30s."]
     assert told(breaker="open", breaker_reason="OSError: away") == [
         "Worker w-1 pauses pack, as most fail: OSError: away."
     ]

@@ -23,11 +23,9 @@ EVIL = HOSTILE.decode()
 GROUP = GroupSummary("packers", "share", "Stable", 2, 17, 5000, 4.0, 4.0, None)
 
 
-def seen(
-    name: str, *tasks: TaskState, is_gone: bool = False, is_stopping: bool = False
-) -> SeenWorker:
+def seen(name: str, *tasks: TaskState, age_ms: int = 3000, is_stopping: bool = False) -> SeenWorker:
     state = WorkerState(name, NOW_MS - 60_000, is_stopping, tasks)
-    return SeenWorker(state, NOW_MS - 3000, 100, is_gone)
+    return SeenWorker(state, NOW_MS - age_ms, 100, age_ms)
 
 
 def site_with(*workers: SeenWorker, group: GroupSummary = GROUP) -> Site:
@@ -47,7 +45,7 @@ async def test_a_task_has_the_sums_of_its_workers() -> None:
     site = site_with(
         seen("one", TASK),
         seen("two", PAUSED, is_stopping=True),
-        seen("three", TASK, is_gone=True),
+        seen("three", TASK, age_ms=61_000),
     )
     async with browsing_site(site) as client:
         view = (await client.get("/api/tasks")).json()
@@ -71,12 +69,25 @@ async def test_a_task_has_the_sums_of_its_workers() -> None:
 
 @story
 async def test_a_task_without_workers_and_a_cluster_without_tasks() -> None:
-    async with browsing_site(site_with(seen("one", TASK, is_gone=True))) as client:
+    async with browsing_site(site_with(seen("one", TASK, age_ms=61_000))) as client:
         page = (await client.get("/tasks")).text
         assert ">no workers<" in page and ">gone<" in page and "0 of 0" in page
         assert (await client.get("/api/tasks")).json()["running"] == []
     async with browsing_site(site_with()) as client:
         assert "headrace worker MODULE:APP" in (await client.get("/tasks")).text
+
+
+@story
+async def test_numbers_of_a_worker_that_was_killed_are_old() -> None:
+    killed = seen("one", TASK, age_ms=40_000)
+    async with browsing_site(site_with(killed)) as client:
+        assert "<small>numbers of 40 s ago</small>" in (page := (await client.get("/tasks")).text)
+        assert ">silent<" in page and ">working<" in page
+        assert (await client.get("/api/tasks")).json()["workers"][0]["status"] == "silent"
+    async with browsing_site(site_with(killed, seen("two", TASK))) as client:
+        assert "<small>some numbers of 40 s ago</small>" in (await client.get("/tasks")).text
+    async with browsing_site(site_with(seen("one", TASK, age_ms=30_000))) as client:
+        assert "numbers of" not in (await client.get("/tasks")).text
 
 
 @story

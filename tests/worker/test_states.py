@@ -138,17 +138,26 @@ def test_texts_are_printable_and_short() -> None:
 def test_sums_are_over_the_workers_that_are_not_gone() -> None:
     paused = replace(TASK, slots=30, occupancy=0.1, breaker="open", breaker_reason="ValueError")
     seen = [
-        SeenWorker(replace(STATE, worker=name, tasks=(state,)), NOW_MS, 100, is_gone)
-        for name, state, is_gone in (("a", TASK, False), ("b", paused, False), ("c", paused, True))
+        SeenWorker(replace(STATE, worker=name, tasks=(state,)), NOW_MS, 100, age_ms)
+        for name, state, age_ms in (("a", TASK, 30_000), ("b", paused, 9), ("c", paused, 60_001))
     ]
     ((key, states),) = by_task(seen).items()
     assert key == ("pack", "packers")
-    count, total = summed(states)
+    count, old_ms, total = summed(states)
+    assert old_ms is None
     assert (count, total.slots, total.done, total.breaker) == (2, 40, 200, "open")
     assert total.breaker_reason == "ValueError"
     assert total.occupancy == pytest.approx((0.5 * 10 + 0.1 * 30) / 40)
-    count, total = summed(states[2:])
+    count, _, total = summed(states[2:])
     assert (count, total.slots, total.occupancy, total.breaker) == (0, 0, 0, "closed")
+
+
+def test_the_age_of_numbers_is_told_when_two_reports_have_not_come() -> None:
+    """A worker that was killed counts until it is gone."""
+    seen = [SeenWorker(STATE, NOW_MS, 100, age_ms) for age_ms in (2_000, 40_000, 61_000)]
+    ((_, states),) = by_task(seen).items()
+    count, old_ms, total = summed(states)
+    assert (count, old_ms, total.done) == (2, 40_000, 200)
 
 
 class Clock:
@@ -297,7 +306,7 @@ async def test_missing_rights_are_said_once_and_may_come_later(
 ) -> None:
     monkeypatch.setattr(reporter_module, "_EVERY_S", 0.01)
     monkeypatch.setattr(reporter_module, "_REFUSED_PAUSE_S", 0.01)
-    monkeypatch.setattr(reporter_module, "_AT_LEAST_EVERY_S", 0.02)
+    monkeypatch.setattr(reporter_module, "REPORTS_AFTER_S", 0.02)
     sender = Refusing()
     reporter = Reporter("host-1", [], sender)
     run = asyncio.create_task(reporter.run())

@@ -271,11 +271,14 @@ class Browser:
         return shown[:total]
 
 
-_OF_TASKS = ("worker_count", "running", "slots", "occupancy", "failed_per_s", "breaker")
+_OF_TASKS = (
+    *("worker_count", "running", "slots", "occupancy", "failed_per_s", "breaker"),
+    "numbers_age_ms",
+)
 _GROUP_FIELDS = (
     *("group_id", "lag", "time_lag_ms", "done_per_s", "produced_per_s", "seconds_to_zero"),
-    *("group_state", "breaker", "stuck", "held", "occupancy", "failed_per_s", "running", "slots"),
-    *("member_count", "worker_count", "letters_per_s", "group_type"),
+    *("group_state", "breaker", "numbers_age_ms", "stuck", "held", "occupancy", "failed_per_s"),
+    *("running", "slots", "member_count", "worker_count", "letters_per_s", "group_type"),
 )
 """The first ones are what a narrow screen shows."""
 _PARTITION_FIELDS = (
@@ -288,10 +291,10 @@ _SGR = re.compile(r"\x1b\[\d*m")
 
 
 def _extras(
-    group_id: str, work: GroupWork, tasks: Mapping[str, tuple[int, TaskState]]
+    group_id: str, work: GroupWork, tasks: Mapping[str, tuple[int, int | None, TaskState]]
 ) -> dict[str, Any]:
     """Return what is known of a group besides its lag; :data:`_OF_TASKS` if it has tasks."""
-    count, total = tasks.get(group_id, (None, None))
+    count, age_ms, total = tasks.get(group_id, (None, None, None))
     told = {name: getattr(total, name, None) for name in _OF_TASKS[1:]}
     return {
         "held": work.held.get(group_id),
@@ -302,6 +305,7 @@ def _extras(
             name: round(value, 2) if isinstance(value, float) else value
             for name, value in told.items()
         },
+        "numbers_age_ms": age_ms,
     }
 
 
@@ -321,7 +325,7 @@ def _rows(groups: Sequence[GroupLag], extras: Mapping[str, Row]) -> list[Row]:
 
 
 def _for_table(rows: list[Row]) -> list[Row]:
-    """Return rows with what matters most first, and fields of tasks if a group has tasks."""
-    has_tasks = any(row.get("worker_count") is not None for row in rows)
-    fields = [name for name in _GROUP_FIELDS if has_tasks or name not in _OF_TASKS]
+    """Return rows with what matters most first, and those fields of tasks that a group has."""
+    empty = {name for name in _OF_TASKS if all(row.get(name) is None for row in rows)}
+    fields = [name for name in _GROUP_FIELDS if name not in empty]
     return [{name: row[name] for name in fields if name in row} for row in rows]

@@ -235,8 +235,8 @@ def _task_reasons(seen: Evidence) -> Iterator[str]:
     """Yield a sentence about each thing that its workers tell."""
     for worker, task in seen.tasks[:_NAMED]:
         name = f"Worker {worker.state.worker}"
-        if worker.is_gone:
-            yield f"{name} is silent for {duration((seen.at_ms - worker.seen_ms) / 1000)}."
+        if worker.age_ms > workers.OLD_MS:
+            yield f"{name} is silent for {duration(worker.age_ms / 1000)}."
             continue
         if task.breaker != "closed":
             yield f"{name} pauses {task.task}, as most fail: {task.breaker_reason}."

@@ -1,8 +1,8 @@
 """What workers tell of themselves in the topic ``headrace-workers``, and its reading.
 
 A worker writes one record, with its name as key: a JSON object of :class:`WorkerState`, when that
-has changed, at most every 2 s and at least every 15 s; without a value when it has ended. Whoever
-may write to the topic may write anything: what does not fit the types below is left out.
+has changed, at most every 2 s, and after 15 s at the latest; without a value when it has ended.
+Whoever may write to the topic may write anything: what does not fit the types below is left out.
 """
 
 from __future__ import annotations
@@ -26,6 +26,10 @@ from .partition_reader import PartitionReader
 from .records import Record
 
 WORKERS_TOPIC = "headrace-workers"
+REPORTS_AFTER_S = 15.0
+"""The time after which a worker tells its state again, if it has not changed."""
+OLD_MS = int(2 * REPORTS_AFTER_S * 1000)
+"""The age of a state after which its numbers are old: two reports have not come."""
 GONE_MS = 60_000
 """The age of a state after which its worker counts as gone: it was killed, or reaches no broker."""
 MAX_RUNNING, MAX_FAILURES = 50, 10
@@ -162,13 +166,18 @@ class SeenWorker:
 
     :param seen_ms: when it was written
     :param size_bytes: as it was written
-    :param is_gone: that is longer ago than :data:`GONE_MS`
+    :param age_ms: since then, until it was looked at
     """
 
     state: WorkerState
     seen_ms: int
     size_bytes: int
-    is_gone: bool = False
+    age_ms: int = 0
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether it has told nothing for longer than :data:`GONE_MS`."""
+        return self.age_ms > GONE_MS
 
 
 def shortened(text: str) -> str:
@@ -210,16 +219,20 @@ def by_task(workers: Iterable[SeenWorker]) -> dict[TaskKey, list[tuple[SeenWorke
     return states
 
 
-def summed(states: Sequence[tuple[SeenWorker, TaskState]]) -> tuple[int, TaskState]:
-    """Return how many workers of a task are not gone, and the sums over these.
+def summed(
+    states: Sequence[tuple[SeenWorker, TaskState]],
+) -> tuple[int, int | None, TaskState]:
+    """Return how many workers of a task are not gone, the age of their oldest numbers in ms if that
+    is more than :data:`OLD_MS`, and the sums over these.
 
     Its breaker is the worst one; records and failures are left out.
     """
     live = [state for worker, state in states if not worker.is_gone]
+    age_ms = max((worker.age_ms for worker, _ in states if not worker.is_gone), default=0)
     sums: dict[str, Any] = {name: sum(getattr(state, name) for state in live) for name in _SUMMED}
     slots = sums["slots"]
     worst = min(live, key=lambda state: _WORST_FIRST.index(state.breaker), default=None)
-    return len(live), replace(
+    total = replace(
         states[-1][1],
         **sums,
         occupancy=sum(state.occupancy * state.slots for state in live) / slots if slots else 0.0,
@@ -228,6 +241,7 @@ def summed(states: Sequence[tuple[SeenWorker, TaskState]]) -> tuple[int, TaskSta
         records=(),
         failures=(),
     )
+    return len(live), age_ms if age_ms > OLD_MS else None, total
 
 
 class WorkerWatch:
@@ -260,7 +274,7 @@ class WorkerWatch:
             if age_ms > _FORGOTTEN_MS:
                 self._forget(name)
             else:
-                seen.append(replace(worker, is_gone=age_ms > GONE_MS))
+                seen.append(replace(worker, age_ms=age_ms))
         return sorted(seen, key=lambda worker: worker.state.worker)
 
     async def look_or_tell(self, problems: list[str]) -> list[SeenWorker]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from headrace.client.workers import SeenWorker, TaskState, by_task, summed
+from headrace.client.workers import OLD_MS, SeenWorker, TaskState, by_task, summed
 
 from .lists import NameFilter, PageNumber, page_of
 from .site import Visit
@@ -15,6 +15,7 @@ from .views import (
     Task,
     Tasks,
     WorkerOfTasks,
+    WorkerStatus,
 )
 
 MAX_RUNNING_OF_PAGE, MAX_FAILURES_OF_PAGE, MAX_WORKERS_OF_PAGE = 50, 50, 200
@@ -55,19 +56,27 @@ async def tasks(visit: Visit, *, filter: NameFilter = "", page: PageNumber = 1) 
 def _task(
     states: Sequence[tuple[SeenWorker, TaskState]], groups: Mapping[str, GroupSummary]
 ) -> Task:
-    workers, total = summed(states)
+    worker_count, age_ms, total = summed(states)
     group = groups.get(total.group_id)
     if group is None:
-        return Task(workers, None, None, total)
-    return Task(workers, group.lag, group.time_lag_ms, total)
+        return Task(worker_count, age_ms, None, None, total)
+    return Task(worker_count, age_ms, group.lag, group.time_lag_ms, total)
 
 
 def _worker(worker: SeenWorker) -> WorkerOfTasks:
     state = worker.state
     return WorkerOfTasks(
         state.worker,
-        "gone" if worker.is_gone else "stopping" if state.is_stopping else "working",
+        _status(worker),
         [task.task for task in state.tasks],
         state.started_ms,
         worker.seen_ms,
     )
+
+
+def _status(worker: SeenWorker) -> WorkerStatus:
+    if worker.is_gone:
+        return "gone"
+    if worker.age_ms > OLD_MS:
+        return "silent"
+    return "stopping" if worker.state.is_stopping else "working"

@@ -368,16 +368,19 @@ class Hits(View):
     hits: Sequence[Hit]
 
 
+WorkerStatus = Literal["working", "stopping", "silent", "gone"]
+
+
 class WorkerOfTasks(View):
     """A worker, as it tells of itself.
 
-    :param status: gone: it has not told anything for a minute
+    :param status: silent: it has not told anything for half a minute; gone: for a minute
     :param started_ms: since the epoch
     :param seen_ms: when it last told something
     """
 
     worker: str
-    status: Literal["working", "stopping", "gone"]
+    status: WorkerStatus
     tasks: Sequence[str]
     started_ms: int
     seen_ms: int
@@ -387,11 +390,13 @@ class Task(View):
     """A task.
 
     :param worker_count: without those that are gone
+    :param numbers_age_ms: of the oldest numbers of these, if two reports have not come
     :param lag: of its group
     :param total: the sums over these workers, without records and failures
     """
 
     worker_count: int
+    numbers_age_ms: int | None
     lag: int | None
     time_lag_ms: int | None
     total: TaskState
