@@ -112,10 +112,53 @@ def test_a_worker_that_was_killed_holds_nothing() -> None:
         return list(reasons(evidence))
 
     assert after("available", None) == [
-        "Nothing was finished for 6.0 s in t-0 (nobody holds records; assigned to worker-1, if "
-        "killed until the session ends)."
+        "Nothing was finished for 6.0 s in t-0 (nobody holds records; assigned to worker-1: if "
+        "killed, until the session ends)."
     ]
     assert after("locked", "m") == [
-        "Nothing was finished for 6.0 s in t-0 (worker-1 holds 50 records).",
         "Worker w-1 works on t-0 offset 50 (attempt 1) for 9.0 s.",
+        "Nothing was finished for 6.0 s in t-0 (worker-1 holds 50 records).",
     ]
+
+
+def test_the_strongest_cause_comes_first_and_a_worker_that_lives_was_not_killed() -> None:
+    def told(age_ms: int, *others: GroupMember) -> list[str]:
+        worker = SeenWorker(WorkerState("w-1", 0, False, ()), NOW_MS - age_ms, 10, age_ms)
+        paused = replace(TASK, breaker="open", breaker_reason="OSError: away")
+        spans = (Span(50, 52, "waiting", 4, None, 40_000),)
+        members = (GroupMember("m", "pack@w-1", "/127.0.0.1"), *others)
+        evidence = seen(
+            partition(50, members=members),
+            stuck=[("t", 0)],
+            states={("t", 0): SharePartitionState(50, 50, spans, 53)},
+            limits={"share.delivery.count.limit": 10},
+            tasks=[(worker, paused)],
+        )
+        return list(reasons(evidence))
+
+    pauses, nothing, released, delivered = told(15_000)
+    assert pauses == "Worker w-1 pauses pack, as most fail: OSError: away."
+    assert nothing == (
+        "Nothing was finished for 6.0 s in t-0 (nobody holds records; assigned to pack@w-1)."
+    )
+    assert released == "3 records were released, due in 40 s at most."
+    assert delivered == (
+        "3 records were delivered up to 4 times; the task's attempts are the limit, not the "
+        "broker's 10 deliveries."
+    )
+    silent, nothing, *_ = told(40_000)
+    assert silent == "Worker w-1 is silent for 40 s."
+    assert nothing.endswith("assigned to pack@w-1: if killed, until the session ends).")
+    _, nothing, *_ = told(0, MEMBER)
+    assert nothing.endswith("assigned to pack@w-1, worker-1: if killed, until the session ends).")
+
+
+def test_a_group_to_which_nothing_comes_does_not_fall_behind() -> None:
+    still = seen(partition(50))
+    still = replace(
+        still,
+        group=replace(
+            still.group, lag=replace(still.group.lag, done_per_s=0.0, produced_per_s=0.0)
+        ),
+    )
+    assert summary(still).endswith(". It finishes 0.0 records a second, and 0.0 come.")

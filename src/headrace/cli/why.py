@@ -154,21 +154,22 @@ def summary(seen: Evidence) -> str:
         told += f". It finishes {lag.done_per_s:,.1f} records a second, "
         told += f"and {lag.produced_per_s:,.1f} come"
     left_s = lag.seconds_to_zero
-    if lag.records and left_s is not None:
-        forecast = (
-            "does not catch up" if left_s == math.inf else f"catches up in {duration(left_s)}"
-        )
-        told += f": it {forecast}"
+    if lag.records and left_s == math.inf:
+        # Where nothing comes, it does not fall behind: it stands still, for a reason below.
+        told += ": it does not catch up" if lag.produced_per_s else ""
+    elif lag.records and left_s is not None:
+        told += f": it catches up in {duration(left_s)}"
     return f"{told}."
 
 
 def reasons(seen: Evidence) -> Iterator[str]:
-    """Yield a sentence about each thing that slows a group down. Pure."""
+    """Yield a sentence about each thing that slows a group down, the strongest first. Pure."""
     group = seen.group
     behind = [lag for lag in group.partitions if lag.records != 0]
     if behind and not group.members:
         yield "It has no members: start a consumer."
         return
+    yield from _task_reasons(seen)
     if alone := [_name(lag.key) for lag in behind if not lag.members]:
         yield f"No member has {_listed(alone)}."
     if group.idle:
@@ -178,17 +179,17 @@ def reasons(seen: Evidence) -> Iterator[str]:
     if stuck:
         told = _listed([f"{_name(lag.key)} ({_holders(seen, lag)})" for lag in stuck])
         yield f"Nothing was finished for {duration(seen.over_s)} in {told}."
-    elif behind and group.lag.seconds_to_zero == math.inf:
+    elif behind and group.lag.seconds_to_zero == math.inf and group.lag.produced_per_s:
         limit = "" if group.type == "share" else ", up to one for each partition"
         yield f"Its members work, but more comes than they finish: add members{limit}."
     yield from _share_reasons(seen)
-    yield from _task_reasons(seen)
 
 
 def _holders(seen: Evidence, lag: model.PartitionLag) -> str:
     """Return who holds records of a partition, and since when."""
     state = seen.states.get(lag.key)
-    members = _listed([member.client_id or member.member_id for member in lag.members])
+    names = [member.client_id or member.member_id for member in lag.members]
+    members = _listed(names)
     if state is None:
         return members
     held = []
@@ -200,7 +201,13 @@ def _holders(seen: Evidence, lag: model.PartitionLag) -> str:
         held.append(told)
     if held:
         return _listed(held)
-    return f"nobody holds records; assigned to {members}, if killed until the session ends"
+    told = f"nobody holds records; assigned to {members}"
+    alive = {
+        f"{task.task}@{worker.state.worker}"
+        for worker, task in seen.tasks
+        if worker.age_ms <= workers.OLD_MS
+    }
+    return told if alive.issuperset(names) else f"{told}: if killed, until the session ends"
 
 
 def _share_reasons(seen: Evidence) -> Iterator[str]:
@@ -213,7 +220,10 @@ def _share_reasons(seen: Evidence) -> Iterator[str]:
     if again := [span for span in spans if span.delivery_count > 1]:
         most = max(span.delivery_count for span in again)
         limit = seen.limits.get(_DELIVERIES, "unknown")
-        yield f"{_count(again)} delivered up to {most} times; the limit is {limit}."
+        applies = f"the limit is {limit}"
+        if seen.tasks:  # workers write a record again before
+            applies = f"the task's attempts are the limit, not the broker's {limit} deliveries"
+        yield f"{_count(again)} delivered up to {most} times; {applies}."
     full = [
         _name(key)
         for key, state in seen.states.items()
