@@ -546,7 +546,7 @@ class Runner:
         """Have an outcome sent; tell and count failures."""
         if outcome is ACCEPTED:
             if self.breaker.succeeded(time.monotonic()):
-                _log.warning("%s works again", self)
+                _log.info("%s works again", self)
             self._endings.accept(attempt)
             return
         if outcome.error is not None:

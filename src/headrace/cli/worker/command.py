@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 _LOG_LEVELS = {
     "headrace": logging.ERROR,  # an embedded broker is for development
     "headrace.client": logging.WARNING,
+    "headrace.client.share.membership": logging.INFO,  # the end of a trouble
     "headrace.ports": logging.WARNING,
     "headrace.worker": logging.INFO,
 }

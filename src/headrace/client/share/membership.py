@@ -67,7 +67,7 @@ class Trouble:
         if member in self._kept:
             self.forget(member)
             if not self._kept:
-                _log.warning("share groups of %s: in order again", self._servers)
+                _log.info("share groups of %s: in order again", self._servers)
 
     def forget(self, member: object) -> None:
         """Leave out a member that has ended."""

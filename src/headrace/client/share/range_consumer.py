@@ -471,7 +471,8 @@ class RangeConsumer:
         more = len(names) - _MAX_NAMES
         _log.log(
             logging.INFO if self._trouble.is_on else logging.WARNING,
-            "share group %s: lost %d records of %s, which are delivered again: %s",
+            "share group %s: %d records of %s are not held here any more, and are delivered again "
+            "to some member: %s",
             self.group_id,
             sum(map(count, records.values())),
             ", ".join(names[:_MAX_NAMES]) + (f" and {more} partitions more" * (more > 0)),
