@@ -12,7 +12,10 @@ from typing import Any
 import pytest
 
 import headrace
-from headrace.client.errors import ClientError
+from headrace.client.cluster import Cluster
+from headrace.client.errors import ClientError, RequestRefused
+from headrace.protocol.errors import ErrorCode
+from headrace.worker import group
 from headrace.worker.task import Task
 from tests.clients.confluent import consumer, share_from_earliest
 from tests.support import story, unique
@@ -276,6 +279,40 @@ async def test_two_workers_share_the_partitions_of_a_task(bootstrap_servers: str
                 call += 1
                 await first.tasks[name].options(key=f"{call}").send(call)
                 await asyncio.sleep(0.1)
+
+
+@story
+async def test_the_configs_of_a_group_are_one_change_where_the_broker_knows_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    unknown: set[str] = set()
+    changes: list[list[str]] = []
+
+    async def describe_configs(*_: Any, **__: Any) -> dict[str, list[Any]]:
+        return {"pack": []}
+
+    async def alter_configs(_: Any, __: Any, ___: str, configs: dict[str, str]) -> None:
+        changes.append(list(configs))
+        if unknown & configs.keys():
+            raise RequestRefused("changing configs", ErrorCode.INVALID_CONFIG)
+
+    monkeypatch.setattr(group, "describe_configs", describe_configs)
+    monkeypatch.setattr(group, "alter_configs", alter_configs)
+    app = headrace.App("127.0.0.1:1")
+
+    @app.task()
+    async def pack(number: int) -> None: ...
+
+    async with Cluster("127.0.0.1:1") as cluster:
+        await group._configure_group(cluster, pack, is_new=True)
+        ((*names,),) = changes
+        assert len(names) == 5
+        unknown.add("errors.deadletterqueue.topic.name")
+        await group._configure_group(cluster, pack, is_new=True)
+        assert changes[1:] == [names, *([name] for name in names)]
+        unknown.add("share.auto.offset.reset")
+        with pytest.raises(RequestRefused):
+            await group._configure_group(cluster, pack, is_new=True)
 
 
 @story
