@@ -20,6 +20,7 @@ import headrace
 from headrace.client.share import membership
 from headrace.client.share.consumer import ShareConsumer
 from headrace.log_lines import LIMITER
+from headrace.worker.breaker import Breaker
 from headrace.worker.task import Task
 from tests.clients.confluent import create_topic
 from tests.faults.small_disk import SmallDisk
@@ -255,7 +256,9 @@ def envelope(name: str, **others: bytes | None) -> list[tuple[str, bytes | None]
 
 
 @story
-async def test_records_that_are_no_calls_hurt_no_other(bootstrap_servers: str) -> None:
+async def test_records_that_are_no_calls_hurt_no_other(
+    bootstrap_servers: str, caplog: pytest.LogCaptureFixture
+) -> None:
     app = headrace.App(bootstrap_servers)
     name, numbers = unique("odd"), []
 
@@ -299,6 +302,33 @@ async def test_records_that_are_no_calls_hurt_no_other(bootstrap_servers: str) -
         await until(lambda: counts["accepted"] == len(odd) + len(good))
     assert sorted(numbers) == [2, 3, 4, 5]
     assert counts["failed"] == counts["dead_letters"] == len(odd)
+    lines = [line for line in caplog.messages if f"task '{name}' failed on" in line]
+    assert lines and all("not tried again: does not decode: " in line for line in lines)
+
+
+@story
+async def test_a_pause_is_one_line_with_the_record_that_has_failed_last(
+    bootstrap_servers: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    app = headrace.App(bootstrap_servers)
+    name = unique("pausing")
+
+    @app.task(name=name, breaker=Breaker(pause=0.5, max_pause=60), concurrency=1)
+    async def process(number: int) -> None:
+        raise OSError("away")
+
+    await process.send_many(range(30))
+    async with working(app) as worker:
+        counts = runner(worker, name).counts
+        await until(lambda: counts["failed"] == Breaker.MIN_OUTCOMES + 1)
+    *failures, first, second = (
+        line for line in caplog.messages if line.startswith(f"task '{name}'")
+    )
+    assert all("failed on" in line for line in failures)
+    for line, pause in ((first, "0.5"), (second, "1.0")):
+        start = f"task '{name}' pauses for {pause} s, because most records fail, such as {name}-0 "
+        assert line.startswith(start), line
+        assert re.search(r"offset \d+, attempt \d of 4: OSError: away; next try in ", line), line
 
 
 @story

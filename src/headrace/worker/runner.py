@@ -75,6 +75,7 @@ wait in the topic for later records, so that others get past them.
 _MAX_WAITING_BYTES = 32 << 20
 _MAX_HELD_RECORDS = 20_000
 """The limit of held records beside those that are processed; the broker has lower ones."""
+_AGAIN = (Ending.RETRY, Ending.PUT_BACK)
 _MAX_HELD_BYTES = 256 << 20
 """The limit of held records of the task's topics by their size."""
 
@@ -549,38 +550,34 @@ class Runner:
                 _log.info("%s works again", self)
             self._endings.accept(attempt)
             return
+        pauses = False
         if outcome.error is not None:
-            outcome = self._judged(attempt, outcome)
+            outcome, pauses = self._judged(attempt, outcome)
         if self.hurries:
             outcome = outcome._replace(delay_s=0.0)
         if outcome.reason:
-            self._tell(attempt, outcome)
+            self._tell(attempt, outcome, pauses=pauses)
         self._endings.end(attempt, outcome)
 
-    def _judged(self, attempt: Attempt, outcome: Outcome) -> Outcome:
+    def _judged(self, attempt: Attempt, outcome: Outcome) -> tuple[Outcome, bool]:
         """Count a failure, and return what becomes of the record if most records fail: then it is
-        tried again, also after its last attempt.
+        tried again, also after its last attempt. And whether the task pauses now.
         """
         self.counts["failed"] += 1
         if isinstance(outcome.error, Undecodable):  # it says nothing of what the function needs
-            return outcome
+            return outcome, False
         breaker, now_s = self.breaker, time.monotonic()
         origin = origin_of(attempt.record, self.task.later)
-        if breaker.failed(origin, outcome.reason, now_s):
-            _log.error(
-                "%s pauses for %.1f s, because most records fail: %s",
-                self,
-                breaker.opens_for_s(now_s),
-                outcome.reason,
-            )
+        pauses = breaker.failed(origin, outcome.reason, now_s)
         if attempt.is_accepted or not breaker.is_doubtful:
-            return outcome
+            return outcome, pauses
         if outcome.ending is Ending.LETTER:
             delay_s = self.task.retry.delay_s(attempt.number, random.random())
             outcome = outcome._replace(ending=Ending.PUT_BACK, delay_s=delay_s)
-        return outcome._replace(delay_s=breaker.retry_after_s(origin, outcome.delay_s, now_s))
+        delay_s = breaker.retry_after_s(origin, outcome.delay_s, now_s)
+        return outcome._replace(delay_s=delay_s), pauses
 
-    def _tell(self, attempt: Attempt, outcome: Outcome) -> None:
+    def _tell(self, attempt: Attempt, outcome: Outcome, *, pauses: bool) -> None:
         queue = self.task.dead_letters
         fate = {
             Ending.ACCEPT: "it ends",
@@ -590,19 +587,24 @@ class Runner:
             if queue
             else "rejected: there is no dead-letter queue",
         }[outcome.ending]
-        self._failure_lines.warning(
-            repr(self.task),
-            "%s failed on %s, attempt %d of %d: %s; %s",
-            self,
-            attempt,
-            attempt.number,
-            self.task.retry.attempts,
-            outcome.reason,
-            fate,
-        )
+        most, comes_again = self.task.retry.attempts, outcome.ending in _AGAIN
+        attempts = f"attempt {attempt.number} of {most}"
+        if not comes_again and attempt.number != most:
+            attempts = "not tried again"
+        told = attempt, attempts, outcome.reason, fate
+        if pauses:
+            _log.error(
+                "%s pauses for %.1f s, because most records fail, such as %s, %s: %s; %s",
+                self,
+                self.breaker.opens_for_s(time.monotonic()),
+                *told,
+            )
+        else:
+            line = "%s failed on %s, %s: %s; %s"
+            self._failure_lines.warning(repr(self.task), line, self, *told)
         record, time_ms = attempt.record, time.time_ns() // 1_000_000
         place = record.topic, record.partition, record.offset
         texts = shortened(outcome.reason), shortened(fate)
         self.failures.append(Failure(time_ms, *place, attempt.number, *texts))
-        if outcome.ending in (Ending.RETRY, Ending.PUT_BACK):
+        if comes_again:
             self.meter.retry_in(outcome.delay_s)
