@@ -85,6 +85,19 @@ def test_the_numbers_of_a_worker_that_was_killed_have_an_age(
     assert (" 40 s " in row) == (age_ms is not None)
 
 
+def test_a_narrow_terminal_has_the_first_columns_whole() -> None:
+    seen = browser(3)
+    whole = seen.lines(10)[1:4]
+    seen.output.columns = len("GROUP-ID LAG TIME-LAG") + 1
+    head, *rows = seen.lines(10)[1:4]
+    assert head.split() == ["GROUP-ID", "LAG", "TIME-LAG"]
+    assert all(shown[:10] == line[:10] for shown, line in zip(rows, whole[1:], strict=True))
+    seen.output.columns -= 1
+    assert seen.lines(10)[1].split() == ["GROUP-ID", "LAG"]
+    seen.output.columns = 3  # one is always shown
+    assert seen.lines(10)[1] == "GROUP-ID"
+
+
 @pytest.mark.parametrize("room", [0, 1, 3, 5, 8])
 def test_a_small_terminal(room: int) -> None:
     lines = pressed("jjj", room)

@@ -57,6 +57,8 @@ class Output:
         self.dry_run = dry_run
         self.yes = yes
         self.is_for_people = sys.stdout.isatty()
+        self.columns = sys.maxsize
+        """The width of a table; without a limit, a terminal wraps it."""
 
     @property
     def is_json(self) -> bool:
@@ -144,7 +146,7 @@ class Output:
         cells = [[self._cell(name, row[name]) for name in fields] for row in rows]
         if self.is_for_people and "NO_COLOR" not in os.environ:
             titles = [Colored(title, _BOLD) for title in titles]
-        return table(titles, cells)
+        return table(titles, cells, self.columns)
 
     def _cell(self, name: str, value: object) -> object:
         """Return a value as a table shows it; for people with separators and colors."""

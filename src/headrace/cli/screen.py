@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import termios
 import tty
 from collections.abc import Callable, Iterator, Sequence
@@ -70,8 +69,3 @@ def screen(on_key: Callable[[str], object]) -> Iterator[Callable[[Sequence[str]]
         with suppress(termios.error):
             termios.tcsetattr(0, termios.TCSADRAIN, before)
         write(_LEAVE)
-
-
-def height() -> int:
-    """Return the number of lines of the terminal."""
-    return shutil.get_terminal_size().lines

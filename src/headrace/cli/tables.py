@@ -23,17 +23,24 @@ class Colored(str):
         return colored
 
 
-def table(titles: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+def table(
+    titles: Sequence[str], rows: Sequence[Sequence[object]], columns: int = sys.maxsize
+) -> str:
     """Format the titles and the rows, each as one line without trailing blanks. None becomes ``-``.
 
     The columns are as wide as their longest value. Those of :class:`Colored` have their colors.
+
+    :param columns: of the terminal: what does not fit is left out, as half a number would be wrong
     """
     lines = [[_painted(value) for value in row] for row in (titles, *rows)]
     widths = [max(width for _, width in column) for column in zip(*lines, strict=True)]
+    # The last column of a terminal stays free: what erases the rest of a full line erases it, too.
+    while len(widths) > 1 and sum(widths) + len(widths) > columns:
+        widths.pop()
     return "\n".join(
         " ".join(
             text + " " * (widest - width)
-            for (text, width), widest in zip(line, widths, strict=True)
+            for (text, width), widest in zip(line, widths, strict=False)
         ).rstrip()
         for line in lines
     )

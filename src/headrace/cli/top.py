@@ -10,6 +10,7 @@ from argparse import Namespace
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Any
 
 from .client_options import call_options, on_cluster
@@ -18,7 +19,7 @@ from .lag.show import QUERY_OPTIONS, footer, lag_query
 from .nouns import command
 from .options import arg, seconds_option
 from .output import Output, Row, output_option
-from .screen import height, screen
+from .screen import screen
 from .tables import json_line, one_line, tell
 
 if TYPE_CHECKING:
@@ -103,7 +104,7 @@ class _Top:
         import asyncio  # not for a help
 
         snapshots = _repeated(self._take, self._options.every, self._options.iterations)
-        is_screen = not self._output.is_json and sys.stdin.isatty() and sys.stdout.isatty()
+        is_screen = not self._output.is_json and self._output.is_for_people and sys.stdin.isatty()
         with suppress(asyncio.CancelledError):
             if is_screen:
                 await self._browse(snapshots)
@@ -117,9 +118,12 @@ class _Top:
         browser, task = self._browser, asyncio.current_task()
         looks: set[asyncio.Task[None]] = set()
 
+        def draw() -> None:
+            show(browser.lines(get_terminal_size().lines))
+
         async def look() -> None:
             await self._look_into(browser.chosen)
-            show(browser.lines(height()))
+            draw()
 
         def press(key: str) -> None:
             if key == "q" and browser.typed is None and task is not None:
@@ -129,22 +133,25 @@ class _Top:
             if browser.chosen != before:
                 looks.add(looking := asyncio.create_task(look()))
                 looking.add_done_callback(looks.discard)
-            show(browser.lines(height()))
+            draw()
 
         with screen(press) as show:
             async for seen in snapshots:
                 browser.seen = seen
-                show(browser.lines(height()))
+                draw()
 
     async def _take(self) -> Snapshot:
+        if self._output.is_for_people:  # a terminal may change its size
+            self._output.columns = get_terminal_size().columns
         warnings: list[str] = []
         states = workers.by_task(await self._workers.look_or_tell(warnings))
         tasks = {group_id: workers.summed(of_task) for (_, group_id), of_task in states.items()}
         self._work.begin(time.monotonic())
         seen = await self._watch.snapshot(self._work.add)
         warnings += await self._work.end()
-        names = [group.group_id for group in seen.groups]
-        self._browser.extras = {name: _extras(name, self._work, tasks) for name in names}
+        self._browser.extras = {
+            group.group_id: _extras(group.group_id, self._work, tasks) for group in seen.groups
+        }
         await self._look_into(self._browser.chosen)
         return replace(seen, warnings=[*seen.warnings, *warnings])
 
@@ -195,7 +202,7 @@ class Browser:
 
     def press(self, key: str) -> None:
         """Do what a key stands for."""
-        page = max(1, height() - _LINES_AROUND)
+        page = max(1, get_terminal_size().lines - _LINES_AROUND)
         moves = {"up": -1, "k": -1, "down": 1, "j": 1, "page up": -page, "page down": page}
         if self.typed is not None:
             self._type(key)
@@ -253,22 +260,21 @@ class Browser:
             rows = [{name: row[name] for name in _PARTITION_FIELDS} for row in self.partitions]
         else:
             rows = _for_table(_rows(self._groups(), self.extras))
-        total = room
-        room = max(1, room - _LINES_AROUND - len(below) + 1)
+        space = max(1, room - _LINES_AROUND - len(below) + 1)
         at = self._place(len(rows))
-        first = max(0, at - room + 1)
+        first = max(0, at - space + 1)
         title, *lines = self.output.table(rows).split("\n") if rows else ["nothing"]
         if lines:
             lines[at] = f"\x1b[7m{_SGR.sub('', lines[at])}\x1b[m"
-        more = len(lines) - first - room
+        more = len(lines) - first - space
         shown = [
             one_line("  ".join(head)),
             title,
-            *lines[first : first + room],
+            *lines[first : first + space],
             *map(one_line, below),
             _KEYS + (f"  ({more:,} more)" if more > 0 else ""),
         ]
-        return shown[:total]
+        return shown[:room]
 
 
 _OF_TASKS = (
