@@ -98,7 +98,7 @@ async def test_the_overview_does_not_contradict_itself() -> None:
             return (await client.get("/")).text
 
     page = await overview(0.0)  # its worker was killed, but a minute is not over
-    assert "Nothing: no partition has stood still for 1m 00s, no group falls behind" in page
+    assert "Nothing: no partition has stood still for a minute, no group falls behind" in page
     assert ">nothing finished<" in page and ">falls behind<" not in page
     page = await overview(1.0)
     assert page.count(">falls behind<") == 2 and "Nothing:" not in page

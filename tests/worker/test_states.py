@@ -306,7 +306,7 @@ async def test_missing_rights_are_said_once_and_may_come_later(
 ) -> None:
     monkeypatch.setattr(reporter_module, "_EVERY_S", 0.01)
     monkeypatch.setattr(reporter_module, "_REFUSED_PAUSE_S", 0.01)
-    monkeypatch.setattr(reporter_module, "REPORTS_AFTER_S", 0.02)
+    monkeypatch.setattr(reporter_module, "_AT_LEAST_EVERY_S", 0.02)
     sender = Refusing()
     reporter = Reporter("host-1", [], sender)
     run = asyncio.create_task(reporter.run())

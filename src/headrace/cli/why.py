@@ -154,11 +154,12 @@ def summary(seen: Evidence) -> str:
         told += f". It finishes {lag.done_per_s:,.1f} records a second, "
         told += f"and {lag.produced_per_s:,.1f} come"
     left_s = lag.seconds_to_zero
-    if lag.records and left_s == math.inf:
-        # Where nothing comes, it does not fall behind: it stands still, for a reason below.
-        told += ": it does not catch up" if lag.produced_per_s else ""
-    elif lag.records and left_s is not None:
-        told += f": it catches up in {duration(left_s)}"
+    # Where nothing comes, a group that finishes nothing stands still, for a reason below.
+    if lag.records and left_s is not None and (lag.produced_per_s or left_s < math.inf):
+        forecast = (
+            "does not catch up" if left_s == math.inf else f"catches up in {duration(left_s)}"
+        )
+        told += f": it {forecast}"
     return f"{told}."
 
 

@@ -26,9 +26,7 @@ from .partition_reader import PartitionReader
 from .records import Record
 
 WORKERS_TOPIC = "headrace-workers"
-REPORTS_AFTER_S = 15.0
-"""The time after which a worker tells its state again, if it has not changed."""
-OLD_MS = int(2 * REPORTS_AFTER_S * 1000)
+OLD_MS = 30_000
 """The age of a state after which its numbers are old: two reports have not come."""
 GONE_MS = 60_000
 """The age of a state after which its worker counts as gone: it was killed, or reaches no broker."""
@@ -231,13 +229,12 @@ def summed(
     age_ms = max((worker.age_ms for worker, _ in states if not worker.is_gone), default=0)
     sums: dict[str, Any] = {name: sum(getattr(state, name) for state in live) for name in _SUMMED}
     slots = sums["slots"]
-    worst = min(live, key=lambda state: _WORST_FIRST.index(state.breaker), default=None)
+    none = replace(states[-1][1], breaker="closed", breaker_reason="")
+    worst = min(live, key=lambda state: _WORST_FIRST.index(state.breaker), default=none)
     total = replace(
-        states[-1][1],
+        worst,
         **sums,
         occupancy=sum(state.occupancy * state.slots for state in live) / slots if slots else 0.0,
-        breaker="closed" if worst is None else worst.breaker,
-        breaker_reason="" if worst is None else worst.breaker_reason,
         records=(),
         failures=(),
     )

@@ -12,7 +12,6 @@ import jinja2
 from markupsafe import Markup
 
 from headrace.amounts import size
-from headrace.client.lag.work import STUCK_S
 from headrace.http.messages import Response
 from headrace.log_lines import printable
 from headrace.protocol.dead_letters import OFFSET
@@ -75,7 +74,6 @@ class Pages:
             histories=site.observer,
             letter_offset=OFFSET,
             max_workers=MAX_WORKERS_OF_PAGE,
-            stuck_ms=STUCK_S * 1000,
         )
         self._names = frozenset(environment.list_templates())
         self._environment = environment

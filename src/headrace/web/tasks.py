@@ -58,9 +58,8 @@ def _task(
 ) -> Task:
     worker_count, age_ms, total = summed(states)
     group = groups.get(total.group_id)
-    if group is None:
-        return Task(worker_count, age_ms, None, None, total)
-    return Task(worker_count, age_ms, group.lag, group.time_lag_ms, total)
+    lags = (None, None) if group is None else (group.lag, group.time_lag_ms)
+    return Task(worker_count, age_ms, *lags, total)
 
 
 def _worker(worker: SeenWorker) -> WorkerOfTasks:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -112,18 +111,17 @@ async def _configure_group(cluster: Cluster, task: Task[Any, Any], *, is_new: bo
         for config in answer:
             if config.is_dynamic:
                 configs.pop(config.name, None)
-    if not configs:
-        return
-    with suppress(RequestRefused):  # one change, one line in the broker's log
-        await alter_configs(cluster, ConfigType.GROUP, task.group, configs)
-        return
-    for name, value in configs.items():  # a broker may know some of them only
-        try:
-            await alter_configs(cluster, ConfigType.GROUP, task.group, {name: value})
-        except RequestRefused as refusal:
-            if name == "share.auto.offset.reset":
-                raise
-            _log.info("%s goes on without %s: %s", task, name, refusal)
+    try:
+        if configs:  # one change, one line in the broker's log
+            await alter_configs(cluster, ConfigType.GROUP, task.group, configs)
+    except RequestRefused:  # a broker may know some of them only
+        for name, value in configs.items():
+            try:
+                await alter_configs(cluster, ConfigType.GROUP, task.group, {name: value})
+            except RequestRefused as refusal:
+                if name == "share.auto.offset.reset":
+                    raise
+                _log.info("%s goes on without %s: %s", task, name, refusal)
 
 
 async def crowded(

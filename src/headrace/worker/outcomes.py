@@ -120,12 +120,14 @@ class Outcome(NamedTuple):
     :param reason: one line; empty for success
     :param error: the exception, if there was one. ``Reject`` and ``Retry`` are decisions, not
         failures
+    :param pause_s: for which the task pauses now, because of this outcome; 0 if it does not
     """
 
     ending: Ending
     delay_s: float = 0.0
     reason: str = ""
     error: BaseException | None = None
+    pause_s: float = 0.0
 
 
 ACCEPTED = Outcome(Ending.ACCEPT)

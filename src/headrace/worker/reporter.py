@@ -22,7 +22,6 @@ from headrace.client.workers import (
     MAX_STATE_BYTES,
     MAX_TASKS,
     MAX_TOPICS,
-    REPORTS_AFTER_S,
     WORKERS_TOPIC,
     Failure,
     RunningRecord,
@@ -41,7 +40,7 @@ if TYPE_CHECKING:
 
 _log = get_logger(__name__)
 
-_EVERY_S = 2.0
+_EVERY_S, _AT_LEAST_EVERY_S = 2.0, 15.0
 _REFUSED_PAUSE_S = 60.0
 _END_S = 2.0
 """The time for the record that says that the worker has ended."""
@@ -95,13 +94,13 @@ class Reporter:
 
     async def run(self) -> None:
         """Measure and publish, every few seconds."""
-        published, published_s, publishing = None, -REPORTS_AFTER_S, None
+        published, published_s, publishing = None, -_AT_LEAST_EVERY_S, None
         try:
             while True:
                 for runner in self._runners:
                     runner.meter.sample()
                 state, now_s = self.state(), time.monotonic()
-                is_due = state != published or now_s - published_s >= REPORTS_AFTER_S
+                is_due = state != published or now_s - published_s >= _AT_LEAST_EVERY_S
                 if is_due and (publishing is None or publishing.done()):
                     publishing = asyncio.create_task(self._publish(encode(state)))
                     published, published_s = state, now_s

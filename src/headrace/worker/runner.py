@@ -75,7 +75,6 @@ wait in the topic for later records, so that others get past them.
 _MAX_WAITING_BYTES = 32 << 20
 _MAX_HELD_RECORDS = 20_000
 """The limit of held records beside those that are processed; the broker has lower ones."""
-_AGAIN = (Ending.RETRY, Ending.PUT_BACK)
 _MAX_HELD_BYTES = 256 << 20
 """The limit of held records of the task's topics by their size."""
 
@@ -550,34 +549,33 @@ class Runner:
                 _log.info("%s works again", self)
             self._endings.accept(attempt)
             return
-        pauses = False
         if outcome.error is not None:
-            outcome, pauses = self._judged(attempt, outcome)
+            outcome = self._judged(attempt, outcome)
         if self.hurries:
             outcome = outcome._replace(delay_s=0.0)
         if outcome.reason:
-            self._tell(attempt, outcome, pauses=pauses)
+            self._tell(attempt, outcome)
         self._endings.end(attempt, outcome)
 
-    def _judged(self, attempt: Attempt, outcome: Outcome) -> tuple[Outcome, bool]:
+    def _judged(self, attempt: Attempt, outcome: Outcome) -> Outcome:
         """Count a failure, and return what becomes of the record if most records fail: then it is
-        tried again, also after its last attempt. And whether the task pauses now.
+        tried again, also after its last attempt.
         """
         self.counts["failed"] += 1
         if isinstance(outcome.error, Undecodable):  # it says nothing of what the function needs
-            return outcome, False
+            return outcome
         breaker, now_s = self.breaker, time.monotonic()
         origin = origin_of(attempt.record, self.task.later)
-        pauses = breaker.failed(origin, outcome.reason, now_s)
+        if breaker.failed(origin, outcome.reason, now_s):
+            outcome = outcome._replace(pause_s=breaker.opens_for_s(now_s))
         if attempt.is_accepted or not breaker.is_doubtful:
-            return outcome, pauses
+            return outcome
         if outcome.ending is Ending.LETTER:
             delay_s = self.task.retry.delay_s(attempt.number, random.random())
             outcome = outcome._replace(ending=Ending.PUT_BACK, delay_s=delay_s)
-        delay_s = breaker.retry_after_s(origin, outcome.delay_s, now_s)
-        return outcome._replace(delay_s=delay_s), pauses
+        return outcome._replace(delay_s=breaker.retry_after_s(origin, outcome.delay_s, now_s))
 
-    def _tell(self, attempt: Attempt, outcome: Outcome, *, pauses: bool) -> None:
+    def _tell(self, attempt: Attempt, outcome: Outcome) -> None:
         queue = self.task.dead_letters
         fate = {
             Ending.ACCEPT: "it ends",
@@ -587,18 +585,15 @@ class Runner:
             if queue
             else "rejected: there is no dead-letter queue",
         }[outcome.ending]
-        most, comes_again = self.task.retry.attempts, outcome.ending in _AGAIN
-        attempts = f"attempt {attempt.number} of {most}"
-        if not comes_again and attempt.number != most:
-            attempts = "not tried again"
+        most = self.task.retry.attempts
+        comes_again = outcome.ending in (Ending.RETRY, Ending.PUT_BACK)
+        attempts = "not tried again"
+        if comes_again or attempt.number == most:
+            attempts = f"attempt {attempt.number} of {most}"
         told = attempt, attempts, outcome.reason, fate
-        if pauses:
-            _log.error(
-                "%s pauses for %.1f s, because most records fail, such as %s, %s: %s; %s",
-                self,
-                self.breaker.opens_for_s(time.monotonic()),
-                *told,
-            )
+        if outcome.pause_s:
+            line = "%s pauses for %.1f s, because most records fail, such as %s, %s: %s; %s"
+            _log.error(line, self, outcome.pause_s, *told)
         else:
             line = "%s failed on %s, %s: %s; %s"
             self._failure_lines.warning(repr(self.task), line, self, *told)
