@@ -122,9 +122,10 @@ def test_a_worker_that_was_killed_holds_nothing() -> None:
 
 
 def test_the_strongest_cause_comes_first_and_a_worker_that_lives_was_not_killed() -> None:
+    worker = SeenWorker(WorkerState("w-1", 0, False, ()), NOW_MS, 10)
+    paused = replace(TASK, breaker="open", breaker_reason="OSError: away")
+
     def told(age_ms: int, *others: GroupMember) -> list[str]:
-        worker = SeenWorker(WorkerState("w-1", 0, False, ()), NOW_MS - age_ms, 10, age_ms)
-        paused = replace(TASK, breaker="open", breaker_reason="OSError: away")
         spans = (Span(50, 52, "waiting", 4, None, 40_000),)
         members = (GroupMember("m", "pack@w-1", "/127.0.0.1"), *others)
         evidence = seen(
@@ -132,7 +133,7 @@ def test_the_strongest_cause_comes_first_and_a_worker_that_lives_was_not_killed(
             stuck=[("t", 0)],
             states={("t", 0): SharePartitionState(50, 50, spans, 53)},
             limits={"share.delivery.count.limit": 10},
-            tasks=[(worker, paused)],
+            tasks=[(replace(worker, age_ms=age_ms), paused)],
         )
         return list(reasons(evidence))
 
@@ -149,6 +150,8 @@ def test_the_strongest_cause_comes_first_and_a_worker_that_lives_was_not_killed(
     silent, nothing, *_ = told(40_000)
     assert silent == "Worker w-1 is silent for 40 s."
     assert nothing.endswith("assigned to pack@w-1: if killed, until the session ends).")
+    moving = seen(partition(50), tasks=[(worker, paused)])
+    assert list(reasons(moving)) == ["Worker w-1 pauses pack, as most fail: OSError: away."]
     _, nothing, *_ = told(0, MEMBER)
     assert nothing.endswith("assigned to pack@w-1, worker-1: if killed, until the session ends).")
 

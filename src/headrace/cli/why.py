@@ -142,10 +142,10 @@ async def look(cluster: Cluster, group_id: str, over_s: float) -> tuple[Evidence
 def summary(seen: Evidence) -> str:
     """Return what a group has to do, its rates, and when it catches up. Pure."""
     group, lag = seen.group, seen.group.lag
-    told = f"{group.type.capitalize()} group '{group.group_id}' ({group.state.lower()}, "
-    told += f"{count_of(len(group.members), 'member')}) has "
+    members = f"{group.state.lower()}, {count_of(len(group.members), 'member')}"
     records = "records" if lag.records is None else count_of(lag.records, "record")
-    told += f"{records} to finish in {count_of(lag.partitions, 'partition')}"
+    told = f"{group.type.capitalize()} group '{group.group_id}' ({members}) has {records} to finish"
+    told += f" in {count_of(lag.partitions, 'partition')}"
     if lag.seconds:
         told += f", the oldest {duration(lag.seconds)} old"
     if lag.unknown:
@@ -176,11 +176,14 @@ def reasons(seen: Evidence) -> Iterator[str]:
     if group.idle:
         idle = f"{len(group.idle)} of {count_of(len(group.members), 'member')}"
         yield f"Without a partition: {idle}; partitions: {len(group.partitions)}."
-    stuck = [lag for lag in behind if lag.members and lag.key in seen.stuck]
-    if stuck:
+    if stuck := [lag for lag in behind if lag.members and lag.key in seen.stuck]:
         told = _listed([f"{_name(lag.key)} ({_holders(seen, lag)})" for lag in stuck])
         yield f"Nothing was finished for {duration(seen.over_s)} in {told}."
-    elif behind and group.lag.seconds_to_zero == math.inf and group.lag.produced_per_s:
+    elif (
+        group.lag.seconds_to_zero == math.inf
+        and group.lag.produced_per_s
+        and all(task.breaker == "closed" for _, task in seen.tasks)
+    ):
         limit = "" if group.type == "share" else ", up to one for each partition"
         yield f"Its members work, but more comes than they finish: add members{limit}."
     yield from _share_reasons(seen)
@@ -214,8 +217,7 @@ def _holders(seen: Evidence, lag: model.PartitionLag) -> str:
 def _share_reasons(seen: Evidence) -> Iterator[str]:
     """Yield a sentence about each thing that headrace's broker tells of a share group."""
     spans = [span for state in seen.states.values() for span in state.spans or ()]
-    waiting = [span for span in spans if span.state == "waiting"]
-    if waiting:
+    if waiting := [span for span in spans if span.state == "waiting"]:
         longest_ms = max(span.remaining_ms or 0 for span in waiting)
         yield f"{_count(waiting)} released, due in {duration(longest_ms / 1000)} at most."
     if again := [span for span in spans if span.delivery_count > 1]:
@@ -225,14 +227,13 @@ def _share_reasons(seen: Evidence) -> Iterator[str]:
         if seen.tasks:  # workers write a record again before
             applies = f"the task's attempts are the limit, not the broker's {limit} deliveries"
         yield f"{_count(again)} delivered up to {most} times; {applies}."
-    full = [
+    if full := [
         _name(key)
         for key, state in seen.states.items()
         if state.spans
         and (state.end_offset or 0) - state.spans[0].first_offset
         >= seen.limits.get(_LOCKS, math.inf)
-    ]
-    if full:
+    ]:
         limit = f"{seen.limits[_LOCKS]:,} records ({_LOCKS})"
         yield f"As many as may be are in flight in {_listed(full)}, {limit}: new ones wait."
     if seen.late:
@@ -275,8 +276,7 @@ def _may_be_held(seen: Evidence, record: workers.RunningRecord) -> bool:
 
 
 def _place(record: workers.RunningRecord | workers.Failure) -> str:
-    partition = _name((record.topic, record.partition))
-    return f"{partition} offset {record.offset} (attempt {record.attempt})"
+    return f"{record.topic}-{record.partition} offset {record.offset} (attempt {record.attempt})"
 
 
 def _count(spans: Sequence[share_state.Span]) -> str:
