@@ -150,8 +150,8 @@ def test_the_first_worker_of_the_readme_prints_its_line_and_that_a_broker_runs(
 ) -> None:
     program, start, *_ = blocks("README.md")
     (tmp_path / program.title).write_text(program.text)
-    command = start.text.replace("python", str(environment / "bin/python"))
-    done = run("bash", "-c", command, cwd=tmp_path)
+    words = start.text.partition("#")[0].split()
+    done = run("timeout", "-s", "INT", "15", environment / "bin" / words[0], words[1], cwd=tmp_path)
     assert done.stdout == "packing three blue boxes\n"
     (line,) = done.stderr.splitlines()
     assert line.startswith("App() has no address: a broker runs in this process, at 127.0.0.1:")

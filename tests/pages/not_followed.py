@@ -33,7 +33,7 @@ NOT_FOLLOWED: Mapping[str, Mapping[str, str]] = {
         ),
     },
     "docs/how-to/worker.md": {
-        "headrace worker shop:app": "it works until it is stopped: tests/worker/test_command.py",
+        "headrace worker shop:app -": "it works until it is stopped: tests/worker/test_command.py",
     },
     "docs/spark/running.md": {
         "PYSPARK_PYTHON=./environment/bin/python spark-submit": (

@@ -54,6 +54,9 @@ _SERVERS = {
 the port without ``--listen``.
 """
 
+_WORKS = "packing "
+"""What the function of the pages' workers prints."""
+
 _ENDS = {"--max", "--exit", "--to", "--tail", "--idle"}
 """Options of ``headrace consume`` of which one ends it."""
 
@@ -261,15 +264,22 @@ class Reader:
         return self._must_succeed(["bash", "-c", f"set -o pipefail; {line}"], answer)
 
     def _watch(self, line: str) -> str:
-        """Run a command until it has printed a line, then end it with Ctrl-C."""
+        """Run a command until it has printed a line, or a worker until its function has; then end
+        it with Ctrl-C.
+        """
         running = self._start(line)
         assert running.stdout is not None
-        first = running.stdout.readline()
+        awaited, printed = _WORKS if _is_worker(line) else "", ""
+        for shown in running.stdout:
+            printed += shown
+            if shown.startswith(awaited):
+                break
+        else:
+            raise AssertionError(f"{line} has ended with {running.wait()}: {printed}")
         running.send_signal(signal.SIGINT)
         rest, _ = running.communicate(timeout=60)
-        assert first, line
         assert running.returncode in (0, 128 + signal.SIGINT), line
-        return first + rest
+        return printed + rest
 
     def _must_succeed(self, words: list[str], typed: str = "") -> str:
         done = self._run(words, typed)
@@ -303,7 +313,12 @@ def _is_endless(line: str) -> bool:
         return "--iterations" not in words
     if words[:2] == ["headrace", "consume"]:
         return not _ENDS.intersection(words)
-    return False
+    return _is_worker(line)
+
+
+def _is_worker(line: str) -> bool:
+    """Return whether a command is a worker, which the page says behind it."""
+    return "until Ctrl-C" in line
 
 
 def _await_line(server: subprocess.Popen[str], start: str) -> None:
