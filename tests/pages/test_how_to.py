@@ -30,7 +30,7 @@ def test_worker(reader: Reader, page: list[Block]) -> None:
 @pytest.mark.follows("docs/how-to/test-fixtures.md")
 def test_test_fixtures(reader: Reader, page: list[Block]) -> None:
     printed = reader.follow(*page)
-    assert sum("1 passed" in text for text in printed) == 5
+    assert sum("1 passed" in text for text in printed) == 6
 
 
 @pytest.mark.follows("docs/dead-letters.md")
