@@ -93,12 +93,12 @@ class Broker(EmbeddedBroker):
 
         config = read_config(self.client_config())
 
-        async def asked() -> R:
+        async def answer() -> R:
             async with config.cluster() as cluster:
                 return await ask(cluster)
 
         with ThreadPoolExecutor(1, "headrace-broker-client") as thread:
-            return thread.submit(asyncio.run, asked()).result()
+            return thread.submit(asyncio.run, answer()).result()
 
 
 async def _lag(cluster: Cluster, group_id: str) -> int | None:

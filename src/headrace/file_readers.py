@@ -13,8 +13,8 @@ def others_can_read(path: str | os.PathLike[str]) -> bool:
     may have no other way to read it, and cannot change it.
     """
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except OSError:
         return False  # who opens it tells
-    is_ours = stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid()
-    return is_ours and bool(found.st_mode & 0o077)
+    is_ours = stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid()
+    return is_ours and bool(status.st_mode & 0o077)

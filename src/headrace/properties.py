@@ -14,7 +14,7 @@ def properties(text: str) -> dict[str, str]:
 
     :raises ValueError: a line has no key, or a ``\\u`` escape is malformed or half a character
     """
-    found = {}
+    values = {}
     for number, line in _logical_lines(text):
         match = _LINE.fullmatch(line)
         if match is None:
@@ -24,33 +24,33 @@ def properties(text: str) -> dict[str, str]:
         except ValueError:
             raise ValueError(f"line {number} has a broken escape in its key") from None
         try:
-            found[key] = _unescaped(match["value"]).rstrip()
+            values[key] = _unescaped(match["value"]).rstrip()
         except ValueError:
             raise ValueError(
                 f"line {number} has a broken escape in the value of {key!r}: \\u takes four "
                 "hexadecimal digits; write a backslash itself twice"
             ) from None
-    return found
+    return values
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
     """Yield lines with those that continue them, each with the number of its first line."""
-    whole = ""
+    joined = ""
     first = 0
     for number, raw in enumerate(re.split("\r\n?|\n", text), 1):
         line = raw.lstrip()
-        if not whole:
+        if not joined:
             if not line or line[0] in "#!":
                 continue
             first = number
-        whole += line
-        if (len(whole) - len(whole.rstrip("\\"))) % 2:
-            whole = whole[:-1]
+        joined += line
+        if (len(joined) - len(joined.rstrip("\\"))) % 2:
+            joined = joined[:-1]
         else:
-            yield first, whole
-            whole = ""
-    if whole:
-        yield first, whole
+            yield first, joined
+            joined = ""
+    if joined:
+        yield first, joined
 
 
 def _unescaped(text: str) -> str:

@@ -104,8 +104,6 @@ class Broker(Services):
                     log.info("added the user %s", name)
             undo.pop_all()
         self.logs = LogDirectory(directory)
-        self.on_failure: Callable[[], object] = lambda: None
-        """Called when the broker cannot go on, see :attr:`failure`."""
         has_authorizer = bool(config.get_str("authorizer.class.name"))
         self.access_control = AccessControl(config, self.catalog) if has_authorizer else None
         self.security = ListenerSecurities(config, self.catalog)
@@ -127,7 +125,7 @@ class Broker(Services):
             self.metrics.refused_produces,
             self.long_polls.notify,
         )
-        self.directory_watch = DirectoryWatch(self.logs, lambda: self.on_failure())
+        self.directory_watch = DirectoryWatch(self.logs)
         self.cleaner = Cleaner(
             config, self.catalog, topic_logs, self.clock.wall_ms, self.metrics.cleaner
         )
@@ -157,11 +155,6 @@ class Broker(Services):
         self.topic_deletions = TopicDeletions(
             self.catalog, topic_logs, self.coordinators, self.slices
         )
-
-    @property
-    def failure(self) -> str | None:
-        """The reason why the broker cannot go on; None if it can."""
-        return self.directory_watch.loss
 
     # Parts that few brokers need ------------------------------------------------------------------
 

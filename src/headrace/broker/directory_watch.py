@@ -32,14 +32,15 @@ log = get_logger("headrace.broker")
 class DirectoryWatch:
     """Checks the data directory at an interval. Belongs to the broker's event loop.
 
-    :param on_loss: called once when the directory is lost
-    :ivar loss: the reason why the directory cannot be used any more; None if it can
+    :ivar loss: the reason why the directory cannot be used any more, and the broker cannot go on;
+        None if it can
+    :ivar on_loss: called once when the directory is lost
     """
 
-    def __init__(self, logs: LogDirectory, on_loss: Callable[[], object]) -> None:
+    def __init__(self, logs: LogDirectory) -> None:
         self.loss: str | None = None
+        self.on_loss: Callable[[], object] = lambda: None
         self._logs = logs
-        self._on_loss = on_loss
         self._unchecked: list[PartitionLog] = []
         self._at_once = 0
         self._timer: asyncio.TimerHandle | None = None
@@ -67,7 +68,7 @@ class DirectoryWatch:
         self.loss = self._logs.find_loss()
         if self.loss is not None:
             log.error("%s: no record is acknowledged any more, and the broker stops", self.loss)
-            self._on_loss()
+            self.on_loss()
             return
         self._logs.directory.save_created()
         if not self._unchecked:

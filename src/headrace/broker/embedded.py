@@ -6,8 +6,9 @@ import asyncio
 import contextlib
 import logging
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
@@ -105,8 +106,8 @@ class EmbeddedBroker:
         self._addresses: Mapping[str, str] | None = None
         self._metrics_at: int | None = None
         self._thread: threading.Thread | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._stopping: asyncio.Event | None = None
+        self._end: Callable[[], object] = lambda: None
+        """Makes the broker stop, from any thread."""
 
     @property
     def bootstrap_servers(self) -> str:
@@ -168,10 +169,8 @@ class EmbeddedBroker:
         """Stop, and return when everything is written. Do nothing if the broker is not running."""
         if self._thread is None:
             return
-        assert self._loop is not None
-        assert self._stopping is not None
         with contextlib.suppress(RuntimeError):  # the loop is closed: the broker has stopped itself
-            self._loop.call_soon_threadsafe(self._stopping.set)
+            self._end()
         self._thread.join()
         self._thread = self._addresses = None
 
@@ -204,16 +203,16 @@ class EmbeddedBroker:
     def _run(self, started: Future[None]) -> None:
         try:
             with asyncio.Runner(loop_factory=new_event_loop) as runner:
-                self._loop = runner.get_loop()
                 runner.run(self._serve(started))
         except BaseException as error:
             if not started.done():  # start() raises it
                 started.set_exception(error)
 
     async def _serve(self, started: Future[None]) -> None:
-        self._stopping = asyncio.Event()
+        stopping = asyncio.Event()
+        self._end = partial(asyncio.get_running_loop().call_soon_threadsafe, stopping.set)
         broker = Broker(self._config, self._data_dir, users=self._new_users())
-        broker.on_failure = self._stopping.set
+        broker.directory_watch.on_loss = stopping.set
         try:
             server = Server(broker, self._listeners)
         except BaseException:
@@ -230,7 +229,7 @@ class EmbeddedBroker:
                 for listener in server.listeners
             }
             started.set_result(None)
-            await self._stopping.wait()
+            await stopping.wait()
         finally:
             await stop(broker, server)
 

@@ -202,7 +202,7 @@ async def _serve(
         broker = Broker(config, data_dir, users=users)
     except (CatalogError, DirectoryInUse, UnusableDirectory, OSError) as error:
         raise Failure(one_line_error(error)) from error
-    broker.on_failure = stopping.set
+    broker.directory_watch.on_loss = stopping.set
     try:
         server = Server(broker, listeners)
     except ConfigError as error:
@@ -239,8 +239,8 @@ async def _serve(
             watchdog.start()
     finally:
         await stop(broker, server)
-    if broker.failure is not None:
-        raise Failure(broker.failure)
+    if broker.directory_watch.loss is not None:
+        raise Failure(broker.directory_watch.loss)
 
 
 def _shown(listener: Listener) -> str:
