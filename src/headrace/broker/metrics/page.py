@@ -11,10 +11,9 @@ import os
 import resource
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from importlib.metadata import version
-from uuid import UUID
 
 from headrace.broker.broker import Broker
 from headrace.coordinators.dead_letters import DeadLetterCounts
@@ -242,16 +241,20 @@ class MetricsScrape:
         """Write offsets, lag and in-flight records of all share-partitions."""
         rows = []
         for group in self._groups():
-            for topic_id, partition in _share_partitions(group):
-                if not await self._admits("share_partitions"):
-                    continue
-                topic = self._broker.catalog.topics_by_id.get(topic_id)
-                partition_log = await self._log(topic, partition)
-                if topic is not None and partition_log is not None:
-                    end_offset = partition_log.end_offset
-                    label = labels(group=group.group_id, topic=topic.name, partition=partition)
-                    row = self._share_partition_row(group.group_id, topic, partition, end_offset)
-                    rows.append((label, row))
+            if not isinstance(group, ShareGroup):
+                continue
+            for topic_id, shared in group.state.partitions.initialized.items():
+                for partition in shared.partitions:
+                    if not await self._admits("share_partitions"):
+                        continue
+                    topic = self._broker.catalog.topics_by_id.get(topic_id)
+                    partition_log = await self._log(topic, partition)
+                    if topic is not None and partition_log is not None:
+                        row = self._share_partition_row(
+                            group.group_id, topic, partition, partition_log.end_offset
+                        )
+                        label = labels(group=group.group_id, topic=topic.name, partition=partition)
+                        rows.append((label, row))
         await self._page.rows(_SharePartitionRow, rows)
 
     def _share_partition_row(
@@ -297,13 +300,6 @@ class MetricsScrape:
         dead_letters = {} if share is None else share.dead_letters.counts
         rows = [(labels(group=group_id), counts) for group_id, counts in dead_letters.items()]
         await page.rows(DeadLetterCounts, rows)
-
-
-def _share_partitions(group: Group) -> Iterator[tuple[UUID, int]]:
-    if isinstance(group, ShareGroup):
-        for topic_id, shared in group.state.partitions.initialized.items():
-            for partition in shared.partitions:
-                yield topic_id, partition
 
 
 def _write_group_counts(
