@@ -76,8 +76,8 @@ class Broker(EmbeddedBroker):
             deadline_s = time.monotonic() + timeout
             while (lag := await _lag(cluster, group_id)) != 0:
                 if time.monotonic() > deadline_s:
-                    left = "unknown" if lag is None else lag
-                    message = f"the lag of group '{group_id}' is {left} after {timeout:g} s"
+                    records = "unknown" if lag is None else lag
+                    message = f"the lag of group '{group_id}' is {records} after {timeout:g} s"
                     raise TimeoutError(message)
                 await asyncio.sleep(_LOOKS_EVERY_S)
 

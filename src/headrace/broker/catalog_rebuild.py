@@ -92,9 +92,9 @@ def plan(directory: DataDirectory, config: Config) -> Rebuild:
     names = [name for name in sorted(directory.partition_names()) if directory.holds_log(name)]
     has_records = any(directory.holds_records(name) for name in names)
     reason, topics = _opened(path, has_records=has_records)
-    known = known_partitions.read(directory.path)
+    saved = known_partitions.read(directory.path)
     if reason is None:
-        return Rebuild(None, None, (), 0, missing_partitions(directory, topics, known))
+        return Rebuild(None, None, (), 0, missing_partitions(directory, topics, saved))
     cluster, salvaged = _salvage(path)
     of_topic: dict[str, list[str]] = {}
     for name in names:
@@ -103,16 +103,15 @@ def plan(directory: DataDirectory, config: Config) -> Rebuild:
             of_topic.setdefault(topic_name, []).append(name)
     found_topics = {name: FoundTopic(topic, 0, True, True, ()) for name, topic in salvaged.items()}
     for name, directories in of_topic.items():
-        found_topics[name] = _found(directory, name, directories, salvaged.get(name), config)
+        found_topics[name] = _describe(directory, name, directories, salvaged.get(name), config)
+    topics = {name: described.topic for name, described in found_topics.items()}
     largest = max((_largest_producer_id(f"{directory.path}/{name}") for name in names), default=-1)
     return Rebuild(
         reason,
         directory_format.saved_cluster_id(directory.path) or cluster.get("id"),
         [found_topics[name] for name in sorted(found_topics)],
         max(cluster.get("next_producer_id", 0), largest + 1) + PRODUCER_ID_HEADROOM,
-        missing_partitions(
-            directory, {name: found.topic for name, found in found_topics.items()}, known
-        ),
+        missing_partitions(directory, topics, saved),
     )
 
 
@@ -161,32 +160,36 @@ def _opened(path: Path, *, has_records: bool) -> tuple[str | None, Mapping[str, 
     return reason, catalog.topics
 
 
-def _found(
+def _describe(
     directory: DataDirectory,
     name: str,
     directories: Sequence[str],
     salvaged: Topic | None,
     config: Config,
 ) -> FoundTopic:
-    metadata = {
-        dir_name: held
+    by_directory = {
+        dir_name: metadata
         for dir_name in directories
-        if (held := partition_metadata.read(f"{directory.path}/{dir_name}")) is not None
+        if (metadata := partition_metadata.read(f"{directory.path}/{dir_name}")) is not None
     }
-    votes = Counter(held.topic_id for held in metadata.values())
+    votes = Counter(metadata.topic_id for metadata in by_directory.values())
     if salvaged is not None and (not votes or salvaged.topic_id in votes):
         topic_id = salvaged.topic_id
     else:
         salvaged = None
         topic_id = votes.most_common(1)[0][0] if votes else uuid.uuid4()
-    others = [dir_name for dir_name, held in metadata.items() if held.topic_id != topic_id]
-    counts = [held.partitions for held in metadata.values() if held.topic_id == topic_id]
-    least = 1 + max(int(dir_name.rpartition("-")[2]) for dir_name in directories)
-    partitions = max([least, *counts])
-    is_counted, configs = any(counts), None
+    others = [
+        dir_name for dir_name, metadata in by_directory.items() if metadata.topic_id != topic_id
+    ]
+    counts = [
+        metadata.partitions for metadata in by_directory.values() if metadata.topic_id == topic_id
+    ]
+    configs = None
     if salvaged is not None:
-        partitions, is_counted = max(partitions, salvaged.partitions), True
+        counts.append(salvaged.partitions)
         configs = salvaged.configs
+    least = 1 + max(int(dir_name.rpartition("-")[2]) for dir_name in directories)
+    partitions, is_counted = max([least, *counts]), any(counts)
     if name in INTERNAL_TOPICS:
         default, configs = config.internal_topic(name)
         partitions = partitions if is_counted else max(partitions, default)

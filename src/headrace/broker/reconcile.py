@@ -60,20 +60,20 @@ def absence(path: Path) -> str | None:
 
 
 def missing_partitions(
-    directory: DataDirectory, topics: Mapping[str, Topic], known: Known
+    directory: DataDirectory, topics: Mapping[str, Topic], saved: Known
 ) -> list[str]:
     """Return the names of the partitions that had a directory and have none now, in order. One that
     was set aside is not missing.
 
     :param topics: the topics of the catalog by name
-    :param known: the partitions that had a directory
+    :param saved: the partitions that had a directory
     :raises OSError: when the disk fails
     """
     missing = []
-    for name, known_topic in known.items():
+    for name, saved_topic in saved.items():
         topic = topics.get(name)
-        if topic is not None and uuid_text(topic.topic_id) == known_topic.topic_id:
-            gone = known_topic.partitions.difference(directory.partitions.get(name, ()))
+        if topic is not None and uuid_text(topic.topic_id) == saved_topic.topic_id:
+            gone = saved_topic.partitions.difference(directory.partitions.get(name, ()))
             missing += [(name, partition) for partition in gone if partition < topic.partitions]
     if not missing:
         return []
@@ -82,9 +82,9 @@ def missing_partitions(
     return [name for name in names if not any(stray.startswith(f"{name}.") for stray in strays)]
 
 
-def _check_partitions_exist(directory: DataDirectory, catalog: Catalog, known: Known) -> None:
+def _check_partitions_exist(directory: DataDirectory, catalog: Catalog, saved: Known) -> None:
     """Check that no partition has lost its directory while no broker ran."""
-    missing = missing_partitions(directory, catalog.topics, known)
+    missing = missing_partitions(directory, catalog.topics, saved)
     if not missing:
         return
     for name in missing[:MISSING_PARTITIONS_LOGGED]:
@@ -140,9 +140,9 @@ def _set_aside_unknown(directory: DataDirectory, catalog: Catalog) -> None:
 
 
 def _refuse_if_records(directory: DataDirectory, path: Path, state: str) -> None:
-    held = [name for name in sorted(directory.partition_names()) if directory.holds_records(name)]
-    if held:
+    names = [name for name in sorted(directory.partition_names()) if directory.holds_records(name)]
+    if names:
         raise CatalogError(
-            f"{path} {state}, but {len(held)} partition directories beside it, such as {held[0]}, "
-            f"have records. {rebuild_hint(path)}"
+            f"{path} {state}, but {len(names)} partition directories beside it, such as "
+            f"{names[0]}, have records. {rebuild_hint(path)}"
         )

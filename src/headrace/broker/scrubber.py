@@ -41,9 +41,9 @@ class Scrubber:
     :ivar damaged: path and offset of the damaged batches found since the start
     """
 
-    def __init__(self, directory: DataDirectory, counted: ScrubberMetrics) -> None:
+    def __init__(self, directory: DataDirectory, metrics: ScrubberMetrics) -> None:
         self.damaged: set[tuple[str, int]] = set()
-        self._counted = counted
+        self._metrics = metrics
         self._directory = directory
         self._pace = Pace(lambda: SCRUB_BYTES_PER_SECOND, _LEAST_WAIT_S)
         self._thread = threading.Thread(target=self._run, name="headrace-scrubber", daemon=True)
@@ -84,8 +84,8 @@ class Scrubber:
                     self._verify(file)
             except OSError as error:  # go on with the other logs
                 log.error("cannot verify %s/%s now: %s", path, name, error)
-        self._counted.passes += 1
-        self._counted.last_pass_s = time.time()
+        self._metrics.passes += 1
+        self._metrics.last_pass_s = time.time()
 
     def _verify(self, file: LogFile) -> None:
         for damage in verify_file(
@@ -94,9 +94,9 @@ class Scrubber:
             key = (damage.path, damage.first_offset)
             if key not in self.damaged:
                 self.damaged.add(key)
-                self._counted.damaged += 1
+                self._metrics.damaged += 1
                 log.error("%s. See docs/behaviour/disk-failures.md", damage)
 
     def _verified_batch(self, header: BatchHeader) -> None:
-        self._counted.read_bytes += header.size_bytes
+        self._metrics.read_bytes += header.size_bytes
         self._pace.spend(max(header.size_bytes, SCRUB_LEAST_BATCH_BYTES))
