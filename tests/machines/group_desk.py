@@ -20,7 +20,7 @@ from headrace.groups.deadlines import OFFSETS
 from headrace.groups.offsets.commit_batches import CommitBatches
 from headrace.groups.offsets.committed import NO_RETENTION, commit_record
 from headrace.groups.records import ByRole, StreamsMember, Subtopology, Topology
-from headrace.groups.share.member import ShareHeartbeat
+from headrace.groups.share.group import ShareHeartbeat
 from headrace.groups.streams.member import StreamsHeartbeat
 from headrace.protocol.errors import Refusal, StorageError
 from headrace.protocol.internal_topics import CONSUMER_OFFSETS
@@ -575,15 +575,15 @@ def _copied(value):
 
 def durable(coordinator):
     """All that a restart must bring back."""
-    groups = {}
+    groups, committed = {}, coordinator.offsets.committed
     for group_id, group in coordinator.groups.items():
         if group.type_name == "classic":
-            if group.recorded is not None or group_id in coordinator.offsets.committed:
+            has_offsets = committed.of_group(group_id) or committed.pending.of_group(group_id)
+            if group.recorded is not None or has_offsets:
                 groups[group_id] = group.recorded
         else:
             state = dict(vars(group.state))
             for volatile in ("resolved_versions", "_hash", "_subscribed", "_covered"):
                 state.pop(volatile, None)
             groups[group_id] = state
-    committed = coordinator.offsets.committed
     return groups, {group_id: committed.of_group(group_id) for group_id in groups}

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.groups.share.member import ShareHeartbeat
+from headrace.groups.share.group import ShareHeartbeat
 from headrace.protocol.errors import ErrorCode, Refusal
 from tests.machines.group_desk import Desk, durable
 
@@ -184,7 +184,7 @@ def test_leaving(desk):
     )
     assert given(desk, desk.beat("m", epoch)) == {"t": (0, 1, 2, 3)}
     desk.beat("m", -1)
-    assert (group.state.epoch, group.state_name, group.state.metadata_hash) == (
+    assert (group.state.epoch, group.state_name, group.state.group_epoch.metadata_hash) == (
         epoch + 2,
         "Empty",
         0,

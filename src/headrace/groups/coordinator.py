@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from functools import partial
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 from headrace.deadlines import RETRY_MS, Deadlines
 from headrace.outcome import NOWHERE, Apply, Outcome, Position
@@ -43,9 +43,6 @@ TIMEOUTS_AT_ONCE = 50
 """The timeouts that are handled before other requests are served, in 5 to 10 ms. The sessions of
 all members may end together: when a network fails, or after a restart.
 """
-
-ClassicProtocol: TypeAlias = ClassicGroup | ClassicMembers
-"""What serves the classic members of one group."""
 
 
 class GroupListing(NamedTuple):
@@ -144,7 +141,7 @@ class GroupCoordinator:
             return Outcome((protocol,) * len(leavers) if group_id else protocol)
         return protocol.leave(leavers, now_ms, wall_ms)
 
-    def _classic_protocol(self, group_id: str) -> ClassicProtocol | ErrorCode:
+    def _classic_protocol(self, group_id: str) -> ClassicGroup | ClassicMembers | ErrorCode:
         """Return what serves the classic members of a group, or the error of the request."""
         if not group_id:
             return ErrorCode.INVALID_GROUP_ID

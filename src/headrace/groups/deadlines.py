@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TypeAlias
-
 from headrace.deadlines import Deadlines
 
-TimerKey: TypeAlias = tuple[str, str, str]
+TimerKey = tuple[str, str, str]
 """Group id, kind of timer, member id ("" for a timer of the group)."""
 
 SESSION, PENDING, JOIN, SYNC = "session", "pending", "join", "sync"
@@ -26,7 +24,7 @@ OFFSETS: TimerKey = ("", "offsets", "")
 """The next check of committed offsets, of all groups."""
 
 
-TimerChanges: TypeAlias = dict[tuple[str, str], int | None]
+TimerChanges = dict[tuple[str, str], int | None]
 """Deadlines to set, None for those to cancel, by kind of timer and member id. They are made when a
 decision is applied.
 """
@@ -44,10 +42,6 @@ class GroupDeadlines:
         """Set or reset a timer."""
         self._deadlines.set((self._group_id, kind, member_id), deadline_ms)
 
-    def cancel(self, kind: str, member_id: str) -> None:
-        """Cancel a timer, if it is set."""
-        self._deadlines.cancel((self._group_id, kind, member_id))
-
     def has(self, kind: str, member_id: str = "") -> bool:
         """Return whether a timer is set."""
         return (self._group_id, kind, member_id) in self._deadlines
@@ -56,6 +50,6 @@ class GroupDeadlines:
         """Set and cancel timers."""
         for (kind, member_id), deadline_ms in changes.items():
             if deadline_ms is None:
-                self.cancel(kind, member_id)
+                self._deadlines.cancel((self._group_id, kind, member_id))
             else:
                 self.set(kind, member_id, deadline_ms)

@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 from types import MappingProxyType
-from typing import Any, ClassVar, Generic, NamedTuple, TypeAlias, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 from uuid import UUID
 
 from headrace.outcome import Outcome
@@ -37,10 +37,10 @@ R = TypeVar("R")
 NOTHING: Mapping[Any, Any] = MappingProxyType({})
 """No partitions or tasks."""
 
-Assignment: TypeAlias = Mapping[UUID, tuple[int, ...]]
+Assignment = Mapping[UUID, tuple[int, ...]]
 """Partitions by topic id."""
 
-HeldPartitions: TypeAlias = Mapping[UUID, Mapping[int, int]]
+HeldPartitions = Mapping[UUID, Mapping[int, int]]
 """Partitions by topic id, each with the epoch of its assignment (KIP-1251)."""
 
 
@@ -230,10 +230,10 @@ class StatePartitions:
         return cls(_shared(initializing), _shared(initialized), dict(deleting))
 
 
-Tasks: TypeAlias = Mapping[str, tuple[int, ...]]
+Tasks = Mapping[str, tuple[int, ...]]
 """Tasks of a streams group: partitions, in order, by subtopology id."""
 
-HeldTasks: TypeAlias = Mapping[str, Mapping[int, int]]
+HeldTasks = Mapping[str, Mapping[int, int]]
 """Tasks by subtopology id, each partition with the epoch of its assignment if the task is active
 (KIP-1251), and 0 otherwise.
 """
@@ -282,8 +282,8 @@ class ByRole(NamedTuple, Generic[TasksT]):
         return ByRole(*map(dict, fields))
 
 
-TaskAssignment: TypeAlias = ByRole[Tasks]
-HeldTaskAssignment: TypeAlias = ByRole[HeldTasks]
+TaskAssignment = ByRole[Tasks]
+HeldTaskAssignment = ByRole[HeldTasks]
 """Tasks that a member should have, and those that it has."""
 
 NO_TASKS: HeldTaskAssignment = ByRole()
@@ -361,9 +361,7 @@ class ConsumerGroupRegularExpression:
     read: ClassVar = None
 
 
-GroupRecord: TypeAlias = (
-    OffsetCommit | RecordOfGroup | RecordOfMember | ConsumerGroupRegularExpression
-)
+GroupRecord = OffsetCommit | RecordOfGroup | RecordOfMember | ConsumerGroupRegularExpression
 
 
 class RecordTypes(NamedTuple):
@@ -417,5 +415,5 @@ STREAMS_RECORDS = RecordTypes(
     _type(RecordOfGroup, "StreamsGroupTopology"),
 )
 
-GroupOutcome: TypeAlias = Outcome[GroupRecord, R]
+GroupOutcome = Outcome[GroupRecord, R]
 """The result of a decision about a group, with a reply."""

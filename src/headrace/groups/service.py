@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from functools import partial
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Any, Generic, TypeVar
 
 from headrace.deadlines import Deadlines
 from headrace.outcome import Outcome
@@ -20,7 +20,7 @@ from .heartbeats.member import STATIC_LEAVE_EPOCH, HeartbeatReply
 from .meters import GroupMeters
 from .records import Generation, GroupMetadata, GroupOutcome, GroupRecord
 
-Group: TypeAlias = ClassicGroup | HeartbeatGroup[Any, Any, Any]
+Group = ClassicGroup | HeartbeatGroup[Any, Any, Any]
 GroupT = TypeVar("GroupT", bound=Group)
 HeartbeatGroupT = TypeVar("HeartbeatGroupT", bound=HeartbeatGroup[Any, Any, Any])
 R = TypeVar("R")
@@ -129,13 +129,12 @@ class HeartbeatService(GroupService[HeartbeatGroupT], Generic[HeartbeatGroupT, R
     ) -> GroupOutcome[ReplyT | Refusal]:
         """Join, keep or remove a member."""
         group = self._groups.get(group_id)
-        if isinstance(group, self.kind):
-            repeated = group.repeat(request, self.catalog.version, now_ms)
-            if repeated is not None:
-                return repeated
+        if isinstance(group, self.kind) and (
+            repeated := group.repeat(request, self.catalog.version, now_ms)
+        ):
+            return repeated
         context = Context(self.catalog, now_ms, wall_ms)
-        refusal = request.check(group_id, self._config)
-        if refusal is not None:
+        if refusal := request.check(group_id, self._config):
             return Outcome(refusal)
         if request.leaves:
             return self._leave(group_id, request, context)
@@ -181,8 +180,7 @@ class HeartbeatService(GroupService[HeartbeatGroupT], Generic[HeartbeatGroupT, R
         group = self.group(group_id)
         if isinstance(group, Refusal):
             return Outcome(group)
-        refusal = group.check_member(request.member_id, request.instance_id)
-        if refusal is not None:
+        if refusal := group.check_member(request.member_id, request.instance_id):
             return Outcome(refusal)
         if request.member_epoch == STATIC_LEAVE_EPOCH:
             outcome = group.pause(request.member_id)

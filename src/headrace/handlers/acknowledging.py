@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Iterable, Sequence
 from uuid import UUID
 
 from headrace.coordinators.waiting import run_to_end
-from headrace.groups.share.member import MAX_SHARE_MEMBER_ID_LENGTH
+from headrace.groups.share.group import MAX_SHARE_MEMBER_ID_LENGTH
 from headrace.net.api import READ, TOPIC_DENIED
 from headrace.net.call import Call
 from headrace.protocol.api import ShareAcknowledgeRequest, ShareFetchRequest

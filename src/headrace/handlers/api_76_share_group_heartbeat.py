@@ -8,10 +8,7 @@ from __future__ import annotations
 
 from headrace.coordinators import share_state_recovery
 from headrace.groups.records import GroupRecord
-from headrace.groups.share.member import (
-    ShareHeartbeat,
-    ShareHeartbeatReply,
-)
+from headrace.groups.share.group import ShareHeartbeat, ShareHeartbeatReply
 from headrace.net.api import DESCRIBE, READ_GROUP, TOPIC, Api, on
 from headrace.net.call import Call
 from headrace.outcome import Outcome

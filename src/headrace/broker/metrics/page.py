@@ -205,7 +205,9 @@ class MetricsScrape:
         for group in self._groups():
             types[group.type_name] += 1
             states[group.type_name, group.state_name] += 1
-            members = group.members if isinstance(group, ClassicGroup) else group.state.members
+            members = (
+                group.members.by_id if isinstance(group, ClassicGroup) else group.state.members
+            )
             self._page.sample(len(members), labels(group=group.group_id, type=group.type_name))
             await self._page.end_slice_if_full()
         _write_group_counts(self._page, types, states)

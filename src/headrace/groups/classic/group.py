@@ -36,7 +36,7 @@ R = TypeVar("R")
 
 # Looked up once, as this takes long for members of an enumeration, and every commit needs them.
 _EMPTY = State.EMPTY
-_ACCEPTED = ErrorCode.NONE, None
+ACCEPTED: tuple[ErrorCode, Apply | None] = ErrorCode.NONE, None
 
 
 class ClassicGroup:
@@ -95,16 +95,16 @@ class ClassicGroup:
         self, request: SyncRequest, ticket: int, now_ms: int, wall_ms: int
     ) -> GroupOutcome[SyncReply | None]:
         """Apply the leader's assignments, or return a member's assignment (SyncGroup)."""
-        code = self._check_sync(request)
-        if code:
+        if code := self._check_sync(request):
             return Outcome(SyncReply(code))
         transition = self._transition(now_ms, wall_ms)
         return self._outcome(transition, transition.sync(request, ticket))
 
     def _check_sync(self, request: SyncRequest) -> ErrorCode:
         members = self.members
-        code = members.check(request.member_id, request.group_instance_id, request.generation_id)
-        if code:
+        if code := members.check(
+            request.member_id, request.group_instance_id, request.generation_id
+        ):
             return code
         if request.protocol_type not in (None, members.protocol_type) or (
             request.protocol not in (None, members.protocol)
@@ -190,7 +190,7 @@ class ClassicGroup:
         """
         membership = self.members
         if generation_id < 0 and membership.state is _EMPTY:
-            return _ACCEPTED
+            return ACCEPTED
         # An administrator, while the group has members, is unknown, too.
         code = membership.check(*member, generation_id)
         if code or transactional:  # a transactional commit may come from another client

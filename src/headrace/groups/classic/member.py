@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 from headrace.groups.records import GenerationMember
 from headrace.outcome import Completion
@@ -92,7 +92,7 @@ class SyncReply:
     assignment: bytes = b""
 
 
-LeaveReply: TypeAlias = tuple[ErrorCode, ...] | ErrorCode
+LeaveReply = tuple[ErrorCode, ...] | ErrorCode
 """The answer to a LeaveGroup request: a code for each leaving member, or one for the request."""
 
 
@@ -141,9 +141,9 @@ class Member(NamedTuple):
             member.assignment,
         )
 
-    def record(self, protocol: str | None, assignment: bytes) -> GenerationMember:
+    def record(self, protocol: str | None) -> GenerationMember:
         """Return the member for the record of a generation, which begins with the same fields."""
-        return GenerationMember(*self[:6], self.metadata(protocol), assignment)
+        return GenerationMember(*self[:6], self.metadata(protocol), self.assignment)
 
     def refused(self, code: ErrorCode, member_id: str) -> Iterator[Completion]:
         """Yield the answers to its waiting requests: an error.

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Iterable
 from itertools import chain
 
 from headrace.groups.records import Generation
@@ -47,14 +47,11 @@ class Membership:
         self.leader: str | None = None
         self.pending: set[str] = set()
         self._static_ids: dict[str, str] = {}  # member ids by instance id
-        self._supporters: dict[str, int] = {}  # number of members by protocol
+        self._supporters = defaultdict[str, int](int)  # number of members by protocol
         self._joined = 0  # number of members whose JoinGroup waits
         self._unsynced = 0
         for member in members:
             self.put(member)
-
-    def __len__(self) -> int:
-        return len(self.by_id)
 
     def copy(self) -> Membership:
         """Return a copy that changes independently."""
@@ -151,18 +148,9 @@ class Membership:
         self.protocol = self.select_protocol()
         self._learn_subscriptions()
 
-    def generation(self, assignments: Mapping[str, bytes] | None = None) -> Generation:
-        """Return the generation for its record.
-
-        :param assignments: by member id; None for the assignments that members have
-        """
-        members = tuple(
-            member.record(
-                self.protocol,
-                member.assignment if assignments is None else assignments.get(member_id, b""),
-            )
-            for member_id, member in self.by_id.items()
-        )
+    def generation(self) -> Generation:
+        """Return the generation for its record."""
+        members = tuple(member.record(self.protocol) for member in self.by_id.values())
         return Generation(
             self.protocol_type,
             self.generation_id,
@@ -222,7 +210,7 @@ class Membership:
         self._joined += change if member.join_ticket is not None else 0
         self._unsynced += change if member.is_unsynced else 0
         for name in {name for name, _ in member.protocols}:
-            self._supporters[name] = self._supporters.get(name, 0) + change
+            self._supporters[name] += change
         if member.group_instance_id is not None:
             if change > 0:
                 self._static_ids[member.group_instance_id] = member.member_id
@@ -255,11 +243,10 @@ class Membership:
         preferred first.
         """
         common = {name for name, count in self._supporters.items() if count == len(self.by_id)}
-        votes: Counter[str] = Counter()
-        for member in self.by_id.values():
-            preferred = next((name for name, _ in member.protocols if name in common), None)
-            if preferred is not None:
-                votes[preferred] += 1
+        votes = Counter(
+            next((name for name, _ in member.protocols if name in common), None)
+            for member in self.by_id.values()
+        )
         return max(votes, key=votes.__getitem__, default=None)
 
     def static_member_id(self, instance_id: str | None) -> str | None:
@@ -296,9 +283,9 @@ class Membership:
         """Return the longest rebalance timeout of any member."""
         return max((member.rebalance_timeout_ms for member in self.by_id.values()), default=0)
 
-    def introduce(self, protocol: str | None) -> tuple[JoinedMember, ...]:
+    def introduce(self) -> tuple[JoinedMember, ...]:
         """Return all members for the leader's JoinGroup response."""
         return tuple(
-            JoinedMember(m.member_id, m.group_instance_id, m.metadata(protocol))
+            JoinedMember(m.member_id, m.group_instance_id, m.metadata(self.protocol))
             for m in self.by_id.values()
         )

@@ -72,8 +72,7 @@ class GroupTransition:
             self._forget_pending(member_id)
             self._add(member_id, request, ticket)
             return None
-        code = draft.check(member_id, instance_id)
-        if code:
+        if code := draft.check(member_id, instance_id):
             return JoinReply(code, member_id)
         return self._join_again(draft.by_id[member_id], request, ticket)
 
@@ -85,17 +84,16 @@ class GroupTransition:
         return JoinReply(ErrorCode.MEMBER_ID_REQUIRED, member_id)
 
     def _add(self, member_id: str, request: JoinRequest, ticket: int) -> None:
-        self.draft.add(member_id, request, ticket)
-        self.draft.has_newcomer = True
+        draft = self.draft
+        draft.add(member_id, request, ticket)
+        draft.has_newcomer = True
         self.timers[SESSION, member_id] = self._now_ms + NEW_MEMBER_JOIN_TIMEOUT_MS
-        if not self.draft.is_empty:
+        if not draft.is_empty:
             self.rebalance()
             return
         # The group was empty: wait for more members.
-        self.draft.handle(Event.MEMBERS_CHANGED, self._wall_ms)
-        self.draft.initial_delay_left_ms = max(
-            self.draft.rebalance_timeout_ms(), self._initial_delay_ms
-        )
+        draft.handle(Event.MEMBERS_CHANGED, self._wall_ms)
+        draft.initial_delay_left_ms = max(draft.rebalance_timeout_ms(), self._initial_delay_ms)
         self._delay_initial_rebalance()
 
     def _join_again(self, member: Member, request: JoinRequest, ticket: int) -> JoinReply | None:
@@ -153,7 +151,7 @@ class GroupTransition:
             draft.protocol_type,
             draft.protocol,
             draft.leader or "",
-            draft.introduce(draft.protocol) if leads else (),
+            draft.introduce() if leads else (),
             skip_assignment,
         )
 
@@ -200,12 +198,12 @@ class GroupTransition:
         for member in draft.all():
             if member.join_ticket is None and member.group_instance_id is None:
                 self._remove(member.member_id)
-        if len(draft) and not draft.elect():
+        if draft.by_id and not draft.elect():
             # Only static members remain and none has joined: wait for them.
             self.timers[JOIN, ""] = self._now_ms + draft.rebalance_timeout_ms()
             return
         draft.begin_generation()
-        if not len(draft):
+        if not draft.by_id:
             draft.handle(Event.NONE_LEFT, self._wall_ms)
             self._record()
             return
@@ -229,7 +227,7 @@ class GroupTransition:
         if draft.all_synced():
             self.timers[SYNC, ""] = None
         self._restart_session(member)
-        if self.draft.state is State.STABLE:
+        if draft.state is State.STABLE:
             return self._synced(member.assignment)
         member = self._answer_sync(member, SyncReply(ErrorCode.REBALANCE_IN_PROGRESS))
         draft.put(member._replace(sync_ticket=ticket))
@@ -241,8 +239,10 @@ class GroupTransition:
         """Apply the leader's assignment (SyncGroup) and answer all waiting members."""
         self.draft.handle(Event.ASSIGNED, self._wall_ms)
         for member in self.draft.all():
-            self._answer_sync(member, self._synced(assignments.get(member.member_id, b"")))
-        self._record(assignments)
+            assignment = assignments.get(member.member_id, b"")
+            member = self.draft.put(member._replace(assignment=assignment))
+            self._answer_sync(member, self._synced(assignment))
+        self._record()
 
     def _synced(self, assignment: bytes) -> SyncReply:
         draft = self.draft
@@ -319,8 +319,8 @@ class GroupTransition:
         self._restart_session(member)
         return self.draft.put(member._replace(sync_ticket=None))
 
-    def _record(self, assignments: Mapping[str, bytes] | None = None) -> None:
-        """Record the current generation, with these assignments or the members' current ones."""
-        generation = self.draft.generation(assignments)
+    def _record(self) -> None:
+        """Record the current generation."""
+        generation = self.draft.generation()
         self.draft.restore(generation)
         self.records = (GroupMetadata(self._group_id, generation),)

@@ -19,11 +19,11 @@ from collections.abc import Set as AbstractSet
 from heapq import heapify, heappop, heappush, heapreplace
 from itertools import groupby
 from operator import itemgetter
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 from uuid import UUID
 
 from headrace.groups.records import Assignment, by_key, each
-from headrace.groups.share.assignors import desired_counts
+from headrace.groups.share.assignors import Own, Partition, desired_counts
 from headrace.protocol.configuration import Configuration
 
 UNIFORM, RANGE = "uniform", "range"
@@ -39,10 +39,10 @@ class Subscriber(NamedTuple):
     topic_ids: AbstractSet[UUID]
 
 
-Subscribers: TypeAlias = Mapping[str, Subscriber]
+Subscribers = Mapping[str, Subscriber]
 """All members by id."""
 
-Assignor: TypeAlias = Callable[
+Assignor = Callable[
     [Subscribers, Mapping[UUID, int], Mapping[str, Assignment]], dict[str, Assignment]
 ]
 """A function of members, partition counts by topic id and current assignments; returns the target
@@ -56,7 +56,12 @@ def assign_range(
     """Assign each topic by ranges. Static members come first, by instance id, then the others by
     id.
     """
-    order = sorted(members, key=lambda member_id: _name(members[member_id], member_id))
+
+    def place_of(member_id: str) -> tuple[bool, str]:
+        instance_id = members[member_id].group_instance_id
+        return instance_id is None, instance_id or member_id
+
+    order = sorted(members, key=place_of)
     target: dict[str, dict[UUID, tuple[int, ...]]] = {member_id: {} for member_id in members}
     for topic_id, count in partitions.items():
         takers = [member_id for member_id in order if topic_id in members[member_id].topic_ids]
@@ -67,10 +72,6 @@ def assign_range(
                 target[member_id][topic_id] = tuple(range(start, end))
             start = end
     return dict(target)
-
-
-def _name(member: Subscriber, member_id: str) -> tuple[bool, str]:
-    return member.group_instance_id is None, member.group_instance_id or member_id
 
 
 def assign_uniform(
@@ -103,10 +104,9 @@ def assign_uniform(
     }
 
 
-_Partition: TypeAlias = tuple[UUID, int]
-_Held: TypeAlias = dict[str, dict[_Partition, None]]  # the inner dict is an ordered set
-_Takers: TypeAlias = dict[UUID, list[str]]  # the subscribers of each topic
-_Loads: TypeAlias = list[tuple[int, int, str]]  # number of partitions, place in the list, member
+_Held = dict[str, Own]
+_Takers = dict[UUID, list[str]]  # the subscribers of each topic
+_Loads = list[tuple[int, int, str]]  # number of partitions, place in the list, member
 
 
 def _keep(
@@ -114,7 +114,7 @@ def _keep(
 ) -> _Held:
     """Return the partitions that members may keep."""
     held: _Held = {}
-    taken: set[_Partition] = set()
+    taken: set[Partition] = set()
     for member_id, member in members.items():
         held[member_id] = {
             (topic_id, number): None
@@ -127,7 +127,7 @@ def _keep(
     return held
 
 
-def _share_out(held: _Held, free: list[_Partition]) -> None:
+def _share_out(held: _Held, free: list[Partition]) -> None:
     """Assign partitions evenly to members with the same subscription."""
     quotas = desired_counts(held, len(free) + sum(map(len, held.values())))
     for member_id, own in held.items():
@@ -144,7 +144,7 @@ def _loads(member_ids: list[str], held: _Held) -> _Loads:
     return [(len(held[member_id]), place, member_id) for place, member_id in enumerate(member_ids)]
 
 
-def _place(takers: _Takers, held: _Held, free: list[_Partition]) -> None:
+def _place(takers: _Takers, held: _Held, free: list[Partition]) -> None:
     """Assign free partitions to the least loaded members, topics with few subscribers first."""
     free.sort(key=lambda partition: (len(takers[partition[0]]), str(partition[0]), partition[1]))
     for topic_id, partitions in groupby(free, key=itemgetter(0)):

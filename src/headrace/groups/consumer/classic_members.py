@@ -11,9 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from uuid import UUID
 
-from headrace.groups.catalog import TopicCatalog
 from headrace.groups.classic.member import (
     JoinReply,
     JoinRequest,
@@ -26,7 +24,6 @@ from headrace.groups.deadlines import REJOIN, RESYNC, SESSION, TimerChanges
 from headrace.groups.heartbeats.group import Context
 from headrace.groups.records import (
     ClassicMember,
-    ConsumerAssignment,
     GroupOutcome,
     MemberState,
     each,
@@ -40,12 +37,10 @@ from headrace.protocol.consumer_protocol import (
     write_assignment,
 )
 from headrace.protocol.errors import ErrorCode
-from headrace.protocol.stored import ConsumerProtocolSubscription
 
 from .group import ConsumerGroup, ConsumerGroupService, MemberTransition
 from .member import ClassicJoin
 from .migration import downgraded, downgrades, migration_policy, named
-from .state import ConsumerState
 
 
 class ClassicMembers:
@@ -88,11 +83,11 @@ class ClassicMembers:
         :param assigns: see :class:`~headrace.groups.consumer.member.ClassicJoin`
         """
         group, now_ms = self._group, context.now_ms
-        code = self._check_join(request)
-        if code:
+        if code := self._check_join(request):
             return Outcome(JoinReply(code, ""))
         instance_id, is_new = request.group_instance_id, not request.member_id
-        if is_new and instance_id is None and request.known_member_id_required:
+        is_static = instance_id is not None
+        if is_new and not is_static and request.known_member_id_required:
             return Outcome(JoinReply(ErrorCode.MEMBER_ID_REQUIRED, request.new_member_id))
         protocol, metadata = request.protocols[0]
         try:
@@ -100,12 +95,15 @@ class ClassicMembers:
         except ValueError:
             return Outcome(JoinReply(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, ""))
         member_id = request.member_id or request.new_member_id
-        if instance_id is not None and not is_new:
-            refusal = group.check_member(member_id, instance_id)
-            if refusal is not None:
-                return Outcome(JoinReply(refusal.code, ""))
+        if is_static and not is_new and (refusal := group.check_member(member_id, instance_id)):
+            return Outcome(JoinReply(refusal.code, ""))
         owner = group.owner(instance_id) if is_new else None
-        owned = _owned(subscription, context.catalog)
+        topics = context.catalog.topics
+        owned = {
+            topics[name].topic_id: frozenset(partitions)
+            for name, partitions in by_topic(subscription.owned_partitions).items()
+            if name in topics
+        }
         join = ClassicJoin(member_id, request, subscription, owned, assigns)
         transition = MemberTransition(group, join, context, owner)
         refusal = transition.run()
@@ -121,8 +119,7 @@ class ClassicMembers:
     def _check_join(self, request: JoinRequest) -> ErrorCode:
         """Return the error of a JoinGroup that does not depend on its subscription, or NONE."""
         state = self._group.state
-        refusal = self._group.check_room(request.member_id)
-        if refusal is not None:
+        if refusal := self._group.check_room(request.member_id):
             return refusal.code
         shared, classic = state.classic_protocols, len(state.classic_members)
         supports = any(shared[name] == classic for name, _ in request.protocols)
@@ -171,15 +168,27 @@ class ClassicMembers:
         classic = self._member(*member, generation_id)
         if isinstance(classic, ErrorCode):
             return Outcome(classic)
-        current = group.state.current[member_id]
         timers: TimerChanges = {(SESSION, member_id): now_ms + classic.session_timeout_ms}
         code = ErrorCode.NONE
-        if current.member_epoch < group.state.target_epoch.epoch or _assignment_changed(
-            group.state, member_id, current
-        ):
+        if self._must_rejoin(member_id):
             code = ErrorCode.REBALANCE_IN_PROGRESS
             timers |= self._rejoin_timer(member_id, now_ms)
         return Outcome(code, apply=partial(group.timers.apply, timers))
+
+    def _must_rejoin(self, member_id: str) -> bool:
+        """Return whether there is a newer target assignment, or the member has partitions to
+        revoke, or all partitions that it waits for are free.
+        """
+        state = self._group.state
+        current = state.current[member_id]
+        if current.member_epoch < state.target_epoch.epoch:
+            return True
+        if current.state is not MemberState.UNRELEASED:
+            return current.state is MemberState.UNREVOKED
+        return not any(
+            number not in current.assigned.get(topic_id, {}) and not state.is_free(topic_id, number)
+            for topic_id, number in each(state.target.get(member_id, {}))
+        )
 
     def _rejoin_timer(self, member_id: str, now_ms: int) -> TimerChanges:
         """Return the rebalance timeout of a member that must rejoin; nothing if it runs already."""
@@ -225,26 +234,3 @@ class ClassicMembers:
             return Outcome(tuple(codes))
         context = Context(self._service.catalog, now_ms, wall_ms)
         return self._service.remove(self._group, tuple(leaving), context).with_reply(tuple(codes))
-
-
-def _owned(
-    subscription: ConsumerProtocolSubscription, catalog: TopicCatalog
-) -> dict[UUID, frozenset[int]]:
-    topics = catalog.topics
-    return {
-        topics[name].topic_id: frozenset(own)
-        for name, own in by_topic(subscription.owned_partitions).items()
-        if name in topics
-    }
-
-
-def _assignment_changed(state: ConsumerState, member_id: str, current: ConsumerAssignment) -> bool:
-    """Return whether a member must rejoin: it has partitions to revoke, or all partitions that it
-    waits for are free.
-    """
-    if current.state is not MemberState.UNRELEASED:
-        return current.state is MemberState.UNREVOKED
-    return not any(
-        number not in current.assigned.get(topic_id, {}) and not state.is_free(topic_id, number)
-        for topic_id, number in each(state.target.get(member_id, {}))
-    )

@@ -117,7 +117,7 @@ class MemberTransition(HeartbeatTransition[ConsumerState]):
         else:
             subscribed = state.subscribed
         new_hash = state.topics_hash(self.catalog, subscribed)
-        if not resubscribes and new_hash == state.metadata_hash:
+        if not resubscribes and new_hash == self.epoch.metadata_hash:
             return None
         return GroupEpoch(state.epoch + 1, new_hash)
 
@@ -170,7 +170,6 @@ class ConsumerGroup(HeartbeatGroup[ConsumerState, ConsumerHeartbeat, ConsumerHea
     """
 
     type_name = "consumer"
-    max_size = "group.consumer.max.size"
     member_timers = (SESSION, REVOKE, REJOIN, RESYNC)
     state_type = ConsumerState
     transition_type = MemberTransition
@@ -222,7 +221,7 @@ class ConsumerGroupService(
         if regex is None:
             owner = group.owner(request.instance_id) or ""
             member = state.members.get(request.member_id) or state.members.get(owner)
-            regex = None if member is None else member.subscribed_topic_regex
+            regex = (member or state.no_member).subscribed_topic_regex
         is_resolved = state.resolved_versions.get(regex or "") == self.catalog.version
         return None if is_resolved else regex or None
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import ClassVar, TypeAlias
+from typing import ClassVar
 
 from headrace.groups.catalog import MaySee
 from headrace.groups.classic.member import JoinRequest
@@ -61,9 +61,8 @@ class ConsumerHeartbeat(Heartbeat):
 
     def check(self, group_id: str, config: Configuration) -> Refusal | None:
         """Return the error of a request that is invalid for any group."""
-        message = self.naming_fault(group_id) or self._fault()
-        if message is not None:
-            return Refusal(ErrorCode.INVALID_REQUEST, message)
+        if refusal := Heartbeat.check(self, group_id, config):
+            return refusal
         if self.server_assignor is None:
             return None
         assignors = configured_assignors(config)
@@ -116,4 +115,4 @@ class ClassicJoin:
         return as_classic(former, self.joined, self.subscription)
 
 
-ConsumerHeartbeatReply: TypeAlias = HeartbeatReply[HeldPartitions]
+ConsumerHeartbeatReply = HeartbeatReply[HeldPartitions]

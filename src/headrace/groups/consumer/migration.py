@@ -79,7 +79,7 @@ def upgraded(
         return _no_upgrade(group, "online upgrade is disabled")
     if group.protocol_type != PROTOCOL_TYPE:
         return _no_upgrade(group, "the group does not use the consumer embedded protocol")
-    if len(group.members) > config.get_int("group.consumer.max.size"):
+    if len(group.members.by_id) > config.get_int("group.consumer.max.size"):
         return _no_upgrade(group, "the group size exceeds the consumer group maximum size")
     group_id, epoch = group.group_id, group.members.generation_id
     introduced: list[GroupRecord] = []
@@ -171,13 +171,11 @@ def downgraded(
     members.protocol_type, members.generation_id = PROTOCOL_TYPE, generation_id
     members.protocol, members.state_since_ms = members.select_protocol(), context.wall_ms
     members.leader = None if rebalances else next(iter(members.by_id))
-    assignments = {}
-    for member_id, member in members.by_id.items():
-        partitions = named(state.target.get(member_id, {}), context.catalog)
+    for member in members.all():
+        partitions = named(state.target.get(member.member_id, {}), context.catalog)
         version = subscription_version(member.metadata(members.protocol))
-        assignments[member_id] = write_assignment(version, partitions)
-    generation = members.generation(assignments)
-    return (*state.tombstones(), GroupMetadata(state.group_id, generation))
+        members.put(member._replace(assignment=write_assignment(version, partitions)))
+    return (*state.tombstones(), GroupMetadata(state.group_id, members.generation()))
 
 
 def _downgraded_member(member_id: str, member: ConsumerMember) -> Member:

@@ -17,7 +17,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
-from typing import TypeAlias
 from uuid import UUID
 
 from headrace.groups.heartbeats.reconciliation import Difference, overlaps
@@ -29,7 +28,7 @@ from headrace.groups.records import (
     each,
 )
 
-Owned: TypeAlias = Mapping[UUID, AbstractSet[int]]
+Owned = Mapping[UUID, AbstractSet[int]]
 """The partitions that a member reports as its own, by topic id."""
 
 
@@ -102,13 +101,8 @@ def _advance(was: ConsumerAssignment, goal: Goal, owned: Owned | None) -> Consum
             was.member_epoch,
             was.member_epoch,
             MemberState.UNREVOKED,
-            _ascending(difference.kept),
-            _ascending(difference.revoked),
+            difference.kept,
+            difference.revoked,
         )
     state = MemberState.UNRELEASED if difference.waits else MemberState.STABLE
-    assigned = _ascending(difference.assigned())
-    return ConsumerAssignment(goal.epoch, was.member_epoch, state, assigned)
-
-
-def _ascending(held: HeldPartitions) -> HeldPartitions:
-    return {topic_id: dict(sorted(epochs.items())) for topic_id, epochs in held.items()}
+    return ConsumerAssignment(goal.epoch, was.member_epoch, state, difference.assigned())

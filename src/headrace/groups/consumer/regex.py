@@ -8,10 +8,7 @@ docs/decisions/0011-google-re2.md.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, NamedTuple
-
-if TYPE_CHECKING:
-    import re2
+from typing import NamedTuple
 
 MAX_REGEX_BYTES = 128 << 10
 """Memory for compiling and matching an expression. A larger program is refused: the time to match a
@@ -83,33 +80,24 @@ class Regex:
             or len(_UNICODE_CLASS.findall(pattern)) > MAX_UNICODE_CLASSES
         ):
             raise InvalidRegex("expression too large")
+        options = re2.Options()
+        options.max_mem = MAX_REGEX_BYTES
+        options.never_capture = True  # faster
+        options.log_errors = False
         try:
-            self._compiled = re2.compile(pattern, _options())
+            self._compiled = re2.compile(pattern, options)
         except re2.error as error:
             reason = error.args[0].decode(errors="replace").partition(": ")[0]
             raise InvalidRegex(_REASONS.get(reason, reason)) from None
         except UnicodeEncodeError:
             raise InvalidRegex("invalid UTF-8") from None
-        _check_group_names([name for name in _GROUP_NAME.findall(pattern) if name])
+        # RE2 accepts names of groups that RE2/J does not.
+        names = [name for name in _GROUP_NAME.findall(pattern) if name]
+        if not all(map(str.isascii, names)):
+            raise InvalidRegex("invalid named capture")
+        if len(set(names)) < len(names):
+            raise InvalidRegex("duplicate capture group name")
 
     def matches(self, text: str) -> bool:
         """Return whether the whole text matches."""
         return self._compiled.fullmatch(text) is not None
-
-
-def _check_group_names(names: list[str]) -> None:
-    """Refuse the names that RE2 accepts and RE2/J does not."""
-    if not all(map(str.isascii, names)):
-        raise InvalidRegex("invalid named capture")
-    if len(set(names)) < len(names):
-        raise InvalidRegex("duplicate capture group name")
-
-
-def _options() -> re2.Options:
-    import re2
-
-    options = re2.Options()
-    options.max_mem = MAX_REGEX_BYTES
-    options.never_capture = True  # faster
-    options.log_errors = False
-    return options

@@ -89,8 +89,7 @@ class HeartbeatTransition(Generic[StateT]):
         state, types = self.state, self.state.records
         if self.member != state.members.get(self.member_id):
             self.records.append(types.member(state.group_id, self.member_id, self.member))
-        refusal = self._prepare()
-        if refusal is not None:
+        if refusal := self._prepare():
             return refusal
         epoch = self._next_epoch()
         if epoch is not None:
@@ -157,7 +156,6 @@ class HeartbeatGroup(Generic[StateT, RequestT, ReplyT]):
     A kind of groups says which heartbeats it accepts, and what the answer tells.
 
     :cvar type_name: Kafka's name for the kind of groups
-    :cvar max_size: the config that limits the members
     :cvar member_timers: the kinds of timers that remove their member when they run out
     :cvar becomes_classic: an empty group becomes classic when a classic member joins
     :cvar earlier_epoch_detail: the end of the reason to refuse an earlier epoch than the previous
@@ -169,7 +167,6 @@ class HeartbeatGroup(Generic[StateT, RequestT, ReplyT]):
     """
 
     type_name: ClassVar[str]
-    max_size: ClassVar[str]
     member_timers: ClassVar[tuple[str, ...]] = (SESSION, REVOKE)
     becomes_classic: ClassVar[bool] = True
     earlier_epoch_detail: ClassVar[str] = ""
@@ -205,13 +202,11 @@ class HeartbeatGroup(Generic[StateT, RequestT, ReplyT]):
 
     def heartbeat(self, request: RequestT, context: Context) -> GroupOutcome[ReplyT | Refusal]:
         """Join or keep a member, and return its assignment."""
-        refusal = self.check(request)
-        if refusal is not None:
+        if refusal := self.check(request):
             return Outcome(refusal)
         owner = self.owner(request.instance_id) if request.joins else None
         transition = self.transition_type(self, request, context, owner)
-        refusal = transition.run()
-        if refusal is not None:
+        if refusal := transition.run():
             return Outcome(refusal)
         session_timeout_ms = self.number("session.timeout.ms")
         timers = self.timer_changes(transition, session_timeout_ms)
@@ -261,10 +256,8 @@ class HeartbeatGroup(Generic[StateT, RequestT, ReplyT]):
         """Return the error if the group refuses a heartbeat, or None."""
         member_id, instance_id = request.member_id, request.instance_id
         owner = self.owner(instance_id)
-        if self._needs_room(request, owner):
-            refusal = self.check_room(member_id)
-            if refusal is not None:
-                return refusal
+        if self._needs_room(request, owner) and (refusal := self.check_room(member_id)):
+            return refusal
         if request.joins:
             if owner is None or self._is_released(owner):
                 return None
@@ -298,7 +291,7 @@ class HeartbeatGroup(Generic[StateT, RequestT, ReplyT]):
 
     def check_room(self, member_id: str) -> Refusal | None:
         """Return the error if the group is full and the member is new."""
-        max_size = self.config.get_int(self.max_size)
+        max_size = self.config.get_int(f"group.{self.type_name}.max.size")
         if len(self.state.members) < max_size or member_id in self.state.members:
             return None
         return Refusal(
@@ -377,7 +370,8 @@ class HeartbeatGroup(Generic[StateT, RequestT, ReplyT]):
         """Let a static member leave temporarily; it keeps its assignment until its session ends."""
         paused = self._paused(self.state.current[member_id])
         record = self.state.records.current(self.group_id, member_id, paused)
-        return Outcome(None, (record,), apply=partial(self.timers.cancel, REVOKE, member_id))
+        timers: TimerChanges = {(REVOKE, member_id): None}
+        return Outcome(None, (record,), apply=partial(self.timers.apply, timers))
 
     def remove(self, member_ids: Collection[str], context: Context) -> GroupOutcome[None]:
         """Remove members. Others get what they had with later heartbeats."""
@@ -462,7 +456,7 @@ class HeartbeatGroup(Generic[StateT, RequestT, ReplyT]):
 
     def _check_offset_epoch(self, member_id: str, member_epoch: int) -> ErrorCode:
         current = self.state.current.get(member_id)
-        if current is None or member_id not in self.state.members:
+        if current is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
         if member_epoch == current.member_epoch:
             return ErrorCode.NONE

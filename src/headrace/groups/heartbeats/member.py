@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from headrace.protocol.configuration import Configuration
-from headrace.protocol.errors import Refusal
+from headrace.protocol.errors import ErrorCode, Refusal
 
 JOIN_EPOCH, LEAVE_EPOCH, STATIC_LEAVE_EPOCH = 0, -1, -2
 NO_TIMEOUT = -1
@@ -48,6 +48,11 @@ class Heartbeat:
 
     def check(self, group_id: str, config: Configuration) -> Refusal | None:
         """Return the error of a request that is invalid for any group."""
+        message = self.naming_fault(group_id) or self._fault()
+        return None if message is None else Refusal(ErrorCode.INVALID_REQUEST, message)
+
+    def _fault(self) -> str | None:
+        """Return the error text of other fields than names."""
         raise NotImplementedError
 
     def member(self, former: Any) -> Any:

@@ -19,7 +19,7 @@ def overlaps(owned: Mapping[K, Iterable[int]] | None, held: Mapping[K, Collectio
 
 class Difference(Generic[K]):
     """The difference between what a member has and its target: what it keeps, has to give up and
-    gets.
+    gets. Numbers ascend in each, but for :attr:`gained`.
 
     :param epoch: the epoch of what the member gets
     :ivar waits: some of the target is not free yet
@@ -38,9 +38,9 @@ class Difference(Generic[K]):
         self.waits = False
         for key in dict.fromkeys((*target, *held)):
             numbers, epochs = frozenset(target.get(key, ())), held.get(key, {})
-            for number, since in epochs.items():
+            for number in sorted(epochs):
                 side = self.kept if number in numbers else self.revoked
-                side.setdefault(key, {})[number] = since
+                side.setdefault(key, {})[number] = epochs[number]
             for number in numbers.difference(epochs):
                 if is_free(key, number):
                     self.gained.setdefault(key, {})[number] = epoch
@@ -50,6 +50,6 @@ class Difference(Generic[K]):
     def assigned(self) -> dict[K, dict[int, int]]:
         """Return what the member keeps and gets."""
         return {
-            key: {**self.kept.get(key, {}), **self.gained.get(key, {})}
+            key: dict(sorted({**self.kept.get(key, {}), **self.gained.get(key, {})}.items()))
             for key in dict.fromkeys((*self.kept, *self.gained))
         }

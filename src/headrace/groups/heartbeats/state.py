@@ -83,27 +83,17 @@ class HeartbeatState(Generic[MemberT, EpochT, TargetT, CurrentT]):
         return self.group_epoch.epoch
 
     @property
-    def metadata_hash(self) -> int:
-        """The hash of the topics of the group, as of the group epoch."""
-        return self.group_epoch.metadata_hash
-
-    @property
     def state_name(self) -> str:
         """Kafka's name for the state of the group. The cost is proportional to the members."""
         if not self.members:
             return "Empty"
         if self.epoch > self.target_epoch.epoch:
             return "Assigning"
-        return "Stable" if all(map(self.is_settled, self.members)) else "Reconciling"
-
-    def is_settled(self, member_id: str) -> bool:
-        """Return whether a member has its target assignment."""
-        current = self.current.get(member_id)
-        return (
-            current is not None
-            and current.state is MemberState.STABLE
-            and current.member_epoch == self.target_epoch.epoch
+        is_settled = all(
+            current.state is MemberState.STABLE and current.member_epoch == self.target_epoch.epoch
+            for current in self.current.values()
         )
+        return "Stable" if is_settled else "Reconciling"
 
     def topics_hash(self, catalog: TopicCatalog, names: Collection[str]) -> int:
         """Return the hash of the topics with these names that exist. The last hash is kept, as most
@@ -177,9 +167,8 @@ class HeartbeatState(Generic[MemberT, EpochT, TargetT, CurrentT]):
         """Return a copy of the state with these records replayed. The cost is proportional to the
         members and what they have.
         """
-        other = type(self)(self.group_id)
-        for name, value in vars(self).items():
-            setattr(other, name, copy(value))
+        other = copy(self)
+        vars(other).update((name, copy(value)) for name, value in vars(self).items())
         for record in records:
             other.replay(record)
         return other
@@ -193,7 +182,7 @@ class HeartbeatState(Generic[MemberT, EpochT, TargetT, CurrentT]):
             case types.current:
                 self._replay_current(record.member_id, value)
             case types.target:
-                self._replay_target(record.member_id, value)
+                put(self.target, record.member_id, value)
             case types.member:
                 self._replay_member(record.member_id, value)
             case types.target_epoch:
@@ -215,9 +204,6 @@ class HeartbeatState(Generic[MemberT, EpochT, TargetT, CurrentT]):
         self._count_member(member_id, -1)
         put(self.members, member_id, member)
         self._count_member(member_id, 1)
-
-    def _replay_target(self, member_id: str, target: TargetT | None) -> None:
-        put(self.target, member_id, target)
 
     def _replay_current(self, member_id: str, current: CurrentT | None) -> None:
         self._count_current(member_id, -1)

@@ -8,22 +8,24 @@ allows. The result depends on the arguments alone, not on the order of sets or o
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from typing import TypeAlias, TypeVar
+from uuid import UUID
 
 from headrace.groups.records import by_key
 
-M = TypeVar("M", bound=Hashable)
-T = TypeVar("T", bound=Hashable)
-P = TypeVar("P", bound=Hashable)
+Partition = tuple[UUID, int]
+"""A topic id, and the number of a partition."""
+
+Own = dict[Partition, None]
+"""The partitions of a member: an ordered set."""
 
 
 def assign_simple(
-    subscriptions: Mapping[M, AbstractSet[T]],
-    partitions: Mapping[T, Iterable[int]],
-    current: Mapping[M, Mapping[T, Iterable[int]]],
-) -> dict[M, dict[T, tuple[int, ...]]]:
+    subscriptions: Mapping[str, AbstractSet[UUID]],
+    partitions: Mapping[UUID, Iterable[int]],
+    current: Mapping[str, Mapping[UUID, Iterable[int]]],
+) -> dict[str, dict[UUID, tuple[int, ...]]]:
     """Return the target assignment of a share group.
 
     :param subscriptions: the topics of each member; topics not in ``partitions`` are ignored
@@ -34,19 +36,23 @@ def assign_simple(
     """
     distinct = {frozenset(topics) for topics in subscriptions.values()}
     if len(distinct) <= 1:
-        subscribed = frozenset[T]().union(*distinct)
+        subscribed = frozenset[UUID]().union(*distinct)
         rounds = [(list(subscriptions), [topic for topic in partitions if topic in subscribed])]
     else:  # different subscriptions: balance each topic separately
         rounds = [
-            ([m for m, topics in subscriptions.items() if topic in topics], [topic])
+            ([member for member, topics in subscriptions.items() if topic in topics], [topic])
             for topic in partitions
         ]
-    target: dict[M, list[tuple[T, int]]] = {member: [] for member in subscriptions}
+    target: dict[str, list[Partition]] = {member: [] for member in subscriptions}
     for members, topics in rounds:
         assignable = [(topic, number) for topic in topics for number in sorted(partitions[topic])]
         held = {
-            m: {(topic, n) for topic in topics for n in current.get(m, {}).get(topic, ())}
-            for m in members
+            member: {
+                (topic, number)
+                for topic in topics
+                for number in current.get(member, {}).get(topic, ())
+            }
+            for member in members
         }
         for member, share in share_out(members, assignable, held).items():
             target[member] += share
@@ -54,8 +60,10 @@ def assign_simple(
 
 
 def share_out(
-    members: Sequence[M], partitions: Sequence[P], held: Mapping[M, AbstractSet[P]]
-) -> dict[M, list[P]]:
+    members: Sequence[str],
+    partitions: Sequence[Partition],
+    held: Mapping[str, AbstractSet[Partition]],
+) -> dict[str, list[Partition]]:
     """Assign partitions to members that are all subscribed to them.
 
     With M members and P partitions each partition goes to ``ceil(M / P)`` members, and each member
@@ -69,10 +77,11 @@ def share_out(
         return {member: [] for member in members}
     sharing = -(-len(members) // len(partitions))
     owned = {
-        member: dict.fromkeys(p for p in partitions if p in held[member]) for member in members
+        member: dict.fromkeys(partition for partition in partitions if partition in held[member])
+        for member in members
     }
     counts = desired_counts(owned, sharing * len(partitions))
-    holders = Counter(p for own in owned.values() for p in own)
+    holders = Counter(partition for own in owned.values() for partition in own)
     # Members over their count first give up partitions that too many members have, then others.
     for least in (sharing, 0):
         for member, own in owned.items():
@@ -80,81 +89,80 @@ def share_out(
     for own in reversed(list(owned.values())):  # partitions that still have too many members
         _give_up(own, len(own), holders, sharing)
     _fill_up(owned, holders, counts, partitions, sharing)
-    order = {p: i for i, p in enumerate(partitions)}
+    order = {partition: place for place, partition in enumerate(partitions)}
     return {member: sorted(own, key=order.__getitem__) for member, own in owned.items()}
 
 
-Own: TypeAlias = dict[P, None]  # an ordered set
-
-
-def desired_counts(owned: Mapping[M, Own[P]], total: int) -> dict[M, int]:
+def desired_counts(owned: Mapping[str, Own], total: int) -> dict[str, int]:
     """Return the number of partitions for each member. Members with the most partitions keep the
     remainder, so that the fewest move.
     """
     least, odd = divmod(total, len(owned))
     by_load = sorted(owned, key=lambda member: -len(owned[member]))
-    return {member: least + (i < odd) for i, member in enumerate(by_load)}
+    return {member: least + (place < odd) for place, member in enumerate(by_load)}
 
 
-def _give_up(own: Own[P], surplus: int, holders: Counter[P], least: int) -> None:
+def _give_up(own: Own, surplus: int, holders: Counter[Partition], least: int) -> None:
     """Take up to ``surplus`` partitions from a member, last first; only partitions of more than
     ``least`` members.
     """
-    for p in reversed(list(own)):
+    for partition in reversed(list(own)):
         if surplus <= 0:
             return
-        if holders[p] > least:
-            del own[p]
-            holders[p] -= 1
+        if holders[partition] > least:
+            del own[partition]
+            holders[partition] -= 1
             surplus -= 1
 
 
 def _fill_up(
-    owned: Mapping[M, Own[P]],
-    holders: Counter[P],
-    counts: Mapping[M, int],
-    partitions: Sequence[P],
+    owned: Mapping[str, Own],
+    holders: Counter[Partition],
+    counts: Mapping[str, int],
+    partitions: Sequence[Partition],
     sharing: int,
 ) -> None:
     """Assign missing partitions, those with the fewest members first, to the members that lack
     most.
     """
     missing = sorted(
-        (p for p in partitions for _ in range(sharing - holders[p])), key=holders.__getitem__
+        (partition for partition in partitions for _ in range(sharing - holders[partition])),
+        key=holders.__getitem__,
     )
     unfilled = sorted(
-        (m for m in owned if len(owned[m]) < counts[m]), key=lambda m: len(owned[m]) - counts[m]
+        (member for member in owned if len(owned[member]) < counts[member]),
+        key=lambda member: len(owned[member]) - counts[member],
     )
-    left: list[P] = []
-    for p in missing:
-        for i, member in enumerate(unfilled):
-            if p not in owned[member]:
-                owned[member][p] = None
+    left: list[Partition] = []
+    for partition in missing:
+        for place, member in enumerate(unfilled):
+            if partition not in owned[member]:
+                owned[member][partition] = None
                 if len(owned[member]) == counts[member]:
-                    del unfilled[i]
+                    del unfilled[place]
                 else:  # to the end of the list
-                    unfilled.append(unfilled.pop(i))
+                    unfilled.append(unfilled.pop(place))
                 break
         else:
-            left.append(p)
-    for p in left:
-        _swap_in(p, owned, unfilled, counts)
+            left.append(partition)
+    for partition in left:
+        _swap_in(partition, owned, unfilled, counts)
 
 
-def _swap_in(p: P, owned: Mapping[M, Own[P]], unfilled: list[M], counts: Mapping[M, int]) -> None:
-    """Give ``p`` to a member without it, and one of that member's partitions to a member below its
-    count that already has ``p``.
+def _swap_in(
+    partition: Partition, owned: Mapping[str, Own], unfilled: list[str], counts: Mapping[str, int]
+) -> None:
+    """Give ``partition`` to a member without it, and one of that member's partitions to a member
+    below its count that already has ``partition``.
     """
-    if not unfilled:
-        return
-    taker = unfilled[0]
+    taker = unfilled[0]  # there is one, as the counts add up to all places of all partitions
     for own in owned.values():
-        if p in own:
+        if partition in own:
             continue
-        for q in own:
-            if q not in owned[taker]:
-                del own[q]
-                own[p] = owned[taker][q] = None
+        for other in own:
+            if other not in owned[taker]:
+                del own[other]
+                own[partition] = owned[taker][other] = None
                 if len(owned[taker]) == counts[taker]:
                     unfilled.pop(0)
                 return

@@ -8,13 +8,13 @@ The partitions of :meth:`ShareGroup.to_initialize` are initialised before the he
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import replace
-from typing import TypeAlias
+from dataclasses import dataclass, replace
 from uuid import UUID
 
 from headrace.groups.catalog import Topic, Topics
 from headrace.groups.deadlines import SESSION
 from headrace.groups.heartbeats.group import HeartbeatGroup, HeartbeatTransition
+from headrace.groups.heartbeats.member import LEAVE_EPOCH, Heartbeat, HeartbeatReply
 from headrace.groups.heartbeats.state import FIRST_EPOCH, HeartbeatState
 from headrace.groups.records import (
     NOTHING,
@@ -31,12 +31,48 @@ from headrace.groups.records import (
 )
 from headrace.groups.service import HeartbeatService
 from headrace.outcome import Outcome
+from headrace.protocol.configuration import Configuration
 from headrace.protocol.errors import ErrorCode, Refusal
 
 from .assignors import assign_simple
-from .member import ShareHeartbeat, ShareHeartbeatReply
 
-Partitions: TypeAlias = Mapping[UUID, SharedTopic]
+MAX_SHARE_MEMBER_ID_LENGTH = 36
+"""Kafka's own: the length of a UUID in hexadecimal."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShareHeartbeat(Heartbeat):
+    """A ShareGroupHeartbeat request.
+
+    :param subscribed_topic_names: sorted; None for no change
+    """
+
+    subscribed_topic_names: tuple[str, ...] | None
+
+    @property
+    def asks_assignment(self) -> bool:
+        """True if the member joins or subscribes."""
+        return self.joins or self.subscribed_topic_names is not None
+
+    def check(self, group_id: str, config: Configuration) -> Refusal | None:
+        """Return the error of a request that is invalid for any group."""
+        message = None
+        if not 0 < len(self.member_id) <= MAX_SHARE_MEMBER_ID_LENGTH:
+            return Refusal(ErrorCode.INVALID_REQUEST)
+        if not group_id:
+            message = "GroupId can't be empty."
+        elif self.rack_id == "":
+            message = "RackId can't be empty."
+        elif self.joins and not self.subscribed_topic_names:
+            message = "SubscribedTopicNames must be set in first request."
+        elif self.member_epoch < LEAVE_EPOCH:
+            message = "MemberEpoch is invalid."
+        return None if message is None else Refusal(ErrorCode.INVALID_REQUEST, message)
+
+
+ShareHeartbeatReply = HeartbeatReply[Assignment]
+
+Partitions = Mapping[UUID, SharedTopic]
 """Partitions of topics, by topic id."""
 
 
@@ -109,9 +145,11 @@ class ShareState(HeartbeatState[ShareMember, GroupEpoch, Assignment, CurrentAssi
         """Yield the tombstone of the list of partitions with share state."""
         yield SHARE_RECORDS.other(self.group_id, None)
 
-    def _replay_target(self, member_id: str, target: Assignment | None) -> None:
-        super()._replay_target(member_id, target)
-        self._covered = None
+    def replay(self, record: GroupRecord) -> None:
+        """Apply one durable record of this group."""
+        super().replay(record)
+        if isinstance(record, SHARE_RECORDS.target):
+            self._covered = None
 
     def _replay_other(self, record: RecordOfGroup) -> None:
         self.partitions = record.value or StatePartitions()
@@ -142,7 +180,7 @@ class ShareMemberTransition(HeartbeatTransition[ShareState]):
         former, state = self.former, self.state
         new_hash = state.topics_hash(self.catalog, self._names)
         resubscribed = former.subscribed_topic_names != self.member.subscribed_topic_names
-        if not resubscribed and new_hash == state.metadata_hash:
+        if not resubscribed and new_hash == self.epoch.metadata_hash:
             is_assigned = self.epoch.epoch <= self.target_epoch.epoch
             if not is_assigned or not self._is_due() or self._covers_all():
                 return None  # no partitions have become ready, or they may not be assigned yet
@@ -190,7 +228,6 @@ class ShareGroup(HeartbeatGroup[ShareState, ShareHeartbeat, ShareHeartbeatReply]
     """One share group. Commands decide and change nothing; :meth:`replay` applies their records."""
 
     type_name = "share"
-    max_size = "group.share.max.size"
     member_timers = (SESSION,)
     becomes_classic = False
     earlier_epoch_detail = ", and it does not match the previous member epoch ({})"

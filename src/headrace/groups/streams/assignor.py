@@ -14,8 +14,8 @@ ids.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from operator import attrgetter
-from typing import Generic, NamedTuple, TypeAlias, TypeVar
+from operator import attrgetter, itemgetter
+from typing import Generic, NamedTuple, TypeVar
 
 from headrace.groups.records import ByRole, HeldTaskAssignment, TaskAssignment, by_key, each
 
@@ -23,8 +23,9 @@ from .topics import ConfiguredSubtopology
 
 T = TypeVar("T")
 
+_by_partition = itemgetter(1, 0)
 
-TaskId: TypeAlias = tuple[str, int]
+TaskId = tuple[str, int]
 """A task: one partition of a subtopology, which comes first."""
 
 
@@ -87,29 +88,27 @@ class _Heap(Generic[T]):
 
 
 class _Process:
-    """The members of one process, and the tasks that they get: each on one of them."""
+    """The members of one process, and the tasks that they get: each on one of them.
+
+    :ivar by_count: the members by their numbers of tasks; None after another one has changed
+    """
 
     def __init__(self) -> None:
         self.tasks: set[TaskId] = set()
         self.members: list[_Member] = []
-        self._by_count: _Heap[_Member] | None = None
+        self.by_count: _Heap[_Member] | None = None
 
     @property
     def load(self) -> float:
         return len(self.tasks) / len(self.members)
 
-    def add(self, member: _Member, task: TaskId, *, active: bool) -> int:
-        """Assign a task to a member; return the number of tasks that it now has."""
-        self._by_count = None
-        return member.take(task, active=active)
-
     def add_to_least_loaded(self, task: TaskId, *, active: bool) -> int:
         """Assign a task to the member with the fewest tasks; return how many it now has."""
-        if self._by_count is None:
-            self._by_count = _Heap(attrgetter("count"), self.members)
-        member = self._by_count.pop()
+        by_count = self.by_count or _Heap(attrgetter("count"), self.members)
+        member = by_count.pop()
         count = member.take(task, active=active)
-        self._by_count.push(member)
+        by_count.push(member)
+        self.by_count = by_count  # taking the task has dropped it
         return count
 
 
@@ -129,31 +128,28 @@ class _Member:
     def take(self, task: TaskId, *, active: bool) -> int:
         """Add a task; return the number of tasks."""
         self.process.tasks.add(task)
+        self.process.by_count = None
         (self.active if active else self.standby).append(task)
         self.count += 1
         return self.count
 
 
 class _Quota:
-    """The limit of tasks of a member while other members have room.
-
-    :ivar each: the limit; it becomes smaller when full members have more than an equal share
-    """
+    """The limit of tasks of a member while other members have room."""
 
     def __init__(self, tasks: int, members: int) -> None:
         self._tasks, self._members = tasks, members
-        self.each = _divided(tasks, members)
+
+    @property
+    def each(self) -> int:
+        """The limit; it becomes smaller when full members have more than an equal share."""
+        return -(-self._tasks // self._members) if self._members else 0
 
     def taken(self, count: int) -> None:
         """Adjust the limit for the other members if a member with ``count`` tasks is full."""
         if count == self.each:
             self._members -= 1
             self._tasks -= count
-            self.each = _divided(self._tasks, self._members)
-
-
-def _divided(tasks: int, members: int) -> int:
-    return -(-tasks // members) if members else 0
 
 
 def assign_sticky(
@@ -184,14 +180,16 @@ class _Assignor:
         subtopologies: Mapping[str, ConfiguredSubtopology],
         standby_replicas: int,
     ) -> None:
-        self._subtopologies = subtopologies
         self._standby_replicas = standby_replicas
-        active = sum(subtopology.tasks for subtopology in subtopologies.values())
-        stateful = sum(
-            subtopology.tasks for subtopology in subtopologies.values() if subtopology.changelogs
-        )
-        self._active_quota = _Quota(active, len(members))
-        self._quota = _Quota(active + stateful * standby_replicas, len(members))
+        self._tasks = [
+            (subtopology_id, partition)
+            for subtopology_id, subtopology in subtopologies.items()
+            for partition in range(subtopology.tasks)
+        ]
+        self._stateful_tasks = [task for task in self._tasks if subtopologies[task[0]].changelogs]
+        replicas = len(self._stateful_tasks) * standby_replicas
+        self._active_quota = _Quota(len(self._tasks), len(members))
+        self._quota = _Quota(len(self._tasks) + replicas, len(members))
         self._processes: dict[str, _Process] = {
             process_id: _Process()
             for process_id in sorted({member.process_id for member in members.values()})
@@ -221,7 +219,7 @@ class _Assignor:
 
     def assign_active(self) -> None:
         """Assign each task to one member."""
-        tasks = sorted(self._tasks(stateful_only=False), key=_by_partition)
+        tasks = sorted(self._tasks, key=_by_partition)
         tasks = [task for task in tasks if not self._keep(task, self._was_active.get(task))]
         tasks = [task for task in tasks if not self._keep(task, self._with_state_of(task))]
         tasks.sort()
@@ -231,19 +229,11 @@ class _Assignor:
             self._took_active(process.add_to_least_loaded(task, active=True))
             by_load.push(process)
 
-    def _tasks(self, *, stateful_only: bool) -> list[TaskId]:
-        return [
-            (subtopology_id, partition)
-            for subtopology_id, subtopology in self._subtopologies.items()
-            if subtopology.changelogs or not stateful_only
-            for partition in range(subtopology.tasks)
-        ]
-
     def _keep(self, task: TaskId, member: _Member | None) -> bool:
         """Make a task active on a member that has its state, if it may take another task."""
         if member is None or member.count >= self._active_quota.each:
             return False
-        self._took_active(member.process.add(member, task, active=True))
+        self._took_active(member.take(task, active=True))
         return True
 
     def _took_active(self, count: int) -> None:
@@ -270,7 +260,7 @@ class _Assignor:
     def assign_standby(self) -> None:
         """Assign the replicas of each stateful task to other processes than its active task."""
         missing: list[tuple[TaskId, int]] = []
-        for task in sorted(self._tasks(stateful_only=True), key=_by_partition, reverse=True):
+        for task in sorted(self._stateful_tasks, key=_by_partition, reverse=True):
             for replica in range(self._standby_replicas):
                 if not self._replicate(task):
                     missing.append((task, self._standby_replicas - replica))
@@ -288,7 +278,7 @@ class _Assignor:
             if member is None or member.count >= self._quota.each:
                 continue
             if task not in member.process.tasks:
-                self._quota.taken(member.process.add(member, task, active=False))
+                self._quota.taken(member.take(task, active=False))
                 return True
         return False
 
@@ -316,8 +306,3 @@ class _Assignor:
             member_id: ByRole(by_key(sorted(member.active)), by_key(sorted(member.standby)))
             for member_id, member in self._members.items()
         }
-
-
-def _by_partition(task: TaskId) -> tuple[int, str]:
-    subtopology_id, partition = task
-    return partition, subtopology_id

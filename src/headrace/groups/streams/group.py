@@ -7,11 +7,10 @@ run, and what the group lacks.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from itertools import starmap
-from typing import TypeAlias
+from itertools import islice, starmap
 
 from headrace.deadlines import Deadlines
 from headrace.groups.catalog import Topics
@@ -44,7 +43,6 @@ from .member import (
     StatusCode,
     StreamsHeartbeat,
     StreamsHeartbeatReply,
-    TaskOffset,
 )
 from .reconciliation import Goal, holds_only, reconcile
 from .state import StreamsState
@@ -58,7 +56,7 @@ from .topics import (
     sources,
 )
 
-MemberOffsets: TypeAlias = Mapping[str, dict[tuple[str, int], int]]
+MemberOffsets = Mapping[str, dict[tuple[str, int], int]]
 """Sums of changelog offsets by task, by member id."""
 
 _STANDBY_REPLICAS = "num.standby.replicas"
@@ -74,6 +72,8 @@ class StreamsTransition(HeartbeatTransition[StreamsState]):
 
     :ivar statuses: conditions to report
     :ivar configured: the topology as it is configured now
+    :ivar offsets: the changelog offsets that the member tells, by task, and those at the ends; each
+        is None if it tells none
     """
 
     def _prepare(self) -> Refusal | None:
@@ -81,26 +81,30 @@ class StreamsTransition(HeartbeatTransition[StreamsState]):
         changed.
         """
         self.statuses: list[Status] = []
+        self.offsets: list[dict[tuple[str, int], int] | None] = []
         topology = self._topology()
         if isinstance(topology, Refusal):
             return topology
-        state, theirs = self.state, self.member.topology_epoch
-        if state.topology is not None and theirs < state.topology.epoch:
+        state, member_epoch = self.state, self.member.topology_epoch
+        if member_epoch < topology.epoch:
             self.report(
                 StatusCode.STALE_TOPOLOGY,
-                f"The member's topology epoch {theirs} is behind the group's topology epoch "
-                f"{state.topology.epoch}.",
+                f"The member's topology epoch {member_epoch} is behind the group's topology epoch "
+                f"{topology.epoch}.",
             )
-        required = state.required if state.topology is not None else required_topics(topology)
+        required = (
+            state.required
+            if state.topology is not None
+            else required_topics(topology.subtopologies)
+        )
         self._metadata_hash = state.topics_hash(self.catalog, required)
-        is_unchanged = state.topology is not None and self._metadata_hash == state.metadata_hash
-        configured = self.group.configured
-        if configured is None or not is_unchanged:
+        configured = self.group.configured  # None before the first topology
+        if configured is None or self._metadata_hash != self.epoch.metadata_hash:
             configured = configure(topology, self.catalog.topics)
             if isinstance(configured, Refusal):
                 return configured
         self.configured: ConfiguredTopology = configured
-        return self._check_tasks(configured) or self._check_offsets()
+        return self._check_tasks(configured) or self._take_offsets(topology)
 
     def _next_epoch(self) -> StreamsEpoch | None:
         validated = self.configured.epoch if self.configured.is_ready else NO_TOPOLOGY_EPOCH
@@ -125,8 +129,8 @@ class StreamsTransition(HeartbeatTransition[StreamsState]):
 
     def report_missing_tags(self) -> None:
         """Report that the member lacks client tags that standby tasks are spread by."""
-        has = {tag.key for tag in self.member.client_tags}
-        missing = [tag for tag in self.group.rack_tags if tag not in has]
+        keys = {tag.key for tag in self.member.client_tags}
+        missing = [tag for tag in self.group.rack_tags if tag not in keys]
         if missing:
             self.report(
                 StatusCode.MISSING_CLIENT_TAGS,
@@ -147,8 +151,7 @@ class StreamsTransition(HeartbeatTransition[StreamsState]):
         ours, theirs = self.state.topology, self.request.topology
         if theirs is None:
             return ours or Refusal(ErrorCode.UNKNOWN_SERVER_ERROR)
-        refusal = check_topology(theirs)
-        if refusal is not None:
+        if refusal := check_topology(theirs):
             return refusal
         if ours is None:
             self.records.append(STREAMS_RECORDS.other(self.state.group_id, theirs))
@@ -186,18 +189,25 @@ class StreamsTransition(HeartbeatTransition[StreamsState]):
                         )
         return None
 
-    def _check_offsets(self) -> Refusal | None:
-        """Return the error of a task whose offset is told twice."""
+    def _take_offsets(self, topology: Topology) -> Refusal | None:
+        """Take the offsets that the member tells; return the error of a task that is named twice.
+
+        Those of other subtopologies are dropped, and all beyond the largest number of tasks, so
+        that a group has a limit.
+        """
+        ids = {subtopology.subtopology_id for subtopology in topology.subtopologies}
         for offsets in (self.request.task_offsets, self.request.task_end_offsets):
-            seen: set[tuple[str, int]] = set()
-            for subtopology_id, partition, _ in offsets or ():
-                if (subtopology_id, partition) in seen:
+            by_task: dict[tuple[str, int], int] = {}
+            for subtopology_id, partition, offset in offsets or ():
+                if (subtopology_id, partition) in by_task:
                     return Refusal(
                         ErrorCode.INVALID_REQUEST,
                         f"Task offsets contain a duplicate entry for subtopology {subtopology_id} "
                         f"and partition {partition}.",
                     )
-                seen.add((subtopology_id, partition))
+                by_task[subtopology_id, partition] = offset
+            tasks = [task for task in islice(by_task, MAX_STREAMS_TASKS) if task[0] in ids]
+            self.offsets.append(None if offsets is None else {t: by_task[t] for t in tasks})
         return None
 
     # Assignments ----------------------------------------------------------------------------------
@@ -218,10 +228,9 @@ class StreamsTransition(HeartbeatTransition[StreamsState]):
         return False
 
     def _assign(self) -> Mapping[str, TaskAssignment]:
-        offsets, request = self.group.task_offsets, self.request
-        if request.task_offsets is not None:
-            told = self.group.told(request.task_offsets, request)
-            offsets = {**offsets, self.member_id: told}
+        offsets, own_offsets = self.group.task_offsets, self.offsets[0]
+        if own_offsets is not None:
+            offsets = {**offsets, self.member_id: own_offsets}
         return self.group.target(self.state, self.members, self.configured, offsets)
 
     def _reconcile(self) -> StreamsAssignment:
@@ -242,7 +251,6 @@ class StreamsGroup(HeartbeatGroup[StreamsState, StreamsHeartbeat, StreamsHeartbe
     """
 
     type_name = "streams"
-    max_size = "group.streams.max.size"
     state_type = StreamsState
     transition_type = StreamsTransition
 
@@ -330,9 +338,7 @@ class StreamsGroup(HeartbeatGroup[StreamsState, StreamsHeartbeat, StreamsHeartbe
             transition.now.assigned if request.joins or moves else None,
             tuple(transition.statuses),
             endpoint_epoch,
-            None
-            if endpoint_epoch == request.endpoint_epoch
-            else self._endpoints(transition, configured),
+            None if endpoint_epoch == request.endpoint_epoch else self._endpoints(transition),
             configured.missing,
             self.number("task.offset.interval.ms"),
             self.number("acceptable.recovery.lag"),
@@ -348,24 +354,20 @@ class StreamsGroup(HeartbeatGroup[StreamsState, StreamsHeartbeat, StreamsHeartbe
             self.configured = configured
             self.shutdown_member_id = shutdown_member_id
             self.endpoint_epoch = endpoint_epoch
-            for by_member, offsets in (
-                (self.task_offsets, request.task_offsets),
-                (self.task_end_offsets, request.task_end_offsets),
-            ):
+            by_member = self.task_offsets, self.task_end_offsets
+            for all_offsets, offsets in zip(by_member, transition.offsets, strict=True):
                 if offsets is not None:
-                    by_member[member_id] = self.told(offsets, request)
+                    all_offsets[member_id] = offsets
 
         return reply, apply
 
-    def _endpoints(
-        self, transition: StreamsTransition, configured: ConfiguredTopology
-    ) -> tuple[EndpointPartitions, ...]:
+    def _endpoints(self, transition: StreamsTransition) -> tuple[EndpointPartitions, ...]:
         """Return the partitions that members with an endpoint read."""
-        state, topics = self.state, transition.catalog.topics
+        state, topics, configured = self.state, transition.catalog.topics, transition.configured
         members = [
             (member, state.current[member_id].assigned)
             for member_id, member in state.members.items()
-            if member_id != transition.member_id and member_id in state.current
+            if member_id != transition.member_id
         ]
         members.append((transition.member, transition.now.assigned))
         return tuple(
@@ -377,23 +379,6 @@ class StreamsGroup(HeartbeatGroup[StreamsState, StreamsHeartbeat, StreamsHeartbe
             for member, held in members
             if member.user_endpoint is not None
         )
-
-    def told(
-        self, offsets: Sequence[TaskOffset], request: StreamsHeartbeat
-    ) -> dict[tuple[str, int], int]:
-        """Return the offsets that a member tells, by task.
-
-        Those of other subtopologies are dropped, and all beyond the largest number of tasks, so
-        that a group has a limit.
-        """
-        topology = self.state.topology or request.topology
-        subtopologies = () if topology is None else topology.subtopologies
-        ids = {subtopology.subtopology_id for subtopology in subtopologies}
-        return {
-            (subtopology_id, partition): offset
-            for subtopology_id, partition, offset in offsets[:MAX_STREAMS_TASKS]
-            if subtopology_id in ids
-        }
 
     # Leaving --------------------------------------------------------------------------------------
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 from headrace.groups.heartbeats.member import (
     NO_TIMEOUT,
@@ -41,7 +41,7 @@ class StatusCode(IntEnum):
     MISSING_CLIENT_TAGS = 6
 
 
-TaskOffset: TypeAlias = tuple[str, int, int]
+TaskOffset = tuple[str, int, int]
 """The sum of the changelog offsets of a task: subtopology id, partition, offset."""
 
 
@@ -93,11 +93,10 @@ class StreamsHeartbeat(Heartbeat):
         """Return the error of a request that is invalid for any group."""
         subtopologies = () if self.topology is None else self.topology.subtopologies
         if any(subtopology.source_topic_regex for subtopology in subtopologies):
-            message: str | None = "Regular expressions for source topics are not supported yet."
-        else:
-            message = self.naming_fault(group_id) or self._fault()
-        if message is not None:
+            message = "Regular expressions for source topics are not supported yet."
             return Refusal(ErrorCode.INVALID_REQUEST, message)
+        if refusal := Heartbeat.check(self, group_id, config):
+            return refusal
         for subtopology in subtopologies:
             for topic in subtopology.state_changelog_topics:
                 if topic.partitions:

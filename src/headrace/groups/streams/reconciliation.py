@@ -19,7 +19,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeAlias
 
 from headrace.groups.heartbeats.reconciliation import Difference, overlaps
 from headrace.groups.records import (
@@ -33,7 +32,7 @@ from headrace.groups.records import (
     each,
 )
 
-IsFree: TypeAlias = Callable[[str, int], bool]
+IsFree = Callable[[str, int], bool]
 """Takes a subtopology id and a partition; returns whether the member may get the task."""
 
 _NO_EPOCH = 0

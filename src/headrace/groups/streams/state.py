@@ -84,10 +84,11 @@ class StreamsState(HeartbeatState[StreamsMember, StreamsEpoch, TaskAssignment, S
 
     def _replay_other(self, record: RecordOfGroup) -> None:
         topology = self.topology = record.value
-        self.required = frozenset() if topology is None else frozenset(required_topics(topology))
+        subtopologies = () if topology is None else topology.subtopologies
+        self.required = required_topics(subtopologies)
         self.source_subtopologies = {
             name: subtopology.subtopology_id
-            for subtopology in (() if topology is None else topology.subtopologies)
+            for subtopology in subtopologies
             for name in sources(subtopology)
         }
 

@@ -8,7 +8,7 @@ the greatest number of partitions of the topics that the subtopology reads.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -41,20 +41,6 @@ class ConfiguredSubtopology(NamedTuple):
     repartitions: tuple[InternalTopic, ...]
 
 
-def _counted(
-    topics: Iterable[InternalTopic], counts: Mapping[str, int]
-) -> tuple[InternalTopic, ...]:
-    return tuple(
-        InternalTopic(
-            topic.name,
-            topic.partitions or counts[topic.name],
-            topic.replication_factor,
-            topic.topic_configs,
-        )
-        for topic in topics
-    )
-
-
 def in_order(subtopologies: Iterable[Subtopology]) -> list[Subtopology]:
     """Return subtopologies sorted by id."""
     return sorted(subtopologies, key=attrgetter("subtopology_id"))
@@ -68,16 +54,16 @@ def sources(subtopology: Subtopology) -> tuple[str, ...]:
     )
 
 
-def required_topics(topology: Topology) -> set[str]:
+def required_topics(subtopologies: Iterable[Subtopology]) -> frozenset[str]:
     """Return the topics that must exist before tasks are assigned."""
-    return {
+    return frozenset(
         name
-        for subtopology in topology.subtopologies
+        for subtopology in subtopologies
         for name in (
             *sources(subtopology),
             *(topic.name for topic in subtopology.state_changelog_topics),
         )
-    }
+    )
 
 
 class ConfiguredTopology(NamedTuple):
@@ -193,8 +179,8 @@ class _Configuration:
             subtopology.subtopology_id: ConfiguredSubtopology(
                 subtopology,
                 self._tasks(subtopology),
-                _counted(subtopology.state_changelog_topics, self.decided),
-                _counted(subtopology.repartition_source_topics, self.decided),
+                self._counted(subtopology.state_changelog_topics),
+                self._counted(subtopology.repartition_source_topics),
             )
             for subtopology in in_order(self.subtopologies)
         }
@@ -205,9 +191,21 @@ class _Configuration:
         if missing:
             problem = Status(
                 StatusCode.MISSING_INTERNAL_TOPICS,
-                f"Internal topics are missing: {_summary(sorted(topic.name for topic in missing))}",
+                f"Internal topics are missing: {_summary(topic.name for topic in missing)}",
             )
         return ConfiguredTopology(self.epoch, configured, missing, problem)
+
+    def _counted(self, topics: Iterable[InternalTopic]) -> tuple[InternalTopic, ...]:
+        """Return topics with their numbers of partitions."""
+        return tuple(
+            InternalTopic(
+                topic.name,
+                topic.partitions or self.decided[topic.name],
+                topic.replication_factor,
+                topic.topic_configs,
+            )
+            for topic in topics
+        )
 
     def _count_of(self, name: str) -> int:
         """Return the number of partitions of a topic that exists or is decided."""
@@ -225,7 +223,7 @@ class _Configuration:
             raise _Unfit(
                 Status(
                     StatusCode.MISSING_SOURCE_TOPICS,
-                    f"Source topics {_summary(sorted(missing))} are missing.",
+                    f"Source topics {_summary(missing)} are missing.",
                 )
             )
 
@@ -332,7 +330,8 @@ def _unequal(counts: Mapping[str, int]) -> str:
     return f"Following topics do not have the same number of partitions: [{{{listed}}}]"
 
 
-def _summary(names: Collection[str]) -> str:
-    listed = ", ".join(list(names)[:_NAMES_TOLD])
-    more = len(names) - _NAMES_TOLD
+def _summary(names: Iterable[str]) -> str:
+    ascending = sorted(names)
+    listed = ", ".join(ascending[:_NAMES_TOLD])
+    more = len(ascending) - _NAMES_TOLD
     return f"{listed} and {more} additional topics" if more > 0 else listed
