@@ -53,8 +53,10 @@ _PLAIN_OFFSET = struct.Struct(">hqiBq3s16s")
 """Version, offset, leader epoch, length of the metadata, commit timestamp; one tagged field: the
 topic id. Most offsets, at once in a third of the time.
 """
-_NO_METADATA = 1
-_TOPIC_ID_TAG = b"\1\0\x10"
+NO_METADATA = 1
+"""The length of an empty text, as a compact string has it."""
+
+TOPIC_ID_TAG = b"\1\0\x10"
 """One tagged field, with tag 0 and 16 bytes."""
 
 
@@ -110,7 +112,7 @@ def _encode_offset(committed: CommittedOffset) -> bytes:
     if topic_id is not None and not metadata and expire_ms == NO_TIMESTAMP:
         id_bytes = topic_id.int.to_bytes(16)
         return _PLAIN_OFFSET.pack(
-            4, offset, leader_epoch, _NO_METADATA, commit_ms, _TOPIC_ID_TAG, id_bytes
+            4, offset, leader_epoch, NO_METADATA, commit_ms, TOPIC_ID_TAG, id_bytes
         )
     version = _OFFSET_COMMIT.version if expire_ms == NO_TIMESTAMP else _WITH_RETENTION
     return _OFFSET_COMMIT.encode_value(_OFFSET_COMMIT.value.message_type(*committed), version)
@@ -119,7 +121,7 @@ def _encode_offset(committed: CommittedOffset) -> bytes:
 def _plain_offset(value: bytes) -> CommittedOffset | None:
     """Decode a value that :data:`_PLAIN_OFFSET` has packed; return None for another one."""
     version, offset, leader_epoch, metadata, commit_ms, tag, id_bytes = _PLAIN_OFFSET.unpack(value)
-    if (version, metadata, tag) != (4, _NO_METADATA, _TOPIC_ID_TAG):
+    if (version, metadata, tag) != (4, NO_METADATA, TOPIC_ID_TAG):
         return None
     fields = offset, leader_epoch, "", commit_ms, NO_TIMESTAMP, topic_id_from(id_bytes)
     return make(CommittedOffset, fields)

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 from uuid import UUID
 
-from headrace.groups.record_schemas import decode, offset_key
+from headrace.groups.record_schemas import NO_METADATA, TOPIC_ID_TAG, decode, offset_key
 from headrace.groups.records import CommittedOffset, OffsetCommit
 from headrace.outcome import make
 from headrace.protocol.primitives import UUID_BYTES, i16, read_varint, varint
@@ -36,12 +36,9 @@ _PARTITION_BYTES = 4
 _VALUE_BYTES = 42
 _VALUE_START = varint(_VALUE_BYTES) + i16(4)
 """Length of the value, version."""
-_NO_METADATA = 1
 _TAIL = struct.Struct(f">3s{UUID_BYTES}sB")
 """Tags up to the topic id, topic id, number of headers."""
-_TAGS = b"\1\0\x10"
-"""One tagged field with tag 0 and 16 bytes."""
-
+V = TypeVar("V")
 _Unpack = Callable[[bytes, int], tuple[Any, ...]]
 
 
@@ -59,58 +56,59 @@ class _Layout(NamedTuple):
     size_bytes: int
 
 
-class _Layouts(dict[bytes, _Layout]):
-    """The layouts of records, by their head."""
+class _Cache(dict[bytes, V]):
+    """What bytes stand for, made of them when they come first; at most so many values.
 
-    def __missing__(self, head: bytes) -> _Layout:
-        length, length_bytes = read_varint(head, 0)
-        if length_bytes != 2 or head[length_bytes:] != b"\0\0":
-            raise ValueError("not a usual head")
-        size_bytes = length_bytes + length
-        rest = f"si{len(_VALUE_START)}sqiBq{_TAIL.size}s"
-        key_bytes = size_bytes - struct.calcsize(f">{_HEAD_BYTES}xB0{rest}")
-        if key_bytes < 2:
-            raise ValueError("too short for a commit")
-        layout = _Layout(
-            struct.Struct(f">{_HEAD_BYTES}xB{key_bytes}{rest}").unpack_from,
-            struct.Struct(f">{_HEAD_BYTES}xH{key_bytes - 1}{rest}").unpack_from,
-            size_bytes,
-        )
-        if len(self) >= _LAYOUTS_KEPT:
+    A dictionary, as a cached function takes twice as long for each record.
+    """
+
+    def __init__(self, make_value: Callable[[bytes], V], limit: int) -> None:
+        self._make_value, self._limit = make_value, limit
+
+    def __missing__(self, data: bytes) -> V:
+        value = self._make_value(data)
+        if len(self) >= self._limit:
             self.clear()
-        self[head] = layout
-        return layout
+        self[data] = value
+        return value
 
 
-class _Names(dict[bytes, tuple[str, str]]):
-    """Group id and topic, by a key without its partition but with its length."""
+def _layout(head: bytes) -> _Layout:
+    """Return the layout of records with this head."""
+    length, length_bytes = read_varint(head, 0)
+    if length_bytes != 2 or head[length_bytes:] != b"\0\0":
+        raise ValueError("not a usual head")
+    size_bytes = length_bytes + length
+    rest = f"si{len(_VALUE_START)}sqiBq{_TAIL.size}s"
+    key_bytes = size_bytes - struct.calcsize(f">{_HEAD_BYTES}xB0{rest}")
+    if key_bytes < 2:
+        raise ValueError("too short for a commit")
+    return _Layout(
+        struct.Struct(f">{_HEAD_BYTES}xB{key_bytes}{rest}").unpack_from,
+        struct.Struct(f">{_HEAD_BYTES}xH{key_bytes - 1}{rest}").unpack_from,
+        size_bytes,
+    )
 
-    def __missing__(self, start_of_key: bytes) -> tuple[str, str]:
-        key_bytes, position = read_varint(start_of_key, 0)
-        key = start_of_key[position:] + bytes(_PARTITION_BYTES)
-        commit = decode(key, None)
-        if not isinstance(commit, OffsetCommit) or len(key) != key_bytes:
-            raise ValueError("not the key of a commit")
-        names = commit.group_id, commit.topic
-        if key != offset_key(*names, 0):  # there are bytes after the topic, or it is an old key
-            raise ValueError("not the usual key of a commit")
-        if len(self) >= _NAMES_KEPT:
-            self.clear()
-        self[start_of_key] = names
-        return names
+
+def _group_and_topic(start_of_key: bytes) -> tuple[str, str]:
+    """Return the names in a key without its partition but with its length."""
+    key_bytes, position = read_varint(start_of_key, 0)
+    key = start_of_key[position:] + bytes(_PARTITION_BYTES)
+    commit = decode(key, None)
+    if not isinstance(commit, OffsetCommit) or len(key) != key_bytes:
+        raise ValueError("not the key of a commit")
+    names = commit.group_id, commit.topic
+    if key != offset_key(*names, 0):  # there are bytes after the topic, or it is an old key
+        raise ValueError("not the usual key of a commit")
+    return names
 
 
-class _TopicIds(dict[bytes, UUID]):
-    """Topic ids, by the tail of a record."""
-
-    def __missing__(self, tail: bytes) -> UUID:
-        tags, id_bytes, headers = _TAIL.unpack(tail)
-        if tags != _TAGS or headers:
-            raise ValueError("not a usual tail")
-        if len(self) >= _TOPIC_IDS_KEPT:
-            self.clear()
-        topic_id = self[tail] = UUID(bytes=id_bytes)
-        return topic_id
+def _topic_id(tail: bytes) -> UUID:
+    """Return the topic id in the tail of a record."""
+    tags, id_bytes, headers = _TAIL.unpack(tail)
+    if tags != TOPIC_ID_TAG or headers:
+        raise ValueError("not a usual tail")
+    return UUID(bytes=id_bytes)
 
 
 class CommitBatches:
@@ -119,9 +117,9 @@ class CommitBatches:
     """
 
     def __init__(self) -> None:
-        self._layouts = _Layouts()
-        self._names = _Names()
-        self._topic_ids = _TopicIds()
+        self._layouts = _Cache(_layout, _LAYOUTS_KEPT)
+        self._names = _Cache(_group_and_topic, _NAMES_KEPT)
+        self._topic_ids = _Cache(_topic_id, _TOPIC_IDS_KEPT)
 
     def decode(
         self, batch: memoryview, header: BatchHeader
@@ -147,7 +145,7 @@ class CommitBatches:
                     if delta & 0x80:  # a third byte
                         return None
                     delta = delta >> 8 & 0x7F | (delta & 0x7F) << 7
-                if delta & 1 or start != _VALUE_START or metadata != _NO_METADATA:
+                if delta & 1 or start != _VALUE_START or metadata != NO_METADATA:
                     return None
                 group_id, topic = names[key]
                 fields = offset, epoch, "", commit_ms, NO_TIMESTAMP, topic_ids[tail]

@@ -1,12 +1,18 @@
-"""The committed offsets of all groups (KIP-88, KIP-211).
+"""The committed offsets of all groups (KIP-88, KIP-211), and those of open transactions (KIP-98,
+KIP-447).
 
 The groups decide which offsets may be committed, deleted and expired; this module stores them.
 :mod:`headrace.groups.offsets.service` decides when they expire.
+
+Offsets of an open transaction become committed with the transaction, unless a later record has
+committed the same partition, and are dropped when it is aborted. Until then, OffsetFetch with
+``require_stable`` does not return the partition.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 from uuid import UUID
 
 from headrace.groups.records import CommittedOffset, GroupRecord, OffsetCommit, each
@@ -15,8 +21,6 @@ from headrace.protocol.configuration import Configuration
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.primitives import MAX_INT64
 from headrace.protocol.record_batch import NO_PRODUCER_ID, NO_TIMESTAMP
-
-from .pending import PendingOffsets
 
 NO_RETENTION = -1
 """The retention of a commit without its own; the broker's applies."""
@@ -55,6 +59,93 @@ TopicOffsets = Mapping[int, CommittedOffset]
 """A topic's committed offsets by partition."""
 
 
+class _Pending(NamedTuple):
+    """A pending offset, or None if a later commit has replaced it, and the offset of its record."""
+
+    value: CommittedOffset | None
+    at: int
+
+
+_Key = tuple[str, str, int]
+"""A group id, a topic and a partition."""
+
+_Transaction = tuple[int, int]
+"""A producer id, and the partition of ``__consumer_offsets`` that has the offsets."""
+
+
+class PendingOffsets:
+    """The offsets of open transactions.
+
+    :ivar groups: by group id, by key, by transaction
+    """
+
+    __slots__ = ("_transactions", "groups")
+
+    def __init__(self) -> None:
+        self.groups: dict[str, dict[_Key, dict[_Transaction, _Pending]]] = {}
+        # What each transaction has an offset for, as an ordered set.
+        self._transactions: dict[_Transaction, dict[_Key, None]] = {}
+
+    def __contains__(self, key: _Key) -> bool:
+        """Return whether an open transaction has an offset for ``(group id, topic, partition)``."""
+        return bool(self._of_partition(key))
+
+    def of_group(self, group_id: str) -> list[tuple[str, int]]:
+        """Return the (topic, partition) pairs that are pending in a group."""
+        return [(topic, partition) for _, topic, partition in self.groups.get(group_id, ())]
+
+    def groups_with(self, topics: Container[str]) -> list[str]:
+        """Return the ids of the groups with pending offsets in topics."""
+        return [
+            group_id
+            for group_id, partitions in self.groups.items()
+            if any(topic in topics for _, topic, _ in partitions)
+        ]
+
+    def values(self, key: _Key) -> list[CommittedOffset]:
+        """Return the pending offsets of a partition that no later commit has replaced."""
+        return [value for value, _ in self._of_partition(key).values() if value is not None]
+
+    def replay(self, record: OffsetCommit, at: Position) -> None:
+        """Add the offset of a transactional record."""
+        key, transaction = record[:3], (at.producer_id, at.partition)
+        pending = self.groups.setdefault(record.group_id, {}).setdefault(key, {})
+        pending[transaction] = _Pending(record.value, at.offset)
+        self._transactions.setdefault(transaction, {})[key] = None
+
+    def replaced(self, key: _Key, at: int) -> None:
+        """Drop the pending offsets that are older than the commit with record offset ``at``."""
+        of_partition = self._of_partition(key)
+        for transaction, pending in of_partition.items():
+            if pending.at < at:
+                of_partition[transaction] = pending._replace(value=None)
+
+    def deleted(self, key: _Key) -> None:
+        """Drop all pending offsets of a partition."""
+        for transaction in self._of_partition(key):
+            del self._transactions[transaction][key]
+        self._forget(key)
+
+    def end(self, producer_id: int, partition: int) -> Iterator[tuple[OffsetCommit, Position]]:
+        """Remove a transaction; if committed, yield the effective records and their positions."""
+        transaction = producer_id, partition
+        for key in self._transactions.pop(transaction, ()):
+            of_partition = self._of_partition(key)
+            value, at = of_partition.pop(transaction)
+            if not of_partition:
+                self._forget(key)
+            if value is not None:
+                yield OffsetCommit(*key, value), Position(partition, at)
+
+    def _of_partition(self, key: _Key) -> dict[_Transaction, _Pending]:
+        return self.groups.get(key[0], {}).get(key, {})
+
+    def _forget(self, key: _Key) -> None:
+        partitions = self.groups.get(key[0], {})
+        if partitions.pop(key, None) is not None and not partitions:
+            del self.groups[key[0]]
+
+
 class CommittedOffsets:
     """The committed offsets of all groups, and those of open transactions.
 
@@ -67,18 +158,9 @@ class CommittedOffsets:
         self._groups: dict[str, dict[str, dict[int, CommittedOffset]]] = {}
         self.pending = PendingOffsets()
 
-    def __contains__(self, group_id: str) -> bool:
-        """Return whether a group has offsets, committed or pending."""
-        return group_id in self._groups or bool(self.pending.of_group(group_id))
-
     def __iter__(self) -> Iterator[str]:
         """Iterate over the ids of all groups with committed offsets."""
         return iter(self._groups)
-
-    @property
-    def group_count(self) -> int:
-        """The number of groups with committed offsets."""
-        return len(self._groups)
 
     def of_group(self, group_id: str) -> Mapping[str, TopicOffsets]:
         """Return a group's committed offsets by topic name; empty for a group without any."""
@@ -124,13 +206,13 @@ class CommittedOffsets:
 
         :param deleted: the topic ids by name
         """
-        group_ids = {
-            group_id: None
+        group_ids = [
+            group_id
             for group_id, topics in self._groups.items()
             if not deleted.keys().isdisjoint(topics)
-        }
-        group_ids.update(dict.fromkeys(self.pending.groups_with(deleted)))
-        for group_id in group_ids:
+        ]
+        group_ids += self.pending.groups_with(deleted)
+        for group_id in dict.fromkeys(group_ids):
             topics = self.of_group(group_id)
             affected = {topic: topics[topic] for topic in deleted.keys() & topics.keys()}
             pending = (key for key in self.pending.of_group(group_id) if key[0] in deleted)
@@ -148,7 +230,7 @@ class CommittedOffsets:
         """Return True if a partition has offsets, committed or pending, and all of them are of the
         topic with this id: none is of a new topic of the same name.
         """
-        values = self.pending.values(group_id, topic, partition)
+        values = self.pending.values((group_id, topic, partition))
         committed = self.of_group(group_id).get(topic, {}).get(partition)
         if committed is not None:
             values.append(committed)
@@ -158,13 +240,13 @@ class CommittedOffsets:
         """Apply one durable record."""
         group_id, topic, partition, value = record
         if value is None:
-            self.pending.deleted(group_id, topic, partition)
+            self.pending.deleted(record[:3])
             self._forget(group_id, topic, partition)
         elif at.producer_id != NO_PRODUCER_ID:
             self.pending.replay(record, at)
         else:
             if self.pending.groups:
-                self.pending.replaced(group_id, topic, partition, at.offset)
+                self.pending.replaced(record[:3], at.offset)
             try:
                 self._groups[group_id][topic][partition] = value
             except KeyError:  # the first commit of the partition

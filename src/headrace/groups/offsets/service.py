@@ -15,16 +15,14 @@ from functools import partial
 from itertools import islice
 
 from headrace.deadlines import Deadlines
-from headrace.groups.classic.group import ClassicGroup
+from headrace.groups.classic.group import ACCEPTED, ClassicGroup
 from headrace.groups.classic.member import MemberIdentity
-from headrace.groups.consumer.group import ConsumerGroup
 from headrace.groups.deadlines import OFFSETS, TimerKey
 from headrace.groups.meters import GroupMeters
 from headrace.groups.records import CommittedOffset, GroupOutcome, GroupRecord, OffsetCommit
 from headrace.groups.service import Group
 from headrace.groups.share.group import ShareGroup
-from headrace.groups.streams.group import StreamsGroup
-from headrace.outcome import Apply, Outcome, Unapplied
+from headrace.outcome import Outcome, Unapplied
 from headrace.protocol.configuration import Configuration
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.record_batch import NO_TIMESTAMP
@@ -44,9 +42,6 @@ PAUSE_MS = 1
 """The time between two portions in milliseconds, in which other requests are served."""
 
 NO_MEMBER = MemberIdentity("")
-
-_ACCEPTED: tuple[ErrorCode, Apply | None] = ErrorCode.NONE, None
-"""The result of most checks."""
 
 
 class OffsetService:
@@ -93,15 +88,15 @@ class OffsetService:
         fit = commits
         if any(codes):
             fit = [commit for commit, code in zip(commits, codes, strict=True) if not code]
-        code, apply = _ACCEPTED
+        code, apply = ACCEPTED
         group = self._groups.get(group_id)
         if isinstance(group, ShareGroup):
             code = ErrorCode.GROUP_ID_NOT_FOUND
         elif group is None:
-            if generation_id >= 0 and knows_group_id_not_found:
-                code = ErrorCode.GROUP_ID_NOT_FOUND
-            elif generation_id >= 0:
+            if generation_id >= 0:
                 code = ErrorCode.ILLEGAL_GENERATION
+                if knows_group_id_not_found:
+                    code = ErrorCode.GROUP_ID_NOT_FOUND
         elif transactional and generation_id < 0 and member == NO_MEMBER:
             pass  # a producer without a consumer
         elif isinstance(group, ClassicGroup):
@@ -125,9 +120,9 @@ class OffsetService:
         and streams groups check.
         """
         group = self._groups.get(group_id)
-        if isinstance(group, ConsumerGroup | StreamsGroup):
-            return group.check_fetch(member_id, member_epoch)
-        return ErrorCode.NONE
+        if group is None or isinstance(group, ClassicGroup | ShareGroup):
+            return ErrorCode.NONE
+        return group.check_fetch(member_id, member_epoch)
 
     def delete(
         self, group_id: str, partitions: Sequence[tuple[str, int]]
@@ -142,8 +137,7 @@ class OffsetService:
             return Outcome(ErrorCode.INVALID_GROUP_ID)
         if group is None or isinstance(group, ShareGroup):
             return Outcome(ErrorCode.GROUP_ID_NOT_FOUND)
-        code = group.check_offset_delete()
-        if code:
+        if code := group.check_offset_delete():
             return Outcome(code)
         subscribed = {topic: group.is_subscribed(topic) for topic, _ in partitions}
         codes = tuple(
