@@ -21,7 +21,8 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from headrace.client import OrderedConsumer
-from headrace.ordered import OrderedTask, Readiness
+from headrace.ordered.ordered_task import OrderedTask
+from headrace.ordered.readiness import Readiness
 from tests.support import HeadraceProcess, unique
 
 RECORDS = 1_000_000

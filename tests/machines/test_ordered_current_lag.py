@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.ordered import CurrentLag
+from headrace.ordered.current_lag import CurrentLag
 
 
 def test_unknown_without_position_or_end():

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.ordered import Readiness, Reason
+from headrace.ordered.readiness import Readiness, Reason
 
 
 def decide(idle_ms, buffered, lags, now_ms=1_000, partitions=("a-0", "b-0")):

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.ordered import OrderedTask
+from headrace.ordered.ordered_task import OrderedTask
 from tests.machines.test_ordered_readiness import PARTITIONS, Naive
 
 partition_logs = st.lists(st.lists(st.integers(-1, 20), max_size=12), min_size=1, max_size=4)

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from headrace.ordered import OrderedTask, Readiness
+from headrace.ordered.ordered_task import OrderedTask
+from headrace.ordered.readiness import Readiness
 from headrace.protocol.partitions import TopicPartition
 from headrace.spark.ordered.plan import Inputs
 

@@ -17,7 +17,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSp
 from pyspark.sql import Row
 
 from headrace.admin import AdminClient as GroupAdmin
-from headrace.ordered import OrderedTask
+from headrace.ordered.ordered_task import OrderedTask
 from tests.support import unique, wait_until
 
 Place = tuple[str, int, int]

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.ordered import OrderedTask
+from headrace.ordered.ordered_task import OrderedTask
 from headrace.protocol.partitions import TopicPartition
 from headrace.spark.ordered import plan as plan_module
 from headrace.spark.ordered.executor import ChunkMerge

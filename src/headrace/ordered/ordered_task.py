@@ -5,16 +5,15 @@ metrics (KIP-695).
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush, heapreplace
 from typing import Generic, TypeVar
 
 from headrace.protocol.record_batch import NO_TIMESTAMP
 
-from .readiness import Decision, Readiness
+from .readiness import Decision, P, Readiness
 
-P = TypeVar("P", bound=Hashable)
 R = TypeVar("R")
 
 IDLE_LOG_INTERVAL_MS = 120_000

@@ -20,7 +20,8 @@ from headrace.client.errors import (
     missing_permission,
 )
 from headrace.log_lines import get_logger
-from headrace.ordered import IDLING_DISABLED, OrderedTask, TaskMetrics
+from headrace.ordered.ordered_task import OrderedTask, TaskMetrics
+from headrace.ordered.readiness import IDLING_DISABLED
 from headrace.protocol.partitions import TopicPartition
 
 from .lag_consumer import LagConsumer, partition_key

@@ -14,7 +14,7 @@ from confluent_kafka import TopicPartition as ConfluentPartition
 from headrace.client.config import librdkafka_config
 from headrace.client.errors import missing_permission
 from headrace.log_lines import get_logger
-from headrace.ordered import CurrentLag
+from headrace.ordered.current_lag import CurrentLag
 from headrace.protocol.partitions import TopicPartition
 
 logger = get_logger(__name__)

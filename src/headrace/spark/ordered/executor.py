@@ -1,7 +1,7 @@
 """The executor's side of ``kafka-ordered``: reads the partitions of a task and merges them.
 
 The merge takes whole runs of records, as Arrow batches: the rules are those of
-:class:`headrace.ordered.OrderedTask`, which takes one record at a time.
+:class:`headrace.ordered.ordered_task.OrderedTask`, which takes one record at a time.
 """
 
 from __future__ import annotations

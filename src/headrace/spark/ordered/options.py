@@ -77,7 +77,7 @@ class Bound:
 class OrderedOptions:
     """Validated options of a source. Plain values: Spark sends them to the executors.
 
-    :param max_task_idle_ms: see :class:`headrace.ordered.Readiness`
+    :param max_task_idle_ms: see :class:`headrace.ordered.readiness.Readiness`
     :param max_offsets: limit on a micro-batch, approximately; None for none
     :param min_partitions: number of tasks of a batch, approximately; None for one per partition
         number

@@ -20,7 +20,7 @@ from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from headrace.ordered import Decision, Readiness
+from headrace.ordered.readiness import Decision, Readiness
 from headrace.protocol.partitions import TopicPartition
 from headrace.protocol.record_batch import NO_TIMESTAMP
 
@@ -89,7 +89,7 @@ class Inputs:
 class Pacing:
     """The rule of ``max.task.idle.ms`` for all tasks. It remembers only the idle deadlines.
 
-    :param max_task_idle_ms: see :class:`headrace.ordered.Readiness`
+    :param max_task_idle_ms: see :class:`headrace.ordered.readiness.Readiness`
     :ivar decisions: the last decision for each task; partitions by name, as in ``flights-0``
     """
 
