@@ -30,7 +30,7 @@ def ask(
     :param fields: of any version; a dict stands for a structure
     """
     api = APIS[api_key]
-    client = Client("127.0.0.1", 0, connection_id, Listener(HOST, PORT))
+    client = Client("127.0.0.1", connection_id, Listener(HOST, PORT))
     of_version = api.highest if version is None else version
     request = message_of(api.request.message_type, **fields)
     return _response(Call(broker, api, client, of_version, "client"), request)

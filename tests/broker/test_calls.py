@@ -50,7 +50,7 @@ def served(broker: Broker, api_key: int, version: int, **fields: Any) -> Any:
     api = APIS[api_key]
     assert broker.access_control is not None
     access = broker.access_control.access_of(ANONYMOUS, HOST)
-    client = Client(HOST, 0, 1, Listener(HOST, 9092), access=access)
+    client = Client(HOST, 1, Listener(HOST, 9092), access=access)
     tags = b"\0" if api.request.is_flexible(version) else b""
     body = message_of(api.request.message_type, **fields).encoded(version)
     frame = memoryview(header_bytes(api_key, version, 1) + tags + body)

@@ -36,7 +36,7 @@ def api_versions(correlation_id: int, version: int = 0) -> bytes:
 
 
 def begun(sessions: Sessions) -> Session:
-    client = Client("192.0.2.1", 1, 1, Listener("127.0.0.1", 9092))
+    client = Client("192.0.2.1", 1, Listener("127.0.0.1", 9092))
     return Session(sessions, client, lambda: None)
 
 

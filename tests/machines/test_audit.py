@@ -19,7 +19,7 @@ from headrace.net.listeners import Listener
 from tests.handler_client import ask
 from tests.stories.share_stage import Stage, on_stage
 
-CLIENT = Client("127.0.0.1", 1, 1, Listener("", 0))
+CLIENT = Client("127.0.0.1", 1, Listener("", 0))
 ACL = {"principal": "User:bob", "host": "*", "operation": 3, "permission_type": 3}
 ON_ORDERS = {"resource_type": 2, "resource_name": "orders", "resource_pattern_type": 3}
 FILTER = {

@@ -20,7 +20,7 @@ def test_without_a_type(text):
 
 
 def test_a_request_without_authentication_is_anonymous():
-    client = Client("127.0.0.1", 1, 1, Listener("localhost", 9092))
+    client = Client("127.0.0.1", 1, Listener("localhost", 9092))
     assert client.principal == ANONYMOUS
     assert str(client.principal) == "User:ANONYMOUS"
     assert client.address == "/127.0.0.1"

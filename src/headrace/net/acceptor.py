@@ -11,7 +11,8 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from headrace.coordinators.waiting import run_to_end
-from headrace.log_lines import LimitedLog, get_logger
+
+from . import log
 
 if TYPE_CHECKING:
     from .connection_limits import ConnectionLimits
@@ -26,8 +27,6 @@ MAX_HELD_CONNECTIONS = 100
 """The connections of a listener that exceed the quota of their address and are held before they are
 closed. One more closes the oldest.
 """
-
-log = LimitedLog(get_logger("headrace.server"))
 
 Connected = Callable[[], asyncio.BufferedProtocol]
 """Makes the protocol of a connection."""

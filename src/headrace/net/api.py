@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Mapping
 from functools import cached_property
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headrace.protocol.authorized_operations import Operation
 from headrace.protocol.configs import ConfigType
@@ -166,9 +166,9 @@ def each_config(
 
 # APIs ---------------------------------------------------------------------------------------------
 
-Handle: TypeAlias = Callable[[Any, Any], Awaitable[Any]]
+Handle = Callable[[Any, Any], Awaitable[Any]]
 """``handle(call, request)``: returns the response to a :class:`~headrace.net.call.Call`."""
-Refuse: TypeAlias = Callable[[Any, ErrorCode], Any]
+Refuse = Callable[[Any, ErrorCode], Any]
 """``refuse(request, code)``: returns the response to a request that is refused as a whole."""
 
 

@@ -29,9 +29,14 @@ log = LimitedLog(get_logger("headrace.sasl"))
 
 _NONCE_BYTES = 18
 
-_PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
 _SCRAM_MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
-_OAUTH_MODULE = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
+_MODULES = {
+    "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
+    "SCRAM-SHA-256": _SCRAM_MODULE,
+    "SCRAM-SHA-512": _SCRAM_MODULE,
+    "OAUTHBEARER": "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule",
+}
+"""The login modules of the mechanisms that are served."""
 _OAUTH_PACKAGE = "org.apache.kafka.common.security.oauthbearer"
 _SIGNED = frozenset(
     (
@@ -43,7 +48,6 @@ _UNSECURED = f"{_OAUTH_PACKAGE}.internals.unsecured.OAuthBearerUnsecuredValidato
 _VALIDATORS = frozenset(
     (f"{_OAUTH_PACKAGE}.DefaultJwtValidator", f"{_OAUTH_PACKAGE}.BrokerJwtValidator")
 )
-SERVED = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 
 
 class _Unserved(ValueError):
@@ -81,9 +85,7 @@ class _Mechanism(NamedTuple):
         text = self.value("sasl.jaas.config")
         if text is None:
             return None
-        expected = {"PLAIN": _PLAIN_MODULE, "OAUTHBEARER": _OAUTH_MODULE}.get(
-            str(self.name), _SCRAM_MODULE
-        )
+        expected = _MODULES[str(self.name)]
         try:
             module = jaas.parse(str(text))
             if module.name != expected:
@@ -168,13 +170,13 @@ class SaslListener:
         if "GSSAPI" in names or not names:
             raise _Unserved(
                 "GSSAPI (Kerberos) is not served; set sasl.enabled.mechanisms to some of "
-                f"{', '.join(SERVED)}"
+                f"{', '.join(_MODULES)}"
             )
-        unknown = [name for name in names if name not in SERVED]
+        unknown = [name for name in names if name not in _MODULES]
         if unknown:
             raise _Unserved(
                 f"{', '.join(unknown)} is not served; sasl.enabled.mechanisms can have "
-                f"{', '.join(SERVED)}"
+                f"{', '.join(_MODULES)}"
             )
         if of_all.value("sasl.jaas.config") is not None:
             raise _Unserved(
@@ -201,7 +203,7 @@ class SaslListener:
             if module is None:
                 raise _Unserved(
                     f"PLAIN needs its users in {mechanism.full_name('sasl.jaas.config')}: "
-                    f'{_PLAIN_MODULE} required user_NAME="PASSWORD";'
+                    f'{_MODULES["PLAIN"]} required user_NAME="PASSWORD";'
                 )
             begin = partial(plain.PlainServer, module.users)
         else:
@@ -250,12 +252,10 @@ class SaslListener:
             )
         issuer = mechanism.text("sasl.oauthbearer.expected.issuer")
         audiences = mechanism.names("sasl.oauthbearer.expected.audience")
-        for claim, expected, unverified in (
-            ("audience", audiences, "sasl.oauthbearer.allow.unverified.audience"),
-            ("issuer", issuer, "sasl.oauthbearer.allow.unverified.issuer"),
-        ):
+        for claim, expected in (("audience", audiences), ("issuer", issuer)):
             if expected:
                 continue
+            unverified = f"sasl.oauthbearer.allow.unverified.{claim}"
             if not mechanism.value(unverified):
                 raise _Unserved(
                     f"OAUTHBEARER needs the {claim} of its tokens in "

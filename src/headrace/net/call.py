@@ -12,7 +12,6 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
 
-from headrace.log_lines import LimitedLog, get_logger
 from headrace.protocol.authorized_operations import Operation
 from headrace.protocol.errors import ErrorCode, Refusal, StorageError
 from headrace.protocol.file_range import Piece
@@ -23,7 +22,7 @@ from headrace.protocol.time_slices import SLICE_MS, run_now
 from headrace.security.acls import ResourceType
 from headrace.security.principal import ANONYMOUS, Principal
 
-from . import wire
+from . import log, wire
 from .access_control import UNLIMITED, Access
 from .api import DESCRIBE, ERROR_OF, REBALANCE_PROTOCOLS, Api, Each, Owner, Whole
 from .audit import MAX_LINES, Change
@@ -45,7 +44,6 @@ RECEIVE_BUFFER_BYTES = 256 * 1024
 T = TypeVar("T")
 R = TypeVar("R")
 
-log = LimitedLog(get_logger("headrace.server"))
 
 SLICE_S = SLICE_MS / 1000
 SLICED_REQUEST_BYTES = 32 * 1024
@@ -86,7 +84,6 @@ class Client:
     """The client of a connection.
 
     :param host: its address
-    :param port: its port, 0 if unknown
     :param connection_id: the connection's number, unique while the broker runs
     :param listener: the listener that it has connected to
     :param principal: the authenticated client
@@ -96,7 +93,6 @@ class Client:
     """
 
     host: str
-    port: int
     connection_id: int
     listener: Listener
     principal: Principal = ANONYMOUS

@@ -15,8 +15,7 @@ from itertools import count
 from time import perf_counter
 from typing import Any
 
-from headrace.log_lines import LimitedLog, get_logger
-
+from . import log
 from .api import Apis
 from .call import RECEIVE_BUFFER_BYTES, Client
 from .connection_limits import ConnectionLimits
@@ -41,8 +40,6 @@ AWAIT_SOCKET_BYTES = 4096
 """The bytes that are given to a full socket, to learn when it takes more. A client that does not
 read its records costs this memory.
 """
-
-log = LimitedLog(get_logger("headrace.server"))
 
 
 class Connections:
@@ -113,10 +110,6 @@ class Connection(asyncio.BufferedProtocol):
     _is_at_end: bool = False
     """True when the client sends no more, but waits for answers."""
 
-    def __post_init__(self) -> None:
-        client = Client("", 0, next(self.shared.connection_ids), self._listener)
-        self.session = Session(self.shared.sessions, client, self.advance)
-
     @property
     def frame(self) -> IncompleteFrame | None:
         """The incomplete frame."""
@@ -129,15 +122,15 @@ class Connection(asyncio.BufferedProtocol):
         transport.set_write_buffer_limits(high=0)
         sock = transport.get_extra_info("socket")
         self._fd = -1 if sock is None else sock.fileno()
-        session, shared = self.session, self.shared
-        client = session.client
+        shared, listener = self.shared, self._listener
         peer = transport.get_extra_info("peername")
-        if peer:
-            client.host, client.port = peer[0], peer[1]
+        host = peer[0] if peer else ""
+        client = Client(host, next(shared.connection_ids), listener)
+        session = self.session = Session(shared.sessions, client, self.advance)
         self.last_active = perf_counter()
         shared.connections.add(self)
         shared.metrics.connections_accepted += 1
-        exceeded = shared.limits.opened(client.host, client.listener.name)
+        exceeded = shared.limits.opened(host, listener.name)
         if exceeded is not None:
             session.close(*exceeded)
         else:

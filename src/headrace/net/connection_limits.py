@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from ipaddress import ip_address
 
 from headrace.coordinators.waiting import run_to_end
-from headrace.log_lines import LimitedLog, get_logger
 from headrace.security.quota_entities import CONNECTION
 from headrace.security.rates import Rate
 
+from . import log
 from .client_quotas import addresses_of
 from .listeners import OVERRIDES, PER_IP, parse_overrides
 from .services import Services
@@ -22,8 +22,6 @@ MAX_CONNECTIONS = "max.connections"
 RATE = "max.connection.creation.rate"
 NO_LIMIT = 2**31 - 1
 """The value of this config that stands for no limit, the default."""
-
-log = LimitedLog(get_logger("headrace.server"))
 
 
 class ConnectionLimits:

@@ -16,8 +16,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
-from headrace.log_lines import LimitedLog, get_logger
-
+from . import log
 from .metrics import MemoryUse
 from .requests import IncompleteFrame
 
@@ -42,8 +41,6 @@ FRAME_CHECK_S = 2.0
 
 MIN_FRAME_BYTES_PER_S = 16 * 1024
 """A connection that sends less is slow, see :data:`FRAME_CHECK_S`."""
-
-log = LimitedLog(get_logger("headrace.server"))
 
 _ENOUGH_BYTES = MIN_FRAME_BYTES_PER_S * FRAME_CHECK_S
 
@@ -110,9 +107,9 @@ class RequestMemory:
         """Return whether an incomplete frame may grow now. Otherwise the connection waits, and
         :meth:`Client.memory_granted` is called later.
         """
-        if not self._waiting and not self._exceeds(more_bytes):
-            return True
         if not self._waiting:
+            if not self._exceeds(more_bytes):
+                return True
             loop = asyncio.get_running_loop()
             self._check = self._check or loop.call_later(FRAME_CHECK_S, self._close_slow)
         self._waiting[client] = None

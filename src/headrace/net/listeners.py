@@ -94,7 +94,7 @@ def protocol_map(config: Configuration) -> Mapping[str, SecurityProtocol]:
     :raises ConfigError: when it is malformed
     """
     setting = "listener.security.protocol.map"
-    text = str(config.value(setting) or "")
+    text = config.get_str(setting) or ""
     protocols = {}
     for entry in text.split(",") if text.strip() else ():
         name, _, protocol = (part.strip() for part in entry.partition(":"))
@@ -124,12 +124,10 @@ def configured_listeners(config: Configuration, local_host: str) -> Sequence[Lis
             "one, such as PLAINTEXT://127.0.0.1:9092"
         )
     names = [name for name, _, _ in parsed]
-    if len(set(names)) < len(names):
+    if _has_repeated(names):
         raise ConfigError("Each listener must have a different name")
     ports = [port for _, _, port in parsed if port]
-    if len(set(ports)) < len(ports) and len({(host, port) for _, host, port in parsed}) < len(
-        parsed
-    ):
+    if _has_repeated(ports) and _has_repeated([(host, port) for _, host, port in parsed]):
         raise ConfigError("Each listener must have a different port")
     advertised = advertised_addresses(config)
     unknown = sorted(set(advertised) - set(names) - controllers)
@@ -150,6 +148,10 @@ def configured_listeners(config: Configuration, local_host: str) -> Sequence[Lis
             at = local_host, port
         listeners.append(make_listener(name, host, port, config, at))
     return listeners
+
+
+def _has_repeated(items: Sequence[object]) -> bool:
+    return len(set(items)) < len(items)
 
 
 def make_listener(
@@ -195,8 +197,7 @@ def advertised_addresses(config: Configuration) -> Mapping[str, tuple[str, int]]
 
 
 def _entries(config: Configuration, name: str) -> tuple[str, ...]:
-    value = config.value(name)
-    return tuple(filter(None, value)) if isinstance(value, tuple) else ()
+    return tuple(filter(None, config.get_list(name)))
 
 
 def parse_overrides(text: str) -> Mapping[str, int]:

@@ -73,7 +73,12 @@ def serve_login(
         return wire.write_response(api, header._replace(api_version=0), response), None
     request = _read(api, frame, header)
     if header.api_key == API_VERSIONS:
-        response, message = _answer_versions(login, call, request), None
+        if login.state is not State.BEGIN:
+            raise BadFrame("ApiVersions comes twice before the login")
+        steps: Any = api.handle(call, request)
+        response, message = run_to_end(steps).result(), None  # it waits for nothing
+        if not response.error_code:
+            login.versions_answered()
     elif header.api_key == HANDSHAKE:
         answer = login.shake_hands(request.mechanism, header.api_version, clock.now_ms())
         message = answer.message
@@ -93,16 +98,6 @@ def serve_login(
             session_lifetime_ms=answer.session_lifetime_ms,
         )
     return wire.write_response(api, header, response), message
-
-
-def _answer_versions(login: Login, call: Call, request: Any) -> Any:
-    if login.state is not State.BEGIN:
-        raise BadFrame("ApiVersions comes twice before the login")
-    steps: Any = call.api.handle(call, request)
-    response = run_to_end(steps).result()  # it waits for nothing
-    if not response.error_code:
-        login.versions_answered()
-    return response
 
 
 def _read(api: Api, frame: memoryview, header: RequestHeader) -> Any:

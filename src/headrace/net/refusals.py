@@ -112,8 +112,8 @@ def _items_of(request: Any, name: str) -> Any:
         for field in request.FIELDS
         if isinstance(value := getattr(request, field), (list, tuple))
     }
-    name = _ARRAYS.get(name, name)
-    return arrays[name] if name in arrays else next(iter(arrays.values()), ())
+    first: Any = next(iter(arrays.values()), ())
+    return arrays.get(_ARRAYS.get(name, name), first)
 
 
 def _same(request: Any, name: str) -> Any:

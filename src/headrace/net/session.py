@@ -15,7 +15,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from headrace.coordinators.waiting import Waiting
-from headrace.log_lines import LimitedLog, get_logger
 from headrace.protocol.file_range import Piece, joined
 from headrace.protocol.frames import (
     SIZE,
@@ -29,7 +28,7 @@ from headrace.protocol.frames import (
 from headrace.protocol.request_templates import RequestTemplates
 from headrace.security.principal import Principal
 
-from . import wire
+from . import log, wire
 from .api import Api, Apis, served_versions
 from .call import (
     RECEIVE_BUFFER_BYTES,
@@ -71,8 +70,6 @@ COUNTED_REQUEST_BYTES = 16 * 1024
 MAX_PRODUCE_TEMPLATES = 1000
 """Request templates of Produce on one session: one for each partition. One more discards all."""
 
-log = LimitedLog(get_logger("headrace.server"))
-
 _PRODUCE = 0
 _API_KEY_LOW_BYTE = 1
 _API_KEY_IN_FRAME = SIZE.size + _API_KEY_LOW_BYTE
@@ -105,7 +102,6 @@ class Sessions:
     """What the sessions of a broker share.
 
     :ivar request_bytes: valid sizes of a request
-    :ivar token_bytes: valid sizes of a frame with a message of a login and nothing else
     :ivar received: the memory that all lines receive into, one after the other; read only
     :ivar turns: the lines with more requests than fit into a slice of time
     :ivar quotas: the client quotas, while users or client ids have any
@@ -118,7 +114,6 @@ class Sessions:
         self.received = received
         self.max_request_bytes = services.config.get_int("socket.request.max.bytes")
         self.request_bytes = range(MIN_REQUEST_BYTES, self.max_request_bytes + 1)
-        self.token_bytes = range(MIN_TOKEN_BYTES, self.max_request_bytes + 1)
         self.turns = Turns(services.clock.now_ms)
         self.quotas: Quotas | None = None
 
@@ -221,8 +216,9 @@ class Session:
     @property
     def _frame_bytes(self) -> range:
         """The valid sizes of the next frame: the token of a login may be shorter than a request."""
-        takes_token = self._login is not None and self._login.takes_tokens
-        return self.shared.token_bytes if takes_token else self.shared.request_bytes
+        if self._login is not None and self._login.takes_tokens:
+            return range(MIN_TOKEN_BYTES, self.shared.request_bytes.stop)
+        return self.shared.request_bytes
 
     def _begin_frame(self, start: memoryview) -> None:
         size_bytes = 0
