@@ -187,7 +187,7 @@ class HttpServer:
         begin = plain(self._stream) if self._tls is None else self._tls_beginning(self._tls)
         sockets = await listening_sockets(host, port)
         self.port = sockets[0].getsockname()[1]
-        self._acceptors = [Acceptor(one, begin) for one in sockets]
+        self._acceptors = [Acceptor(sock, begin) for sock in sockets]
 
     async def close(self, grace_s: float = 0) -> None:
         """Stop listening, and cancel the requests that are being served.
@@ -199,7 +199,7 @@ class HttpServer:
         self._acceptors.clear()
         if self._handshakes is not None:
             self._handshakes.close()
-        waiting = [one.task for one in self._in(_State.WAITING)]
+        waiting = [connection.task for connection in self._in(_State.WAITING)]
         if grace_s and waiting:
             await asyncio.wait(waiting, timeout=grace_s)
         for task in self._tasks:
@@ -232,7 +232,7 @@ class HttpServer:
         task.add_done_callback(self._tasks.discard)
 
     def _in(self, *states: _State) -> list[_Connection]:
-        return [one for one in self._connections if one.state in states]
+        return [connection for connection in self._connections if connection.state in states]
 
     def _enter(self, connection: _Connection, state: _State) -> None:
         connection.state = state
@@ -242,7 +242,7 @@ class HttpServer:
 
     def _has_room(self, address: str) -> bool:
         """Return whether there is room for a connection; close another one if there must be."""
-        of_address = [one for one in self._connections if one.address == address]
+        of_address = [other for other in self._connections if other.address == address]
         if len(of_address) >= max(1, self._max_connections // 2):
             return self._make_room(of_address)
         return len(self._connections) < self._max_connections or self._make_room(
@@ -251,7 +251,8 @@ class HttpServer:
 
     def _make_room(self, connections: list[_Connection]) -> bool:
         for state in _CLOSED_FIRST:
-            oldest = next((one for one in connections if one.state is state), None)
+            in_state = (connection for connection in connections if connection.state is state)
+            oldest = next(in_state, None)
             if oldest is not None:
                 self._close_for_another(oldest)
                 return True
@@ -360,7 +361,7 @@ class HttpServer:
             return b""
         self._enter(connection, _State.BODY)
         in_memory = self._in(_State.BODY, _State.QUEUED)
-        with_body = [one for one in in_memory if one.has_body]
+        with_body = [other for other in in_memory if other.has_body]
         self._bound(MAX_BODIES, with_body, connection.address)
         if (b"expect", b"100-continue") in ((name, value.lower()) for name, value in head.headers):
             connection.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
@@ -391,7 +392,7 @@ class HttpServer:
 
 
 def _unsent_bytes(connections: list[_Connection]) -> int:
-    return sum(one.transport.get_write_buffer_size() for one in connections)
+    return sum(connection.transport.get_write_buffer_size() for connection in connections)
 
 
 async def _read_head(reader: asyncio.StreamReader) -> Head:

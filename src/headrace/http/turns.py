@@ -58,7 +58,8 @@ class Turns:
 
     def _begin_next(self) -> None:
         self._step = None
-        address = next((one for one in self._queues if self._served[one] < self._share), None)
+        with_room = (name for name in self._queues if self._served[name] < self._share)
+        address = next(with_room, None)
         if address is None:
             return
         queue = self._queues.pop(address)

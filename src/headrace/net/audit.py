@@ -15,11 +15,10 @@ from collections.abc import Awaitable, Callable
 from enum import Enum
 from typing import Any
 
-from headrace.log_lines import get_logger
 from headrace.protocol.authorized_operations import Operation
 from headrace.security.acls import Acl, PatternType, Permission, ResourceType
 
-logger = get_logger("headrace.authorizer")
+from .access_control import logger
 
 MAX_LINES = 100
 """The lines of one request."""

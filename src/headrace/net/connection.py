@@ -135,8 +135,7 @@ class Connection(asyncio.BufferedProtocol):
             session.close(*exceeded)
         else:
             session.secure(self._security, transport.get_extra_info("peer_certificate"))
-        if session.state is not State.OPEN:
-            self._regulate()
+        self._regulate()
 
     def get_buffer(self, sizehint: int) -> memoryview:
         frame = self.session.frame

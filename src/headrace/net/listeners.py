@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -70,22 +71,21 @@ PER_IP, OVERRIDES = "max.connections.per.ip", "max.connections.per.ip.overrides"
 ANY_HOSTS = ("", "0.0.0.0", "::")
 """Hosts of listeners to which no client can connect."""
 
+MAX_PORT = 65535
+_ENDPOINT = re.compile(
+    r"(?P<name>(?:(?!://).)+)://(?:\[(?P<v6>.*)\]|(?P<host>[^:]*)):(?P<port>[0-9]{1,5})", re.DOTALL
+)
+
 
 def split_address(text: str) -> tuple[str, str, int]:
     """Parse ``NAME://HOST:PORT`` to its parts, the name in upper case.
 
     :raises ConfigError: when it has another form
     """
-    name, separator, address = text.strip().partition("://")
-    host, colon, port = address.rpartition(":")
-    bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
-    if (
-        not (separator and name and colon)
-        or not (port.isascii() and port.isdigit() and len(port) < 6 and int(port) < 65536)
-        or (":" in bare and bare == host)
-    ):
+    match = _ENDPOINT.fullmatch(text.strip())
+    if match is None or int(match["port"]) > MAX_PORT:
         raise ConfigError(f"Unable to parse {text} to a broker endpoint")
-    return name.upper(), bare, int(port)
+    return match["name"].upper(), match["host"] or match["v6"] or "", int(match["port"])
 
 
 def protocol_map(config: Configuration) -> Mapping[str, SecurityProtocol]:

@@ -42,9 +42,9 @@ def serve_login(
     :returns: the response, and the reason why the login has failed; None if it has not
     :raises BadFrame: when it is no request that may come now, and has no response
     """
-    clock = services.clock
+    wall_ms, now_ms = services.clock.wall_ms(), services.clock.now_ms()
     if login.takes_tokens:
-        answer = login.authenticate(bytes(frame), clock.wall_ms(), clock.now_ms())
+        answer = login.authenticate(bytes(frame), wall_ms, now_ms)
         if answer.code:
             return (), answer.message  # such a client knows no errors
         return (SIZE.pack(len(answer.token)) + answer.token,), None
@@ -54,7 +54,7 @@ def serve_login(
     api = apis[header.api_key]
     is_served = api.lowest <= header.api_version <= api.highest
     if login.state is State.COMPLETE:
-        if header.api_key != HANDSHAKE or not login.may_begin_again(clock.now_ms()):
+        if header.api_key != HANDSHAKE or not login.may_begin_again(now_ms):
             raise BadFrame("its session has ended, and it has not authenticated again")
     elif login.state is State.AUTHENTICATE:
         if header.api_key != AUTHENTICATE:  # refused in the form of its own response
@@ -80,14 +80,14 @@ def serve_login(
         if not response.error_code:
             login.versions_answered()
     elif header.api_key == HANDSHAKE:
-        answer = login.shake_hands(request.mechanism, header.api_version, clock.now_ms())
+        answer = login.shake_hands(request.mechanism, header.api_version, now_ms)
         message = answer.message
         response = SaslHandshakeResponse(answer.code, login.mechanism_names)
     else:
         answer = login.authenticate(
             bytes(request.auth_bytes),
-            clock.wall_ms(),
-            clock.now_ms(),
+            wall_ms,
+            now_ms,
             can_reauthenticate=header.api_version > 0,
         )
         message = answer.message

@@ -320,7 +320,7 @@ class Session:
         try:
             awaited = steps.send(None)
         except StopIteration as end:
-            self._end_call(header, started, charge, end.value)
+            self._end_call(call, header, started, end.value)
             turns.served()
             if api.template is not None and call.request is not None:
                 if self._templates is None:
@@ -333,7 +333,7 @@ class Session:
                 charge.pause()
             if len(frame) > COUNTED_REQUEST_BYTES:
                 self.task_bytes = len(frame)
-            done = partial(self._resume, header, started, charge)
+            done = partial(self._resume, call, header, started)
             self.task = Waiting(steps, awaited, done, charge)
 
     def _new_call(self, api: Api, header: RequestHeader) -> Call:
@@ -342,24 +342,23 @@ class Session:
 
     def _end_call(
         self,
+        call: Call,
         header: RequestHeader,
         started: float,
-        charge: RequestCharge | None,
         answer: tuple[list[Piece] | None, Any],
     ) -> None:
         pieces, response = answer
         if self.state is not State.GONE:
-            throttle_ms = 0
+            throttle_ms, charge = 0, call.client.charge
             # Another one if quotas have come or gone while the request was waiting.
             if charge is not None and charge is self.client.charge:
                 throttle_ms = charge.settle(header.api_key, sum(map(len, pieces or ())))
             if throttle_ms and self.state is State.OPEN:
                 self._mute(throttle_ms)
                 if pieces is not None:
-                    api = self.shared.apis[header.api_key]
-                    pieces = wire.throttled(api, header, response, pieces, throttle_ms)
+                    pieces = wire.throttled(call.api, header, response, pieces, throttle_ms)
             self.answers += pieces or ()  # Produce with acks=0 has no answer
-        self.shared.metrics.requests[header.api_key].answered(started, response)
+        self.shared.metrics.requests[call.api.key].answered(started, response)
 
     def _fail_call(self, error: BaseException) -> None:
         if isinstance(error, BadFrame | CloseConnection):
@@ -368,16 +367,14 @@ class Session:
             log.error(self.address, "cannot answer a request of %s", self.address, exc_info=error)
             self.state = State.GONE
 
-    def _resume(
-        self, header: RequestHeader, started: float, charge: RequestCharge | None, answer: Any
-    ) -> None:
+    def _resume(self, call: Call, header: RequestHeader, started: float, answer: Any) -> None:
         """Answer a request that had to wait, and serve the next."""
         self.task = None
         self.task_bytes = 0
         if isinstance(answer, BaseException):
             self._fail_call(answer)
         else:
-            self._end_call(header, started, charge, answer)
+            self._end_call(call, header, started, answer)
         self._advance()
 
     # The login ------------------------------------------------------------------------------------

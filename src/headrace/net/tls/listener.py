@@ -288,8 +288,7 @@ def openssl_name(suite: str) -> str:
     exchange, separator, rest = suite.removeprefix("TLS_").partition("_WITH_")
     if not separator:
         return suite
-    for size in ("128", "256"):
-        rest = rest.replace(f"AES_{size}", f"AES{size}")
+    rest = re.sub("AES_(128|256)", r"AES\1", rest)
     rest = rest.replace("_CBC_", "_").replace("CHACHA20_POLY1305_SHA256", "CHACHA20_POLY1305")
     parts = [] if exchange == "RSA" else [exchange]
     return "_".join([*parts, rest]).replace("_", "-")
