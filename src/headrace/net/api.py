@@ -96,10 +96,9 @@ class Each(NamedTuple):
     owner: Callable[[Any], Owner] | None = None
     ids_from: int | None = None
 
-    def name_of(self, item: Any) -> str:
+    def name_of(self, item: Any) -> Any:
         """Return the name of the resource of an item."""
-        name: str = getattr(item, self.field) if self.field else item
-        return name
+        return getattr(item, self.field) if self.field else item
 
     def identity(self, item: Any) -> Any:
         """Return what is equal for items that name the same resource."""

@@ -221,7 +221,7 @@ class Connection(asyncio.BufferedProtocol):
     def _wait_for_turn(self) -> None:
         if not self._is_in_turns:
             self._is_in_turns = True
-            self.shared.turns.add(self)
+            self.shared.turns.add(self.serve_until)
 
     def _regulate(self) -> None:
         """Stop receiving while too many requests wait, or one waits for memory; continue

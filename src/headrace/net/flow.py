@@ -62,9 +62,6 @@ class Client(Protocol):
     def abandon(self) -> None:
         """Close the connection at once."""
 
-    def serve_until(self, end_ms: int) -> None:
-        """Send unsent answers and serve waiting requests until a steady time."""
-
 
 class RequestMemory:
     """The memory of all requests that are not served yet.
@@ -219,7 +216,7 @@ class Turns:
     def __init__(self, now_ms: Callable[[], int]) -> None:
         self.now_ms = now_ms
         self.is_spent = False
-        self._line: deque[Client] = deque()
+        self._line: deque[Callable[[int], None]] = deque()
         self._end_ms = 0
         self._is_scheduled = False
 
@@ -236,10 +233,13 @@ class Turns:
         if self.now_ms() > self.end_ms():
             self.is_spent = True
 
-    def add(self, client: Client) -> None:
-        """Have a connection served in a later turn of the event loop."""
+    def add(self, serve_until: Callable[[int], None]) -> None:
+        """Have a connection served in a later turn of the event loop.
+
+        :param serve_until: sends its answers and serves its requests until a steady time
+        """
         self.is_spent = True
-        self._line.append(client)
+        self._line.append(serve_until)
         self.end_ms()  # has a further turn scheduled
 
     def _take(self) -> None:
@@ -251,7 +251,8 @@ class Turns:
             return
         end_ms, now_ms = self.end_ms(), self.now_ms()
         for _ in range(len(line)):
-            line.popleft().serve_until(min(now_ms + CONNECTION_TURN_MS, end_ms))
+            serve_until = line.popleft()
+            serve_until(min(now_ms + CONNECTION_TURN_MS, end_ms))
             now_ms = self.now_ms()
             if now_ms > end_ms:
                 break

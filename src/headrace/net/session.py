@@ -354,7 +354,9 @@ class Session:
             if charge is not None and charge is self.client.charge:
                 throttle_ms = charge.settle(header.api_key, sum(map(len, pieces or ())))
             if throttle_ms and self.state is State.OPEN:
-                self._mute(throttle_ms)
+                # A client that exceeds a quota has to wait when its answer is sent (KIP-219).
+                self.shared.metrics.throttled_requests += 1
+                self.task = get_running_loop().call_later(throttle_ms / 1000, self._unmute)
                 if pieces is not None:
                     pieces = wire.throttled(call.api, header, response, pieces, throttle_ms)
             self.answers += pieces or ()  # Produce with acks=0 has no answer
@@ -484,11 +486,6 @@ class Session:
         """
         charge = None if quotas is None else RequestCharge(quotas.machine, quotas.now_ms)
         self.client = replace(self.client, charge=charge)
-
-    def _mute(self, throttle_ms: int) -> None:
-        """Have a client that exceeds a quota wait when its answer is sent (KIP-219)."""
-        self.shared.metrics.throttled_requests += 1
-        self.task = get_running_loop().call_later(throttle_ms / 1000, self._unmute)
 
     def _unmute(self) -> None:
         self.task = None
