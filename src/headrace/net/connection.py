@@ -215,8 +215,10 @@ class Connection(asyncio.BufferedProtocol):
             session.queue.keep(self.shared.receive_buffer.obj)
         self._count_memory()
         self._regulate()
-        if self._is_at_end:
-            self._close_at_end()
+        if self._is_at_end:  # the client sends no more: close when everything is answered
+            is_done = session.is_waiting or not (session.queue.count or self._unsent)
+            if is_done and self.transport is not None:
+                self.transport.close()
 
     def _wait_for_turn(self) -> None:
         if not self._is_in_turns:
@@ -340,12 +342,6 @@ class Connection(asyncio.BufferedProtocol):
         """Stop receiving; return True to stay open for requests and answers that are left."""
         self._is_at_end, self.is_receiving = True, False
         return bool(self._unsent) or (self.session.queue.count > 0 and self.session.task is None)
-
-    def _close_at_end(self) -> None:
-        """Close the connection of a client that sends no more, when everything is answered."""
-        is_done = self.session.is_waiting or not (self.session.queue.count or self._unsent)
-        if is_done and self.transport is not None:
-            self.transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
         client, shared = self.session.client, self.shared

@@ -13,7 +13,7 @@ import threading
 import urllib.request
 from concurrent.futures import Future
 from time import monotonic
-from urllib.parse import SplitResult, unquote, urlsplit
+from urllib.parse import unquote, urlsplit
 
 from headrace.log_lines import LimitedLog, get_logger
 from headrace.security.oauthbearer import KeySet
@@ -44,13 +44,13 @@ class KeySource:
     """
 
     def __init__(self, url: str, *, refresh_ms: int, backoff_ms: int, max_backoff_ms: int) -> None:
-        self._file = _path(urlsplit(url))
+        self._file = _path(url)
         self._url = url
         self._refresh_s = max(refresh_ms / 1000, MIN_JWKS_INTERVAL_S)
         self._backoff_s = backoff_ms / 1000
         self._max_backoff_s = max_backoff_ms / 1000
         self._keys: KeySet | None = None
-        self._wanted = threading.Event()
+        self._wake = threading.Event()
         self._tried: Future[None] = Future()
         self._is_closed = False
         self._read_at = -float("inf")
@@ -79,17 +79,17 @@ class KeySource:
     def refresh(self) -> None:
         """Read the keys again soon, unless they were read a moment ago."""
         if monotonic() - self._read_at >= MIN_JWKS_INTERVAL_S:
-            self._wanted.set()
+            self._wake.set()
 
     def close(self) -> None:
         """Read no more."""
         self._is_closed = True
-        self._wanted.set()
+        self._wake.set()
 
     def _run(self) -> None:
         failures = 0
         while not self._is_closed:
-            self._wanted.clear()
+            self._wake.clear()
             try:
                 self._keys = KeySet(self._read())
                 failures = 0
@@ -103,7 +103,7 @@ class KeySource:
             if failures:
                 backoff_s = min(self._backoff_s * 2 ** min(failures - 1, 30), self._max_backoff_s)
                 delay_s = max(backoff_s, LEAST_JWKS_BACKOFF_S)
-            self._wanted.wait(min(delay_s, threading.TIMEOUT_MAX))
+            self._wake.wait(min(delay_s, threading.TIMEOUT_MAX))
 
     def _read(self) -> bytes:
         """Return the document.
@@ -121,18 +121,19 @@ class KeySource:
         return data
 
 
-def _path(url: SplitResult) -> str | None:
+def _path(url: str) -> str | None:
     """Return the path of a URL with ``file``, None for one with ``https`` or ``http``.
 
     :raises ValueError: for another URL
     """
-    if url.scheme in ("https", "http"):
+    scheme, host, path, _, _ = urlsplit(url)
+    if scheme in ("https", "http"):
         return None
-    if url.scheme != "file":
+    if scheme != "file":
         raise ValueError("expected a URL with file, https or http")
-    if url.netloc not in ("", "localhost") or not url.path:
+    if host not in ("", "localhost") or not path:
         raise ValueError("expected the path of a file, as in file:///etc/keys.json")
-    return unquote(url.path)
+    return unquote(path)
 
 
 def _read_file(path: str) -> bytes:

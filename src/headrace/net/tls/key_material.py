@@ -82,7 +82,7 @@ def key_store(setting: Setting) -> KeyStore:
     return KeyStore(pem + _pem((store.cert, *store.additional_certs)), None)
 
 
-def trusted_certificates(setting: Setting) -> str | None:
+def trusted_certificates(setting: Setting) -> bytes | None:
     """Return the certificates of ``ssl.truststore.*`` in PEM; None if none are configured.
 
     :raises InvalidMaterial: when they cannot be read
@@ -96,17 +96,17 @@ def trusted_certificates(setting: Setting) -> str | None:
             raise InvalidMaterial(
                 "Both SSL trust store location and separate trust certificates are given"
             )
-        return _lines(inline).decode("ascii", "replace")
+        return _lines(inline)
     if location is None:
         return None
     data = _read("ssl.truststore.location", location)
     if kind == "PEM":
-        return data.decode("ascii", "replace")
+        return data
     store = _pkcs12(data, location, setting, "ssl.truststore.password")
     certificates = [entry for entry in (store.cert, *store.additional_certs) if entry is not None]
     if not certificates:
         raise InvalidMaterial(f"{location} has no certificates")
-    return _pem(certificates).decode()
+    return _pem(certificates)
 
 
 def load(context: ssl.SSLContext, store: KeyStore) -> None:

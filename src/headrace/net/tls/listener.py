@@ -238,7 +238,7 @@ def make_context(setting: Setting, store: KeyStore) -> ssl.SSLContext:
     context.verify_mode = _CLIENT_AUTH[setting("ssl.client.auth") or "none"]
     if trusted is not None:
         try:
-            context.load_verify_locations(cadata=trusted)
+            context.load_verify_locations(cadata=trusted.decode("ascii", "replace"))
         except (ssl.SSLError, ValueError):
             raise InvalidMaterial("the trust store has no valid certificates in PEM") from None
     elif context.verify_mode != ssl.CERT_NONE:

@@ -81,11 +81,10 @@ class Handshakes:
         self._loop = asyncio.get_running_loop()
         self._timeout_s = timeout_s
         self._limit = limit
-        self._open: dict[TlsTransport, tuple[float, Callable[[], None]]] = {}
-        """When they began, the first one first, and what is called at their end."""
+        self._open: dict[TlsTransport, tuple[asyncio.TimerHandle, Callable[[], None]]] = {}
+        """When they are given up, and what is called at their end; the first one first."""
         self._ready: deque[TlsTransport] = deque()
         self._is_scheduled = False
-        self._timer: asyncio.TimerHandle | None = None
 
     def __len__(self) -> int:
         return len(self._open)
@@ -95,16 +94,17 @@ class Handshakes:
 
         :param ended: called when it is complete or has failed
         """
-        self._open[transport] = perf_counter(), ended
+        timeout_s, reason = self._timeout_s, "it is not complete after %g s"
+        timer = self._loop.call_later(timeout_s, transport.give_up, reason, timeout_s)
+        self._open[transport] = timer, ended
         if len(self._open) > self._limit:
             next(iter(self._open)).give_up("%d other handshakes have begun since", self._limit)
-        if self._timer is None:
-            self._timer = self._loop.call_later(self._timeout_s, self._expire)
 
     def end(self, transport: TlsTransport) -> None:
         """Forget a handshake that is complete or has failed, unless that was done before."""
         if transport in self._open:
-            _, ended = self._open.pop(transport)
+            timer, ended = self._open.pop(transport)
+            timer.cancel()
             ended()
 
     def take_step(self, transport: TlsTransport) -> None:
@@ -127,19 +127,8 @@ class Handshakes:
 
     def close(self) -> None:
         """Abort the connections of all handshakes, as the broker stops."""
-        if self._timer is not None:
-            self._timer.cancel()
         for transport in list(self._open):
             transport.abort()
-
-    def _expire(self) -> None:
-        self._timer = None
-        oldest = perf_counter() - self._timeout_s
-        for transport, (began, _) in list(self._open.items()):
-            if began > oldest:
-                self._timer = self._loop.call_later(began - oldest, self._expire)
-                return
-            transport.give_up("it is not complete after %g s", self._timeout_s)
 
 
 class TlsTransport(asyncio.Transport):
