@@ -101,6 +101,7 @@ class SaslListener:
 
     :param _name: the listener's
     :raises ConfigError: when its settings cannot be used
+    :ivar keys: the keys of tokens, None without tokens that have a signature
     :ivar max_receive_bytes: the largest request before the login
     :ivar failure_delay_ms: the time after which a failed login is answered
     """
@@ -108,7 +109,7 @@ class SaslListener:
     _name: str
     _config: Settings
     _catalog: Catalog
-    _keys: KeySource | None = None
+    keys: KeySource | None = None
     _unknown: dict[scram.Mechanism, tuple[int, scram.UnknownUsers]] = field(default_factory=dict)
     """With the versions of the catalog that they were made of."""
 
@@ -120,13 +121,8 @@ class SaslListener:
 
         :param before: where they were read from until now
         """
-        if self._keys is not None:
-            self._keys.start(before)
-
-    async def ready(self) -> None:
-        """Wait until keys of tokens that are in a file were read, as far as that goes quickly."""
-        if self._keys is not None:
-            await self._keys.tried()
+        if self.keys is not None:
+            self.keys.start(before)
 
     def new_login(self) -> Login:
         """Return the login of a new connection."""
@@ -141,16 +137,16 @@ class SaslListener:
 
     def reload(self) -> None:
         """Use the present configuration for new connections. It was checked before."""
-        before = self._keys
+        before = self.keys
         self.close()
         self._take(self._config)
         self.start(before)
 
     def close(self) -> None:
         """Fetch no more keys."""
-        if self._keys is not None:
-            self._keys.close()
-            self._keys = None
+        if self.keys is not None:
+            self.keys.close()
+            self.keys = None
 
     def _take(self, config: Settings) -> None:
         of_all = _Mechanism(config, self._name, None)
@@ -278,7 +274,7 @@ class SaslListener:
             clock_skew_ms=mechanism.integer("sasl.oauthbearer.clock.skew.seconds") * 1000,
         )
         try:
-            self._keys = KeySource(
+            self.keys = KeySource(
                 url,
                 refresh_ms=mechanism.integer("sasl.oauthbearer.jwks.endpoint.refresh.ms"),
                 backoff_ms=mechanism.integer("sasl.oauthbearer.jwks.endpoint.retry.backoff.ms"),
@@ -288,7 +284,7 @@ class SaslListener:
             )
         except ValueError as error:
             raise _Unserved(f"sasl.oauthbearer.jwks.endpoint.url: {error}") from error
-        return partial(oauthbearer.validate_signed, rules, self._keys.present, self._keys.refresh)
+        return partial(oauthbearer.validate_signed, rules, self.keys.present, self.keys.refresh)
 
 
 def _unsecured_rules(module: jaas.LoginModule | None) -> oauthbearer.TokenRules:

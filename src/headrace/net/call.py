@@ -19,12 +19,11 @@ from headrace.protocol.frames import BadFrame, RequestHeader
 from headrace.protocol.primitives import NullArray
 from headrace.protocol.schema import Encoded
 from headrace.protocol.time_slices import SLICE_MS, run_now
-from headrace.security.acls import ResourceType
 from headrace.security.principal import ANONYMOUS, Principal
 
 from . import log, wire
 from .access_control import UNLIMITED, Access
-from .api import DESCRIBE, ERROR_OF, REBALANCE_PROTOCOLS, Api, Each, Owner, Whole
+from .api import DESCRIBE, ERROR_OF, REBALANCE_PROTOCOLS, TOPIC, Api, Each, Owner, Whole
 from .audit import MAX_LINES, Change
 from .listeners import Listener
 from .refusals import refusing_all, refusing_item
@@ -299,7 +298,7 @@ class Call(Services):
             if existing is None:
                 return True
             topic = existing.name
-        return access.allows(operation, ResourceType.TOPIC, topic)
+        return access.allows(operation, TOPIC, topic)
 
     def sees_topic(self) -> Callable[[str], bool] | None:
         """Return a function that tells whether the client may describe a topic; None if it may
@@ -308,7 +307,7 @@ class Call(Services):
         access = self.client.access
         if not access.is_limited:
             return None
-        return lambda name: access.allows(DESCRIBE, ResourceType.TOPIC, name, is_audited=False)
+        return lambda name: access.allows(DESCRIBE, TOPIC, name, is_audited=False)
 
     async def allowed(
         self, items: Sequence[T] | None

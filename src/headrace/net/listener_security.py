@@ -75,7 +75,8 @@ class ListenerSecurities:
     async def ready(self) -> None:
         """Wait until clients can log in."""
         for sasl in self._sasl:
-            await sasl.ready()
+            if sasl.keys is not None:
+                await sasl.keys.tried()
 
     def start(self) -> None:
         """Watch the files of key stores and trust stores until :meth:`close`."""

@@ -8,10 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from headrace.coordinators.waiting import run_to_end
-from headrace.protocol.api import (
-    SaslAuthenticateResponse,
-    SaslHandshakeResponse,
-)
+from headrace.protocol.api import SaslAuthenticateResponse, SaslHandshakeResponse
 from headrace.protocol.file_range import Piece
 from headrace.protocol.frames import SIZE, BadFrame, RequestHeader, request_header
 from headrace.protocol.primitives import NullArray

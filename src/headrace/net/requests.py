@@ -89,8 +89,7 @@ class IncompleteFrame:
         self.received_bytes = len(start)
         self.checked_bytes = -1
         self.capacity = self.next_capacity
-        self._buffer = bytearray(self.capacity)
-        self._buffer[: len(start)] = start
+        self._buffer = bytearray(start)
 
     @property
     def is_full(self) -> bool:

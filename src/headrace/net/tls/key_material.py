@@ -11,12 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.file_readers import others_can_read
-from headrace.log_lines import LimitedLog, get_logger
+
+from . import log
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.serialization import pkcs12
-
-log = LimitedLog(get_logger("headrace.tls"))
 
 Setting = Callable[[str], str | None]
 """Returns the value of a config of one listener, None if it has none."""

@@ -19,9 +19,10 @@ from itertools import islice
 from time import perf_counter
 from typing import Any
 
-from headrace.log_lines import LimitedLog, get_logger
 from headrace.net.acceptor import Connected
 from headrace.protocol.frames import other_protocol
+
+from . import log
 
 TLS_RECORD_BYTES = 16 * 1024
 """The most bytes of data in a TLS record."""
@@ -56,8 +57,6 @@ HANDSHAKE_SLICE_S = 0.004
 """The time for TLS handshakes in one turn of the event loop. Each takes about a millisecond with a
 key of 2048 bits.
 """
-
-log = LimitedLog(get_logger("headrace.tls"))
 
 _NOTHING = memoryview(b"")
 _HEADER_BYTES = 5
