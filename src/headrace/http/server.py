@@ -242,7 +242,9 @@ class HttpServer:
 
     def _has_room(self, address: str) -> bool:
         """Return whether there is room for a connection; close another one if there must be."""
-        of_address = [other for other in self._connections if other.address == address]
+        of_address = [
+            connection for connection in self._connections if connection.address == address
+        ]
         if len(of_address) >= max(1, self._max_connections // 2):
             return self._make_room(of_address)
         return len(self._connections) < self._max_connections or self._make_room(
@@ -361,7 +363,7 @@ class HttpServer:
             return b""
         self._enter(connection, _State.BODY)
         in_memory = self._in(_State.BODY, _State.QUEUED)
-        with_body = [other for other in in_memory if other.has_body]
+        with_body = [sender for sender in in_memory if sender.has_body]
         self._bound(MAX_BODIES, with_body, connection.address)
         if (b"expect", b"100-continue") in ((name, value.lower()) for name, value in head.headers):
             connection.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")

@@ -44,19 +44,18 @@ async def listening_sockets(host: str, port: int) -> list[socket.socket]:
     :param port: 0 picks a free port, the same for all addresses
     :raises OSError: when an address is in use or cannot be bound; then nothing is listening
     """
-    loop = asyncio.get_running_loop()
-    infos = await loop.getaddrinfo(
+    infos = await asyncio.get_running_loop().getaddrinfo(
         host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
     )
     with ExitStack() as undo:
         sockets = []
         for family, _, _, _, address in dict.fromkeys(infos):
-            at: Any = address[0], port, *address[2:]
+            endpoint: Any = address[0], port, *address[2:]
             try:
-                sock = socket.create_server(at, family=family, backlog=_BACKLOG)
+                sock = socket.create_server(endpoint, family=family, backlog=_BACKLOG)
             except OSError as error:
                 # Without the text of the error, which may name the address, too.
-                message = f"cannot listen on {at[0]}:{port}: {os.strerror(error.errno or 0)}"
+                message = f"cannot listen on {address[0]}:{port}: {os.strerror(error.errno or 0)}"
                 raise OSError(error.errno, message) from None
             sockets.append(undo.enter_context(sock))
             port = sock.getsockname()[1]

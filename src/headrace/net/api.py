@@ -300,8 +300,7 @@ def stub(key: int, *rules: Rule, error: Refusal, protocol: str | None = None) ->
     api = Api(key, *rules, protocol=protocol)
 
     async def handle(call: Any, request: Any) -> Any:
-        response = api.response.message_type()
-        response.error_code = error.code
+        response = api.response.message_type(error_code=error.code)
         if error.message is not None:
             response.error_message = error.message
         return response

@@ -62,9 +62,9 @@ def log_changes(call: Any) -> None:
         message = "has done %s on %s %s from host %s for %s%s"
         change = operation.name, resource_type.name, name
         _log(call, message, *change, *origin, f": {detail}" if detail else "")
-    more = call.change_count - len(call.changes)
-    if more:
-        _log(call, "has made %d more changes from host %s for %s", more, *origin)
+    unlogged = call.change_count - len(call.changes)
+    if unlogged:
+        _log(call, "has made %d more changes from host %s for %s", unlogged, *origin)
 
 
 def _log(call: Any, message: str, *values: object) -> None:

@@ -51,14 +51,14 @@ class Quotas:
     def __init__(self, config: Settings, catalog: Catalog, clock: Clock) -> None:
         self._catalog = catalog
         self.now_ms = clock.now_ms
-        windows, mutation_windows = (
+        windows = [
             Windows(
                 config.get_int(f"{prefix}quota.window.num"),
                 config.get_int(f"{prefix}quota.window.size.seconds") * 1000,
             )
             for prefix in ("", "controller.")
-        )
-        self.machine = ClientQuotas(windows, mutation_windows)
+        ]
+        self.machine = ClientQuotas(*windows)
         for text in catalog.configured(KIND):
             values = {key: float(value) for key, value in catalog.configs(KIND, text).items()}
             self.machine.alter(entity_of(json.loads(text)), values)

@@ -239,13 +239,14 @@ class Connection(asyncio.BufferedProtocol):
             transport.close()
             return
         queue, frame = session.queue, session.frame
+        is_throttled = session.task is not None and not session.is_waiting
         is_receiving = not (
             session.state is not State.OPEN
             or queue.count > MAX_QUEUED_REQUESTS
             or queue.size_bytes > MAX_QUEUED_BYTES
             or (queue.count > 0 and self.shared.request_memory.is_spent)
             or (frame is not None and frame.is_full)
-            or session.is_muted
+            or is_throttled
         )
         if is_receiving != self.is_receiving and not self._is_at_end:
             self.is_receiving = is_receiving

@@ -138,15 +138,15 @@ def configured_listeners(config: Configuration, local_host: str) -> Sequence[Lis
         )
     listeners = []
     for name, host, port in parsed:
-        at = advertised.get(name)
-        if at is None and host in ANY_HOSTS:
+        address = advertised.get(name)
+        if address is None and host in ANY_HOSTS:
             if host:
                 raise ConfigError(
                     f"listener {name} is on {host}, to which no client can connect: set "
                     "advertised.listeners"
                 )
-            at = local_host, port
-        listeners.append(make_listener(name, host, port, config, at))
+            address = local_host, port
+        listeners.append(make_listener(name, host, port, config, address))
     return listeners
 
 
@@ -174,8 +174,8 @@ def make_listener(
             f"No security protocol defined for listener {name}: name it in "
             "listener.security.protocol.map"
         )
-    at = advertised or advertised_addresses(config).get(name)
-    advertised_host, advertised_port = at or (None, None)
+    address = advertised or advertised_addresses(config).get(name)
+    advertised_host, advertised_port = address or (None, None)
     return Listener(host, port, advertised_host, advertised_port or None, name, protocol)
 
 

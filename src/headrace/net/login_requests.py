@@ -46,9 +46,9 @@ def serve_login(
             return (), answer.message  # such a client knows no errors
         return (SIZE.pack(len(answer.token)) + answer.token,), None
     header = request_header(frame)
-    if header.api_key not in apis:
+    api = apis.get(header.api_key)
+    if api is None:
         raise BadFrame(f"api key {header.api_key} during a login")
-    api = apis[header.api_key]
     is_served = api.lowest <= header.api_version <= api.highest
     if login.state is State.COMPLETE:
         if header.api_key != HANDSHAKE or not login.may_begin_again(now_ms):

@@ -17,10 +17,10 @@ def is_loopback(host: str) -> bool:
         return host.lower() == "localhost"
 
 
-def warn_if_open(what: str, host: str, *, login: bool, tls: bool = True) -> None:
+def warn_if_open(name: str, host: str, *, login: bool, tls: bool = True) -> None:
     """Log a warning if other machines reach a port without a login, or without TLS.
 
-    :param what: the name of the port, such as "the metrics port"
+    :param name: of the port, such as "the metrics port"
     :param login: whether clients must prove who they are
     :param tls: whether what they send and receive is encrypted
     """
@@ -28,7 +28,7 @@ def warn_if_open(what: str, host: str, *, login: bool, tls: bool = True) -> None
         return
     if not login:
         log.warning(
-            "%s is open to other machines without a login: whoever reaches it uses it", what
+            "%s is open to other machines without a login: whoever reaches it uses it", name
         )
     elif not tls:
-        log.warning("%s is open to other machines without TLS: others may read passwords", what)
+        log.warning("%s is open to other machines without TLS: others may read passwords", name)

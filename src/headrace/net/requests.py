@@ -100,8 +100,8 @@ class IncompleteFrame:
     def next_capacity(self) -> int:
         """The size of the buffer after the next :meth:`grow`."""
         received = self.received_bytes
-        more = min(received * (FRAME_GROWTH - 1), MAX_FRAME_GROWTH_BYTES)
-        return min(self.size_bytes, max(FIRST_FRAME_BYTES, received + more))
+        growth = min(received * (FRAME_GROWTH - 1), MAX_FRAME_GROWTH_BYTES)
+        return min(self.size_bytes, max(FIRST_FRAME_BYTES, received + growth))
 
     def grow(self) -> None:
         """Let the buffer grow when it is used next."""

@@ -164,11 +164,6 @@ class Session:
         return isinstance(self.task, Waiting)
 
     @property
-    def is_muted(self) -> bool:
-        """True while the client is throttled: nothing is read from it, and no request served."""
-        return self.task is not None and not self.is_waiting
-
-    @property
     def held_bytes(self) -> int:
         """The memory of the requests that are not answered yet."""
         held = self.queue.size_bytes + self.task_bytes
@@ -207,11 +202,11 @@ class Session:
     def end_frame(self, frame: IncompleteFrame) -> None:
         """Queue the incomplete frame, which has arrived."""
         self.frame = None
-        whole = frame.whole()
-        if len(whole) == SIZE.size:  # only the size was incomplete
-            self._begin_frame(whole)
+        data = frame.whole()
+        if len(data) == SIZE.size:  # only the size was incomplete
+            self._begin_frame(data)
         else:
-            self.queue.add(whole, 1)
+            self.queue.add(data, 1)
 
     @property
     def _frame_bytes(self) -> range:
@@ -422,8 +417,7 @@ class Session:
         try:
             pieces, failure = serve_login(shared.services, shared.apis, login, frame, self.client)
         except BadFrame as error:
-            self._fail_login((), str(error))
-            return
+            pieces, failure = (), str(error)
         except Exception as error:
             log.error(self.address, "a login from %s failed", self.address, exc_info=error)
             self.state = State.GONE

@@ -76,9 +76,9 @@ class Unsent:
 
         :raises FileReadError: when a file cannot be read
         """
-        taken = bytes(self._next_views(memoryview(bytearray(size_bytes)))[0][:size_bytes])
-        self._advance(len(taken))
-        return taken
+        data = bytes(self._next_views(memoryview(bytearray(size_bytes)))[0][:size_bytes])
+        self._advance(len(data))
+        return data
 
     def forget_data(self) -> None:
         """Read the data of file ranges again when the socket takes it, instead of holding it."""

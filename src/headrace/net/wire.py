@@ -57,10 +57,9 @@ def read_request(
     :raises BadFrame: the bytes are not a valid request
     """
     version = _version(api, header.api_version)
-    read = version.read
+    read, offset = version.read, header.body_offset
     if allow_nulls:
         read = api.request.reader(header.api_version, allow_nulls=True)
-    offset = header.body_offset
     try:
         if version.has_tags:
             offset = skip_tagged_fields(frame, offset)
@@ -125,8 +124,8 @@ def throttled(
             return pieces
         first, *rest = pieces
         assert isinstance(first, bytes)
-        at = 2 * SIZE.size + len(_version(api, header.api_version).head)
-        return [first[:at] + SIZE.pack(throttle_ms) + first[at + SIZE.size :], *rest]
+        start = 2 * SIZE.size + len(_version(api, header.api_version).head)
+        return [first[:start] + SIZE.pack(throttle_ms) + first[start + SIZE.size :], *rest]
     response.throttle_time_ms = throttle_ms
     return write_response(api, header, response)
 
