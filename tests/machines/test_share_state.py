@@ -60,7 +60,7 @@ def write(coordinator, *batches, start=-1, complete=0, state_epoch=1, leader_epo
         leader_epoch,
         start,
         complete,
-        [StateBatch(*batch) for batch in batches],
+        tuple(StateBatch(*batch) for batch in batches),
         NOW,
         1,
     )
@@ -268,7 +268,7 @@ def test_a_snapshot_follows_after_five_hundred_updates():
     kinds = []
     for offset in range(1002):
         outcome = coordinator.write(
-            KEY, 1, 0, offset, 0, [StateBatch(offset + 2, offset + 2, 2, 1)], NOW + offset, 1
+            KEY, 1, 0, offset, 0, (StateBatch(offset + 2, offset + 2, 2, 1),), NOW + offset, 1
         )
         submit(coordinator, outcome)
         kinds.append(type(outcome.records[0]))

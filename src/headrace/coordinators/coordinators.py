@@ -313,7 +313,7 @@ def load(
     logs: InternalLogs,
     coordinator: Coordinator[Any],
     end_transaction: EndTransaction | None = None,
-    decode_batch: DecodeBatch | None = None,
+    decode_batch: DecodeBatch = lambda data, header: None,
 ) -> None:
     """Replay the records of a coordinator's internal topic.
 
@@ -337,9 +337,7 @@ def load(
             except Exception as error:
                 _skipped(batch, header.base_offset, b"", error)
             continue
-        decoded: Iterable[tuple[int, Any]] | None = None
-        if decode_batch is not None:
-            decoded = decode_batch(batch.data, header)
+        decoded = decode_batch(batch.data, header)
         for offset, record in _decoded(coordinator, batch) if decoded is None else decoded:
             try:
                 replay(record, make(Position, (partition, offset, producer_id)))

@@ -17,8 +17,9 @@ import sys
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from headrace.log.partition_log import PartitionLog
 from headrace.log_lines import LimitedLog, get_logger
 from headrace.metric_family import metric
 from headrace.protocol import dead_letters, record_batch
@@ -29,9 +30,6 @@ from headrace.share.records import Archived, ArchiveReason, SharePartitionKey
 from headrace.share.spans import offset_count, offsets_in
 
 from .environment import Environment
-
-if TYPE_CHECKING:
-    from headrace.log.partition_log import PartitionLog
 
 log = get_logger("headrace.dead_letters")
 limited = LimitedLog(log)

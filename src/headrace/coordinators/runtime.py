@@ -269,11 +269,7 @@ class CoordinatorRuntime(Generic[C]):
                 answers[command] = _NOT_WRITTEN
             waiting_keys[key] = commutes
             place = internal_partition(key, partitions)
-            batch = self._waiting.get(place)
-            if batch is None:
-                self._waiting[place] = [(command, outcome)]
-            else:
-                batch.append((command, outcome))
+            self._waiting.setdefault(place, []).append((command, outcome))
         self._append_waiting()
         self._schedule_timer()
         return decided
@@ -335,12 +331,12 @@ class CoordinatorRuntime(Generic[C]):
 
     def _finish(self, command: Command[Any], outcome: Outcome[Any, Any]) -> None:
         """Carry out all but the records of an outcome, and answer its command or park it."""
-        if outcome.reply is None and command.ticket is not None:
-            self._parked[command.ticket] = command
-            self._carry_out(outcome)
-            return
+        ticket = command.ticket if outcome.reply is None else None
+        if ticket is not None:
+            self._parked[ticket] = command
         self._carry_out(outcome)
-        self._answers[command] = outcome.reply
+        if ticket is None:
+            self._answers[command] = outcome.reply
 
     def _fail_parked(self, outcome: Outcome[Any, Any], error: Exception) -> None:
         """Fail the parked requests that an outcome would have completed; their clients retry.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Collection, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from time import perf_counter
 from uuid import UUID
 
@@ -134,7 +135,7 @@ class ShareMetrics:
         group_id: str,
         started: float,
         partitions: int,
-        results: Iterable[tuple[UUID, ErrorCode, Sequence[AcquiredRecords]]],
+        results: Sequence[tuple[UUID, ErrorCode, Sequence[AcquiredRecords]]],
     ) -> None:
         """Count the result of a ShareFetch.
 
@@ -143,21 +144,17 @@ class ShareMetrics:
         :param results: topic id, error and acquired records of each partition that has an error or
             records
         """
-        sizes: list[int] = []
-        successful = 0
-        for topic_id, code, acquired in results:
+        for topic_id, code, _ in results:
             if code:
                 self._topic(topic_id).failed_fetches += 1
                 self.all_topics.failed_fetches += 1
-            elif acquired:
-                successful += 1
-                sizes += [last - first + 1 for first, last, _ in acquired]
+        successful = [acquired for _, _, acquired in results if acquired]
         if successful:
             group = self.groups[group_id]
             group.acquire_ms.observe((perf_counter() - started) * 1000)
-            group.fetch_percent.observe(100 * successful / partitions)
-            for size in sizes:
-                group.batch_records.observe(size)
+            group.fetch_percent.observe(100 * len(successful) / partitions)
+            for first, last, _ in chain.from_iterable(successful):
+                group.batch_records.observe(last - first + 1)
 
     def acknowledges(self, topic_ids: Iterable[UUID]) -> None:
         """Count a request with acknowledgements for these topics."""

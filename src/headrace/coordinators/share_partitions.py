@@ -13,13 +13,12 @@ from dataclasses import dataclass, field
 from itertools import count
 from operator import attrgetter
 from time import perf_counter
-from typing import TYPE_CHECKING
 from uuid import UUID
 
 from headrace.coordinators.iso_durations import duration_ms
 from headrace.deadlines import RETRY_MS, Deadlines
 from headrace.log import timestamps
-from headrace.log.partition_log import LEADER_EPOCH
+from headrace.log.partition_log import LEADER_EPOCH, PartitionLog
 from headrace.log_lines import LimitedLog, get_logger
 from headrace.outcome import Outcome
 from headrace.protocol.errors import ErrorCode, Refusal, StorageError
@@ -45,9 +44,6 @@ from .dead_letters import DeadLetters
 from .environment import Environment
 from .runtime import CoordinatorRuntime
 from .waiting import run_to_end
-
-if TYPE_CHECKING:
-    from headrace.log.partition_log import PartitionLog
 
 _logger = get_logger("headrace.share")
 log = LimitedLog(_logger)
@@ -368,12 +364,10 @@ class SharePartitions:
 
         One whose start offset is not persisted stays: loading would resolve it again.
         """
-        group_id, topic_id, partition = loaded.key
-        if self.sessions.in_group(group_id) or self.loaded(*loaded.key) is not loaded:
+        if self.sessions.in_group(loaded.key.group_id) or self.loaded(*loaded.key) is not loaded:
             return
         if loaded.start_persisted and loaded.partition.idle:
-            del self._groups[group_id][topic_id, partition]
-            self._forget_if_empty(group_id)
+            self.drop(loaded.key)
 
     def _forget_if_empty(self, group_id: str) -> None:
         """Forget a group without share-partitions in memory."""
@@ -533,8 +527,8 @@ class SharePartitions:
     # Dropping -------------------------------------------------------------------------------------
 
     def drop(self, key: SharePartitionKey) -> None:
-        """Unload a share-partition after its state was changed or deleted elsewhere. The next fetch
-        loads it again.
+        """Unload a share-partition that is idle, or whose state was changed or deleted elsewhere.
+        The next fetch loads it again.
         """
         self._groups.get(key.group_id, {}).pop(key[1:], None)
         self._forget_if_empty(key.group_id)

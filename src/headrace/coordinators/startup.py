@@ -29,12 +29,12 @@ def start(coordinators: Coordinators) -> None:
         coordinators.loaded_transactions.complete_prepared()
     groups = coordinators.loaded_groups
     try:
-        if coordinators.loaded_share_state is not None or (groups and groups.share.all()):
+        if coordinators.loaded_share_state or (groups and groups.share.all()):
             from . import share_state_recovery  # imported only by brokers with share groups
 
             share_state_recovery.recover(coordinators)
     except StorageError as error:  # requests are served correctly without it
         log.error("cannot complete interrupted changes: %s; the next start will try again", error)
-    if coordinators.loaded_groups is not None:
-        coordinators.loaded_groups.loaded(coordinators.environment.clock.now_ms())
+    if groups is not None:
+        groups.loaded(coordinators.environment.clock.now_ms())
     coordinators.timer.schedule()

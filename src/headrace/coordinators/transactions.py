@@ -256,7 +256,6 @@ class Transactions:
         """
         decided = self.coordinator.prepared[transactional_id]
         marked = self._marked.setdefault(transactional_id, set())
-        producer = Producer(decided.producer_id, decided.producer_epoch)
         marker = Marker(decided.state == State.PREPARE_COMMIT, COORDINATOR_EPOCH)
         self._check_online(transactional_id)
         first_error: Exception | None = None
@@ -269,7 +268,7 @@ class Transactions:
                 if partition_log is ErrorCode.KAFKA_STORAGE_ERROR:
                     raise StorageError(f"{topic}-{partition} is offline")
                 if not isinstance(partition_log, ErrorCode):  # else it was deleted meanwhile
-                    self.write_marker(partition_log, producer, marker)
+                    self.write_marker(partition_log, decided.producer, marker)
                 marked.add((topic, partition))
             except Exception as error:
                 first_error = first_error or error

@@ -126,7 +126,7 @@ class SharePartition:
         "start_offset",
     )
 
-    def __init__(self, start_offset: int, state_batches: Sequence[StateBatch] = ()) -> None:
+    def __init__(self, start_offset: int, state_batches: tuple[StateBatch, ...] = ()) -> None:
         self.start_offset = start_offset
         self.delivery_complete_count = 0
         self.locks = AcquisitionLocks()
@@ -134,7 +134,7 @@ class SharePartition:
         self.available = AvailableRecords()
         self._finished: Spans[bool] = Spans()
         self.batches = InFlightBatches(start_offset)
-        self.replay(StateUpdate(start_offset, UNKNOWN, tuple(state_batches)))
+        self.replay(StateUpdate(start_offset, UNKNOWN, state_batches))
         self._pass_finished()  # the persisted state may begin with finished records
 
     # --- fetch state ---
@@ -233,20 +233,17 @@ class SharePartition:
         holding = bisect_left(log_batches, first + max_records - 1, key=itemgetter(1))
         holding = min(holding, len(log_batches) - 1)
         last = log_batches[holding][1]
-        if limits.record_limit:
-            self.batches.add((first,), last + 1)
-            if last - first >= max_records:
-                # the rest of the log batch is available, with a delivery count of 0
-                self.available.add([(first + max_records, last, 0)])
-                last = first + max_records - 1
-            return [AcquiredRecords(first, last, 1)]
         firsts = [first]
         batch_size = max(limits.batch_size, 1)
-        if last - first >= batch_size:
+        if last - first >= batch_size and not limits.record_limit:
             for base_offset, _ in log_batches[: holding + 1]:
                 if base_offset - firsts[-1] >= batch_size:
                     firsts.append(base_offset)
         self.batches.add(firsts, last + 1)
+        if limits.record_limit and last - first >= max_records:
+            # the rest of the log batch is available, with a delivery count of 0
+            self.available.add([(first + max_records, last, 0)])
+            last = first + max_records - 1
         ends = [*firsts[1:], last + 1]
         return [AcquiredRecords(begin, end - 1, 1) for begin, end in zip(firsts, ends, strict=True)]
 

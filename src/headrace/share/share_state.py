@@ -286,8 +286,7 @@ class ShareCoordinator:
         prune_interval_ms: int = 300_000,
     ) -> None:
         self.snapshot_update_records = snapshot_update_records
-        self.cold_interval_ms = cold_interval_ms
-        self.prune_interval_ms = prune_interval_ms
+        self._interval_ms = {_PRUNE: prune_interval_ms, _SWEEP: cold_interval_ms}
         self._states: dict[SharePartitionKey, ShareState] = {}
         self._by_topic: dict[UUID, set[SharePartitionKey]] = {}
         self._snapshots = Snapshots()
@@ -370,7 +369,7 @@ class ShareCoordinator:
         leader_epoch: int,
         start_offset: int,
         delivery_complete_count: int,
-        state_batches: Sequence[StateBatch],
+        state_batches: tuple[StateBatch, ...],
         wall_ms: int,
         partitions: int | None,
     ) -> Outcome[ShareRecord, Refusal | None]:
@@ -399,7 +398,7 @@ class ShareCoordinator:
             state.snapshot_epoch,
             state.leader_epoch,
             start_offset,
-            tuple(state_batches),
+            state_batches,
             delivery_complete_count,
         )
         return Outcome(None, (self._record(state, update, wall_ms),))
@@ -496,23 +495,23 @@ class ShareCoordinator:
     def _due(self, now_ms: int, wall_ms: int) -> Iterable[tuple[str, Outcome[ShareRecord, None]]]:
         if self._starts_timers:
             self._starts_timers = False
-            self._due_ms.setdefault(_PRUNE, now_ms + self.prune_interval_ms)
-            self._due_ms.setdefault(_SWEEP, now_ms + self.cold_interval_ms)
+            for timer, interval_ms in self._interval_ms.items():
+                self._due_ms.setdefault(timer, now_ms + interval_ms)
         if self._is_due(_PRUNE, now_ms):
             yield "", Outcome(None, deletable=self._snapshots.deletable())
-            self._restart(_PRUNE, now_ms + self.prune_interval_ms)
+            self._restart(_PRUNE, now_ms)
         if self._is_long():
             yield from self._sweep(now_ms, wall_ms, wall_ms - 1)
         elif self._is_due(_SWEEP, now_ms):
-            yield from self._sweep(now_ms, wall_ms, wall_ms - self.cold_interval_ms)
+            yield from self._sweep(now_ms, wall_ms, wall_ms - self._interval_ms[_SWEEP])
 
     def _is_due(self, timer: str, now_ms: int) -> bool:
         return timer in self._due_ms and self._due_ms[timer] <= now_ms
 
-    def _restart(self, timer: str, due_ms: int) -> None:
+    def _restart(self, timer: str, now_ms: int) -> None:
         self._due_ms.pop(timer, None)
         if self._states:
-            self._due_ms[timer] = due_ms
+            self._due_ms[timer] = now_ms + self._interval_ms[timer]
 
     def _is_long(self) -> bool:
         return self._since_sweep > SWEEP_AFTER_RECORDS + SWEEP_AFTER_RECORDS_EACH * len(
@@ -536,7 +535,7 @@ class ShareCoordinator:
             yield str(cold[0]), Outcome(None, snapshots)
         if not self._snapshots.sweep(1):
             yield "", Outcome(None, deletable=self._snapshots.deletable())
-            self._restart(_SWEEP, now_ms + self.cold_interval_ms)
+            self._restart(_SWEEP, now_ms)
             self._since_sweep = 0
 
 

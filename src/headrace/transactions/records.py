@@ -13,6 +13,7 @@ from headrace.protocol.coordinator_records import RecordTypes
 from headrace.protocol.partitions import TopicPartition
 from headrace.protocol.record_batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_TIMESTAMP
 from headrace.protocol.stored import TransactionLogValue
+from headrace.transactions.producer import Producer
 
 
 class State(IntEnum):
@@ -62,6 +63,16 @@ class Transaction:
     previous_producer_id: int = NO_PRODUCER_ID
     next_producer_id: int = NO_PRODUCER_ID
     client_version: int = 0
+
+    @property
+    def producer(self) -> Producer:
+        """The producer that may go on with the transactional id."""
+        return Producer(self.producer_id, self.producer_epoch)
+
+    @property
+    def is_ongoing(self) -> bool:
+        """True if a transaction has begun and is not decided."""
+        return self.state == State.ONGOING
 
     @property
     def is_open(self) -> bool:

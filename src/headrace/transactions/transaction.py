@@ -115,11 +115,11 @@ class TransactionCoordinator:
         )
         if expected != NO_PRODUCER and not may_return:
             return Outcome(PRODUCER_FENCED)
-        if transaction.state == State.ONGOING:
+        if transaction.is_ongoing:
             return Outcome(NO_PRODUCER, (_fenced(transactional_id, transaction, wall_ms),))
         if transaction.state not in _IDLE:
             return Outcome(CONCURRENT_TRANSACTIONS)
-        is_latest = expected in (NO_PRODUCER, (transaction.producer_id, transaction.producer_epoch))
+        is_latest = expected in (NO_PRODUCER, transaction.producer)
         is_retry = expected.producer_id == transaction.previous_producer_id or (
             expected.producer_epoch == self._last_epochs.get(transactional_id)
         )
@@ -168,7 +168,7 @@ class TransactionCoordinator:
         if transaction.state in PREPARED:
             return Outcome(CONCURRENT_TRANSACTIONS)
         added = frozenset(partitions)
-        if transaction.state == State.ONGOING:
+        if transaction.is_ongoing:
             if added <= transaction.partitions:
                 return Outcome(producer)
             added |= transaction.partitions
@@ -176,7 +176,7 @@ class TransactionCoordinator:
             transaction,
             state=State.ONGOING,
             partitions=added,
-            start_ms=transaction.start_ms if transaction.state == State.ONGOING else wall_ms,
+            start_ms=transaction.start_ms if transaction.is_ongoing else wall_ms,
             last_update_ms=wall_ms,
             client_version=client_version,
         )
@@ -193,16 +193,15 @@ class TransactionCoordinator:
             return transaction
         if transaction.state in PREPARED:
             return CONCURRENT_TRANSACTIONS
-        is_open = transaction.state == State.ONGOING and partition in transaction.partitions
-        return None if is_open else INVALID_TXN_STATE
+        takes_part = transaction.is_ongoing and partition in transaction.partitions
+        return None if takes_part else INVALID_TXN_STATE
 
     def _owned(self, transactional_id: str, producer: Producer) -> Transaction | Refusal:
         """Return the transaction of a producer, or the error if it does not own the id."""
         transaction = self.transactions.get(transactional_id)
         if transaction is None or transaction.producer_id != producer.producer_id:
             return INVALID_PRODUCER_ID_MAPPING
-        is_latest = transaction.producer_epoch == producer.producer_epoch
-        return transaction if is_latest else PRODUCER_FENCED
+        return transaction if transaction.producer == producer else PRODUCER_FENCED
 
     # --- end ---
 
@@ -228,17 +227,16 @@ class TransactionCoordinator:
         transaction = self._owned(transactional_id, producer)
         if isinstance(transaction, Refusal):
             return Outcome(transaction)
-        if transaction.state != State.ONGOING and not (
-            per_transaction and transaction.state in _IDLE
-        ):
-            return Outcome(self._ended(transaction, commit))
-        if transaction.state != State.ONGOING and commit:
-            return Outcome(INVALID_TXN_STATE)  # nothing was written with this epoch
+        if not transaction.is_ongoing:
+            if not per_transaction or transaction.state not in _IDLE:
+                return Outcome(self._ended(transaction, commit))
+            if commit:
+                return Outcome(INVALID_TXN_STATE)  # nothing was written with this epoch
         decided = replace(
             transaction,
             state=State.PREPARE_COMMIT if commit else State.PREPARE_ABORT,
             last_update_ms=wall_ms,
-            start_ms=transaction.start_ms if transaction.state == State.ONGOING else wall_ms,
+            start_ms=transaction.start_ms if transaction.is_ongoing else wall_ms,
             client_version=client_version,
         )
         if not per_transaction:
@@ -252,7 +250,7 @@ class TransactionCoordinator:
     def _is_retry(self, transaction: Transaction, producer: Producer) -> bool:
         """Return True if the producer retries a request that has ended the transaction already."""
         if producer.producer_id == transaction.previous_producer_id:
-            return _exhausted(producer.producer_epoch) and transaction.state != State.ONGOING
+            return _exhausted(producer.producer_epoch) and not transaction.is_ongoing
         is_before = producer == (transaction.producer_id, transaction.producer_epoch - 1)
         return is_before and transaction.state not in (State.ONGOING, State.EMPTY)
 
@@ -262,7 +260,7 @@ class TransactionCoordinator:
         """
         decided = State.PREPARE_COMMIT if commit else State.PREPARE_ABORT
         if transaction.state == PREPARED[decided]:
-            return Producer(transaction.producer_id, transaction.producer_epoch)
+            return transaction.producer
         return CONCURRENT_TRANSACTIONS if transaction.state == decided else INVALID_TXN_STATE
 
     def complete(self, transactional_id: str, wall_ms: int) -> Outcome[TransactionRecord, None]:
@@ -329,13 +327,13 @@ class TransactionCoordinator:
             self._deadlines.set(transactional_id, now_ms + RETRY_MS)
             transaction = self.transactions[transactional_id]
             record = TransactionRecord(transactional_id, None)
-            if transaction.state == State.ONGOING:
+            if transaction.is_ongoing:
                 record = _fenced(transactional_id, transaction, wall_ms)
             yield transactional_id, Outcome(None, (record,))
 
     def _deadline_ms(self, transaction: Transaction) -> int | None:
         """Return when a transaction times out or its id expires, in steady milliseconds."""
-        if transaction.state == State.ONGOING:
+        if transaction.is_ongoing:
             return transaction.start_ms + transaction.timeout_ms - self.wall_ahead_ms
         if transaction.state not in _IDLE:
             return None
@@ -376,8 +374,8 @@ class TransactionCoordinator:
     def _to(
         self, transactional_id: str, value: Transaction, epoch_before: int = NO_PRODUCER_EPOCH
     ) -> Reply:
-        reply = Producer(value.producer_id, value.producer_epoch)
-        return Outcome(reply, (TransactionRecord(transactional_id, value, epoch_before),))
+        record = TransactionRecord(transactional_id, value, epoch_before)
+        return Outcome(value.producer, (record,))
 
 
 def _exhausted(epoch: int) -> bool:
