@@ -80,11 +80,14 @@ class Spans(Generic[V]):
         """Return the spans that overlap ``first..last``, cut to it."""
         i = bisect_left(self.lasts, first)
         j = bisect_right(self.firsts, last)
-        runs = list(zip(self.firsts[i:j], self.lasts[i:j], self.values[i:j], strict=True))
+        runs = self._runs(i, j)
         if runs:
             runs[0] = (max(runs[0][0], first), runs[0][1], runs[0][2])
             runs[-1] = (runs[-1][0], min(runs[-1][1], last), runs[-1][2])
         return runs
+
+    def _runs(self, i: int, j: int) -> list[Run[V]]:
+        return list(zip(self.firsts[i:j], self.lasts[i:j], self.values[i:j], strict=True))
 
     def covers(self, first: int, last: int) -> bool:
         """Return True if a single span contains all of ``first..last``."""
@@ -114,15 +117,17 @@ class Spans(Generic[V]):
         i = bisect_left(self.lasts, runs[0][0])
         j = bisect_right(self.firsts, runs[-1][1], i)
         if i < j:
-            old = zip(self.firsts[i:j], self.lasts[i:j], self.values[i:j], strict=True)
-            runs = sorted([*subtract(old, runs), *runs], key=itemgetter(0))
+            runs = sorted([*subtract(self._runs(i, j), runs), *runs], key=itemgetter(0))
         # The neighbour on either side, to join equal ones.
         if i and self.lasts[i - 1] == runs[0][0] - 1:
             i -= 1
-            runs = [(self.firsts[i], self.lasts[i], self.values[i]), *runs]
+            runs = [*self._runs(i, i + 1), *runs]
         if j < len(self.firsts) and self.firsts[j] == runs[-1][1] + 1:
-            runs = [*runs, (self.firsts[j], self.lasts[j], self.values[j])]
+            runs = [*runs, *self._runs(j, j + 1)]
             j += 1
+        self._replace(i, j, runs)
+
+    def _replace(self, i: int, j: int, runs: Sequence[Run[V]]) -> None:
         firsts: list[int] = []
         lasts: list[int] = []
         values: list[V] = []
@@ -141,20 +146,17 @@ class Spans(Generic[V]):
         """Remove the ranges ``runs`` (ascending, disjoint)."""
         if not runs:
             return
-        firsts, lasts, values = self.firsts, self.lasts, self.values
+        firsts, lasts = self.firsts, self.lasts
         i = bisect_left(lasts, runs[0][0])
         j = bisect_right(firsts, runs[-1][1], i)
         if i == j:
             return
-        old = firsts[i:j], lasts[i:j]
+        bounds = [run[0] for run in runs], [run[1] for run in runs]
         # often the runs are whole spans
-        if len(runs) == j - i and old == ([run[0] for run in runs], [run[1] for run in runs]):
-            del firsts[i:j], lasts[i:j], values[i:j]
+        if len(runs) == j - i and (firsts[i:j], lasts[i:j]) == bounds:
+            del firsts[i:j], lasts[i:j], self.values[i:j]
         else:
-            remaining = subtract(zip(*old, values[i:j], strict=True), runs)
-            firsts[i:j] = [run[0] for run in remaining]
-            lasts[i:j] = [run[1] for run in remaining]
-            values[i:j] = [run[2] for run in remaining]
+            self._replace(i, j, subtract(self._runs(i, j), runs))
 
 
 class Timed(Protocol):
