@@ -112,11 +112,11 @@ class Originals:
     :param source: the log of the records
     :param runs: ascending
     :param max_bytes: the limit on the decompressed bytes of all batches
-    :ivar records: the records that were found so far, ascending
+    :ivar records: the records that were read so far, by offset
     """
 
     def __init__(self, source: PartitionLog, runs: Sequence[Archived], max_bytes: int) -> None:
-        self.records: list[record_batch.Record] = []
+        self.records: dict[int, record_batch.Record] = {}
         self._source = source
         self._runs = runs
         self._left_bytes = max_bytes
@@ -203,7 +203,6 @@ class Originals:
         is_complete = header.record_count == header.last_offset_delta + 1
         passed = runs[at].first_offset - header.base_offset if is_complete else 0
         opened = 0
-        taken: list[record_batch.Record] = []
         try:
             for index, span in enumerate(record_batch.record_spans(batch, header, opening)):
                 opened += span[2] - span[1]
@@ -213,7 +212,7 @@ class Originals:
                 while at + 1 < len(runs) and runs[at].last_offset < record.offset:
                     at += 1
                 if runs[at].first_offset <= record.offset <= runs[at].last_offset:
-                    taken.append(record)
+                    self.records[record.offset] = record
                 if record.offset >= last:
                     break
         except record_batch.CorruptBatch as error:
@@ -223,7 +222,6 @@ class Originals:
                     raise LoopBudgetExceeded from error
                 opened = limit
             self._complain("cannot copy records of %s-%d: %s", error)
-        self.records += taken
         self._left_bytes -= opened
         budget.left_bytes -= opened
 
@@ -338,15 +336,14 @@ class _Writing:
 
     def _letters(self) -> Iterator[Letter]:
         """Yield a letter for each offset that has none yet. It copies key, value and headers of its
-        record if that was found.
+        record if that was read.
         """
         key = self.key
         shared = (
             (dead_letters.TOPIC, self.topic.encode()),
             (dead_letters.PARTITION, str(key.partition).encode()),
         )
-        originals = iter(() if self.originals is None else self.originals.records)
-        original = next(originals, None)
+        originals = {} if self.originals is None else self.originals.records
         for first, last, delivery_count, reason in self.runs:
             message = MESSAGES[reason]
             if self.details and reason is ArchiveReason.REJECTED:
@@ -357,16 +354,15 @@ class _Writing:
                 (dead_letters.MESSAGE, message),
             )
             for offset in range(first, last + 1):
-                while original is not None and original.offset < offset:
-                    original = next(originals, None)
                 if offset in self.written:
                     continue
                 context = (*shared, (dead_letters.OFFSET, str(offset).encode()), *reasons)
-                if original is not None and original.offset == offset:
+                original = originals.get(offset)
+                if original is None:
+                    yield Letter(offset, None, None, context)
+                else:
                     headers = (*original.headers, *context)
                     yield Letter(offset, original.key, original.value, headers)
-                else:
-                    yield Letter(offset, None, None, context)
 
 
 class DeadLetters:

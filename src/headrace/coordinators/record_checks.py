@@ -50,12 +50,10 @@ def coordinator_records_check(
     """
     if not log.config.internal:
         return lambda data, opening: None
-    return partial(_check, log.topic, coordinators.runtime_of(log.topic).coordinator)
+    return partial(_check, coordinators.runtime_of(log.topic).coordinator)
 
 
-def _check(
-    topic: str, coordinator: Coordinator[Any], data: memoryview, opening: Opening
-) -> Refusal | None:
+def _check(coordinator: Coordinator[Any], data: memoryview, opening: Opening) -> Refusal | None:
     unreadable: list[int] = []
     try:
         for index, record in enumerate(record_batch.records(data, opening)):
@@ -73,7 +71,7 @@ def _check(
         return Refusal(ErrorCode.INVALID_RECORD, str(error))
     if not unreadable:
         return None
-    message = f"{topic} takes only the records of its coordinator"
+    message = f"{coordinator.topic} takes only the records of its coordinator"
     records = tuple((index, message) for index in unreadable)
     return RefusedRecords(ErrorCode.INVALID_RECORD, message, records)
 

@@ -227,8 +227,11 @@ def _acquire_from(
         ):
             lookup = AbortedLookup(transactions)
             undamaged = _part(data, 0, positions[-1])
-            headers = (header for _, header in stored_headers(undamaged) if header in lookup)
-            aborted = [(header.base_offset, header.last_offset) for header in headers]
+            aborted = [
+                (header.base_offset, header.last_offset)
+                for _, header in stored_headers(undamaged)
+                if header in lookup
+            ]
         now_ms = share.clock.now_ms()
         acquired = partition.acquire(member_id, batches, limits, now_ms, settings, aborted)
         if acquired:

@@ -176,13 +176,8 @@ class ShareMetrics:
                 if types[0] in acknowledged:  # gaps are not counted, as in Kafka
                     acknowledged[types[0]] += last - first + 1
             else:
-                uncounted = len(types)
                 for acknowledge_type in acknowledged:
-                    records = types.count(acknowledge_type)
-                    acknowledged[acknowledge_type] += records
-                    uncounted -= records
-                    if not uncounted:
-                        break
+                    acknowledged[acknowledge_type] += types.count(acknowledge_type)
 
     def topics_deleted(self, topic_ids: Collection[UUID]) -> Iterator[None]:
         """Drop the counters of topics; yield between pieces of work."""

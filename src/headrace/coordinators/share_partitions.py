@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import count
 from operator import attrgetter
 from time import perf_counter
@@ -139,19 +140,20 @@ class SharePartitions:
         """Return the current settings of a group. While it has sessions or share-partitions in
         memory, they are cached until its configs change.
         """
-        config, overrides = self._config, self._catalog.configs("group", group_id)
+        overrides = self._catalog.configs("group", group_id)
         cached = self._settings.get(group_id)
         if cached is not None and cached[0] is overrides:
             return cached[1]
+        number = partial(self._config.group_int, group_id)
+        value = partial(self._config.group_value, group_id)
         settings = ShareSettings(
-            delivery_count_limit=config.group_int(group_id, "share.delivery.count.limit"),
-            lock_duration_ms=config.group_int(group_id, "share.record.lock.duration.ms"),
-            max_record_locks=config.group_int(group_id, "share.partition.max.record.locks"),
-            release_backoff_ms=config.group_int(group_id, "share.release.backoff.ms"),
-            release_backoff_max_ms=config.group_int(group_id, "share.release.backoff.max.ms"),
-            renew_enabled=config.group_value(group_id, "share.renew.acknowledge.enable") == "true",
-            read_committed=config.group_value(group_id, "share.isolation.level")
-            == "read_committed",
+            delivery_count_limit=number("share.delivery.count.limit"),
+            lock_duration_ms=number("share.record.lock.duration.ms"),
+            max_record_locks=number("share.partition.max.record.locks"),
+            release_backoff_ms=number("share.release.backoff.ms"),
+            release_backoff_max_ms=number("share.release.backoff.max.ms"),
+            renew_enabled=value("share.renew.acknowledge.enable") == "true",
+            read_committed=value("share.isolation.level") == "read_committed",
         )
         if group_id in self._groups or self.sessions.in_group(group_id):
             self._settings[group_id] = overrides, settings

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from headrace.share.acknowledgement import AcknowledgementBatch
-from headrace.share.spans import Run, Spans, TimedSpans
+from headrace.share.spans import Run, Spans, TimedSpans, offset_count
 
 
 class AcquiredRecords(NamedTuple):
@@ -131,9 +131,9 @@ class EndedLocks:
         for first, last, _ in batches:
             for run_first, run_last, end_ms in spans.within(first, last):
                 late = run_last - run_first + 1
-                for held_first, held_last, lock in held.within(run_first, run_last):
-                    if lock.member_id == member_id:
-                        late -= held_last - held_first + 1
+                late -= offset_count(
+                    run for run in held.within(run_first, run_last) if run[2].member_id == member_id
+                )
                 if late:
                     records += late
                     first_end_ms = min(first_end_ms, end_ms)
