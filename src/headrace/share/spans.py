@@ -121,9 +121,9 @@ class Spans(Generic[V]):
         # The neighbour on either side, to join equal ones.
         if i and self.lasts[i - 1] == runs[0][0] - 1:
             i -= 1
-            runs = [*self._runs(i, i + 1), *runs]
+            runs = [(self.firsts[i], self.lasts[i], self.values[i]), *runs]
         if j < len(self.firsts) and self.firsts[j] == runs[-1][1] + 1:
-            runs = [*runs, *self._runs(j, j + 1)]
+            runs = [*runs, (self.firsts[j], self.lasts[j], self.values[j])]
             j += 1
         self._replace(i, j, runs)
 
