@@ -429,7 +429,9 @@ class DeadLetters:
             self._append(writing, writing.batches())
         else:
             await self._until_closed(self._write_later(writing))
-        if not _must_flush(queue):
+        # Without a required flush, a power cut could keep the state of the records, which is in
+        # another log, and lose the letters.
+        if queue.unflushed_records < queue.config.flush_messages:
             return
         if not self._is_closed:
             try:
@@ -609,13 +611,6 @@ class DeadLetters:
             return False
         counts.complained_ms = now_ms
         return True
-
-
-def _must_flush(queue: PartitionLog) -> bool:
-    """Return True if the flush settings of the queue require a flush. Otherwise a power cut could
-    keep the state of the records, which is in another log, and lose the letters.
-    """
-    return queue.unflushed_records >= queue.config.flush_messages
 
 
 def _batch(letters: Sequence[Letter], wall_ms: int) -> Batch:
