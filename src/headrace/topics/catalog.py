@@ -264,10 +264,7 @@ class Catalog:
         self._database.executemany("DELETE FROM entries WHERE kind = ? AND key = ?", gone)
 
     def _one(self, query: str) -> Any:
-        row = self._database.execute(query).fetchone()
-        if row is None:
-            raise ValueError(f"nothing found by {query}")
-        return row[0]
+        return self._database.execute(query).fetchone()[0]
 
     @contextmanager
     def _transaction(self, purpose: str) -> Iterator[None]:

@@ -182,6 +182,7 @@ class FetchSession:
             cached.watched_key = None
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class FetchSessions:
     """All sessions of a broker. Volatile: a restart ends them.
 
@@ -189,21 +190,22 @@ class FetchSessions:
     for longer than ``FETCH_SESSION_EVICTION_MS``; else the smallest one, if that is older than this
     time and smaller than the new one; else no session is opened.
 
-    :param most: ``max.incremental.fetch.session.cache.slots``
-    :param new_id: returns a random number from 1 to 2^31 - 1; clients send ids of sessions before a
-        restart, so ids should not repeat
+    :param _most: ``max.incremental.fetch.session.cache.slots``
+    :param _new_id: returns a random number from 1 to 2^31 - 1; clients send ids of sessions before
+        a restart, so ids should not repeat
     :ivar partitions: the partitions of all sessions together
     :ivar evictions: sessions that were replaced
     """
 
-    def __init__(self, long_polls: LongPolls, most: int, new_id: Callable[[], int]) -> None:
-        self.partitions = 0
-        self.evictions = 0
-        self._long_polls = long_polls
-        self._most = most
-        self._new_id = new_id
-        self._sessions: dict[int, FetchSession] = {}  # in the order of their last use
-        self._evictable: list[tuple[int, int]] = []  # (size, id), ascending
+    _long_polls: LongPolls
+    _most: int
+    _new_id: Callable[[], int]
+    partitions: int = 0
+    evictions: int = 0
+    _sessions: dict[int, FetchSession] = field(default_factory=dict)
+    """In the order of their last use."""
+    _evictable: list[tuple[int, int]] = field(default_factory=list)
+    """Size and id, ascending."""
 
     def __len__(self) -> int:
         return len(self._sessions)

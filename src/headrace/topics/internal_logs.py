@@ -60,8 +60,8 @@ class InternalTopicLogs:
         :raises CorruptLog: where a batch is damaged or missing
         """
         for partition, partition_log in self._logs.existing(self._catalog.topics[topic]):
-            for found in partition_log.checked_batches():
-                yield partition, found
+            for batch in partition_log.checked_batches():
+                yield partition, batch
 
     def delete_before(self, topic: str, partition: int, offset: int) -> None:
         """Delete the records before ``offset`` as soon as those from there on are on disk, as a

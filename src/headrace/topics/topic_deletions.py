@@ -103,15 +103,15 @@ class _Deletion:
 
     def _forget(self) -> None:
         """Have the catalog forget some of the topics, and the others in later turns of the loop."""
-        some = self._topic_ids[:MAX_TOPICS_PER_TRANSACTION]
-        if not some:
+        topic_ids = self._topic_ids[:MAX_TOPICS_PER_TRANSACTION]
+        if not topic_ids:
             return
         try:
-            self._catalog.forget_deleted_topics(some)
+            self._catalog.forget_deleted_topics(topic_ids)
         except StorageError as error:
             log.warning("%s; the next start tries again", error)
             return
-        del self._topic_ids[: len(some)]
+        del self._topic_ids[: len(topic_ids)]
         if self._loop is None:
             self._forget()
         else:

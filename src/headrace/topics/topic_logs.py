@@ -109,9 +109,9 @@ class TopicLogs:
         self._directory.removals.remove_renamed()
         self._directory.removals.add(
             [
-                left
+                deleted
                 for topic in topics
-                for left in self._directory.left_of(
+                for deleted in self._directory.left_of(
                     topic.name, topic.topic_id, is_used=topic.name in self._catalog.topics
                 )
             ],

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
 from headrace.protocol.errors import ErrorCode, Refusal, failure_of
@@ -84,18 +85,22 @@ def partition_count(
     if assignments:
         return _assigned_count(partitions, replication_factor, assignments, node_id)
     if replication_factor < -1 or replication_factor == 0:
-        message = "Replication factor must be larger than 0, or -1 to use the default value."
-        return Refusal(ErrorCode.INVALID_REPLICATION_FACTOR, message)
+        return Refusal(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            "Replication factor must be larger than 0, or -1 to use the default value.",
+        )
     if partitions < -1 or partitions == 0:
-        message = "Number of partitions was set to an invalid non-positive value."
-        return Refusal(ErrorCode.INVALID_PARTITIONS, message)
+        return Refusal(
+            ErrorCode.INVALID_PARTITIONS,
+            "Number of partitions was set to an invalid non-positive value.",
+        )
     if replication_factor > 1:
-        message = (
+        return Refusal(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
             f"Unable to replicate the partition {replication_factor} time(s): The target "
             f"replication factor of {replication_factor} cannot be reached because only 1 "
-            "broker(s) are registered or some brokers have all their log directories cordoned."
+            "broker(s) are registered or some brokers have all their log directories cordoned.",
         )
-        return Refusal(ErrorCode.INVALID_REPLICATION_FACTOR, message)
     return default if partitions == -1 else partitions
 
 
@@ -105,21 +110,27 @@ def _assigned_count(
     assignments: Sequence[tuple[int, Sequence[int]]],
     node_id: int,
 ) -> int | Refusal:
-    for given, name in ((replication_factor, "replication factor"), (partitions, "numPartitions")):
-        if given != -1:
-            message = f"A manual partition assignment was specified, but {name} was not set to -1."
-            return Refusal(ErrorCode.INVALID_REQUEST, message)
+    for number, name in ((replication_factor, "replication factor"), (partitions, "numPartitions")):
+        if number != -1:
+            return Refusal(
+                ErrorCode.INVALID_REQUEST,
+                f"A manual partition assignment was specified, but {name} was not set to -1.",
+            )
     seen = set()
     for partition, brokers in assignments:
         if partition in seen:
-            message = f"Found multiple manual partition assignments for partition {partition}"
-            return Refusal(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
+            return Refusal(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                f"Found multiple manual partition assignments for partition {partition}",
+            )
         seen.add(partition)
         if refusal := check_assignment(brokers, node_id):
             return refusal
     if seen != set(range(len(seen))):
-        message = "partitions should be a consecutive 0-based integer sequence"
-        return Refusal(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
+        return Refusal(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            "partitions should be a consecutive 0-based integer sequence",
+        )
     return len(seen)
 
 
@@ -157,28 +168,28 @@ def check_growth(
             ErrorCode.INVALID_PARTITIONS, f"Topic already has {partitions} partition(s)."
         )
     if total < partitions:
-        message = (
+        return Refusal(
+            ErrorCode.INVALID_PARTITIONS,
             f"The topic {name} currently has {partitions} partition(s); {total} would not be an "
-            f"increase."
+            f"increase.",
         )
-        return Refusal(ErrorCode.INVALID_PARTITIONS, message)
     if assignments is None:
         return None
     if len(assignments) != total - partitions:
-        message = (
+        return Refusal(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
             f"Attempted to add {total - partitions} additional partition(s), but only "
-            f"{len(assignments)} assignment(s) were specified."
+            f"{len(assignments)} assignment(s) were specified.",
         )
-        return Refusal(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
     return next(filter(None, (check_assignment(brokers, node_id) for brokers in assignments)), None)
 
 
+@dataclass(slots=True)
 class Creation:
     """Topics that are planned one after the other, and then created together."""
 
-    def __init__(self, catalog: Catalog) -> None:
-        self._catalog = catalog
-        self._planned: dict[str, NewTopic] = {}
+    _catalog: Catalog
+    _planned: dict[str, NewTopic] = field(default_factory=dict)
 
     def check_name(self, name: str) -> Refusal | None:
         """Return the error for a topic of this name, None if it can be planned."""
