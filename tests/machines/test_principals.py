@@ -4,19 +4,19 @@ import pytest
 
 from headrace.net.call import Client
 from headrace.net.listeners import Listener
-from headrace.security.principal import ANONYMOUS, Principal
+from headrace.security.principal import ANONYMOUS, Principal, super_users
 
 
 def test_text_and_back():
     principal = Principal("User", "CN=a,O=b:c")
     assert str(principal) == "User:CN=a,O=b:c"
-    assert Principal.parse(str(principal)) == principal
+    assert super_users(f" {principal};;User:b") == {str(principal), "User:b"}
 
 
-@pytest.mark.parametrize("text", ["", "alice", ":alice"])
+@pytest.mark.parametrize("text", ["User:b;bob", "alice", ":alice"])
 def test_without_a_type(text):
     with pytest.raises(ValueError, match="expected a string in format"):
-        Principal.parse(text)
+        super_users(text)
 
 
 def test_a_request_without_authentication_is_anonymous():

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Generator, Iterable, Iterator, Mapping
+from itertools import product
 from types import MappingProxyType
 
 from headrace.protocol.authorized_operations import (
@@ -243,17 +244,14 @@ class Authorizer:
         return self.allow_without_acls and not has_acls
 
     def _matching(self, resource_type: int, name: str) -> Iterator[dict[_Client, _Masks]]:
-        """Yield the ACLs of each pattern that a name matches."""
+        """Return the ACLs of each pattern that a name matches."""
         patterns: list[Pattern] = [
             (resource_type, PatternType.PREFIXED, name[:length])
             for length in self._prefix_lengths.get(resource_type, ())
             if length <= len(name)
         ]
-        for literal in dict.fromkeys((name, ANY_NAME)):
-            patterns.append((resource_type, PatternType.LITERAL, literal))
-        for pattern in patterns:
-            if pattern in self._patterns:
-                yield self._patterns[pattern]
+        patterns += ((resource_type, PatternType.LITERAL, literal) for literal in (name, ANY_NAME))
+        return filter(None, map(self._patterns.get, patterns))
 
     def _allows_any(self, principal: str, host: str, operation: int, resource_type: int) -> bool:
         mask = _ALL | 1 << operation
@@ -276,12 +274,7 @@ class Authorizer:
 
 def _clients(principal: str, host: str) -> tuple[_Client, ...]:
     """Return the principals and hosts whose ACLs hold for a client."""
-    return (
-        (principal, host),
-        (principal, ANY_HOST),
-        (ANY_PRINCIPAL, host),
-        (ANY_PRINCIPAL, ANY_HOST),
-    )
+    return tuple(product((principal, ANY_PRINCIPAL), (host, ANY_HOST)))
 
 
 def _is_covered(pattern: Pattern, denied: Collection[Pattern]) -> bool:

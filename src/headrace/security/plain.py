@@ -6,20 +6,21 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from .conversation import OTHER_AUTHORIZATION, Failure, Step, Success
 
 _INVALID = "Authentication failed: Invalid username or password"
 
 
+@dataclass(repr=False)
 class PlainServer:
     """The server's side of one login.
 
-    :param users: passwords by user name
+    :param _users: passwords by user name
     """
 
-    def __init__(self, users: Mapping[str, str]) -> None:
-        self._users = users
+    _users: Mapping[str, str]
 
     def respond(self, token: bytes, now_ms: int) -> Step:
         """Return the result of the client's only message."""

@@ -7,6 +7,7 @@ Both take the time as an argument.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import NamedTuple
 
 MAX_THROTTLE_MS = (1 << 31) - 1
@@ -29,15 +30,11 @@ class Windows(NamedTuple):
         return self.samples * self.size_ms
 
 
+@dataclass(slots=True)
 class _Sample:
-    __slots__ = ("last_ms", "start_ms", "value")
-
-    def __init__(self, now_ms: int) -> None:
-        self.reset(now_ms)
-
-    def reset(self, now_ms: int) -> None:
-        self.start_ms = self.last_ms = now_ms
-        self.value = 0.0
+    start_ms: int
+    last_ms: int
+    value: float = 0.0
 
 
 class Rate:
@@ -70,16 +67,13 @@ class Rate:
     def record(self, value: float, now_ms: int) -> None:
         """Record a value; a negative one takes back what was recorded."""
         samples = self._samples
-        if not samples:
-            samples.append(_Sample(now_ms))
-        sample = samples[self._current]
-        if now_ms - sample.start_ms >= self._windows.size_ms:
+        if samples and now_ms - samples[self._current].start_ms >= self._windows.size_ms:
             self._current = (self._current + 1) % (self._windows.samples + 1)
-            if self._current == len(samples):
-                samples.append(_Sample(now_ms))
-            else:
-                samples[self._current].reset(now_ms)
-            sample = samples[self._current]
+            # In the place of the oldest one, once there are all.
+            samples[self._current : self._current + 1] = [_Sample(now_ms, now_ms)]
+        elif not samples:
+            samples.append(_Sample(now_ms, now_ms))
+        sample = samples[self._current]
         sample.value += value
         sample.last_ms = now_ms
 
@@ -93,9 +87,9 @@ class Rate:
         total, oldest_ms = 0.0, now_ms
         samples, size_ms = self._windows
         span_ms = samples * size_ms
-        for sample in self._samples:
+        for number, sample in enumerate(self._samples):
             if now_ms - sample.last_ms >= span_ms:
-                sample.reset(now_ms)
+                sample = self._samples[number] = _Sample(now_ms, now_ms)
             total += sample.value
             oldest_ms = min(oldest_ms, sample.start_ms)
         elapsed_ms = now_ms - oldest_ms
