@@ -69,13 +69,13 @@ class FileRange:
 
         :raises OSError: when the file cannot be read, or has become too short
         """
-        wanted = min(len(buffer), self._size_bytes - start)
+        size = min(len(buffer), self._size_bytes - start)
         if self.data is not None:
-            buffer[:wanted] = self.data[start : start + wanted]
-            return wanted
+            buffer[:size] = self.data[start : start + size]
+            return size
         done = 0
-        while done < wanted:
-            got = self._source.read_into(buffer[done:wanted], self._position + start + done)
+        while done < size:
+            got = self._source.read_into(buffer[done:size], self._position + start + done)
             if not got:
                 raise OSError(errno.EIO, "the file has become too short")
             done += got

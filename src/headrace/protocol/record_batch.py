@@ -556,12 +556,12 @@ def _corrupt(header: BatchHeader, index: int, message: str) -> CorruptBatch:
     return CorruptBatch(f"record {index} of the batch at offset {header.base_offset}: {message}")
 
 
-def _longer(data: bytes, position: int, wanted: int, source: Iterator[bytes | memoryview]) -> bytes:
-    """Return the bytes from ``position`` on, with as many pieces as it takes to have ``wanted``
+def _longer(data: bytes, position: int, size: int, source: Iterator[bytes | memoryview]) -> bytes:
+    """Return the bytes from ``position`` on, with as many pieces as it takes to have ``size``
     bytes, if there are as many.
     """
     out = bytearray(memoryview(data)[position:])  # many pieces in a list would fragment the heap
-    while len(out) < wanted:
+    while len(out) < size:
         piece = next(source, b"")
         if not piece:
             break
@@ -629,8 +629,8 @@ def records(batch: bytes | memoryview, opening: Opening = OPEN_ANY) -> Iterator[
     header = header_at(batch)
     if header.magic != 2:
         raise CorruptBatch(f"magic {header.magic}")
-    for some in record_lists(batch, header, opening):
-        yield from some
+    for listed in record_lists(batch, header, opening):
+        yield from listed
 
 
 def record_lists(

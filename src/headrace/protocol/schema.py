@@ -210,22 +210,22 @@ class Schema:
             members["SCHEMA"] = self
         return type(structure.name, (Message,), members)
 
-    def filled(self, values: Iterable[Any]) -> Any:
+    def filled(self, values: Iterable[Any], name: str = "") -> Any:
         """Return the message with these values of its fields, in order, as
         :meth:`Message.as_tuple` returns them. The last ones may be left out.
-        """
-        return self._filled(self.structures[self.name], values)
 
-    def _filled(self, structure: Structure, values: Iterable[Any]) -> Any:
+        :param name: of one of its structures, to return this instead
+        """
+        structure = self.structures[name or self.name]
         message = structure.type(*values)
         for item in structure.fields:
-            nested, value = self.structures.get(item.type), getattr(message, item.name)
-            if nested is None or value is None:
+            value = getattr(message, item.name)
+            if item.type not in self.structures or value is None:
                 continue
             if item.is_array:
-                filled: Any = tuple(self._filled(nested, part) for part in value)
+                filled: Any = tuple(self.filled(part, item.type) for part in value)
             else:
-                filled = self._filled(nested, value)
+                filled = self.filled(value, item.type)
             setattr(message, item.name, filled)
         return message
 
@@ -418,6 +418,30 @@ def _indented(lines: Iterable[str], levels: int = 1) -> list[str]:
     return [f"{'    ' * levels}{line}" for line in lines]
 
 
+# Called by generated functions --------------------------------------------------------------------
+
+_NO_ID = bytes(16)
+
+
+def _identity(data: bytes) -> UUID | None:
+    return None if data == _NO_ID else topic_id_from(data)
+
+
+def _uuid_bytes(value: UUID | None) -> bytes:
+    return _NO_ID if value is None else value.bytes
+
+
+def _refuse_null(name: str) -> None:
+    raise NullArray(f"{name} is null")
+
+
+def _refuse(name: str, size: int, left: int) -> None:
+    raise ValueError(f"{name} claims {size}, {left} bytes are left")
+
+
+# The generators ----------------------------------------------------------------------------------
+
+
 class _Generator:
     """What generates the reader or the writer of a version: one function for each structure. Its
     methods return lines of the function.
@@ -425,12 +449,23 @@ class _Generator:
 
     VERB: ClassVar[str]
     PARAMETERS: ClassVar[list[str]]
+    HELPERS: ClassVar[dict[str, Any]]
 
-    def __init__(self, schema: Schema, version: int, *, sliced: bool = False) -> None:
+    def __init__(
+        self, schema: Schema, version: int, *, sliced: bool = False, allow_nulls: bool = False
+    ) -> None:
         self._schema, self._version = schema, version
         self._is_flexible = schema.is_flexible(version)
         self._is_sliced = sliced
-        self._scope = dict(schema.scope)
+        self._allows_nulls = allow_nulls
+        # Reading texts out of bytes takes half the time of reading them out of a view. Records are
+        # not copied, nor what is so large that it is read in slices.
+        self._has_bytes = not sliced and all(
+            item.type != "records"
+            for structure in schema.structures.values()
+            for item in structure.fields
+        )
+        self._scope = schema.scope | self.HELPERS
 
     def function(self, structure: Structure) -> Any:
         """Return the function of a structure."""
@@ -485,7 +520,7 @@ class _Generator:
         return self._version in item.tagged and self._version in item.versions
 
     def _is_nullable(self, item: Field) -> bool:
-        return self._version in item.nullable
+        return self._allows_nulls or self._version in item.nullable
 
     def _packer(self, fields: list[Field], more: str = "") -> tuple[str, int]:
         """Return a name for the ``struct`` of fields, and its size."""
@@ -515,34 +550,19 @@ class _Reader(_Generator):
     VERB = "read"
     PARAMETERS: ClassVar = ["data", "offset", "end"]
 
-    def __init__(
-        self, schema: Schema, version: int, *, allow_nulls: bool = False, sliced: bool = False
-    ) -> None:
-        super().__init__(schema, version, sliced=sliced)
-        self._allows_nulls = allow_nulls
-        # Reading texts out of bytes takes half the time of reading them out of a view. Records are
-        # not copied, nor what is so large that it is read in slices.
-        self._has_bytes = not sliced and all(
-            item.type != "records"
-            for structure in schema.structures.values()
-            for item in structure.fields
-        )
-        self._scope |= {
-            "new": object.__new__,
-            "compact_length": read_compact_length,
-            "int16": INT16.unpack_from,
-            "int32": INT32.unpack_from,
-            "tag_count": read_tag_count,
-            "skip_tags": skip_tagged_fields,
-            "varint": read_unsigned_varint,
-            "identity": _identity,
-            "numbers": struct.unpack_from,
-            "null": _refuse_null,
-            "refuse": _refuse,
-        }
-
-    def _is_nullable(self, item: Field) -> bool:
-        return self._allows_nulls or super()._is_nullable(item)
+    HELPERS: ClassVar = {
+        "new": object.__new__,
+        "compact_length": read_compact_length,
+        "int16": INT16.unpack_from,
+        "int32": INT32.unpack_from,
+        "tag_count": read_tag_count,
+        "skip_tags": skip_tagged_fields,
+        "varint": read_unsigned_varint,
+        "identity": _identity,
+        "numbers": struct.unpack_from,
+        "null": _refuse_null,
+        "refuse": _refuse,
+    }
 
     def _body(self, structure: Structure, shape: str) -> tuple[list[str], list[str]]:
         absent = [item for item in structure.fields if self._version not in item.versions]
@@ -618,7 +638,7 @@ class _Reader(_Generator):
             return self._text_or_data(item, name)
         function = self._function_of(self._schema.structures[item.type])
         call = f"{name}, offset = {function}(data, offset, end)"
-        if not super()._is_nullable(item):
+        if self._version not in item.nullable:
             return [call]
         return [
             "offset += 1",
@@ -712,19 +732,18 @@ class _Writer(_Generator):
     VERB = "write"
     PARAMETERS: ClassVar = ["put", "message"]
 
-    def __init__(self, schema: Schema, version: int, *, sliced: bool = False) -> None:
-        super().__init__(schema, version, sliced=sliced)
-        self._scope |= {
-            "length": compact_length if self._is_flexible else i32,
-            "short_length": compact_length if self._is_flexible else i16,
-            "shortened": shortened,
-            "uuid_bytes": _uuid_bytes,
-            "varint": unsigned_varint,
-            "null": _refuse_null,
-            "pack": struct.pack,
-            "TextTooLong": TextTooLong,
-            "Encoded": Encoded,
-        }
+    HELPERS: ClassVar = {
+        "compact_length": compact_length,
+        "i16": i16,
+        "i32": i32,
+        "shortened": shortened,
+        "uuid_bytes": _uuid_bytes,
+        "varint": unsigned_varint,
+        "null": _refuse_null,
+        "pack": struct.pack,
+        "TextTooLong": TextTooLong,
+        "Encoded": Encoded,
+    }
 
     def _body(self, structure: Structure, shape: str) -> tuple[list[str], list[str]]:
         lines, numbers = self._plain_fields(structure)
@@ -785,7 +804,7 @@ class _Writer(_Generator):
 
     def _text_or_data(self, item: Field, name: str) -> list[str]:
         is_text = item.type == "string"
-        length = "short_length" if is_text else "length"
+        length = self._length(16 if is_text else 32)
         is_nullable = self._is_nullable(item) and not item.is_array  # items are never null
         null = f"put({length}(-1))" if is_nullable else f"null({item.name!r})"
         if is_text:
@@ -798,10 +817,18 @@ class _Writer(_Generator):
             put = [f"put({length}(len({name})))", f"put({name})"]
         return [f"if {name} is None: {null}", "else:", *_indented(put)]
 
+    def _length(self, bits: int) -> str:
+        """Return a name for the function that encodes a length.
+
+        :param bits: of a length that is not flexible
+        """
+        return "compact_length" if self._is_flexible else f"i{bits}"
+
     def _array(self, item: Field, name: str) -> list[str]:
         nested = self._schema.structures.get(item.type)
-        null = "put(length(-1))" if self._is_nullable(item) else f"null({item.name!r})"
-        lines = ["put(length(len(items)))"]
+        length = self._length(32)
+        null = f"put({length}(-1))" if self._is_nullable(item) else f"null({item.name!r})"
+        lines = [f"put({length}(len(items)))"]
         if item.type in _FIXED and item.type != "uuid":
             lines.append(f"put(pack(f'>{{len(items)}}{_FIXED[item.type]}', *items))")
         else:
@@ -820,27 +847,6 @@ class _Writer(_Generator):
             head = "number, item in enumerate(items)" if self._is_sliced else "item in items"
             lines += self._loop(f"for {head}:", value)
         return [f"items = {name}", f"if items is None: {null}", "else:", *_indented(lines)]
-
-
-# Called by generated functions --------------------------------------------------------------------
-
-_NO_ID = bytes(16)
-
-
-def _identity(data: bytes) -> UUID | None:
-    return None if data == _NO_ID else topic_id_from(data)
-
-
-def _uuid_bytes(value: UUID | None) -> bytes:
-    return _NO_ID if value is None else value.bytes
-
-
-def _refuse_null(name: str) -> None:
-    raise NullArray(f"{name} is null")
-
-
-def _refuse(name: str, size: int, left: int) -> None:
-    raise ValueError(f"{name} claims {size}, {left} bytes are left")
 
 
 # The table ----------------------------------------------------------------------------------------

@@ -6,6 +6,6 @@ from base64 import urlsafe_b64encode
 from uuid import UUID
 
 
-def uuid_text(one: UUID) -> str:
+def uuid_text(value: UUID) -> str:
     """Return the text that Kafka prints for a UUID: URL-safe base64 without padding."""
-    return urlsafe_b64encode(one.bytes).decode().rstrip("=")
+    return urlsafe_b64encode(value.bytes).decode().rstrip("=")
