@@ -118,8 +118,7 @@ def has_bytes(
         bytes_ready += len(data)
         # If the read stopped before the end of the log, the next batch would exceed min_bytes.
         # A damaged batch is an error that is to be answered now.
-        end = data.end_offset if isinstance(data, FileRange) else offset_after(data, otherwise=0)
-        if bytes_ready >= min_bytes or end < end_offset:
+        if bytes_ready >= min_bytes or offset_after(data, otherwise=0) < end_offset:
             return True
     return False
 

@@ -179,10 +179,7 @@ def _aborted(
     """Return the aborted transactions that a read_committed reader must skip in ``records``."""
     if not records or not log.aborted:
         return []
-    if isinstance(records, FileRange):
-        end_offset = records.end_offset
-    else:
-        end_offset = offset_after(records, otherwise=log.end_offset)
+    end_offset = offset_after(records, otherwise=log.end_offset)
     return [
         FetchResponse.AbortedTransaction(aborted.producer_id, aborted.first_offset)
         for aborted in log.aborted.overlapping(fetch_offset, end_offset)

@@ -245,12 +245,14 @@ def offset_ranges(data: bytes | memoryview) -> tuple[list[tuple[int, int]], list
     return ranges, positions
 
 
-def offset_after(data: bytes | memoryview, otherwise: int) -> int:
+def offset_after(batches: bytes | memoryview | FileRange, otherwise: int) -> int:
     """Return the offset after the last whole batch; ``otherwise`` if a batch has an invalid
     length.
     """
+    if isinstance(batches, FileRange):
+        return batches.end_offset
     try:
-        ranges, _ = offset_ranges(data)
+        ranges, _ = offset_ranges(batches)
     except CorruptBatch:
         return otherwise
     return ranges[-1][1] + 1 if ranges else otherwise

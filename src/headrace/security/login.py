@@ -106,11 +106,11 @@ class Login:
 
         :param now_ms: the steady time
         """
-        if self.state is not State.COMPLETE:
-            return True
-        if self.expires_ms is not None and now_ms >= self.expires_ms:
-            return True
-        return api_key == SASL_HANDSHAKE and self.may_begin_again(now_ms)
+        return (
+            self.state is not State.COMPLETE
+            or (self.expires_ms is not None and now_ms >= self.expires_ms)
+            or (api_key == SASL_HANDSHAKE and self.may_begin_again(now_ms))
+        )
 
     def versions_answered(self) -> None:
         """Note that ApiVersions was answered with success."""

@@ -254,14 +254,13 @@ class Catalog:
             self._replay(*entry)
 
     def _apply(self, entries: Iterable[Entry]) -> None:
-        rows, gone = [], []
         for kind, key, value in entries:
             if value is None:
-                gone.append((kind, key))
+                delete = "DELETE FROM entries WHERE kind = ? AND key = ?"
+                self._database.execute(delete, (kind, key))
             else:
-                rows.append(with_checksum(kind, key, json.dumps(value)))
-        self._database.executemany("REPLACE INTO entries VALUES (?, ?, ?, ?)", rows)
-        self._database.executemany("DELETE FROM entries WHERE kind = ? AND key = ?", gone)
+                row = with_checksum(kind, key, json.dumps(value))
+                self._database.execute("REPLACE INTO entries VALUES (?, ?, ?, ?)", row)
 
     def _one(self, query: str) -> Any:
         return self._database.execute(query).fetchone()[0]
