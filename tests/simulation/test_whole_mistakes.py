@@ -70,8 +70,7 @@ def mistake(make: Callable[[Patch], None]) -> Callable[[Patch], None]:
 @mistake
 def writes_are_acknowledged_before_they_are_durable(patch: Patch) -> None:
     patch.setattr(Flusher, "pending", property(lambda self: False))
-    patch.setattr(Flusher, "durable", lambda self: flusher._DURABLE)
-    patch.setattr(Flusher, "_flush_due", lambda self: None)
+    patch.setattr(Flusher, "durable", lambda self: flusher._RoundEnd(None))
 
 
 @mistake
