@@ -17,13 +17,12 @@ import errno
 import os
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from operator import attrgetter
 from struct import Struct
 from typing import NamedTuple
 
 from headrace.log import checksums
-from headrace.log.files import opened, remove_file, replace_file
+from headrace.log.files import opened, read_file, remove_file, replace_file
 from headrace.log_lines import get_logger
 from headrace.protocol.record_batch import BatchHeader
 
@@ -146,13 +145,8 @@ def read(stem: str, size_bytes: int, point: int) -> list[AbortedTransaction] | N
     sums = checksums.read(stem)
     if sums is None or (size_bytes != sums.size_bytes and point > sums.end_offset):
         return None
-    try:
-        with open(stem + SUFFIX, "rb") as file:
-            data = file.read()
-    except FileNotFoundError:
-        data = b""
     covered = sums.files[SUFFIX]
-    data = data[: covered.size_bytes]  # entries were added since
+    data = read_file(stem + SUFFIX)[: covered.size_bytes]  # entries were added since
     if checksums.checksum_of(data) != covered or len(data) % _ENTRY.size:
         return None
     entries = [
@@ -175,7 +169,5 @@ def write(path: str, entries: Sequence[AbortedTransaction]) -> None:
         remove_file(path)
         return
     data = b"".join(_ENTRY.pack(_VERSION, *entry) for entry in entries)
-    with suppress(FileNotFoundError), open(path, "rb") as file:
-        if file.read() == data:
-            return
-    replace_file(path, data)
+    if read_file(path) != data:
+        replace_file(path, data)

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import os
 import re
-from contextlib import suppress
 
 from headrace.log import checked_file
 from headrace.log.checked_file import OtherVersion
+from headrace.log.files import read_file
 
 FORMAT_FILE = "format"
 INCOMPLETE_FILE = "incomplete"
@@ -36,12 +36,11 @@ def check(directory: str) -> None:
         raise UnusableDirectory(
             f"{directory} is a backup or a restore that was not finished: delete it and start again"
         )
-    with suppress(FileNotFoundError), open(f"{directory}/{_KAFKA_FILE}", "rb") as file:
-        if _OF_KAFKA.search(file.read()):
-            raise UnusableDirectory(
-                f"{directory} has the data of Apache Kafka, which must stay as it is: name another "
-                "directory"
-            )
+    if _OF_KAFKA.search(read_file(f"{directory}/{_KAFKA_FILE}")):
+        raise UnusableDirectory(
+            f"{directory} has the data of Apache Kafka, which must stay as it is: name another "
+            "directory"
+        )
     saved_cluster_id(directory)
 
 

@@ -72,6 +72,18 @@ def replace_file(path: str, data: bytes, *, sync: bool = True) -> None:
         fsync_path(os.path.dirname(path))
 
 
+def read_file(path: str) -> bytes:
+    """Return the content of a file; nothing if it does not exist.
+
+    :raises OSError: when the disk fails
+    """
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except FileNotFoundError:
+        return b""
+
+
 def remove_file(path: str) -> None:
     """Remove a file, unless it does not exist.
 
@@ -107,17 +119,13 @@ def fsync_path(path: str, *, must_exist: bool = False) -> None:
         later call succeeds: the kernel reports an error once
     """
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        with opened(path) as fd:
+            os.fsync(fd)
     except FileNotFoundError:
         if must_exist:
             raise
-        return
-    try:
-        os.fsync(fd)
     except OSError as error:
         raise OSError(error.errno, error.strerror, path) from error
-    finally:
-        os.close(fd)
 
 
 def sync_filesystem(fd: int) -> None:

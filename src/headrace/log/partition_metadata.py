@@ -12,7 +12,7 @@ import uuid
 from base64 import urlsafe_b64decode
 from typing import NamedTuple
 
-from headrace.log.files import replace_file
+from headrace.log.files import read_file, replace_file
 from headrace.log_lines import get_logger
 from headrace.protocol.uuid_text import uuid_text
 
@@ -52,11 +52,7 @@ def read(directory: str) -> PartitionMetadata | None:
 
     :raises OSError: when the disk fails
     """
-    try:
-        with open(f"{directory}/{METADATA_FILE}", "rb") as file:
-            match = _TEXT.fullmatch(file.read(1000))
-    except FileNotFoundError:
-        return None
+    match = _TEXT.fullmatch(read_file(f"{directory}/{METADATA_FILE}"))
     if match is None:
         return None
     topic_id = uuid.UUID(bytes=urlsafe_b64decode(match[1] + b"=="))
