@@ -18,6 +18,7 @@ from headrace.protocol.record_batch import Marker
 from headrace.protocol.time_slices import run_now
 from headrace.topics import catalog
 from tests.handler_client import ask
+from tests.log.disk import delete_records
 from tests.wire_client import batch
 
 PARTITIONS = 3
@@ -189,7 +190,7 @@ class SessionAndFull(RuleBasedStateMachine):
     @rule(where=keys)
     def delete_records(self, where: tuple[int, int]) -> None:
         log = self.log(where)
-        log.delete_records(min(log.log_start_offset + 1, log.end_offset))
+        delete_records(log, min(log.log_start_offset + 1, log.end_offset))
         self.broker.long_polls.notify(("log", log.topic_id, log.partition))
 
     @rule(which=st.integers(0, 1))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -27,12 +27,11 @@ async def test_other_logs_keep_their_retention(
     checked: list[str] = []
     existing = LogDirectory.existing_partitions
 
-    def retention_steps(log: PartitionLog, now_ms: int) -> Generator[Callable[[], None], None, int]:
+    def retention_steps(log: PartitionLog, now_ms: int) -> Iterator[Callable[[], None]]:
         checked.append(log.topic)
         if is_found and log.topic == "broken":
             raise error
         yield from ()
-        return 0
 
     def existing_partitions(logs: LogDirectory, topic: str, partitions: int) -> list[int]:
         if not is_found and topic == "broken":

@@ -22,7 +22,7 @@ from headrace.protocol.time_slices import run_now
 from headrace.topics.batch_opener import BatchOpener
 from headrace.topics.recently_used import RecentlyUsed
 from tests.bombs import batch_of, compressed, count_bomb, record
-from tests.log.disk import apply_retention
+from tests.log.disk import apply_retention, delete_records
 from tests.support import story
 
 R = TypeVar("R")
@@ -114,7 +114,7 @@ def test_the_records_before_the_log_start_do_not_count(opened: list[tuple[int, s
         )
         searches = broker.timestamp_searches
         assert await searches.offset_for_timestamp(log, NOW_MS + 5) == (0, NOW_MS + 50)
-        log.delete_records(1)
+        delete_records(log, 1)
         assert await searches.offset_for_timestamp(log, NOW_MS + 5) == (1, NOW_MS + 10)
         assert await searches.offset_for_timestamp(log, NOW_MS + 15) == (2, NOW_MS + 20)
         assert await searches.offset_for_timestamp(log, NOW_MS + 25) is None
@@ -164,7 +164,7 @@ def test_segments_that_are_deleted_while_a_batch_is_opened() -> None:
             broker.timestamp_searches.offset_for_timestamp(log, NOW_MS + 103)
         )
         await asyncio.sleep(0)
-        log.delete_records(LARGE)
+        delete_records(log, LARGE)
         apply_retention(log, NOW_MS)
         assert len(log.segments) == 1
         assert await search == (LARGE + 3, NOW_MS + 103)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import threading
 import uuid
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,7 @@ from headrace.log.data_directory import DataDirectory
 from headrace.log.log_config import LogConfig
 from headrace.log.log_directory import LogDirectory
 from headrace.log.partition_log import Appended, PartitionLog
+from headrace.protocol.errors import Refusal
 from headrace.protocol.record_batch import NO_SEQUENCE, build, headers, records
 
 NOW = 1_800_000_000_000
@@ -101,16 +103,27 @@ def latest(log: PartitionLog) -> tuple[int, int] | None:
     return timestamps.finish(timestamps.latest(log))
 
 
+def delete_records(log: PartitionLog, before_offset: int) -> int | Refusal:
+    """Delete the records before an offset, as a request does."""
+    target = log.new_log_start(before_offset)
+    if isinstance(target, Refusal):
+        return target
+    return log.save_log_start(target) or log.advance_log_start(target)
+
+
+def finish_removals(logs: LogDirectory) -> None:
+    """Wait until the directories of deleted topics are removed."""
+    finished = threading.Event()
+    logs.removals.add({}, finished.set)
+    assert finished.wait(60)
+
+
 def apply_retention(log: PartitionLog, now_ms: int) -> int:
     """Take all steps of retention now, and return the number of deleted segments."""
-    steps = log.retention_steps(now_ms)
-    while True:
-        try:
-            work = next(steps)
-        except StopIteration as finished:
-            count: int = finished.value
-            return count
+    segments = list(log.segments)
+    for work in log.retention_steps(now_ms):
         work()
+    return sum(not log.has(segment) for segment in segments)
 
 
 def clean(log: PartitionLog, plan: Cleanable, now_ms: int, dedupe_bytes: int = 1 << 27) -> Round:

@@ -53,7 +53,7 @@ def test_a_range_has_the_bytes_of_a_read(disk: Disk, seed: int) -> None:
         minimum_one = chance.random() < 0.5
         up_to = chance.choice([None, chance.randrange(log.end_offset + 2)])
         held_bytes = chance.choice([0, 10_000, 64 * 1024])
-        read = log.read(offset, max_bytes, minimum_one=minimum_one, up_to=up_to)
+        read = log.find(offset, max_bytes, minimum_one=minimum_one, up_to=up_to, held_bytes=None)
         one = log.find(
             offset, max_bytes, minimum_one=minimum_one, up_to=up_to, held_bytes=held_bytes
         )

@@ -10,7 +10,7 @@ import os
 import pytest
 
 from headrace.protocol.errors import ErrorCode, Refusal
-from tests.log.disk import NOW, Disk, batch, first_at_or_after, latest, put, values
+from tests.log.disk import NOW, Disk, batch, delete_records, first_at_or_after, latest, put, values
 
 
 class TightDisk:
@@ -147,10 +147,10 @@ def test_delete_records_needs_room(disk: Disk, monkeypatch: pytest.MonkeyPatch):
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "replace", full)
-        answer = log.delete_records(1)
+        answer = delete_records(log, 1)
         assert isinstance(answer, Refusal) and answer.code == ErrorCode.KAFKA_STORAGE_ERROR
     assert log.log_start_offset == 0
-    assert log.delete_records(1) == 1
+    assert delete_records(log, 1) == 1
 
 
 def test_a_file_that_lost_its_end_is_a_storage_error(disk: Disk):

@@ -24,7 +24,17 @@ from headrace.log.partition_log import PartitionLog
 from headrace.log.segment import Segment
 from headrace.protocol.errors import ErrorCode, Refusal
 from headrace.protocol.record_batch import Marker
-from tests.log.disk import NOW, TOPIC_ID, Disk, apply_retention, batch, clean, put, values
+from tests.log.disk import (
+    NOW,
+    TOPIC_ID,
+    Disk,
+    apply_retention,
+    batch,
+    clean,
+    delete_records,
+    put,
+    values,
+)
 from tests.simulation.disk import SYNC, Fault, Power
 from tests.simulation.disk import Disk as SimulatedDisk
 
@@ -125,7 +135,7 @@ def test_a_failed_fsync_takes_the_log_offline(
     assert code(log.append(batch(b"own"), NOW, from_client=False)) == offline
     assert code(log.append_marker(7, 0, Marker(True, 0), NOW)) == offline
     assert code(log.read(0, 1000)) == offline
-    assert code(log.delete_records(-1)) == offline
+    assert code(delete_records(log, -1)) == offline
     assert apply_retention(log, NOW * 2) == 0
     assert log.is_uncleanable
     with pytest.raises(OSError):

@@ -21,6 +21,8 @@ from tests.log.disk import (
     Disk,
     apply_retention,
     batch,
+    delete_records,
+    finish_removals,
     first_at_or_after,
     latest,
     put,
@@ -71,7 +73,7 @@ def test_reads_are_whole_batches_that_fit(disk: Disk):
     assert base_offsets(log.read(3, size)) == [2], "starts with the batch that holds the offset"
     assert base_offsets(log.read(0, 1)) == [0], "the first batch, even if larger"
     assert base_offsets(log.read(0, 0)) == [0]
-    assert log.read(0, size - 1, minimum_one=False) == b""
+    assert log.find(0, size - 1, minimum_one=False, held_bytes=None) == b""
     assert base_offsets(log.read(18, 10 * size)) == [18]
     assert log.read(20, 1000) == b""
 
@@ -80,12 +82,12 @@ def test_up_to_leaves_out_batches_that_end_later(disk: Disk):
     log = disk.log(segment_bytes=4 * len(batch(b"a", b"b")))
     for _ in range(10):
         put(log, batch(b"a", b"b"))
-    assert base_offsets(log.read(0, 1000, up_to=4)) == [0, 2]
-    assert base_offsets(log.read(0, 1000, up_to=5)) == [0, 2]
-    assert base_offsets(log.read(4, 1000, up_to=5)) == []
-    assert base_offsets(log.read(6, 1000, up_to=6)) == []
-    assert base_offsets(log.read(0, 1000, up_to=99)) == [0, 2, 4, 6]
-    assert base_offsets(log.read(0, 1000, up_to=12)) == [0, 2, 4, 6]
+    assert base_offsets(log.find(0, 1000, up_to=4, held_bytes=None)) == [0, 2]
+    assert base_offsets(log.find(0, 1000, up_to=5, held_bytes=None)) == [0, 2]
+    assert base_offsets(log.find(4, 1000, up_to=5, held_bytes=None)) == []
+    assert base_offsets(log.find(6, 1000, up_to=6, held_bytes=None)) == []
+    assert base_offsets(log.find(0, 1000, up_to=99, held_bytes=None)) == [0, 2, 4, 6]
+    assert base_offsets(log.find(0, 1000, up_to=12, held_bytes=None)) == [0, 2, 4, 6]
 
 
 def test_out_of_range(disk: Disk):
@@ -162,7 +164,7 @@ def test_look_up_by_time(disk: Disk, codec: int):
         expected = next(((n, time) for n, time in enumerate(times) if time >= wanted), None)
         assert first_at_or_after(log, wanted) == expected
     assert latest(log) == (6, 60)
-    log.delete_records(4)
+    delete_records(log, 4)
     assert first_at_or_after(log, 0) == (4, 40)
     assert first_at_or_after(log, 45) == (6, 60)
 
@@ -183,7 +185,7 @@ def test_look_up_by_time_in_a_batch_that_cannot_be_opened(
     spoilt = header_at(batch(b"b"))._replace(attributes=1)
 
     put(log, seal(spoilt, batch(b"b")[61:]) + batch(b"b")[61:])
-    log.delete_records(1)
+    delete_records(log, 1)
     assert first_at_or_after(log, NOW) == (1, NOW)
     assert "cannot open the batch" in caplog.text
 
@@ -197,19 +199,19 @@ def test_records_without_timestamps(disk: Disk):
 
 def test_delete_records(disk: Disk):
     log = disk.log(segment_bytes=200)
-    assert log.delete_records(-1) == 0
+    assert delete_records(log, -1) == 0
     for n in range(10):
         put(log, batch(b"%d" % n, bytes(50)))
-    assert log.delete_records(5) == 5
-    assert log.delete_records(3) == 5, "it never moves down"
-    assert code(log.delete_records(21)) == ErrorCode.OFFSET_OUT_OF_RANGE
-    assert code(log.delete_records(-2)) == ErrorCode.OFFSET_OUT_OF_RANGE
+    assert delete_records(log, 5) == 5
+    assert delete_records(log, 3) == 5, "it never moves down"
+    assert code(delete_records(log, 21)) == ErrorCode.OFFSET_OUT_OF_RANGE
+    assert code(delete_records(log, -2)) == ErrorCode.OFFSET_OUT_OF_RANGE
     assert code(log.read(4, 1000)) == ErrorCode.OFFSET_OUT_OF_RANGE
     assert min(values(log)) == 5
     before = log.size_bytes()
     assert apply_retention(log, NOW) > 0
     assert (log.log_start_offset, log.end_offset) == (5, 20) and log.size_bytes() < before
-    assert log.delete_records(-1) == 20
+    assert delete_records(log, -1) == 20
     apply_retention(log, NOW)
     assert log.size_bytes() == 0
     assert put(log, batch(b"next")).base_offset == 20
@@ -335,7 +337,7 @@ def test_a_deleted_topic_is_gone(disk: Disk):
     assert log.read(0, 100) == b"" and code(log.read(1, 100)) == ErrorCode.OFFSET_OUT_OF_RANGE
     assert disk.log().end_offset == 0
     assert values(other) == {0: b"b"}
-    disk.home.removals.finish()
+    finish_removals(disk.home)
     assert sorted(name for name in os.listdir(disk.path) if name.startswith("t-")) == ["t-0-0"]
 
 
@@ -344,7 +346,7 @@ def test_up_to_in_a_segment_not_yet_opened(disk: Disk):
         put(disk.log(segment_bytes=250), batch(b"%d" % n))
     disk.stop()
     disk.start()
-    assert base_offsets(disk.log().read(0, 1000, up_to=2)) == [0, 1]
+    assert base_offsets(disk.log().find(0, 1000, up_to=2, held_bytes=None)) == [0, 1]
 
 
 def test_an_empty_segment_is_not_rolled(disk: Disk) -> None:
@@ -353,7 +355,7 @@ def test_an_empty_segment_is_not_rolled(disk: Disk) -> None:
     log.roll(NOW)
     log.roll(NOW)  # a second one would have the same file
     put(log, batch(b"b"))
-    log.delete_records(1)
+    delete_records(log, 1)
     apply_retention(log, NOW)
     assert len(log.segments) == 1
     disk.crash()
@@ -381,6 +383,6 @@ def test_the_log_start_is_on_disk_when_records_are_deleted(
 
     monkeypatch.setattr(os, "fsync", noted_fsync)
     monkeypatch.setattr(os, "replace", noted_replace)
-    assert log.delete_records(1) == 1
+    assert delete_records(log, 1) == 1
     assert steps == ["file", "name", "directory"]
     home.close()

@@ -16,7 +16,7 @@ from headrace.log.log_directory import LogDirectory
 from headrace.log.producer_state import ProducerState
 from headrace.log.recovery import snapshot_path
 from headrace.protocol.errors import ErrorCode, Refusal
-from tests.log.disk import NOW, TOPIC_ID, Disk, apply_retention, batch, put, values
+from tests.log.disk import NOW, TOPIC_ID, Disk, apply_retention, batch, delete_records, put, values
 
 
 def send(log, sequence: int, *, epoch: int = 0, producer: int = 1, count: int = 1, at: int = NOW):
@@ -174,7 +174,7 @@ def test_producers_expire(disk: Disk):
 def test_deleted_records_keep_their_producers(disk: Disk):
     log = disk.log()
     send(log, 0)
-    log.delete_records(-1)
+    delete_records(log, -1)
     apply_retention(log, NOW)
     disk.crash()
     assert send(disk.log(), 0).duplicate

@@ -26,6 +26,8 @@ from tests.log.disk import (
     Disk,
     apply_retention,
     batch,
+    delete_records,
+    finish_removals,
     first_at_or_after,
     latest,
     put,
@@ -51,11 +53,18 @@ def test_a_clean_start_reads_no_batches(disk: Disk, monkeypatch: pytest.MonkeyPa
     disk.start()
     walked = []
     scan = segment_module.scan
-    monkeypatch.setattr(
-        segment_module,
-        "scan",
-        lambda *args, **how: (walked.append(step) or step for step in scan(*args, **how)),
-    )
+
+    def walk(*args, **how):
+        steps = scan(*args, **how)
+        while True:
+            try:
+                step = next(steps)
+            except StopIteration as end:
+                return end.value
+            walked.append(step)
+            yield step
+
+    monkeypatch.setattr(segment_module, "scan", walk)
     log = disk.log(segment_bytes=2000)
     assert log.end_offset == 100
     assert len(walked) <= 3, "only the last indexed batch, and the latest one, are looked at"
@@ -236,10 +245,10 @@ def test_wrong_indexes_are_rebuilt(
 def test_the_log_start_survives(disk: Disk):
     for n in range(10):
         put(disk.log(), batch(b"%d" % n))
-    disk.log().delete_records(4)
+    delete_records(disk.log(), 4)
     disk.crash()
     assert list(values(disk.log())) == list(range(4, 10))
-    disk.log().delete_records(-1)
+    delete_records(disk.log(), -1)
     apply_retention(disk.log(), NOW)
     disk.crash()
     assert (disk.log().log_start_offset, disk.log().end_offset) == (10, 10)
@@ -249,7 +258,7 @@ def test_the_log_start_survives(disk: Disk):
 def test_a_log_start_beyond_the_end_starts_anew(disk: Disk):
     for n in range(3):
         put(disk.log(), batch(b"%d" % n))
-    disk.log().delete_records(3)
+    delete_records(disk.log(), 3)
     disk.crash(lambda path: os.truncate(path / f"{FIRST}.log", 0))
     assert (disk.log().log_start_offset, disk.log().end_offset) == (3, 3)
     assert put(disk.log(), batch(b"x")).base_offset == 3
@@ -271,7 +280,7 @@ def test_half_deleted_directories_go_at_the_start(disk: Disk):
     put(disk.log(), batch(b"a"))
     disk.crash(lambda path: os.rename(path / "t-0", path / "t-0.abc-delete"))
     disk.home.removals.remove_renamed()
-    disk.home.removals.finish()
+    finish_removals(disk.home)
     assert not [name for name in os.listdir(disk.path) if name.startswith("t-")]
 
 

@@ -18,7 +18,16 @@ from headrace.log.log_config import LogConfig
 from headrace.log.log_directory import LogDirectory
 from headrace.log.partition_log import PartitionLog
 from headrace.protocol.record_batch import TRANSACTIONAL_BIT, Marker, build
-from tests.log.disk import NOW, TOPIC_ID, Disk, first_at_or_after, latest, put, values
+from tests.log.disk import (
+    NOW,
+    TOPIC_ID,
+    Disk,
+    delete_records,
+    first_at_or_after,
+    latest,
+    put,
+    values,
+)
 from tests.support import RUN_SEED
 
 CONFIG = LogConfig(segment_bytes=4000, index_interval_bytes=100)
@@ -77,7 +86,7 @@ def written(path: Path) -> tuple[Path, State]:
         sequences[producer] += 1
         if n % 7 == 0:
             log.append_marker(producer, 0, Marker(commit=n % 2 == 0, coordinator_epoch=0), NOW + n)
-    log.delete_records(5)
+    delete_records(log, 5)
     expected = state(log)
     assert len(log.segments) > 2 and len(expected.aborted) > 2
     disk.stop()

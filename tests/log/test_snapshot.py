@@ -20,7 +20,18 @@ from headrace.log.log_directory import LogDirectory
 from headrace.log.partition_log import PartitionLog
 from headrace.log.snapshot import SIZES_FILE, Snapshot, SnapshotStopped
 from headrace.protocol.record_batch import TRANSACTIONAL_BIT, Marker, build
-from tests.log.disk import NOW, TOPIC_ID, Disk, apply_retention, batch, clean, put, values
+from tests.log.disk import (
+    NOW,
+    TOPIC_ID,
+    Disk,
+    apply_retention,
+    batch,
+    clean,
+    delete_records,
+    finish_removals,
+    put,
+    values,
+)
 
 LATER = NOW + 10_000_000
 COMPACTED = {"cleanup_policy": "compact,delete", "segment_bytes": 400, "retention_ms": 1_000_000}
@@ -104,7 +115,7 @@ class Work:
 
     def delete_records(self) -> None:
         log = self.log()
-        log.delete_records(self.rng.randint(log.log_start_offset, log.end_offset))
+        delete_records(log, self.rng.randint(log.log_start_offset, log.end_offset))
 
     def delete_topic(self) -> None:
         if self.rng.random() < 0.2:
@@ -275,6 +286,6 @@ def test_the_next_start_deletes_a_snapshot_that_was_left(disk: Disk) -> None:
     assert os.path.exists(snapshot.path)
     disk.crash()
     disk.home.removals.remove_renamed()
-    disk.home.removals.finish()
+    finish_removals(disk.home)
     assert not [name for name in os.listdir(disk.path) if name.startswith("snapshot")]
     assert values(disk.log()) == {0: b"a"}

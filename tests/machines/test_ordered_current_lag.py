@@ -26,7 +26,7 @@ def test_the_high_watermark_counts_for_read_uncommitted_only():
     for lag in (uncommitted, committed):
         lag.see_high_watermark(8)
     assert (uncommitted.lag(), committed.lag()) == (3, None)
-    committed.learn_end(5, asked_at=5)
+    committed.learn_end(5, position_then=5)
     assert committed.lag() == 0
 
 
@@ -38,7 +38,7 @@ def test_a_high_watermark_at_the_position_leaves_no_room_for_the_last_stable_off
 
 def test_an_end_from_before_the_position_moved_is_no_proof():
     lag = CurrentLag(True, position=3)
-    lag.learn_end(5, asked_at=3)
+    lag.learn_end(5, position_then=3)
     assert lag.lag() == 2
     lag.advance(5)
     assert lag.lag() is None
@@ -46,7 +46,7 @@ def test_an_end_from_before_the_position_moved_is_no_proof():
     assert lag.lag() is None
     lag.reach_end(7)  # past a transaction marker
     assert (lag.position, lag.lag()) == (7, 0)
-    lag.learn_end(6, asked_at=5)
+    lag.learn_end(6, position_then=5)
     assert lag.lag() == 0, "an answer that comes late takes nothing back"
 
 

@@ -21,6 +21,7 @@ from headrace.protocol.limits import OPENED_ON_LOOP_RECORDS
 from headrace.share.acknowledgement import ACCEPT, GAP, REJECT, RELEASE
 from headrace.share.records import AVAILABLE, SharePartitionKey, StateBatch
 from tests.bombs import size_bomb
+from tests.log.disk import delete_records
 from tests.stories.share_stage import GROUP, Stage, begun, on_stage, stage
 from tests.support import HANG_S, story
 
@@ -171,7 +172,7 @@ async def test_what_is_no_dead_letter(s):
     m = await s.holder(4, 4)
     assert await m.ack((0, 3, (ACCEPT, GAP, RELEASE, RELEASE))) == OK
     log = s.log()
-    log.delete_records(6)
+    delete_records(log, 6)
     assert await m.fetch() == []
     assert s.summary().start_offset == 6
     assert not letters(s)
@@ -218,7 +219,7 @@ async def test_a_rejected_record_that_is_gone_from_the_log_leaves_its_context(s)
     open_queue(s)
     m = await s.holder(1, 1, 1, value=b"there")
     log = s.log()
-    log.delete_records(2)
+    delete_records(log, 2)
     assert await m.ack((0, 2, REJECT)) == OK
     assert [one.value for one in records(s)] == [None, None, b"there"]
     assert [offset for offset, _, _ in letters(s)] == [0, 1, 2]

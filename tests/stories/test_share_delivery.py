@@ -16,6 +16,7 @@ from headrace.share.acknowledgement import ACCEPT, REJECT, RELEASE, RENEW
 from headrace.share.records import SharePartitionKey
 from headrace.share.share_partition import SharePartition
 from headrace.share.share_session import ShareSessions
+from tests.log.disk import delete_records
 from tests.stories.share_stage import GROUP, begun, on_stage, only_partition
 
 OK = (ErrorCode.NONE, None)
@@ -463,7 +464,7 @@ async def test_a_state_that_can_not_be_written_is_the_error_of_its_partition(s):
     for partition in (0, 1):
         s.produce(5, partition=partition)
     # the new start offset has to be written
-    s.log().delete_records(5)
+    delete_records(s.log(), 5)
     runtime = s.broker.coordinators.share_state_runtime
     write_now, runtime.write_now = runtime.write_now, refuse
     response = await m.share_fetch()
@@ -535,7 +536,7 @@ async def test_the_log_start_takes_the_lag_along(s):
     s.produce(*[5] * 4)
     m = s.member()
     await m.fetch(max_records=10)
-    s.log().delete_records(12)
+    delete_records(s.log(), 12)
     assert await m.fetch() == [(12, 19, 1)]
     assert (s.summary().start_offset, s.lag()) == (12, 8)
     assert await m.ack((0, 9, ACCEPT)) == OK

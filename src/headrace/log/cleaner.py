@@ -22,7 +22,7 @@ from headrace.log.files import DIRECTORY_MODE, fsync_path, opened
 from headrace.log.index import TimeIndex
 from headrace.log.log_config import LogConfig
 from headrace.log.partition_log import PartitionLog
-from headrace.log.segment import MAX_RELATIVE_OFFSET, OpenFiles, Segment, checked_scan
+from headrace.log.segment import MAX_RELATIVE_OFFSET, OpenFiles, Segment, scan
 from headrace.log_lines import get_logger
 from headrace.protocol.record_batch import (
     HEADER_BYTES,
@@ -121,7 +121,7 @@ class Source(NamedTuple):
         path, size_bytes = self.segment.path(".log"), self.segment.size_bytes
         end, spent, rest = 0, 0, pace.rests()
         with opened(path) as fd:
-            for position, header, data in checked_scan(fd, 0, size_bytes):
+            for position, header, data in scan(fd, 0, size_bytes, checked=True):
                 yield header, data
                 end = position + header.size_bytes
                 if end - spent >= WRITE_BYTES:
@@ -184,10 +184,10 @@ def cleanable(log: PartitionLog, now_ms: int) -> Cleanable | None:
 
 def _is_overdue(log: PartitionLog, dirty: list[Segment], now_ms: int) -> bool:
     longest_ms = max(log.config.max_compaction_lag_ms, log.config.min_compaction_lag_ms)
-    if longest_ms >= now_ms:
-        return False
-    times = [segment.first_timestamp for segment in dirty]
-    return any(0 < time < now_ms - longest_ms for time in times)
+    # Without a lag that is set, no file is read.
+    return longest_ms < now_ms and any(
+        0 < segment.first_timestamp < now_ms - longest_ms for segment in dirty
+    )
 
 
 def _first_dirty_offset(log: PartitionLog) -> int:
@@ -251,7 +251,6 @@ class _Output:
         self._write()
         aborted_transactions.write(self.segment.path(aborted_transactions.SUFFIX), aborted)
         self.segment.release()  # with the checksums
-        self.segment.created_ms = created_ms
         path = self.segment.path(".log")
         os.utime(path, ns=(created_ms * 1_000_000, created_ms * 1_000_000))
         if sync:
@@ -350,23 +349,23 @@ class Round:
         """
         first, end = self._first_dirty_offset, self.end_offset
         latest = self._latest
-        for source in self._sources:
-            if source.end_offset <= first:
+        dirty_batches = (
+            (header, batch)
+            for source in self._sources
+            if source.end_offset > first
+            for header, batch in source.batches(self._pace)
+            if header.last_offset >= first and header.base_offset < end
+        )
+        for header, batch in dirty_batches:
+            if latest.is_full:
+                self.end_offset = header.base_offset
+                break
+            self.read_bytes += header.size_bytes
+            if header.is_control or header in self._compactor.aborted:
                 continue
-            for header, batch in source.batches(self._pace):
-                if header.last_offset < first or header.base_offset >= end:
-                    continue
-                if latest.is_full:
-                    self.end_offset = header.base_offset
-                    break
-                self.read_bytes += header.size_bytes
-                if header.is_control or header in self._compactor.aborted:
-                    continue
-                not_noted = latest.note(header, batch, first)
-                if not_noted is not None:
-                    self.end_offset = not_noted
-                    break
-            if self.end_offset != end:
+            not_noted = latest.note(header, batch, first)
+            if not_noted is not None:
+                self.end_offset = not_noted
                 break
         self.keys = len(latest)
 
@@ -452,7 +451,8 @@ class Round:
         self.log.announce_change()
         for segment in old:
             segment.abandon()
-        new = Segment(old[0].files, self.log.path, new.base_offset, new.size_bytes, new.created_ms)
+        files, created_ms = old[0].files, old[-1].created_ms
+        new = Segment(files, self.log.path, new.base_offset, new.size_bytes, created_ms)
         # Before the files are renamed: a thread that forces segments to disk takes the log offline
         # if a file of a listed segment is missing.
         self.log.segments.replace(number, len(old), [new])

@@ -15,7 +15,6 @@ import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple
 
 from headrace.log import partition_metadata
 from headrace.log.data_directory import DELETED_SUFFIX, DataDirectory
@@ -29,11 +28,8 @@ SYNC_ALL_ABOVE = 64
 """With more changed logs than this a stop syncs the whole file system instead of each file."""
 
 
-class DeletedLog(NamedTuple):
-    """The log of a partition of a deleted topic, by the name of its directory."""
-
-    name: str
-    topic_id: uuid.UUID
+DeletedLogs = dict[str, uuid.UUID]
+"""Logs of deleted topics: the names of their directories, with the ids of their topics."""
 
 
 class Removals:
@@ -48,20 +44,18 @@ class Removals:
         self._executor = ThreadPoolExecutor(1, "headrace-removal")
         self._stopping = threading.Event()
         self._renaming = threading.Lock()
-        self._pending: dict[str, uuid.UUID] = {}
-        """Names of the directories that are not renamed yet, with the ids of their topics."""
+        self._pending: DeletedLogs = {}
+        """Those whose directories are not renamed yet."""
 
-    def add(self, logs: Iterable[DeletedLog], removed: Callable[[], object] | None = None) -> None:
+    def add(self, logs: DeletedLogs, removed: Callable[[], object] | None = None) -> None:
         """Remove the directories of logs in the background.
 
         :param removed: called in the thread when all of them are gone, forced to disk
         """
-        names = []
-        for name, topic_id in logs:
+        for name, topic_id in logs.items():
             self.rename_now(name)  # of an earlier topic of the same name
             self._pending[name] = topic_id
-            names.append(name)
-        self._submit(lambda: self._remove(names), removed)
+        self._submit(lambda: self._remove(logs), removed)
 
     def remove_renamed(self) -> None:
         """Remove in the background what earlier processes have renamed and not removed."""
@@ -69,10 +63,6 @@ class Removals:
         renamed = [name for name in names if name.endswith(DELETED_SUFFIX)]
         if renamed:
             self._submit(lambda: self._remove_trees(renamed))
-
-    def finish(self) -> None:
-        """Wait until everything is removed."""
-        self._executor.submit(int).result()
 
     def close(self) -> None:
         """Stop after the directory that is being removed."""
@@ -131,22 +121,14 @@ class Removals:
 
 
 def _remove_tree(path: str) -> bool:
-    """Remove a directory and everything in it; return False if something is left.
-
-    Most directories of logs have a few files and no directory: :func:`shutil.rmtree` is slower.
-    """
+    """Remove a directory and everything in it; return False if something is left."""
     try:
-        for name in os.listdir(path):
-            os.unlink(f"{path}/{name}")
-        os.rmdir(path)
-    except OSError:
-        try:
-            shutil.rmtree(path)
-        except FileNotFoundError:
-            pass
-        except OSError as error:
-            logger.error("cannot remove %s; the next start tries again: %s", path, error)
-            return False
+        shutil.rmtree(path)
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        logger.error("cannot remove %s; the next start tries again: %s", path, error)
+        return False
     return True
 
 
@@ -208,7 +190,7 @@ class LogDirectory:
         """Return the numbers of a topic's partitions whose logs were opened since the start."""
         return list(self._logs.get(topic, ()))
 
-    def left_of(self, topic: str, topic_id: uuid.UUID, *, is_used: bool) -> list[DeletedLog]:
+    def left_of(self, topic: str, topic_id: uuid.UUID, *, is_used: bool) -> DeletedLogs:
         """Return the logs of a deleted topic whose directories are left after a restart.
 
         :param is_used: a new topic has the same name: the directories may be its own
@@ -220,9 +202,9 @@ class LogDirectory:
             if not is_used or names(f"{path}/{topic}-{partition}", topic_id)
         ]
         self.directory.forget(topic, remaining)
-        return [DeletedLog(f"{topic}-{partition}", topic_id) for partition in remaining]
+        return {f"{topic}-{partition}": topic_id for partition in remaining}
 
-    def delete(self, topic: str, topic_id: uuid.UUID) -> list[DeletedLog]:
+    def delete(self, topic: str, topic_id: uuid.UUID) -> DeletedLogs:
         """Close all logs of a topic, used or not since the start, and refuse later appends. Give
         the result to :attr:`removals`.
         """
@@ -230,7 +212,7 @@ class LogDirectory:
             log.delete()
         existing = sorted(self.directory.partitions.get(topic, ()))
         self.directory.forget(topic, existing)
-        return [DeletedLog(f"{topic}-{partition}", topic_id) for partition in existing]
+        return {f"{topic}-{partition}": topic_id for partition in existing}
 
     def find_loss(self) -> str | None:
         """Check that the data directory is still there. If it is not, all logs refuse reads and

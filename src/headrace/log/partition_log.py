@@ -22,7 +22,7 @@ from headrace.log.files import DIRECTORY_MODE, fsync_path
 from headrace.log.log_config import LogConfig
 from headrace.log.producer_state import ProducerState
 from headrace.log.recovery import CorruptLog
-from headrace.log.segment import SUFFIXES, Segment, TornTailError, checked_scan
+from headrace.log.segment import SUFFIXES, Segment, TornTailError, scan
 from headrace.log.segment_list import SegmentList, index_of
 from headrace.log.validation import check_client_batch
 from headrace.log_lines import LimitedLog, get_logger
@@ -78,7 +78,8 @@ class PartitionLog:
     """Batches in segment files, from ``log_start_offset`` up to ``end_offset``, exclusive.
 
     :param partitions: the number of partitions of the topic, to be noted in a new directory
-    :ivar path: the log's directory
+    :ivar name: the name of the log's directory
+    :ivar path: its path
     :ivar config: the topic's configuration; replaced when it changes
     :ivar syncs: True if files are forced to disk
     :ivar is_loaded: True if the log was used since the start. Otherwise its first use reads the
@@ -106,7 +107,8 @@ class PartitionLog:
         self.topic_id = topic_id
         self.partition = partition
         self.config = config
-        self.path = f"{directory.path}/{topic}-{partition}"
+        self.name = f"{topic}-{partition}"
+        self.path = f"{directory.path}/{self.name}"
         self.syncs = directory.sync
         self.is_deleted = False
         self._directory = directory
@@ -206,24 +208,23 @@ class PartitionLog:
             return
         self._directory.check_held()
         self.announce_change()
-        name = os.path.basename(self.path)
         if os.path.isdir(self.path):
             contradiction = partition_metadata.contradiction(self.path, self.topic_id)
             if contradiction is None:
-                self._load_directory(name)
+                self._load_directory()
             elif self.config.internal:
                 raise CorruptLog.doubtful(self.path, contradiction)
             else:
-                self._directory.set_aside(name, contradiction)
+                self._directory.set_aside(self.name, contradiction)
                 self._directory.forget(self.topic, [self.partition])
         self.is_loaded = True
         if self._offline is None:
-            self._directory.unverified.discard(name)
+            self._directory.unverified.discard(self.name)
 
-    def _load_directory(self, name: str) -> None:
+    def _load_directory(self) -> None:
         partition_metadata.complete(self.path, self.topic_id, self._partitions)
         distrusted = recovery.is_marked_offline(self.path)
-        crashed = distrusted or name in self._directory.unverified
+        crashed = distrusted or self.name in self._directory.unverified
         loaded = recovery.load(
             self.path,
             self._directory.files,
@@ -325,7 +326,7 @@ class PartitionLog:
         last_offset = base_offset + header.last_offset_delta
         size = header.batch_length + LENGTH_OVERHEAD
         header, buffers = place(view, header, base_offset, append_time)
-        segment = self._segment_for(size, header.max_timestamp, last_offset, now_ms)
+        segment = self._segment_for(header, now_ms)
         position = segment.size_bytes
         # Only the write may fail, and it leaves the segment as it was: memory follows the file.
         if view is self._staged and segment.is_staged:
@@ -368,12 +369,11 @@ class PartitionLog:
             checked = check_client_batch(batch, self.config, now_ms, header, None, checksum)
             if isinstance(checked, Refusal) or self._producers.check(header) is not None:
                 return None
-            size, last_offset = header.size_bytes, self._end_offset + header.last_offset_delta
             by_client = self.config.message_timestamp_type != "LogAppendTime"
             latest_ms = header.max_timestamp if by_client else now_ms
             try:
-                segment = self._segment_for(size, latest_ms, last_offset, now_ms)
-                yield from segment.stage(batch[:size])
+                segment = self._segment_for(header._replace(max_timestamp=latest_ms), now_ms)
+                yield from segment.stage(batch[: header.size_bytes])
             except OSError as error:
                 return self._write_failed(error)
             if segment.is_staged:
@@ -410,8 +410,8 @@ class PartitionLog:
                 segment.lacks_entries = True
         return appended
 
-    def _segment_for(self, size: int, max_timestamp: int, last_offset: int, now_ms: int) -> Segment:
-        """Return the active segment, or a new one where Kafka would roll."""
+    def _segment_for(self, header: BatchHeader, now_ms: int) -> Segment:
+        """Return the active segment, or a new one where Kafka would roll for a batch."""
         if not self._segments:
             with contextlib.suppress(FileExistsError):
                 os.mkdir(self.path, DIRECTORY_MODE)  # not the data directory, which must be there
@@ -419,7 +419,7 @@ class PartitionLog:
             partition_metadata.write(self.path, self.topic_id, self._partitions)
             return self._add_segment(now_ms)
         active = self._segments[-1]
-        full = active.must_roll_for(size, max_timestamp, last_offset, now_ms, self.config)
+        full = active.must_roll_for(header, self._end_offset, now_ms, self.config)
         return self.roll(now_ms) if full else active
 
     def _add_segment(self, now_ms: int) -> Segment:
@@ -457,13 +457,9 @@ class PartitionLog:
 
     # ------------------------------------------------------------------ reading
 
-    def read(
-        self, offset: int, max_bytes: int, *, minimum_one: bool = True, up_to: int | None = None
-    ) -> bytes | Refusal:
+    def read(self, offset: int, max_bytes: int) -> bytes | Refusal:
         """Return whole batches of one segment as bytes; see :meth:`find`."""
-        batches = self.find(
-            offset, max_bytes, minimum_one=minimum_one, up_to=up_to, held_bytes=None
-        )
+        batches = self.find(offset, max_bytes, held_bytes=None)
         return bytes(batches) if isinstance(batches, FileRange) else batches
 
     def find(
@@ -493,10 +489,7 @@ class PartitionLog:
         if not self._log_start_offset <= offset <= end:
             return Refusal(
                 ErrorCode.OFFSET_OUT_OF_RANGE,
-                (
-                    f"{self.topic}-{self.partition} has the offsets {self._log_start_offset} to "
-                    f"{end}, not {offset}"
-                ),
+                f"{self.name} has the offsets {self._log_start_offset} to {end}, not {offset}",
             )
         if offset == end or (up_to is not None and offset >= up_to):
             return b""
@@ -541,7 +534,7 @@ class PartitionLog:
             path, fd = segment.path(".log"), segment.open()
             size_bytes = os.fstat(fd).st_size
             end = 0 if segment.base_offset >= start else segment.indexed_position(start)
-            for position, header, data in checked_scan(fd, end, size_bytes):
+            for position, header, data in scan(fd, end, size_bytes, checked=True):
                 if (
                     expected is not None
                     and header.base_offset != expected
@@ -562,19 +555,6 @@ class PartitionLog:
 
     # ------------------------------------------------------------------ deleting
 
-    def delete_records(self, before_offset: int, *, sync: bool = True) -> int | Refusal:
-        """Move the log start offset up to ``before_offset``. Retention deletes the files.
-
-        :param before_offset: new log start offset; -1 stands for the end of the log
-        :param sync: force it to disk; otherwise a power cut may bring deleted records back
-        :return: the log start offset; or a refusal of :meth:`new_log_start` or
-            :meth:`save_log_start`
-        """
-        target = self.new_log_start(before_offset)
-        if isinstance(target, Refusal):
-            return target
-        return self.save_log_start(target, sync=sync) or self.advance_log_start(target)
-
     def new_log_start(self, before_offset: int) -> int | Refusal:
         """Return the log start offset for the deletion of the records before an offset. This
         changes nothing.
@@ -588,10 +568,7 @@ class PartitionLog:
             return self._offline
         target = end if before_offset == -1 else before_offset
         if not 0 <= target <= end:
-            message = (
-                f"Cannot delete records before {target} of {self.topic}-{self.partition}, which "
-                f"ends at {end}"
-            )
+            message = f"Cannot delete records before {target} of {self.name}, which ends at {end}"
             return Refusal(ErrorCode.OFFSET_OUT_OF_RANGE, message)
         return target
 
@@ -599,7 +576,7 @@ class PartitionLog:
         """Write a log start offset to disk, unless the log starts there already, or a larger one
         was written. This blocks; any thread may call it. :meth:`advance_log_start` follows.
 
-        :param sync: see :meth:`delete_records`
+        :param sync: force it to disk; otherwise a power cut may bring deleted records back
         :return: UNKNOWN_TOPIC_OR_PARTITION if the topic was deleted, KAFKA_STORAGE_ERROR when the
             disk fails or the log is offline; else None
         """
@@ -621,7 +598,9 @@ class PartitionLog:
         return None
 
     def advance_log_start(self, offset: int) -> int:
-        """Move the log start offset up to one that was saved; return the log start offset."""
+        """Move the log start offset up to one that was saved; return the log start offset.
+        Retention deletes the files.
+        """
         if not self.is_deleted:
             self._log_start_offset = max(self._log_start_offset, offset)
         return self._log_start_offset
@@ -645,8 +624,8 @@ class PartitionLog:
             recovery.write_snapshot(self.path, offset, snapshot, sync=self.syncs)
             self._forced_snapshot = offset
 
-    def retention_steps(self, now_ms: int) -> Generator[Callable[[], None], None, int]:
-        """Delete old segments; return the number of deleted segments.
+    def retention_steps(self, now_ms: int) -> Iterator[Callable[[], None]]:
+        """Delete old segments.
 
         Yield functions that wait for the disk. Run each before the next step, in any thread; the
         log can be used meanwhile.
@@ -655,13 +634,13 @@ class PartitionLog:
             deleted
         """
         if not self.segments or self.is_offline:
-            return 0
+            return
         segments = list(self._segments)
         old = segments_to_delete(
             segments, self.config, self._log_start_offset, self._end_offset, now_ms
         )
         if not old:
-            return 0
+            return
         self.announce_change()
         if old == len(segments):
             self.roll(now_ms)
@@ -689,7 +668,6 @@ class PartitionLog:
                     self.path,
                     self._log_start_offset,
                 )
-        return count
 
     def cut(self) -> tuple[PartitionLog, int, int, int, int]:
         """Return the log with its state now: log start offset, end offset, and base offset and size
@@ -767,11 +745,11 @@ class PartitionLog:
             return self._offline
         self._offline = offline = Refusal(
             ErrorCode.KAFKA_STORAGE_ERROR,
-            f"{self.topic}-{self.partition} is offline: {error.strerror}",
+            f"{self.name} is offline: {error.strerror}",
         )
         self.is_uncleanable = True
         recovery.mark_offline(self.path)
-        self._directory.unverified.add(os.path.basename(self.path))
+        self._directory.unverified.add(self.name)
         if self._directory.on_offline is not None:
             self._directory.on_offline(self.topic_id, self.partition)
         if is_logged:

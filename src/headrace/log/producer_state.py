@@ -46,6 +46,9 @@ class AppendedBatch(NamedTuple):
     timestamp: int
 
 
+_NO_BATCH = AppendedBatch(NO_SEQUENCE, NO_SEQUENCE, -1, -1, -1)
+
+
 @dataclass(slots=True)
 class ProducerEntry:
     """The state of one producer id.
@@ -227,29 +230,22 @@ class ProducerState:
 
     # ------------------------------------------------------------------ snapshots
 
-    def _entries(self) -> Iterator[bytes]:
-        for producer_id, entry in self._producers.items():
-            batches = [
-                (
-                    batch.last_sequence,
-                    batch.last_offset,
-                    batch.last_offset - batch.first_offset,
-                    batch.timestamp,
-                )
-                for batch in entry.batches
-            ] or [(NO_SEQUENCE, -1, 0, entry.timestamp)]
-            for batch in batches:
-                yield _SNAPSHOT_ENTRY.pack(
-                    producer_id,
-                    entry.epoch,
-                    *batch,
-                    entry.coordinator_epoch,
-                    self._open.get(producer_id, -1),
-                )
-
     def snapshot(self) -> bytes:
         """Return the state in the format of Kafka's ``.snapshot`` files, version 1."""
-        entries = list(self._entries())
+        entries = [
+            _SNAPSHOT_ENTRY.pack(
+                producer_id,
+                entry.epoch,
+                batch.last_sequence,
+                batch.last_offset,
+                batch.last_offset - batch.first_offset,
+                batch.timestamp,
+                entry.coordinator_epoch,
+                self._open.get(producer_id, -1),
+            )
+            for producer_id, entry in self._producers.items()
+            for batch in entry.batches or [_NO_BATCH._replace(timestamp=entry.timestamp)]
+        ]
         body = _COUNT.pack(len(entries)) + b"".join(entries)
         return _SNAPSHOT_HEAD.pack(_SNAPSHOT_VERSION, crc32c(body)) + body
 

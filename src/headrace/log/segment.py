@@ -58,14 +58,17 @@ class TornTailError(OSError):
     """A write failed half-way, and the bytes written could not be cut off again."""
 
 
-def scan(
-    fd: int, position: int, end: int, *, whole: bool = False
-) -> Iterator[tuple[int, BatchHeader, memoryview]]:
-    """Yield ``(position, header, bytes)`` of the batches between two positions of a file, up to the
-    first torn one.
+Scan = Generator[tuple[int, BatchHeader, memoryview], None, int]
+"""Yields ``(position, header, bytes)`` of batches, and returns the position where it stops."""
+
+
+def scan(fd: int, position: int, end: int, *, whole: bool = False, checked: bool = False) -> Scan:
+    """Scan the batches between two positions of a file, up to the first torn one.
 
     :param whole: yield all bytes of each batch, not only those read along with its header
+    :param checked: the same, and stop at a batch of another format or without its checksum
     """
+    whole = whole or checked
     chunk = RECOVERY_CHUNK_BYTES if whole else HEADERS_CHUNK_BYTES
     buffer, start, needed = memoryview(b""), position, HEADER_BYTES
     while position + needed <= end:
@@ -73,27 +76,20 @@ def scan(
             data = os.pread(fd, min(max(chunk, needed), end - position), position)
             buffer, start = memoryview(data), position
             if len(buffer) < needed:
-                return
+                break
         header = header_at(buffer, position - start)
         size = header.size_bytes
         if header.batch_length < HEADER_BYTES - LENGTH_OVERHEAD or position + size > end:
-            return
+            break
         if whole and position - start + size > len(buffer):
             needed = size  # once more, with all of it
             continue
-        yield position, header, buffer[position - start : position - start + size]
+        batch = buffer[position - start : position - start + size]
+        if checked and (header.magic != 2 or not has_right_crc(batch, header)):
+            break
+        yield position, header, batch
         position, needed = position + size, HEADER_BYTES
-
-
-def checked_scan(fd: int, position: int, end: int) -> Iterator[tuple[int, BatchHeader, memoryview]]:
-    """Yield the whole batches between two positions, as :func:`scan` does, up to the first one that
-    does not have its checksum.
-    """
-    for batch in scan(fd, position, end, whole=True):
-        _, header, data = batch
-        if header.magic != 2 or not has_right_crc(data, header):
-            return
-        yield batch
+    return position
 
 
 class OpenFiles:
@@ -102,14 +98,14 @@ class OpenFiles:
 
     :ivar limit: the largest number of handles. The one not used for longest is released first
         (second chance algorithm)
-    :ivar kept: handles of deleted segments that are still being sent to clients, at most half of
-        ``limit``
+    :ivar deleted_count: handles of deleted segments that are still being sent to clients, at most
+        half of ``limit``
     """
 
     def __init__(self, limit: int) -> None:
         self.limit = max(2, limit)
         self._ring: OrderedDict[Segment, None] = OrderedDict()
-        self.kept = 0
+        self.deleted_count = 0
 
     def __len__(self) -> int:
         return len(self._ring)
@@ -120,7 +116,7 @@ class OpenFiles:
         :raises OSError: when the file cannot be opened
         """
         while True:
-            while len(self._ring) > 1 and len(self._ring) + self.kept >= self.limit:
+            while len(self._ring) > 1 and len(self._ring) + self.deleted_count >= self.limit:
                 oldest, _ = self._ring.popitem(last=False)
                 if oldest.used:
                     oldest.used = False
@@ -322,8 +318,8 @@ class Segment:
         """
         self.is_staged = self._loaded = False
         files = self.files
-        keeps = self._held > 0 and not self._ended and files.kept < files.limit // 2
-        files.kept += keeps
+        keeps = self._held > 0 and not self._ended and files.deleted_count < files.limit // 2
+        files.deleted_count += keeps
         self._ended = self._ended or self._held > 0
         if self.fd >= 0:
             files.forget(self)
@@ -333,7 +329,7 @@ class Segment:
             try:
                 self.fd = private(self.path(".log"), os.O_RDONLY)
             except OSError:  # the ranges cannot be read then
-                files.kept -= 1
+                files.deleted_count -= 1
 
     def hold(self) -> None:
         """Keep the batches readable for one more file range, also when the segment is deleted."""
@@ -344,7 +340,7 @@ class Segment:
         self._held -= 1
         if not self._held and self._ended and self.fd >= 0:
             self._close()
-            self.files.kept -= 1
+            self.files.deleted_count -= 1
 
     def retire(self) -> Callable[[], None]:
         """Rename the files, so that no start finds them. Return a function that deletes them, which
@@ -446,14 +442,13 @@ class Segment:
 
         :param on_batch: see :meth:`rebuild`
         """
-        whole = on_batch is not None
-        for position, header, batch in scan(self.fd, end, self.size_bytes, whole=whole):
+        checked = on_batch is not None
+        for position, header, batch in scan(self.fd, end, self.size_bytes, checked=checked):
             if (
                 header.magic != 2
                 or header.base_offset < self.next_offset
                 or header.last_offset_delta < 0
                 or header.last_offset - self.base_offset > MAX_RELATIVE_OFFSET
-                or (on_batch and not has_right_crc(batch, header))
             ):
                 break
             self.note(position, header, header.last_offset, index_interval_bytes)
@@ -519,7 +514,7 @@ class Segment:
         self.is_staged = False
         self.size_bytes = position + size_bytes
 
-    def stage(self, batch: memoryview) -> Generator[None, None, None]:
+    def stage(self, batch: memoryview) -> Iterator[None]:
         """Write a batch where the next one will be, but for its beginning, and yield between pieces
         of it. :meth:`append` adds it. Any other use of the end of the file discards it:
         :attr:`is_staged` is False then.
@@ -585,9 +580,9 @@ class Segment:
         self.next_offset = last_offset + 1
 
     def must_roll_for(
-        self, size: int, max_timestamp: int, last_offset: int, now_ms: int, config: LogConfig
+        self, header: BatchHeader, base_offset: int, now_ms: int, config: LogConfig
     ) -> bool:
-        """Return True if batches of this size need a new segment, by Kafka's rules.
+        """Return True if a batch at an offset needs a new segment, by Kafka's rules.
 
         These are segment.bytes; segment.ms, counted in the records' timestamps, or since the file
         was created if they have none; full indexes (segment.index.bytes); and offsets too far from
@@ -599,14 +594,16 @@ class Segment:
             return False
         first_timestamp = self.first_timestamp
         age_ms = (
-            max_timestamp - first_timestamp if first_timestamp >= 0 else now_ms - self.created_ms
+            header.max_timestamp - first_timestamp
+            if first_timestamp >= 0
+            else now_ms - self.created_ms
         )
         return (
-            self.size_bytes + size > config.segment_bytes
+            self.size_bytes + header.batch_length + LENGTH_OVERHEAD > config.segment_bytes
             or age_ms > config.longest_segment_ms
             or len(self.offsets.data) + 8 > config.segment_index_bytes
             or len(self.times.data) + 24 > config.segment_index_bytes
-            or last_offset - self.base_offset > MAX_RELATIVE_OFFSET
+            or base_offset + header.last_offset_delta - self.base_offset > MAX_RELATIVE_OFFSET
         )
 
     def fsync(self, suffixes: Sequence[str]) -> None:
@@ -781,15 +778,12 @@ class Segment:
     def _ends_before(self, position: int) -> OSError:
         return OSError(errno.EIO, f"{self.path('.log')} ends before position {position}")
 
-    def batches(self, position: int) -> Iterator[tuple[int, BatchHeader, memoryview]]:
-        """Yield ``(position, header, bytes from the header on)`` of the batches from ``position``
-        on.
+    def batches(self, position: int) -> Scan:
+        """Scan the batches from ``position`` on.
 
         :raises DamagedSegment: where there is no whole batch, unless the file ends there
         """
-        end = position
-        for batch in scan(self.open(), position, self.size_bytes):
-            yield batch
-            end = batch[0] + batch[1].size_bytes
+        end = yield from scan(self.open(), position, self.size_bytes)
         if end < self.size_bytes:
             raise DamagedSegment(self.path(".log"), end)
+        return end

@@ -130,10 +130,9 @@ class Snapshot:
         if self._error is not None:
             raise self._error
         _link(f"{self._directory.path}/{directory_format.FORMAT_FILE}", self.path)
-        used = {os.path.basename(path) for path in self._cut_of}
-        self.offline = sorted(
-            os.path.basename(path) for path, cut in self._cut_of.items() if cut.log.is_offline
-        )
+        logs = [cut.log for cut in self._cut_of.values()]
+        used = {log.name for log in logs}
+        self.offline = sorted(log.name for log in logs if log.is_offline)
         write_clean_marker(self.path, self._unverified | used, sync=False)
         checked_file.replace(f"{self.path}/{SIZES_FILE}", self._sizes, sync=False)
 
@@ -196,7 +195,7 @@ class Snapshot:
                     _link(segment.path(suffix), target)
             if active:
                 name = os.path.basename(segment.path(".log"))
-                self._sizes[f"{os.path.basename(log.path)}/{name}"] = cut.active_size_bytes
+                self._sizes[f"{log.name}/{name}"] = cut.active_size_bytes
         snapshots = [
             recovery.snapshot_path(log.path, offset)
             for offset in recovery.snapshot_offsets(log.path)

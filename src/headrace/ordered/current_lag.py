@@ -58,12 +58,12 @@ class CurrentLag:
         if not self._read_committed or high_watermark == self.position:
             self._end, self._end_learnt_at = high_watermark, self.position
 
-    def learn_end(self, end: int, asked_at: int | None) -> None:
-        """Note the answer of ListOffsets; ``asked_at`` was the position at the time of the
+    def learn_end(self, end: int, position_then: int | None) -> None:
+        """Note the answer of ListOffsets; ``position_then`` was the position at the time of the
         request.
         """
         if self._end is None or end > self._end or self._end_learnt_at != self.position:
-            self._end, self._end_learnt_at = end, asked_at
+            self._end, self._end_learnt_at = end, position_then
 
     def lag(self) -> int | None:
         """Return the number of offsets between position and end; None when unknown. Zero or less

@@ -75,10 +75,12 @@ class InternalTopicLogs:
 
     def _delete_before(self, partition_log: PartitionLog, offset: int) -> None:
         # Not forced to disk: to read more than is needed after a power cut does no harm.
-        deleted = partition_log.delete_records(offset, sync=False)
-        if isinstance(deleted, Refusal):
-            log.warning("cannot delete old records of %s: %s", partition_log.path, deleted.message)
-        elif partition_log.size_bytes() > PRUNED_LOG_BYTES:
+        refusal = partition_log.save_log_start(offset, sync=False)
+        if refusal is not None:
+            log.warning("cannot delete old records of %s: %s", partition_log.path, refusal.message)
+            return
+        partition_log.advance_log_start(offset)
+        if partition_log.size_bytes() > PRUNED_LOG_BYTES:
             roll(partition_log, self._clock.wall_ms())
 
     @property

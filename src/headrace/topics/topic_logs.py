@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Generator, Hashable, Iterator, 
 from uuid import UUID
 
 from headrace.coordinators.clock import Clock
-from headrace.log.log_directory import DeletedLog, LogDirectory
+from headrace.log.log_directory import DeletedLogs, LogDirectory
 from headrace.log.partition_log import Appended, PartitionLog
 from headrace.log_lines import LimitedLog, get_logger
 from headrace.protocol.errors import ErrorCode, Refusal
@@ -93,13 +93,13 @@ class TopicLogs:
         :raises CatalogError: when the database fails; then nothing has changed
         """
         self._catalog.delete_topics(topics)
-        deleted: list[DeletedLog] = []
+        deleted: DeletedLogs = {}
         for topic in topics:
             self._refused_produces.pop(topic.name, None)
             for partition in self._directory.used_partitions(topic.name):
                 self._open_logs.pop((topic.topic_id, partition), None)
                 self._notify(("log", topic.topic_id, partition))
-            deleted += self._directory.delete(topic.name, topic.topic_id)
+            deleted |= self._directory.delete(topic.name, topic.topic_id)
         self._directory.removals.add(deleted, removed)
 
     def resume_deletion(self, topics: Sequence[Topic], removed: Callable[[], object]) -> None:
@@ -107,16 +107,11 @@ class TopicLogs:
         :meth:`delete_topics`.
         """
         self._directory.removals.remove_renamed()
-        self._directory.removals.add(
-            [
-                deleted
-                for topic in topics
-                for deleted in self._directory.left_of(
-                    topic.name, topic.topic_id, is_used=topic.name in self._catalog.topics
-                )
-            ],
-            removed,
-        )
+        deleted: DeletedLogs = {}
+        for topic in topics:
+            is_used = topic.name in self._catalog.topics
+            deleted |= self._directory.left_of(topic.name, topic.topic_id, is_used=is_used)
+        self._directory.removals.add(deleted, removed)
 
     def topic_value(self, topic: str, name: str) -> str | None:
         """Return a configuration of a topic that exists, as text."""
@@ -291,7 +286,8 @@ class TopicLogs:
 
         :param deletions: loaded logs and offsets; -1 stands for the end of the log
         :return: for each log its log start offset, which is durable; or a refusal of
-            :meth:`~headrace.log.partition_log.PartitionLog.delete_records`
+            :meth:`~headrace.log.partition_log.PartitionLog.new_log_start` or
+            :meth:`~headrace.log.partition_log.PartitionLog.save_log_start`
         """
         targets = [partition_log.new_log_start(before) for partition_log, before in deletions]
 
