@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 
-from headrace.net.api import READ, TOPIC, Api, Inside
+from headrace.net.api import READ_PARTITIONS, Api
 from headrace.net.call import Call
 from headrace.protocol.api import FetchRequest, FetchResponse
 from headrace.protocol.errors import Refusal
@@ -26,7 +26,7 @@ from headrace.topics.long_polls import MAX_FETCH_WAIT_MS
 
 from .fetches import FIRST_WITH_TOPIC_IDS, Fetch, id_of, topic_key
 
-API = Api(1, Inside(READ, TOPIC, "TOPIC_AUTHORIZATION_FAILED for its partitions"), is_quick=True)
+API = Api(1, READ_PARTITIONS, is_quick=True)
 
 
 async def handle(call: Call, request: FetchRequest) -> FetchResponse:

@@ -28,6 +28,7 @@ from headrace.net.api import DESCRIBE, GROUP, TOPIC, Api, Inside
 from headrace.net.call import SLICED_ABOVE, Call
 from headrace.protocol.api import OffsetFetchRequest, OffsetFetchResponse
 from headrace.protocol.errors import ErrorCode
+from headrace.protocol.partitions import TopicPartition
 from headrace.topics.catalog import Topic
 
 API = Api(
@@ -91,16 +92,16 @@ async def _group(call: Call, group: RequestGroup, *, is_stable: bool) -> Group:
     refused = offsets.check_fetch(group_id, group.member_id, group.member_epoch)
     if refused:
         return Group(group_id, error_code=refused)
-    pending = offsets.committed.pending.of_group(group_id) if is_stable else ()
+    unstable = set(offsets.committed.pending.of_group(group_id) if is_stable else ())
     topics: list[ResponseTopic] = []
     if group.topics is None:
         for name, committed in list(offsets.committed.of_group(group_id).items()):
             topic = call.catalog.topics.get(name)
             if topic is not None and call.may(DESCRIBE, TOPIC, name):
-                topics.append(_every_partition(call, topic, committed, pending))
+                topics.append(_every_partition(call, topic, committed, unstable))
             await call.pause()
         return Group(group_id, topics)
-    describe = partial(_topic, call, group_id, pending)
+    describe = partial(_topic, call, group_id, unstable)
     return Group(group_id, await call.each(describe, _in_order(call, group.topics)))
 
 
@@ -113,16 +114,16 @@ def _in_order(call: Call, topics: Sequence[RequestTopic]) -> Sequence[RequestTop
 
 
 def _every_partition(
-    call: Call, topic: Topic, offsets: TopicOffsets, pending: Collection[tuple[str, int]]
+    call: Call, topic: Topic, offsets: TopicOffsets, unstable: Collection[TopicPartition]
 ) -> ResponseTopic:
     """Return all committed offsets of a topic, as they are at this moment."""
-    unstable = _unstable(topic, pending)
-    partitions = call.lazily(lambda item: _partition(unstable, *item), list(offsets.items()))
+    describe = partial(_partition, unstable, topic.name)
+    partitions = call.lazily(lambda item: describe(*item), list(offsets.items()))
     return ResponseTopic(topic.name, topic.topic_id, partitions)
 
 
 def _topic(
-    call: Call, group_id: str, pending: Collection[tuple[str, int]], requested: RequestTopic
+    call: Call, group_id: str, unstable: Collection[TopicPartition], requested: RequestTopic
 ) -> ResponseTopic:
     """Return the committed offsets of the partitions of a topic that a request names."""
     has_ids = call.version >= _FIRST_WITH_TOPIC_IDS
@@ -132,26 +133,24 @@ def _topic(
     if topic is None:
         return _refused(requested, ErrorCode.UNKNOWN_TOPIC_ID if has_ids else ErrorCode.NONE)
     offsets = call.groups.offsets.committed.of_group(group_id).get(topic.name, {})
-    unstable = _unstable(topic, pending)
     topic_ids = (None, topic.topic_id)
     partitions = []
     for index in requested.partition_indexes:
         offset = offsets.get(index)
         if offset is not None and offset.topic_id not in topic_ids:
             offset = None  # of an earlier topic of this name
-        partitions.append(_partition(unstable, index, offset))
+        partitions.append(_partition(unstable, topic.name, index, offset))
     return ResponseTopic(requested.name, requested.topic_id, partitions)
 
 
-def _unstable(topic: Topic, pending: Collection[tuple[str, int]]) -> Collection[int]:
-    """Return the partitions of a topic that have an offset in an open transaction."""
-    return {partition for name, partition in pending if name == topic.name}
-
-
 def _partition(
-    unstable: Collection[int], index: int, committed: CommittedOffset | None
+    unstable: Collection[TopicPartition], name: str, index: int, committed: CommittedOffset | None
 ) -> Partition:
-    if index in unstable:
+    """Return the committed offset of a partition.
+
+    :param unstable: the partitions that have an offset in an open transaction
+    """
+    if (name, index) in unstable:
         return Partition(index, -1, error_code=ErrorCode.UNSTABLE_OFFSET_COMMIT)
     if committed is None:
         return Partition(index, -1)

@@ -45,7 +45,7 @@ def _describe(call: Call, with_operations: bool, group_id: str) -> DescribedGrou
     if isinstance(group, Refusal):
         dead = DescribedGroup(group_id=group_id, group_state="Dead")
         if call.version >= _FIRST_WITH_ERROR:
-            dead.error_code, dead.error_message = group.code, group.message
+            dead.refused(group)
         else:
             dead.authorized_operations = operations
         return dead

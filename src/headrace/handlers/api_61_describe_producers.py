@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from headrace.log.partition_log import PartitionLog
-from headrace.net.api import READ, TOPIC, TOPIC_DENIED, Api, Inside
+from headrace.net.api import READ, READ_PARTITIONS, TOPIC, TOPIC_DENIED, Api
 from headrace.net.call import Call
 from headrace.protocol.api import DescribeProducersRequest, DescribeProducersResponse
 from headrace.protocol.errors import ErrorCode, Refusal
@@ -16,7 +16,7 @@ Topic = DescribeProducersResponse.TopicResponse
 Partition = DescribeProducersResponse.PartitionResponse
 Producer = DescribeProducersResponse.ProducerState
 
-API = Api(61, Inside(READ, TOPIC, "TOPIC_AUTHORIZATION_FAILED for its partitions"))
+API = Api(61, READ_PARTITIONS)
 
 _NOT_HOSTED = "This server does not host this topic-partition."
 

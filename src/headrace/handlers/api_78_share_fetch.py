@@ -19,7 +19,7 @@ from uuid import UUID
 
 from headrace.coordinators.share_fetches import Fetched, acquire, has_bytes, wait_keys
 from headrace.log.partition_log import LEADER_EPOCH
-from headrace.net.api import READ, READ_GROUP, TOPIC, Api, Inside
+from headrace.net.api import READ, READ_GROUP, READ_PARTITIONS, Api
 from headrace.net.call import SLICED_ABOVE, Call
 from headrace.protocol.api import ShareFetchRequest, ShareFetchResponse
 from headrace.protocol.errors import ErrorCode, Refusal
@@ -38,7 +38,7 @@ AcquiredRecords = ShareFetchResponse.AcquiredRecords
 API = Api(
     78,
     READ_GROUP,
-    Inside(READ, TOPIC, "TOPIC_AUTHORIZATION_FAILED for its partitions"),
+    READ_PARTITIONS,
     is_quick=True,
     has_one_error=True,
 )

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from headrace.log.partition_log import LEADER_EPOCH
 from headrace.log_lines import printable
-from headrace.net.api import READ, READ_GROUP, TOPIC, Api, Inside
+from headrace.net.api import READ_GROUP, READ_PARTITIONS, Api
 from headrace.net.call import Call
 from headrace.protocol.api import ShareAcknowledgeRequest, ShareAcknowledgeResponse
 from headrace.protocol.errors import ErrorCode, Refusal
@@ -35,7 +35,7 @@ Partition = ShareAcknowledgeResponse.PartitionData
 API = Api(
     79,
     READ_GROUP,
-    Inside(READ, TOPIC, "TOPIC_AUTHORIZATION_FAILED for its partitions"),
+    READ_PARTITIONS,
     is_quick=True,
     has_one_error=True,
 )
@@ -82,7 +82,7 @@ def _topic(
         partition = Partition(acknowledgements.partition_index)
         key = topic.topic_id or NO_TOPIC, partition.partition_index
         if refusal := acknowledged.get(key):
-            partition.error_code, partition.error_message = refusal.code, refusal.message
+            partition.refused(refusal)
             if refusal.code == NOT_LEADER:
                 partition.current_leader = ShareAcknowledgeResponse.LeaderIdAndEpoch(
                     node_id, LEADER_EPOCH

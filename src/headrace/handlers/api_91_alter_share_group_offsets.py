@@ -76,7 +76,6 @@ def _set_starts(
         return group
     results: dict[str, list[Partition]] = {}
     starts: dict[UUID, dict[int, int]] = {}
-    details = []
     for requested in topics:
         topic = call.catalog.topics.get(requested.topic_name)
         partitions = results.setdefault(requested.topic_name, [])
@@ -87,11 +86,10 @@ def _set_starts(
                 continue
             partitions.append(Partition(index))
             starts.setdefault(topic.topic_id, {})[index] = partition.start_offset
-            details.append(f"start of {topic.name}-{index} at {partition.start_offset}")
+            detail = f"start of {topic.name}-{index} at {partition.start_offset}"
+            call.changed(ALTER, GROUP, group_id, detail)
     if starts:
         share_state_recovery.initialize(call.coordinators, group, starts, group.state.epoch)
-    for detail in details:
-        call.changed(ALTER, GROUP, group_id, detail)
     return [ResponseTopic(name, None, partitions) for name, partitions in results.items()]
 
 

@@ -38,7 +38,7 @@ async def handle(
     if isinstance(group, Refusal):
         return DeleteShareGroupOffsetsResponse().refused(group)
     stateful = group.topic_ids()
-    deleted: dict[UUID, str] = {}
+    deleted: set[UUID] = set()
     topics = []
     for name in dict.fromkeys(topic.topic_name for topic in allowed):
         topic = call.catalog.topics.get(name)
@@ -47,11 +47,10 @@ async def handle(
         elif topic.topic_id not in stateful:
             topics.append(Topic(name).refused(_NOTHING_TO_DELETE))
         else:
-            deleted[topic.topic_id] = name
+            deleted.add(topic.topic_id)
+            call.changed(DELETE, GROUP, group.group_id, f"offsets of {name}")
             topics.append(Topic(name, topic.topic_id))
     if deleted:
         share_state_recovery.delete(call.coordinators, group, deleted)
-    for name in deleted.values():
-        call.changed(DELETE, GROUP, group.group_id, f"offsets of {name}")
     await call.durable()
     return DeleteShareGroupOffsetsResponse(responses=topics + refused)

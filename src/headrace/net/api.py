@@ -139,6 +139,8 @@ def on(operation: Operation, resource_type: ResourceType, field: str) -> Whole:
 
 READ_GROUP = on(READ, GROUP, "group_id")
 """What the requests of members need."""
+READ_PARTITIONS = Inside(READ, TOPIC, "TOPIC_AUTHORIZATION_FAILED for its partitions")
+"""What requests need that read the records or the producers of partitions."""
 WRITE_TRANSACTION = on(WRITE, TRANSACTIONAL_ID, "transactional_id")
 """What the requests of transactional producers need."""
 
