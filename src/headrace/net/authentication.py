@@ -248,10 +248,12 @@ class SaslListener:
             )
         issuer = mechanism.text("sasl.oauthbearer.expected.issuer")
         audiences = mechanism.names("sasl.oauthbearer.expected.audience")
-        for claim, expected in (("audience", audiences), ("issuer", issuer)):
+        for claim, expected, unverified in (
+            ("audience", audiences, "sasl.oauthbearer.allow.unverified.audience"),
+            ("issuer", issuer, "sasl.oauthbearer.allow.unverified.issuer"),
+        ):
             if expected:
                 continue
-            unverified = f"sasl.oauthbearer.allow.unverified.{claim}"
             if not mechanism.value(unverified):
                 raise _Unserved(
                     f"OAUTHBEARER needs the {claim} of its tokens in "
