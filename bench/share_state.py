@@ -35,7 +35,7 @@ async def write(directory: Path, updates: int, share_partitions: int) -> None:
         for number in range(share_partitions)
     ]
     for key in keys:
-        states.write_now(str(key), state.initialize(key, 1, 0, broker.clock.wall_ms(), 1))
+        states.write_now(str(key), state.initialize(key, 1, 0, broker.clock.wall_ms()))
     longest = 0.0
     for number in range(updates):
         key, start = keys[number % share_partitions], number // share_partitions * STEP
@@ -44,9 +44,7 @@ async def write(directory: Path, updates: int, share_partitions: int) -> None:
             StateBatch(start + 5, start + 6, 0, 1),
             StateBatch(start + 7, start + 9, 2, 1),
         )
-        states.write_now(
-            str(key), state.write(key, 1, 0, start, 8, done, broker.clock.wall_ms(), 1)
-        )
+        states.write_now(str(key), state.write(key, 1, 0, start, 8, done, broker.clock.wall_ms()))
         if number % PAUSE_EVERY == 0:
             before = time.perf_counter()
             await asyncio.sleep(0)

@@ -37,13 +37,13 @@ def test_a_pruned_log_begins_a_new_file_so_that_the_old_one_can_go(
         broker.start()
         state, states = broker.coordinators.share_state, broker.coordinators.share_state_runtime
         key = SharePartitionKey("g", broker.catalog.create_topic("t", 1).topic_id, 0)
-        states.write_now(str(key), state.initialize(key, 1, 0, broker.clock.wall_ms(), 1))
+        states.write_now(str(key), state.initialize(key, 1, 0, broker.clock.wall_ms()))
         written = 0
         while written == 0 or (directory / f"{0:020}.log").exists():
             for _ in range(20):
                 written += 1
                 states.write_now(
-                    str(key), state.write(key, 1, 0, written, 0, (), broker.clock.wall_ms(), 1)
+                    str(key), state.write(key, 1, 0, written, 0, (), broker.clock.wall_ms())
                 )
             await asyncio.sleep(0.01)
         log = broker.topic_logs.log(broker.catalog.topics[state.topic], 0)
@@ -56,9 +56,7 @@ def test_a_pruned_log_begins_a_new_file_so_that_the_old_one_can_go(
         broker = Broker(Config(CONFIG), tmp_path)
         broker.start()
         (topic,) = (topic for topic in broker.catalog.topics.values() if topic.name == "t")
-        summary = broker.coordinators.share_state.summary(
-            SharePartitionKey("g", topic.topic_id, 0), 1
-        )
+        summary = broker.coordinators.share_state.summary(SharePartitionKey("g", topic.topic_id, 0))
         broker.close()
         return summary.start_offset
 
@@ -73,14 +71,14 @@ def test_a_power_cut_leaves_the_state_for_which_the_log_was_pruned(tmp_path: Pat
         broker.start()
         state, states = broker.coordinators.share_state, broker.coordinators.share_state_runtime
         key = SharePartitionKey("g", broker.catalog.create_topic("t", 1).topic_id, 0)
-        states.write_now(str(key), state.initialize(key, 1, 0, broker.clock.wall_ms(), 1))
+        states.write_now(str(key), state.initialize(key, 1, 0, broker.clock.wall_ms()))
         log = broker.topic_logs.log(broker.catalog.topics[state.topic], 0)
         assert log is not None
         written = 0
         while not log.log_start_offset:
             for _ in range(20):
                 written += 1
-                outcome = state.write(key, 1, 0, written, 0, (), broker.clock.wall_ms(), 1)
+                outcome = state.write(key, 1, 0, written, 0, (), broker.clock.wall_ms())
                 states.write_now(str(key), outcome)
             await asyncio.sleep(0.01)
         # The names of files may be on disk before what is written to them.
@@ -116,9 +114,9 @@ async def test_nothing_is_pruned_after_the_broker_has_closed(tmp_path: Path) -> 
     )
     topic = broker.catalog.create_topic("t", 1)
     key = SharePartitionKey("g", topic.topic_id, 0)
-    states.write_now(str(key), state.initialize(key, 1, 0, clock.wall_ms(), 1))
+    states.write_now(str(key), state.initialize(key, 1, 0, clock.wall_ms()))
     for _ in range(25):
-        outcome = state.write(key, 1, 0, 0, 0, (), clock.wall_ms(), 1)
+        outcome = state.write(key, 1, 0, 0, 0, (), clock.wall_ms())
         states.write_now(str(key), outcome)
     loaded = broker.coordinators.share.load(*key)
     assert isinstance(loaded, LoadedPartition)

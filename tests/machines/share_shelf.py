@@ -46,7 +46,7 @@ class Shelf:
         self.coordinators = self._coordinators()
         states = self.coordinators.share_state_runtime
         with self.loop.turn():
-            states.write_now(str(KEY), self.coordinator.initialize(KEY, 1, 0, 0, 1))
+            states.write_now(str(KEY), self.coordinator.initialize(KEY, 1, 0, 0))
         self.restart()
 
     def _coordinators(self) -> Coordinators:
@@ -99,7 +99,7 @@ class Shelf:
 
     def partition_state(self):
         """The persisted batches, ascending."""
-        return self.coordinator.read(KEY, 0, self.now_ms, 1).reply.state_batches
+        return self.coordinator.read(KEY, 0, self.now_ms).reply.state_batches
 
     @property
     def end(self) -> int:
@@ -108,7 +108,7 @@ class Shelf:
     @property
     def lag(self) -> int:
         """By KIP-1226, from what is persisted."""
-        summary = self.coordinator.summary(KEY, 1)
+        summary = self.coordinator.summary(KEY)
         return self.end - summary.start_offset - summary.delivery_complete_count
 
     def produce(self, *sizes: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import pairwise
+from types import SimpleNamespace
 from uuid import UUID
 
 import pytest
@@ -34,6 +35,7 @@ from headrace.share.share_state import (
 TOPIC = UUID("35938f86-9cc1-4259-be1c-26326786962d")
 KEY = SharePartitionKey("snap1", TOPIC, 0)
 NOW = 1_000
+TOPICS = {TOPIC: SimpleNamespace(partitions=1)}
 
 
 def submit(coordinator, outcome):
@@ -46,10 +48,8 @@ def submit(coordinator, outcome):
 
 
 def initialized(start_offset=0, state_epoch=1, **kwargs):
-    coordinator = ShareCoordinator(**kwargs)
-    assert (
-        submit(coordinator, coordinator.initialize(KEY, state_epoch, start_offset, NOW, 1)) is None
-    )
+    coordinator = ShareCoordinator(TOPICS, **kwargs)
+    assert submit(coordinator, coordinator.initialize(KEY, state_epoch, start_offset, NOW)) is None
     return coordinator
 
 
@@ -62,17 +62,16 @@ def write(coordinator, *batches, start=-1, complete=0, state_epoch=1, leader_epo
         complete,
         tuple(StateBatch(*batch) for batch in batches),
         NOW,
-        1,
     )
     return submit(coordinator, outcome)
 
 
 def read(coordinator, leader_epoch=0):
-    return submit(coordinator, coordinator.read(KEY, leader_epoch, NOW, 1))
+    return submit(coordinator, coordinator.read(KEY, leader_epoch, NOW))
 
 
 def summary(coordinator):
-    state = coordinator.summary(KEY, 1)
+    state = coordinator.summary(KEY)
     return (
         state.state_epoch,
         state.leader_epoch,
@@ -154,25 +153,25 @@ def test_records_survive_their_bytes(batches, complete, group_id):
 
 
 def test_commands_refuse_what_is_not_hosted():
-    coordinator = ShareCoordinator()
+    coordinator = ShareCoordinator(TOPICS)
     commands = [
-        lambda key, n: coordinator.initialize(key, 1, 0, NOW, n).reply,
-        lambda key, n: coordinator.delete(key, n).reply,
-        lambda key, n: coordinator.summary(key, n),
+        lambda key: coordinator.initialize(key, 1, 0, NOW).reply,
+        lambda key: coordinator.delete(key).reply,
+        lambda key: coordinator.summary(key),
     ]
     for command in commands:
-        for key, partitions in ((KEY, None), (KEY._replace(partition=1), 1)):
-            refusal = command(key, partitions)
+        for key in (KEY._replace(topic_id=UUID(int=1)), KEY._replace(partition=1)):
+            refusal = command(key)
             assert refusal.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             assert refusal.message == "This server does not host this topic-partition."
-        refusal = command(KEY._replace(partition=-1), 1)
+        refusal = command(KEY._replace(partition=-1))
         assert refusal == Refusal(
             ErrorCode.INVALID_REQUEST, "The partition id cannot be a negative number."
         )
 
 
 def test_nothing_is_read_or_written_before_initialize():
-    coordinator = ShareCoordinator()
+    coordinator = ShareCoordinator(TOPICS)
     assert read(coordinator) == Refusal(
         ErrorCode.INVALID_REQUEST, "Read operation on uninitialized share partition not allowed."
     )
@@ -180,26 +179,27 @@ def test_nothing_is_read_or_written_before_initialize():
         ErrorCode.INVALID_REQUEST, "Write operation on uninitialized share partition not allowed."
     )
     assert summary(coordinator) == (0, 0, -1, -1)
+    no_topic = KEY._replace(topic_id=UUID(int=1))
     unknown_topic = (
-        coordinator.read(KEY, 0, NOW, None),
-        coordinator.write(KEY, 1, 0, 0, 0, (), NOW, None),
+        coordinator.read(no_topic, 0, NOW),
+        coordinator.write(no_topic, 1, 0, 0, 0, (), NOW),
     )
     assert [outcome.reply.code for outcome in unknown_topic] == [ErrorCode.INVALID_REQUEST] * 2
     negative = KEY._replace(partition=-1)
     for outcome in (
-        coordinator.read(negative, 0, NOW, 1),
-        coordinator.write(negative, 1, 0, 0, 0, (), NOW, 1),
+        coordinator.read(negative, 0, NOW),
+        coordinator.write(negative, 1, 0, 0, 0, (), NOW),
     ):
         assert outcome.reply.message == "The partition id cannot be a negative number."
 
 
 def test_the_state_epoch_fences_older_ones_and_only_initialize_moves_it():
     coordinator = initialized(state_epoch=3)
-    assert coordinator.initialize(KEY, 2, 0, NOW, 1).reply.code == ErrorCode.FENCED_STATE_EPOCH
-    assert submit(coordinator, coordinator.initialize(KEY, 3, 0, NOW, 1)) is None
+    assert coordinator.initialize(KEY, 2, 0, NOW).reply.code == ErrorCode.FENCED_STATE_EPOCH
+    assert submit(coordinator, coordinator.initialize(KEY, 3, 0, NOW)) is None
     assert write(coordinator, state_epoch=2).code == ErrorCode.FENCED_STATE_EPOCH
     assert write(coordinator, state_epoch=8) is None
-    assert coordinator.summary(KEY, 1).state_epoch == 3
+    assert coordinator.summary(KEY).state_epoch == 3
 
 
 def test_the_leader_epoch_fences_older_ones_and_only_read_moves_it():
@@ -208,46 +208,48 @@ def test_the_leader_epoch_fences_older_ones_and_only_read_moves_it():
     assert read(coordinator, 5).start_offset == 10
     assert summary(coordinator) == (1, 5, 10, 2)
     assert read(coordinator, 4).code == ErrorCode.FENCED_LEADER_EPOCH
-    assert coordinator.read(KEY, 5, NOW, 1).records == ()
+    assert coordinator.read(KEY, 5, NOW).records == ()
     assert read(coordinator, 5).state_batches == (StateBatch(12, 13, 2, 1),)
     assert write(coordinator, leader_epoch=4).code == ErrorCode.FENCED_LEADER_EPOCH
     assert write(coordinator, leader_epoch=9) is None
-    assert coordinator.summary(KEY, 1).leader_epoch == 5
+    assert coordinator.summary(KEY).leader_epoch == 5
 
 
 def test_initialize_clears_what_was_there():
     coordinator = initialized()
     write(coordinator, (3, 5, 2, 1), complete=3)
-    outcome = coordinator.initialize(KEY, 2, 8, NOW, 1)
+    outcome = coordinator.initialize(KEY, 2, 8, NOW)
     assert outcome.records[0].snapshot_epoch == 1
     submit(coordinator, outcome)
     assert read(coordinator).state_batches == ()
     assert summary(coordinator) == (2, 0, 8, 0)
-    submit(coordinator, coordinator.initialize(KEY, 2, -1, NOW, 1))
+    submit(coordinator, coordinator.initialize(KEY, 2, -1, NOW))
     assert summary(coordinator) == (2, 0, -1, -1)
 
 
 def test_delete_leaves_a_tombstone_once():
     coordinator = initialized()
-    outcome = coordinator.delete(KEY, 1)
+    outcome = coordinator.delete(KEY)
     assert outcome.records == (ShareTombstone(KEY),)
     submit(coordinator, outcome)
-    assert coordinator.delete(KEY, 1).records == ()
+    assert coordinator.delete(KEY).records == ()
     assert read(coordinator).code == ErrorCode.INVALID_REQUEST
 
 
 def test_a_deleted_topic_takes_all_its_state_along():
-    coordinator = initialized()
+    topics = {topic_id: SimpleNamespace(partitions=4) for topic_id in (TOPIC, UUID(int=1))}
+    coordinator = ShareCoordinator(topics)
+    submit(coordinator, coordinator.initialize(KEY, 1, 0, NOW))
     other = SharePartitionKey("snap1", UUID(int=1), 0)
     second = SharePartitionKey("g2", TOPIC, 3)
     for key in (other, second):
-        submit(coordinator, coordinator.initialize(key, 1, 0, NOW, 4))
+        submit(coordinator, coordinator.initialize(key, 1, 0, NOW))
     tombstones = dict(coordinator.topic_deleted(TOPIC))
     assert tombstones.keys() == {str(KEY), str(second)}
     for outcome in tombstones.values():
         submit(coordinator, outcome)
     assert dict(coordinator.topic_deleted(TOPIC)) == {}
-    assert coordinator.summary(other, 1).start_offset == 0
+    assert coordinator.summary(other).start_offset == 0
 
 
 # --- merging ---
@@ -268,7 +270,7 @@ def test_a_snapshot_follows_after_five_hundred_updates():
     kinds = []
     for offset in range(1002):
         outcome = coordinator.write(
-            KEY, 1, 0, offset, 0, (StateBatch(offset + 2, offset + 2, 2, 1),), NOW + offset, 1
+            KEY, 1, 0, offset, 0, (StateBatch(offset + 2, offset + 2, 2, 1),), NOW + offset
         )
         submit(coordinator, outcome)
         kinds.append(type(outcome.records[0]))
@@ -317,7 +319,7 @@ class Topic:
 
     def replayed(self):
         """Another coordinator, loaded from what is left of the topic."""
-        loaded = ShareCoordinator(self.coordinator.snapshot_update_records)
+        loaded = ShareCoordinator(TOPICS, self.coordinator.snapshot_update_records)
         for offset in range(self.start_offset, len(self.log)):
             loaded.replay(loaded.decode(*self.log[offset]), Position(0, offset))
         return loaded
@@ -332,27 +334,27 @@ def snapshot_of(number, now_ms=NOW):
 
 
 def begin(topic, number, now_ms=NOW):
-    topic.submit(topic.coordinator.initialize(key_of(number), 1, 0, now_ms, 1))
+    topic.submit(topic.coordinator.initialize(key_of(number), 1, 0, now_ms))
 
 
 def update(topic, number, start_offset, now_ms=NOW):
-    topic.submit(topic.coordinator.write(key_of(number), 1, 0, start_offset, 0, (), now_ms, 1))
+    topic.submit(topic.coordinator.write(key_of(number), 1, 0, start_offset, 0, (), now_ms))
 
 
 def test_nothing_waits_for_time_while_there_is_no_state():
-    topic = Topic(ShareCoordinator(cold_interval_ms=50, prune_interval_ms=70))
+    topic = Topic(ShareCoordinator(TOPICS, cold_interval_ms=50, prune_interval_ms=70))
     assert topic.coordinator.next_deadline_ms() is None
     begin(topic, 0)
     topic.expire(NOW)
     assert topic.coordinator.next_deadline_ms() == NOW + 50
-    topic.submit(topic.coordinator.delete(key_of(0), 1))
+    topic.submit(topic.coordinator.delete(key_of(0)))
     topic.expire(NOW + 70)
     assert topic.start_offset == len(topic.log) == 2
     assert topic.coordinator.next_deadline_ms() is None
 
 
 def test_what_stands_before_every_latest_snapshot_is_deleted():
-    topic = Topic(ShareCoordinator(3, cold_interval_ms=10**9, prune_interval_ms=100))
+    topic = Topic(ShareCoordinator(TOPICS, 3, cold_interval_ms=10**9, prune_interval_ms=100))
     begin(topic, 0)
     topic.expire(NOW)
     begin(topic, 1)
@@ -374,7 +376,7 @@ def test_what_stands_before_every_latest_snapshot_is_deleted():
 @pytest.mark.parametrize("ahead_ms", [-(10**9), 10**9])
 def test_intervals_begin_at_the_start_however_the_wall_clock_was_set(ahead_ms):
     written_ms = NOW + ahead_ms
-    topic = Topic(ShareCoordinator(3, cold_interval_ms=100, prune_interval_ms=70))
+    topic = Topic(ShareCoordinator(TOPICS, 3, cold_interval_ms=100, prune_interval_ms=70))
     begin(topic, 0, written_ms)
     for n in range(4):
         update(topic, 0, n, written_ms)
@@ -388,7 +390,7 @@ def test_intervals_begin_at_the_start_however_the_wall_clock_was_set(ahead_ms):
 
 
 def test_a_cold_share_partition_is_snapshotted_so_that_the_log_before_it_can_go():
-    topic = Topic(ShareCoordinator(3, cold_interval_ms=100, prune_interval_ms=10**9))
+    topic = Topic(ShareCoordinator(TOPICS, 3, cold_interval_ms=100, prune_interval_ms=10**9))
     begin(topic, 0)
     topic.expire(NOW)
     update(topic, 0, 7)
@@ -400,11 +402,11 @@ def test_a_cold_share_partition_is_snapshotted_so_that_the_log_before_it_can_go(
     written = len(topic.log)
     topic.expire(NOW + 200)  # g1 is cold too, but with nothing to let go
     assert len(topic.log) == written
-    assert topic.replayed().summary(key_of(0), 1).start_offset == 7
+    assert topic.replayed().summary(key_of(0)).start_offset == 7
 
 
 def test_a_snapshot_that_cannot_be_written_is_tried_again_after_a_pause():
-    topic = Topic(ShareCoordinator(cold_interval_ms=100, prune_interval_ms=10**9))
+    topic = Topic(ShareCoordinator(TOPICS, cold_interval_ms=100, prune_interval_ms=10**9))
     begin(topic, 0)
     topic.expire(NOW)
     update(topic, 0, 7)
@@ -416,7 +418,7 @@ def test_a_snapshot_that_cannot_be_written_is_tried_again_after_a_pause():
 
 
 def test_many_cold_share_partitions_are_snapshotted_in_several_steps():
-    topic = Topic(ShareCoordinator(cold_interval_ms=100, prune_interval_ms=100))
+    topic = Topic(ShareCoordinator(TOPICS, cold_interval_ms=100, prune_interval_ms=100))
     many = 2 * COLD_SNAPSHOTS_AT_ONCE + 1
     for number in range(many):
         begin(topic, number)
@@ -460,7 +462,7 @@ def test_the_limit_of_a_step_holds_for_all_partitions_of_the_internal_topic_toge
 def test_a_long_log_is_shortened_without_waiting_for_time(monkeypatch):
     monkeypatch.setattr(share_state, "SWEEP_AFTER_RECORDS", 30)
     monkeypatch.setattr(share_state, "SWEEP_AFTER_RECORDS_EACH", 2)
-    topic = Topic(ShareCoordinator())
+    topic = Topic(ShareCoordinator(TOPICS))
     for number in range(5):
         begin(topic, number)
     for n in range(1000):
@@ -516,9 +518,7 @@ def run(topic, name, args, now_ms):
         return
     before = repr(state_of(coordinator))
     outcome = (
-        coordinator.delete(*args, 1)
-        if name == "delete"
-        else getattr(coordinator, name)(*args, now_ms, 1)
+        coordinator.delete(*args) if name == "delete" else getattr(coordinator, name)(*args, now_ms)
     )
     assert repr(state_of(coordinator)) == before, "deciding changes nothing"
     topic.submit(outcome)
@@ -528,7 +528,7 @@ def run(topic, name, args, now_ms):
 def test_replaying_what_is_left_of_the_log_gives_the_live_state(
     commands, updates, cold_ms, prune_ms
 ):
-    topic = Topic(ShareCoordinator(updates, cold_ms, prune_ms))
+    topic = Topic(ShareCoordinator(TOPICS, updates, cold_ms, prune_ms))
     now_ms = NOW
     for name, *args in commands:
         if name == "expire":
@@ -547,13 +547,13 @@ def test_replaying_what_is_left_of_the_log_gives_the_live_state(
 
 @given(st.lists(st.one_of(INITIALIZE, WRITE)))
 def test_snapshots_do_not_change_what_is_read(commands):
-    often, never = Topic(ShareCoordinator(1)), Topic(ShareCoordinator(10_000))
+    often, never = Topic(ShareCoordinator(TOPICS, 1)), Topic(ShareCoordinator(TOPICS, 10_000))
     for name, key, *args in commands:
         run(often, name, (key, *args), NOW)
         run(never, name, (key, *args), NOW)
         read_often, read_never = (
             replace(reply, snapshot_epoch=0, create_timestamp_ms=0, updates=0)
-            if isinstance(reply := topic.coordinator.read(key, 99, NOW, 1).reply, ShareState)
+            if isinstance(reply := topic.coordinator.read(key, 99, NOW).reply, ShareState)
             else reply
             for topic in (often, never)
         )
@@ -565,12 +565,12 @@ def test_what_is_read_is_what_a_model_of_single_offsets_has(writes, updates):
     """The highest delivery count of an offset counts, and at that the greatest state; below the
     start nothing does.
     """
-    topic = Topic(ShareCoordinator(updates))
+    topic = Topic(ShareCoordinator(TOPICS, updates))
     begin(topic, 0)
     offsets, start = {}, 0
     for start_offset, batches in writes:
         stored = combined(batches, start_offset)
-        topic.submit(topic.coordinator.write(key_of(0), 1, 0, start_offset, 0, stored, NOW, 1))
+        topic.submit(topic.coordinator.write(key_of(0), 1, 0, start_offset, 0, stored, NOW))
         start = max(start, start_offset)
         for batch in batches:
             for offset in range(batch.first_offset, batch.last_offset + 1):
@@ -578,7 +578,7 @@ def test_what_is_read_is_what_a_model_of_single_offsets_has(writes, updates):
                     offsets.get(offset, (0, 0)), (batch.delivery_count, batch.delivery_state)
                 )
         offsets = {offset: value for offset, value in offsets.items() if offset >= start}
-        found = topic.coordinator.read(key_of(0), 0, NOW, 1).reply
+        found = topic.coordinator.read(key_of(0), 0, NOW).reply
         assert found.start_offset == start
         assert {
             offset: (count, state)

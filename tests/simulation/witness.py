@@ -418,9 +418,8 @@ class Witness:
             self.machine.broker.catalog.topics_by_id,
         )
         for key, shelf in self.shelves.items():
-            topic = topics.get(key.topic_id)
-            if topic is not None:
-                summary = share_state.summary(key, topic.partitions)
+            if key.topic_id in topics:
+                summary = share_state.summary(key)
                 self._check_start(shelf, summary.start_offset)  # type: ignore[union-attr]
 
     def power_cut(self) -> None:
@@ -465,9 +464,8 @@ class Witness:
     def audit(self, shelf: Shelf) -> None:
         """Compare the state that a restart would find, or has found, with the allowed ones."""
         key, broker = shelf.key, self.machine.broker
-        topic = broker.catalog.topics_by_id[key.topic_id]
         state = broker.coordinators.share_state.read(
-            key, LEADER_EPOCH, broker.clock.wall_ms(), topic.partitions
+            key, LEADER_EPOCH, broker.clock.wall_ms()
         ).reply
         resetting, shelf.resetting = shelf.resetting, None
         if resetting is not None:  # interrupted: it has happened or not

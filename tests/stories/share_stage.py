@@ -134,7 +134,7 @@ class Stage:
         for partition in range(topic.partitions):
             key = SharePartitionKey(group_id, topic.topic_id, partition)
             outcome = self.broker.coordinators.share_state.initialize(
-                key, state_epoch, start_offset, 0, topic.partitions
+                key, state_epoch, start_offset, 0
             )
             assert self.broker.coordinators.share_state_runtime.write_now(str(key), outcome) is None
 
@@ -179,7 +179,7 @@ class Stage:
 
     def summary(self, partition: int = 0) -> ShareState:
         summary = self.broker.coordinators.share_state.summary(
-            SharePartitionKey(GROUP, self.topic_id, partition), 100
+            SharePartitionKey(GROUP, self.topic_id, partition)
         )
         assert isinstance(summary, ShareState)
         return summary

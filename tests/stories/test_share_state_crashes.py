@@ -83,7 +83,7 @@ def starts(broker):
     state = broker.coordinators.share_state
     keys = {p: SharePartitionKey("g", topic.topic_id, p) for p in range(4)}
     known = set(state.known_keys())
-    return {p: state.summary(key, 4).start_offset for p, key in keys.items() if key in known}
+    return {p: state.summary(key).start_offset for p, key in keys.items() if key in known}
 
 
 def check_settled(broker):
@@ -220,8 +220,7 @@ def test_a_deletion_of_which_a_power_cut_has_kept_only_the_end_has_not_happened(
         topic_id = broker.catalog.topics["t"].topic_id
         keys = [SharePartitionKey("g", topic_id, partition) for partition in range(4)]
         return {
-            key.partition: broker.coordinators.share_state.summary(key, 4).start_offset
-            for key in keys
+            key.partition: broker.coordinators.share_state.summary(key).start_offset for key in keys
         }
 
     async def run(*, deletes_half):

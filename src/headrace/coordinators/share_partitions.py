@@ -174,9 +174,7 @@ class SharePartitions:
         if isinstance(partition_log, ErrorCode):
             return partition_log
         key = SharePartitionKey(group_id, topic_id, partition)
-        outcome = self._runtime.coordinator.read(
-            key, LEADER_EPOCH, self.clock.wall_ms(), self._partitions(topic_id)
-        )
+        outcome = self._runtime.coordinator.read(key, LEADER_EPOCH, self.clock.wall_ms())
         state = self._runtime.write_now(str(key), outcome)
         if isinstance(state, Refusal):
             return _leader_refusal(state).code
@@ -247,12 +245,12 @@ class SharePartitions:
             if key in fenced:
                 fenced.remove(key)
                 return _FENCED
-            partitions = self._partitions(topic_id)
-            if partitions is None:
+            topic = self._catalog.topics_by_id.get(topic_id)
+            if topic is None:
                 return Refusal(ErrorCode.UNKNOWN_TOPIC_ID)
             return (
                 NOT_HOSTED
-                if 0 <= partition < partitions
+                if 0 <= partition < topic.partitions
                 else Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             )
         now_ms = self.clock.now_ms()
@@ -464,12 +462,7 @@ class SharePartitions:
             update.delivery_complete_count,
             update.state_batches,
             self.clock.wall_ms(),
-            self._partitions(loaded.key.topic_id),
         )
-
-    def _partitions(self, topic_id: UUID) -> int | None:
-        topic = self._catalog.topics_by_id.get(topic_id)
-        return None if topic is None else topic.partitions
 
     # Time -----------------------------------------------------------------------------------------
 

@@ -48,17 +48,16 @@ def initialize(
     :param least_state_epoch: the lowest state epoch to use
     :raises StorageError: when the disk fails; the change may be incomplete
     """
-    group_id, topics = group.group_id, coordinators.environment.catalog.topics_by_id
+    group_id = group.group_id
     partitions = _shared_topics(coordinators, starts)
     coordinators.group_runtime.write_now(group_id, group.initializing(partitions))
     state, wall_ms = coordinators.share_state, coordinators.environment.clock.wall_ms()
     snapshots: list[tuple[str, tuple[ShareRecord, ...]]] = []
     for topic_id, offsets in starts.items():
-        count = topics[topic_id].partitions
         for partition, start_offset in offsets.items():
             key = SharePartitionKey(group_id, topic_id, partition)
             epoch = min(max(state.state(key).state_epoch + 1, least_state_epoch), _MAX_EPOCH)
-            outcome = state.initialize(key, epoch, start_offset, wall_ms, count)
+            outcome = state.initialize(key, epoch, start_offset, wall_ms)
             assert outcome.reply is None, outcome.reply
             snapshots.append((str(key), outcome.records))
             coordinators.share.fence(key)
@@ -85,7 +84,7 @@ def _delete_state(coordinators: Coordinators, group_id: str, topic_ids: Collecti
         partitions = 0 if topic is None else topic.partitions
         for partition in range(partitions):
             key = SharePartitionKey(group_id, topic_id, partition)
-            tombstones.append((str(key), coordinators.share_state.delete(key, partitions).records))
+            tombstones.append((str(key), coordinators.share_state.delete(key).records))
             coordinators.share.drop(key)
     coordinators.share_state_runtime.write_records_now(tombstones)
 

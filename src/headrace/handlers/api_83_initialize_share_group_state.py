@@ -7,19 +7,15 @@ memory is loaded again, and its acquisition locks are lost.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Protocol, TypeVar
 from uuid import UUID
 
 from headrace.net.api import CLUSTER_ACTION, Api, on_cluster
 from headrace.net.call import Call
 from headrace.protocol.api import (
-    DeleteShareGroupStateRequest,
     InitializeShareGroupStateRequest,
     InitializeShareGroupStateResponse,
-    ReadShareGroupStateRequest,
-    ReadShareGroupStateSummaryRequest,
-    WriteShareGroupStateRequest,
 )
 from headrace.protocol.errors import Refusal
 from headrace.protocol.schema import Message
@@ -38,12 +34,10 @@ async def handle(
     state = call.share_state_runtime
 
     def initialize(
-        key: SharePartitionKey,
-        partition: InitializeShareGroupStateRequest.PartitionData,
-        count: int | None,
+        key: SharePartitionKey, partition: InitializeShareGroupStateRequest.PartitionData
     ) -> Refusal | None:
         outcome = state.coordinator.initialize(
-            key, partition.state_epoch, partition.start_offset, call.clock.wall_ms(), count
+            key, partition.state_epoch, partition.start_offset, call.clock.wall_ms()
         )
         refusal = state.write_now(str(key), outcome)
         if refusal is None:
@@ -51,28 +45,36 @@ async def handle(
         return refusal
 
     return InitializeShareGroupStateResponse(
-        await serve_each(call, request, initialize, Result, Partition)
+        await serve_each(call, request.group_id, request.topics, initialize, Result, Partition)
     )
 
 
 # Requests about share state (83-87) ---------------------------------------------------------------
 
 
-Request = (
-    InitializeShareGroupStateRequest
-    | ReadShareGroupStateRequest
-    | WriteShareGroupStateRequest
-    | DeleteShareGroupStateRequest
-    | ReadShareGroupStateSummaryRequest
-)
+class RequestedPartition(Protocol):
+    """What a request says of a share-partition."""
+
+    partition: int
+
+
+P = TypeVar("P", bound=RequestedPartition)
 R = TypeVar("R", bound=Message)
 T = TypeVar("T")
 
 
+class RequestedTopic(Protocol[P]):
+    """The share-partitions of a topic in a request."""
+
+    topic_id: UUID | None
+    partitions: Sequence[P]
+
+
 async def serve_each(
     call: Call,
-    request: Request,
-    serve: Callable[[SharePartitionKey, Any, int | None], R | Refusal | None],
+    group_id: str,
+    topics: Sequence[RequestedTopic[P]],
+    serve: Callable[[SharePartitionKey, P], R | Refusal | None],
     topic_result: Callable[[UUID, list[R]], T],
     partition_result: Callable[[int], R],
 ) -> list[T]:
@@ -83,20 +85,17 @@ async def serve_each(
     partitions are left out, and a duplicate share-partition is served twice but has one result, the
     last.
 
-    :param serve: given the share-partition, its part of the request, and the number of partitions
-        of its topic (None if there is no such topic); returns its result, its error, or None for a
-        result without details
+    :param serve: given the share-partition and its part of the request; returns its result, its
+        error, or None for a result without details
     :param topic_result: returns the results of a topic, given those of its partitions
     :param partition_result: returns an empty result of a partition
     """
     results: dict[UUID, dict[int, R]] = {}
-    for topic in request.topics if request.group_id else ():
+    for topic in topics if group_id else ():
         topic_id = topic.topic_id or NO_TOPIC
-        existing = call.catalog.topics_by_id.get(topic_id)
-        count = None if existing is None else existing.partitions
         for partition in topic.partitions:
-            key = SharePartitionKey(request.group_id, topic_id, partition.partition)
-            result = serve(key, partition, count)
+            key = SharePartitionKey(group_id, topic_id, partition.partition)
+            result = serve(key, partition)
             if result is None or isinstance(result, Refusal):
                 result = partition_result(key.partition).refused(result)
             results.setdefault(topic_id, {})[key.partition] = result

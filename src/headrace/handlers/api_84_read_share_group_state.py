@@ -24,12 +24,10 @@ async def handle(call: Call, request: ReadShareGroupStateRequest) -> ReadShareGr
     """Return the state of each share-partition of a request."""
 
     def read(
-        key: SharePartitionKey,
-        partition: ReadShareGroupStateRequest.PartitionData,
-        count: int | None,
+        key: SharePartitionKey, partition: ReadShareGroupStateRequest.PartitionData
     ) -> Partition | Refusal:
         outcome = call.share_state_runtime.coordinator.read(
-            key, partition.leader_epoch, call.clock.wall_ms(), count
+            key, partition.leader_epoch, call.clock.wall_ms()
         )
         state = call.share_state_runtime.write_now(str(key), outcome)
         if isinstance(state, Refusal):
@@ -41,4 +39,6 @@ async def handle(call: Call, request: ReadShareGroupStateRequest) -> ReadShareGr
             state_batches=[StateBatch(*batch) for batch in state.state_batches],
         )
 
-    return ReadShareGroupStateResponse(await serve_each(call, request, read, Result, Partition))
+    return ReadShareGroupStateResponse(
+        await serve_each(call, request.group_id, request.topics, read, Result, Partition)
+    )

@@ -29,9 +29,7 @@ async def handle(call: Call, request: WriteShareGroupStateRequest) -> WriteShare
     """Store the changes of each share-partition of a request."""
 
     def write(
-        key: SharePartitionKey,
-        partition: WriteShareGroupStateRequest.PartitionData,
-        count: int | None,
+        key: SharePartitionKey, partition: WriteShareGroupStateRequest.PartitionData
     ) -> Refusal | None:
         batches = combined(
             [StateBatch(*batch.field_values()) for batch in partition.state_batches],
@@ -47,8 +45,9 @@ async def handle(call: Call, request: WriteShareGroupStateRequest) -> WriteShare
             partition.delivery_complete_count,
             batches,
             call.clock.wall_ms(),
-            count,
         )
         return call.share_state_runtime.write_now(str(key), outcome)
 
-    return WriteShareGroupStateResponse(await serve_each(call, request, write, Result, Partition))
+    return WriteShareGroupStateResponse(
+        await serve_each(call, request.group_id, request.topics, write, Result, Partition)
+    )

@@ -26,13 +26,13 @@ async def handle(
     state = call.share_state_runtime
 
     def delete(
-        key: SharePartitionKey,
-        partition: DeleteShareGroupStateRequest.PartitionData,
-        count: int | None,
+        key: SharePartitionKey, partition: DeleteShareGroupStateRequest.PartitionData
     ) -> Refusal | None:
-        refusal = state.write_now(str(key), state.coordinator.delete(key, count))
+        refusal = state.write_now(str(key), state.coordinator.delete(key))
         if refusal is None:
             call.share.drop(key)
         return refusal
 
-    return DeleteShareGroupStateResponse(await serve_each(call, request, delete, Result, Partition))
+    return DeleteShareGroupStateResponse(
+        await serve_each(call, request.group_id, request.topics, delete, Result, Partition)
+    )

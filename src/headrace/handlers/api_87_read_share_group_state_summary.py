@@ -33,11 +33,9 @@ async def handle(
     """Return a summary of each share-partition of a request."""
 
     def summarize(
-        key: SharePartitionKey,
-        partition: ReadShareGroupStateSummaryRequest.PartitionData,
-        count: int | None,
+        key: SharePartitionKey, partition: ReadShareGroupStateSummaryRequest.PartitionData
     ) -> Partition | Refusal:
-        summary = call.share_state_runtime.coordinator.summary(key, count)
+        summary = call.share_state_runtime.coordinator.summary(key)
         if isinstance(summary, Refusal):
             return summary
         return Partition(
@@ -49,5 +47,5 @@ async def handle(
         )
 
     return ReadShareGroupStateSummaryResponse(
-        await serve_each(call, request, summarize, Result, Partition)
+        await serve_each(call, request.group_id, request.topics, summarize, Result, Partition)
     )

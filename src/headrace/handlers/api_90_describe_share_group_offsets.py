@@ -110,11 +110,9 @@ class _Describing:
         return ResponseTopic(name, topic_id, call.lazily(describe, tuple(partitions)))
 
     def _partition(self, group_id: str, topic: Topic | None, index: int) -> Partition:
-        topic_id, count = (NO_TOPIC, None) if topic is None else (topic.topic_id, topic.partitions)
+        topic_id = NO_TOPIC if topic is None else topic.topic_id
         key = SharePartitionKey(group_id, topic_id, index)
-        summary = self.call.share_state_runtime.coordinator.summary(key, count)
-        if isinstance(summary, Refusal):
-            summary = ShareState()
+        summary = self.call.share_state_runtime.coordinator.state(key)
         lag = _lag(self.call, key, summary)
         if isinstance(lag, Refusal):
             return _refused(lag, index)

@@ -9,12 +9,13 @@ stored. Source: KIP-932, "Share group state persistence"; KIP-1226 for the deliv
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from uuid import UUID
 
 from headrace.deadlines import RETRY_MS
+from headrace.groups.catalog import Topic
 from headrace.outcome import NOWHERE, Outcome, Position, Unapplied
 from headrace.protocol.errors import ErrorCode, Refusal
 from headrace.protocol.internal_topics import SHARE_GROUP_STATE
@@ -266,25 +267,25 @@ class Snapshots:
 class ShareCoordinator:
     """All share state, by share-partition. Commands decide; only :meth:`replay` changes state.
 
+    :param topics: all topics by id
     :param snapshot_update_records: the number of updates after which the next write is a snapshot
         (``share.coordinator.snapshot.update.records.per.snapshot``)
     :param cold_interval_ms: the age at which the last snapshot of a share-partition is written
         again (``share.coordinator.cold.partition.snapshot.interval.ms``)
     :param prune_interval_ms: the interval at which outdated records are deleted
         (``share.coordinator.state.topic.prune.interval.ms``)
-
-    The ``partitions`` argument of the commands is the number of partitions of the topic, None for
-    an unknown topic.
     """
 
     topic = SHARE_GROUP_STATE
 
     def __init__(
         self,
+        topics: Mapping[UUID, Topic],
         snapshot_update_records: int = 500,
         cold_interval_ms: int = 300_000,
         prune_interval_ms: int = 300_000,
     ) -> None:
+        self._topics = topics
         self.snapshot_update_records = snapshot_update_records
         self._interval_ms = {_PRUNE: prune_interval_ms, _SWEEP: cold_interval_ms}
         self._states: dict[SharePartitionKey, ShareState] = {}
@@ -313,13 +314,12 @@ class ShareCoordinator:
         state_epoch: int,
         start_offset: int,
         wall_ms: int,
-        partitions: int | None,
     ) -> Outcome[ShareRecord, Refusal | None]:
         """Initialise a share-partition, or initialise it again.
 
         :param start_offset: -1 leaves it to ``share.auto.offset.reset``
         """
-        if refusal := _negative(key, state_epoch=state_epoch) or _not_hosted(key, partitions):
+        if refusal := _negative(key, state_epoch=state_epoch) or self._not_hosted(key):
             return Outcome(refusal)
         state = self.state(key)
         if state.state_epoch > state_epoch:
@@ -337,7 +337,7 @@ class ShareCoordinator:
         return Outcome(None, (snapshot,))
 
     def read(
-        self, key: SharePartitionKey, leader_epoch: int, wall_ms: int, partitions: int | None
+        self, key: SharePartitionKey, leader_epoch: int, wall_ms: int
     ) -> Outcome[ShareRecord, ShareState | Refusal]:
         """Return the state for a leader of ``leader_epoch``. A higher epoch than the stored one is
         stored.
@@ -349,7 +349,7 @@ class ShareCoordinator:
             return Outcome(READ_UNINITIALIZED)
         if state.leader_epoch > leader_epoch:
             return Outcome(FENCED_LEADER_EPOCH)
-        if refusal := _not_hosted(key, partitions):
+        if refusal := self._not_hosted(key):
             return Outcome(refusal)
         if leader_epoch == state.leader_epoch:
             return Outcome(state)
@@ -371,7 +371,6 @@ class ShareCoordinator:
         delivery_complete_count: int,
         state_batches: tuple[StateBatch, ...],
         wall_ms: int,
-        partitions: int | None,
     ) -> Outcome[ShareRecord, Refusal | None]:
         """Store a change. The start offset only goes up, and at one start offset the
         delivery-complete count does.
@@ -387,7 +386,7 @@ class ShareCoordinator:
             return Outcome(FENCED_LEADER_EPOCH)
         if state.state_epoch > state_epoch:
             return Outcome(FENCED_STATE_EPOCH)
-        if refusal := _not_hosted(key, partitions):
+        if refusal := self._not_hosted(key):
             return Outcome(refusal)
         start_offset, delivery_complete_count = max(
             (start_offset, delivery_complete_count),
@@ -403,17 +402,15 @@ class ShareCoordinator:
         )
         return Outcome(None, (self._record(state, update, wall_ms),))
 
-    def delete(
-        self, key: SharePartitionKey, partitions: int | None
-    ) -> Outcome[ShareRecord, Refusal | None]:
+    def delete(self, key: SharePartitionKey) -> Outcome[ShareRecord, Refusal | None]:
         """Delete the state of a share-partition, if there is any."""
-        if refusal := _not_hosted(key, partitions):
+        if refusal := self._not_hosted(key):
             return Outcome(refusal)
         return Outcome(None, (ShareTombstone(key),) if key in self._states else ())
 
-    def summary(self, key: SharePartitionKey, partitions: int | None) -> ShareState | Refusal:
+    def summary(self, key: SharePartitionKey) -> ShareState | Refusal:
         """Return the :meth:`state` of a share-partition of an existing topic."""
-        return _not_hosted(key, partitions) or self.state(key)
+        return self._not_hosted(key) or self.state(key)
 
     def topic_deleted(self, topic_id: UUID) -> Iterable[tuple[str, Outcome[ShareRecord, None]]]:
         """Return tombstones for all share-partitions of a deleted topic, as (coordinator key,
@@ -421,6 +418,12 @@ class ShareCoordinator:
         """
         keys = sorted(self._by_topic.get(topic_id, ()))
         return [(str(key), Outcome(None, (ShareTombstone(key),))) for key in keys]
+
+    def _not_hosted(self, key: SharePartitionKey) -> Refusal | None:
+        topic = self._topics.get(key.topic_id)
+        if key.partition < 0:
+            return NEGATIVE_PARTITION
+        return NOT_HOSTED if topic is None or key.partition >= topic.partitions else None
 
     def _record(self, state: ShareState, update: ShareUpdate, wall_ms: int) -> ShareRecord:
         """Return an update, or, after enough updates, a snapshot with the update merged in."""
@@ -548,12 +551,4 @@ def _negative(
         return NEGATIVE_LEADER_EPOCH
     if state_epoch < 0:
         return NEGATIVE_STATE_EPOCH
-    return None
-
-
-def _not_hosted(key: SharePartitionKey, partitions: int | None) -> Refusal | None:
-    if key.partition < 0:
-        return NEGATIVE_PARTITION
-    if partitions is None or key.partition >= partitions:
-        return NOT_HOSTED
     return None

@@ -28,7 +28,7 @@ from headrace.log.partition_log import PartitionLog
 from headrace.log_lines import LimitedLog, get_logger
 from headrace.metric_family import labels, metric
 from headrace.net.metrics import Metrics, RequestMetrics
-from headrace.protocol.errors import ErrorCode, Refusal
+from headrace.protocol.errors import ErrorCode
 from headrace.protocol.internal_topics import CONSUMER_OFFSETS, SHARE_GROUP_STATE
 from headrace.share.records import UNKNOWN, SharePartitionKey
 from headrace.share.share_session import ShareSessions
@@ -265,13 +265,10 @@ class MetricsScrape:
         key = SharePartitionKey(group_id, topic.topic_id, partition)
         coordinators = self._broker.coordinators
         state, share = coordinators.loaded_share_state, coordinators.loaded_share
-        summary = ShareState() if state is None else state.summary(key, topic.partitions)
+        summary = ShareState() if state is None else state.state(key)
         loaded = None if share is None else share.loaded(*key)
         start, lag = UNKNOWN, None
-        if not isinstance(summary, Refusal) and UNKNOWN not in (
-            summary.start_offset,
-            summary.delivery_complete_count,
-        ):
+        if UNKNOWN not in (summary.start_offset, summary.delivery_complete_count):
             start = summary.start_offset
             lag = end_offset - start - summary.delivery_complete_count
         return _SharePartitionRow(
