@@ -118,7 +118,7 @@ async def test_nothing_is_pruned_after_the_broker_has_closed(tmp_path: Path) -> 
     for _ in range(25):
         outcome = state.write(key, 1, 0, 0, 0, (), clock.wall_ms())
         states.write_now(str(key), outcome)
-    loaded = broker.coordinators.share.load(*key)
+    loaded = broker.coordinators.share.load(key)
     assert isinstance(loaded, LoadedPartition)
     settings = broker.coordinators.share.settings("g")
     limits = FetchLimits(1, 1, 1, record_limit=False)

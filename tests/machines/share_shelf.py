@@ -88,7 +88,7 @@ class Shelf:
         self.coordinators = self._coordinators()
         with self.loop.turn():
             self.coordinators.load()
-            loaded = self.coordinators.share.load(*KEY)
+            loaded = self.coordinators.share.load(KEY)
         assert isinstance(loaded, LoadedPartition)
         self.loaded = loaded
         self.waiting = []

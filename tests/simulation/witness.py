@@ -161,7 +161,7 @@ class Witness:
         changes: list[tuple[Record, int]] = []
         # What DeleteRecords took is over when a fetch has noticed it; until then only the broker
         # knows.
-        loaded = self.machine.broker.coordinators.share.loaded(*shelf.key)
+        loaded = self.machine.broker.coordinators.share.loaded(shelf.key)
         accepted = loaded is not None
         for offset, acknowledge_type in each(batches):
             record = shelf.records.get(offset)

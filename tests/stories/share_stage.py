@@ -22,6 +22,7 @@ from uuid import UUID
 from headrace.broker.broker import Broker
 from headrace.broker.config.broker_config import Config
 from headrace.coordinators.clock import wall_clock_ms
+from headrace.coordinators.share_partitions import LoadedPartition
 from headrace.log.partition_log import PartitionLog
 from headrace.protocol import record_batch
 from headrace.protocol.errors import ErrorCode
@@ -176,6 +177,11 @@ class Stage:
         member = self.member()
         assert await member.fetch()
         return member
+
+    def loaded(self, partition: int) -> LoadedPartition | None:
+        """The share-partition in memory, if it is there."""
+        key = SharePartitionKey(GROUP, self.topic_id, partition)
+        return self.broker.coordinators.share.loaded(key)
 
     def summary(self, partition: int = 0) -> ShareState:
         summary = self.broker.coordinators.share_state.summary(

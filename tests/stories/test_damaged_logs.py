@@ -10,7 +10,7 @@ from headrace.protocol.errors import ErrorCode
 from headrace.protocol.record_batch import TRANSACTIONAL_BIT, build
 from headrace.share.acknowledgement import ACCEPT
 from headrace.transactions.producer import NO_PRODUCER, Producer
-from tests.stories.share_stage import GROUP, Stage, on_stage
+from tests.stories.share_stage import Stage, on_stage
 
 FETCH = 1
 LENGTH, LAST_OFFSET_DELTA, BASE_OFFSET = (8, ">i"), (23, ">i"), (0, ">q")
@@ -59,7 +59,7 @@ async def test_a_share_fetch_returns_what_is_undamaged(s, field, value, error, r
     assert [run.first_offset for run in results[0].acquired_records] == [3]
     assert (results[0].error_code, results[1].error_code) == (0, error)
     assert not results[1].acquired_records
-    assert not s.broker.coordinators.share.loaded(GROUP, s.topic_id, 1).partition.locks.spans
+    assert not s.loaded(1).partition.locks.spans
 
 
 @pytest.mark.parametrize("delta", [-1, -5, 1, 1 << 30])
@@ -136,7 +136,4 @@ async def test_a_dead_letter_of_a_damaged_batch_has_no_copy(s, field, value):
     s.pass_ms(1000)
     assert s.broker.topic_logs.log(s.broker.catalog.topics[QUEUE], 0).end_offset == 2
     for partition in range(2):
-        assert (
-            s.broker.coordinators.share.loaded(GROUP, s.topic_id, partition).partition.start_offset
-            == 1
-        )
+        assert s.loaded(partition).partition.start_offset == 1

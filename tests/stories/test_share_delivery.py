@@ -403,7 +403,7 @@ async def test_backoffs_that_end_without_sessions_unload_one_partition_each(s, m
     while s.broker.coordinators.share.next_deadline_ms() is not None:
         s.broker.coordinators.share.expire(s.clock.stopped_ms)
     assert len(looked) == 60
-    assert s.broker.coordinators.share.loaded(GROUP, s.topic_id, 0) is None
+    assert s.loaded(0) is None
 
 
 @on_stage(partitions=120)
@@ -414,9 +414,7 @@ async def test_many_partitions_are_loaded_in_slices(s, monkeypatch):
     fetch = await begun(m.share_fetch(partitions=tuple(range(120)), wait_ms=1000))
     for _ in range(60):
         await asyncio.sleep(0)
-    loaded = [
-        s.broker.coordinators.share.loaded(GROUP, s.topic_id, partition) for partition in range(120)
-    ]
+    loaded = [s.loaded(partition) for partition in range(120)]
     assert loaded[0] is not None
     assert loaded[119] is None
     response = await fetch
@@ -437,9 +435,7 @@ async def test_nothing_is_acquired_when_the_session_ends_while_partitions_are_lo
     m.vanish()
     response = await fetch
     assert not any(one.acquired_records for one in response.responses[0].partitions)
-    loaded = [
-        s.broker.coordinators.share.loaded(GROUP, s.topic_id, partition) for partition in range(120)
-    ]
+    loaded = [s.loaded(partition) for partition in range(120)]
     assert sum(one is not None for one in loaded) < 120
     assert await s.member("n").fetch() == [(0, 2, 1)]
 
@@ -694,7 +690,7 @@ async def test_an_unexpected_error_keeps_no_other_locks_from_timing_out(s, monke
         s.produce(1, partition=partition)
     await s.member().fetch(partitions=(0, 1))
     release = SharePartition.release
-    bad = s.broker.coordinators.share.loaded(GROUP, s.topic_id, 0).partition
+    bad = s.loaded(0).partition
 
     def fail_once(partition, *args):
         if partition is bad:

@@ -74,7 +74,7 @@ class Rotation(RuleBasedStateMachine):
 
     def has_records(self, partition: int) -> bool:
         share = self.stage.broker.coordinators.share
-        loaded = share.loaded(GROUP, self.stage.topic_id, partition)
+        loaded = self.stage.loaded(partition)
         if loaded is None:
             return True
         offset = loaded.partition.fetch_offset(share.settings(GROUP))

@@ -11,6 +11,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from operator import itemgetter
 from typing import NamedTuple
 from uuid import UUID
@@ -26,7 +27,7 @@ from headrace.protocol.record_batch import (
     stored_headers,
 )
 from headrace.share.acquisition_locks import AcquiredRecords
-from headrace.share.records import StateUpdate
+from headrace.share.records import SharePartitionKey, StateUpdate
 from headrace.share.settings import FetchLimits, ShareSettings
 from headrace.share.share_session import ShareSession
 from headrace.share.spans import offset_count
@@ -45,206 +46,213 @@ class Fetched(NamedTuple):
     acquired offsets in them.
     """
 
-    topic_id: UUID
-    partition: int
+    key: SharePartitionKey
     error_code: ErrorCode
     records: bytes | memoryview | FileRange = b""
     acquired: Sequence[AcquiredRecords] = ()
 
 
-MayRead = Callable[[UUID], bool]
-"""Returns whether a member may read a topic."""
+@dataclass(frozen=True, slots=True)
+class SessionFetch:
+    """A ShareFetch of a session, whose acknowledgements have been applied.
 
-
-def acquire(
-    share: SharePartitions,
-    session: ShareSession,
-    limits: FetchLimits,
-    settings: ShareSettings,
-    may_read: MayRead,
-) -> list[Fetched]:
-    """Acquire available records for a session's member. Partitions without any are left out of
-    the result.
+    :ivar may_read: returns whether the member may read a topic; True for an unknown id
     """
-    ready: list[tuple[LoadedPartition, int]] = []
-    fetched: list[Fetched] = []
-    for topic_id, partition in session.partitions:
-        readable = _find(share, session.group_id, topic_id, partition, settings, may_read)
-        if isinstance(readable, ErrorCode):
-            fetched.append(Fetched(topic_id, partition, readable))
-        elif readable is not None:
-            ready.append(readable)
-    ready.sort(key=lambda readable: readable[0].turn)
-    max_bytes, max_records = limits.max_bytes, limits.max_records
-    for position, (loaded, offset) in enumerate(ready):
-        # The first batch of a partition may exceed its share, and the end of a batch max_records.
-        if max_bytes <= 0 or max_records <= 0:
-            break
-        share_limits = limits._replace(
-            max_bytes=max_bytes // (len(ready) - position), max_records=max_records
-        )
-        result = _acquire_from(share, loaded, offset, session.member_id, share_limits, settings)
-        if result is None:
-            continue
-        if isinstance(result, ErrorCode):
-            result = Fetched(*loaded.key[1:], result)
-        fetched.append(result)
-        if result.acquired:
-            session.acquired_from.add(loaded)
-            loaded.turn = next(share.turns)
-        max_bytes -= len(result.records)
-        max_records -= offset_count(result.acquired)
-    return fetched
 
+    share: SharePartitions
+    session: ShareSession
+    may_read: Callable[[UUID], bool]
 
-def has_bytes(
-    share: SharePartitions,
-    session: ShareSession,
-    min_bytes: int,
-    settings: ShareSettings,
-    may_read: MayRead,
-) -> bool:
-    """Return True if the logs hold at least ``min_bytes`` for the session to acquire."""
-    bytes_ready = 0
-    for topic_id, partition in session.partitions:
-        ready = _find(share, session.group_id, topic_id, partition, settings, may_read)
-        if ready is None or isinstance(ready, ErrorCode):
-            continue
-        loaded, offset = ready
-        end_offset = _end_offset(loaded, settings)
-        data = loaded.log.find(offset, min_bytes, up_to=end_offset)
-        if isinstance(data, Refusal) or not data:
-            continue
-        bytes_ready += len(data)
-        # If the read stopped before the end of the log, the next batch would exceed min_bytes.
-        # A damaged batch is an error that is to be answered now.
-        if bytes_ready >= min_bytes or offset_after(data, otherwise=0) < end_offset:
+    @property
+    def settings(self) -> ShareSettings:
+        """The current settings of the group; they may change while the request waits."""
+        return self.share.settings(self.session.group_id)
+
+    def is_open(self) -> bool:
+        """Return False if the session has ended, as it may while the request waits. Nothing would
+        release records that are acquired afterwards.
+        """
+        return self.share.sessions.is_open(self.session)
+
+    def load(self, key: SharePartitionKey) -> LoadedPartition | ErrorCode:
+        """Return a share-partition that the member may read: the first use of a log reads its
+        directory.
+        """
+        if not self.may_read(key.topic_id):
+            return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        return self.share.load(key)
+
+    def acquire(self, limits: FetchLimits) -> list[Fetched]:
+        """Acquire available records for the member. Partitions without any are left out of the
+        result.
+        """
+        settings = self.settings
+        ready: list[tuple[LoadedPartition, int]] = []
+        fetched: list[Fetched] = []
+        for key in self.session.partitions:
+            readable = self._find(key, settings)
+            if isinstance(readable, ErrorCode):
+                fetched.append(Fetched(key, readable))
+            elif readable is not None:
+                ready.append(readable)
+        ready.sort(key=lambda readable: readable[0].turn)
+        max_bytes, max_records = limits.max_bytes, limits.max_records
+        for position, (loaded, offset) in enumerate(ready):
+            # The first batch of a partition may exceed its share, and the end of a batch
+            # max_records.
+            if max_bytes <= 0 or max_records <= 0:
+                break
+            share_limits = limits._replace(
+                max_bytes=max_bytes // (len(ready) - position), max_records=max_records
+            )
+            result = self._acquire_from(loaded, offset, share_limits, settings)
+            if result is None:
+                continue
+            if isinstance(result, ErrorCode):
+                result = Fetched(loaded.key, result)
+            fetched.append(result)
+            if result.acquired:
+                self.session.acquired_from.add(loaded.key)
+                loaded.turn = next(self.share.turns)
+            max_bytes -= len(result.records)
+            max_records -= offset_count(result.acquired)
+        return fetched
+
+    def has_bytes(self, min_bytes: int) -> bool:
+        """Return True if the logs hold at least ``min_bytes`` for the session to acquire, or if one
+        byte is enough.
+        """
+        if min_bytes <= 1:
             return True
-    return False
+        settings, bytes_ready = self.settings, 0
+        for key in self.session.partitions:
+            ready = self._find(key, settings)
+            if ready is None or isinstance(ready, ErrorCode):
+                continue
+            loaded, offset = ready
+            end_offset = _end_offset(loaded, settings)
+            data = loaded.log.find(offset, min_bytes, up_to=end_offset)
+            if isinstance(data, Refusal) or not data:
+                continue
+            bytes_ready += len(data)
+            # If the read stopped before the end of the log, the next batch would exceed min_bytes.
+            # A damaged batch is an error that is to be answered now.
+            if bytes_ready >= min_bytes or offset_after(data, otherwise=0) < end_offset:
+                return True
+        return False
 
+    def wait_keys(self) -> Iterable[Hashable]:
+        """Yield the keys of :class:`headrace.topics.long_polls.LongPolls` to wait on until the
+        session may acquire records.
+        """
+        settings = self.settings
+        for key in self.session.partitions:
+            yield ("share", *key)
+            loaded = self.share.loaded(key)
+            # no new records can be acquired while max_record_locks are in flight
+            if loaded is None or loaded.partition.fetch_offset(settings) is not None:
+                yield ("log", key.topic_id, key.partition)
 
-def wait_keys(
-    share: SharePartitions, session: ShareSession, settings: ShareSettings
-) -> Iterable[Hashable]:
-    """Yield the keys of :class:`headrace.topics.long_polls.LongPolls` to wait on until the session
-    may acquire records.
-    """
-    for topic_id, partition in session.partitions:
-        yield ("share", session.group_id, topic_id, partition)
-        loaded = share.loaded(session.group_id, topic_id, partition)
-        # no new records can be acquired while max_record_locks are in flight
-        if loaded is None or loaded.partition.fetch_offset(settings) is not None:
-            yield ("log", topic_id, partition)
+    def _find(
+        self, key: SharePartitionKey, settings: ShareSettings
+    ) -> tuple[LoadedPartition, int] | ErrorCode | None:
+        """Return a share-partition and the offset to read its log from; None if nothing can be
+        acquired now.
+        """
+        loaded = self.load(key)
+        if isinstance(loaded, ErrorCode):
+            return loaded
+        if loaded.log.is_offline:
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        if loaded.partition.start_offset < loaded.log.log_start_offset:
+            code = self._persist(loaded, loaded.partition.move_start(loaded.log.log_start_offset))
+            if code is not None:
+                return code
+        offset = loaded.partition.fetch_offset(settings)
+        if offset is None or offset >= _end_offset(loaded, settings):
+            return None
+        return loaded, offset
 
+    def _persist(self, loaded: LoadedPartition, update: StateUpdate | None) -> ErrorCode | None:
+        """Persist an update; return the error, None for success."""
+        try:
+            refusal = self.share.persist(loaded, update)
+        except StorageError:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        return None if refusal is None else refusal.code
 
-def _find(
-    share: SharePartitions,
-    group_id: str,
-    topic_id: UUID,
-    partition: int,
-    settings: ShareSettings,
-    may_read: MayRead,
-) -> tuple[LoadedPartition, int] | ErrorCode | None:
-    """Return a share-partition and the offset to read its log from; None if nothing can be acquired
-    now.
-    """
-    if not may_read(topic_id):
-        return ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    loaded = share.load(group_id, topic_id, partition)
-    if isinstance(loaded, ErrorCode):
-        return loaded
-    if loaded.log.is_offline:
-        return ErrorCode.KAFKA_STORAGE_ERROR
-    if loaded.partition.start_offset < loaded.log.log_start_offset:
-        code = _persist(share, loaded, loaded.partition.move_start(loaded.log.log_start_offset))
-        if code is not None:
-            return code
-    offset = loaded.partition.fetch_offset(settings)
-    return (
-        (loaded, offset) if offset is not None and offset < _end_offset(loaded, settings) else None
-    )
-
-
-def _persist(
-    share: SharePartitions, loaded: LoadedPartition, update: StateUpdate | None
-) -> ErrorCode | None:
-    """Persist an update; return the error, None for success."""
-    try:
-        refusal = share.persist(loaded, update)
-    except StorageError:
-        return ErrorCode.COORDINATOR_NOT_AVAILABLE
-    return None if refusal is None else refusal.code
+    def _acquire_from(
+        self,
+        loaded: LoadedPartition,
+        offset: int,
+        limits: FetchLimits,
+        settings: ShareSettings,
+    ) -> Fetched | ErrorCode | None:
+        """Read the log from ``offset``, acquire records, and return the log batches with them; None
+        if there are none.
+        """
+        partition, log = loaded.partition, loaded.log
+        end_offset = _end_offset(loaded, settings)
+        # Read no more than the wanted records are likely to take.
+        enough = max(limits.max_records * loaded.record_bytes * 9 // 8, _LEAST_READ_BYTES)
+        while True:
+            data = log.find(
+                offset,
+                min(limits.max_bytes, enough),
+                up_to=end_offset,
+                held_bytes=_READ_AHEAD_BYTES,
+            )
+            if isinstance(data, Refusal):
+                return data.code
+            if not data:
+                return None
+            try:
+                batches, positions = _undamaged(data, log.end_offset)
+            except OSError as error:
+                logger.error(log.path, "cannot read %s: %s", log.path, error)
+                return ErrorCode.KAFKA_STORAGE_ERROR
+            if not batches:
+                logger.error(
+                    log.path, "the batch with offset %d of %s is damaged", offset, log.path
+                )
+                return ErrorCode.CORRUPT_MESSAGE
+            loaded.record_bytes = positions[-1] // (batches[-1][1] - batches[0][0] + 1) + 1
+            if batches[0][0] > offset:
+                code = self._persist(loaded, partition.skip_missing(batches[0][0]))
+                if code is not None:
+                    return code
+            aborted: list[tuple[int, int]] = []
+            if settings.read_committed and (
+                transactions := log.aborted.overlapping(batches[0][0], batches[-1][1] + 1)
+            ):
+                lookup = AbortedLookup(transactions)
+                undamaged = _part(data, 0, positions[-1])
+                aborted = [
+                    (header.base_offset, header.last_offset)
+                    for _, header in stored_headers(undamaged)
+                    if header in lookup
+                ]
+            now_ms = self.share.clock.now_ms()
+            acquired = partition.acquire(
+                self.session.member_id, batches, limits, now_ms, settings, aborted
+            )
+            if acquired:
+                break
+            # all records read were aborted: continue after them
+            following = partition.fetch_offset(settings) if aborted else None
+            if following is None or not offset < following < end_offset:
+                return None
+            offset = following
+        self.share.schedule(loaded, now_ms + settings.lock_duration_ms)
+        begin = bisect_left(batches, acquired[0].first_offset, key=itemgetter(1))
+        end = bisect_right(batches, acquired[-1].last_offset, key=itemgetter(0))
+        records = _part(data, positions[begin], positions[end])
+        return Fetched(loaded.key, ErrorCode.NONE, records, acquired)
 
 
 def _end_offset(loaded: LoadedPartition, settings: ShareSettings) -> int:
     """Return the offset, exclusive, up to which the group may read the log."""
     return loaded.log.last_stable_offset if settings.read_committed else loaded.log.end_offset
-
-
-def _acquire_from(
-    share: SharePartitions,
-    loaded: LoadedPartition,
-    offset: int,
-    member_id: str,
-    limits: FetchLimits,
-    settings: ShareSettings,
-) -> Fetched | ErrorCode | None:
-    """Read the log from ``offset``, acquire records, and return the log batches with them; None if
-    there are none.
-    """
-    partition, log = loaded.partition, loaded.log
-    end_offset = _end_offset(loaded, settings)
-    # Read no more than the wanted records are likely to take.
-    enough = max(limits.max_records * loaded.record_bytes * 9 // 8, _LEAST_READ_BYTES)
-    while True:
-        data = log.find(
-            offset,
-            min(limits.max_bytes, enough),
-            up_to=end_offset,
-            held_bytes=_READ_AHEAD_BYTES,
-        )
-        if isinstance(data, Refusal):
-            return data.code
-        if not data:
-            return None
-        try:
-            batches, positions = _undamaged(data, log.end_offset)
-        except OSError as error:
-            logger.error(log.path, "cannot read %s: %s", log.path, error)
-            return ErrorCode.KAFKA_STORAGE_ERROR
-        if not batches:
-            logger.error(log.path, "the batch with offset %d of %s is damaged", offset, log.path)
-            return ErrorCode.CORRUPT_MESSAGE
-        loaded.record_bytes = positions[-1] // (batches[-1][1] - batches[0][0] + 1) + 1
-        if batches[0][0] > offset:
-            code = _persist(share, loaded, partition.skip_missing(batches[0][0]))
-            if code is not None:
-                return code
-        aborted: list[tuple[int, int]] = []
-        if settings.read_committed and (
-            transactions := log.aborted.overlapping(batches[0][0], batches[-1][1] + 1)
-        ):
-            lookup = AbortedLookup(transactions)
-            undamaged = _part(data, 0, positions[-1])
-            aborted = [
-                (header.base_offset, header.last_offset)
-                for _, header in stored_headers(undamaged)
-                if header in lookup
-            ]
-        now_ms = share.clock.now_ms()
-        acquired = partition.acquire(member_id, batches, limits, now_ms, settings, aborted)
-        if acquired:
-            break
-        # all records read were aborted: continue after them
-        following = partition.fetch_offset(settings) if aborted else None
-        if following is None or not offset < following < end_offset:
-            return None
-        offset = following
-    share.schedule(loaded, now_ms + settings.lock_duration_ms)
-    begin = bisect_left(batches, acquired[0].first_offset, key=itemgetter(1))
-    end = bisect_right(batches, acquired[-1].last_offset, key=itemgetter(0))
-    records = _part(data, positions[begin], positions[end])
-    return Fetched(*loaded.key[1:], ErrorCode.NONE, records, acquired)
 
 
 def _part(data: bytes | FileRange, start: int, end: int) -> memoryview | FileRange:

@@ -124,10 +124,10 @@ class ShareMetrics:
         """Return the counters of a group, for reading."""
         return self.groups.get(group_id, _NONE)
 
-    def fetch(self, partitions: Iterable[tuple[UUID, int]]) -> None:
+    def fetch(self, partitions: Iterable[SharePartitionKey]) -> None:
         """Count a ShareFetch of these partitions."""
         self.all_topics.fetches += 1
-        for topic_id in {topic_id for topic_id, _ in partitions}:
+        for topic_id in {key.topic_id for key in partitions}:
             self._topic(topic_id).fetches += 1
 
     def fetched(

@@ -12,7 +12,6 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
-from operator import attrgetter
 from time import perf_counter
 from uuid import UUID
 
@@ -75,7 +74,7 @@ def _leader_refusal(refusal: Refusal) -> Refusal:
 _FENCED = _leader_refusal(FENCED_STATE_EPOCH)
 
 
-@dataclass(slots=True, eq=False, weakref_slot=True)
+@dataclass(slots=True, eq=False)
 class LoadedPartition:
     """A share-partition in memory.
 
@@ -128,7 +127,7 @@ class SharePartitions:
         self._notify = environment.notify
         self._runtime = runtime
         self._schedule_timer = schedule_timer
-        self._groups: dict[str, dict[tuple[UUID, int], LoadedPartition]] = {}
+        self._groups: dict[str, dict[SharePartitionKey, LoadedPartition]] = {}
         # group id -> (the configs they were read from, the settings)
         self._settings: dict[str, tuple[Mapping[str, str], ShareSettings]] = {}
         self._fenced: dict[str, set[SharePartitionKey]] = {}
@@ -161,19 +160,18 @@ class SharePartitions:
 
     # Loading --------------------------------------------------------------------------------------
 
-    def load(self, group_id: str, topic_id: UUID, partition: int) -> LoadedPartition | ErrorCode:
+    def load(self, key: SharePartitionKey) -> LoadedPartition | ErrorCode:
         """Return a share-partition, loaded from the share coordinator if needed, or an error.
 
         :raises StorageError: when the share coordinator cannot write
         """
-        loaded = self._groups.get(group_id, {}).get((topic_id, partition))
+        loaded = self.loaded(key)
         if loaded is not None:
             return loaded
         started = perf_counter()
-        partition_log = self._logs.partition(topic_id, partition)
+        partition_log = self._logs.partition(key.topic_id, key.partition)
         if isinstance(partition_log, ErrorCode):
             return partition_log
-        key = SharePartitionKey(group_id, topic_id, partition)
         outcome = self._runtime.coordinator.read(key, LEADER_EPOCH, self.clock.wall_ms())
         state = self._runtime.write_now(str(key), outcome)
         if isinstance(state, Refusal):
@@ -181,7 +179,7 @@ class SharePartitions:
         start_offset = state.start_offset
         if start_offset == UNKNOWN:
             try:
-                start_offset = self._reset_offset(group_id, partition_log)
+                start_offset = self._reset_offset(key.group_id, partition_log)
             except OSError as error:
                 log.error(partition_log.path, "cannot search %s: %s", partition_log.path, error)
                 return ErrorCode.KAFKA_STORAGE_ERROR
@@ -195,8 +193,8 @@ class SharePartitions:
             start_persisted=state.start_offset != UNKNOWN,
             turn=next(self.turns),
         )
-        self._groups.setdefault(group_id, {})[topic_id, partition] = loaded
-        self._fenced.get(group_id, set()).discard(key)
+        self._groups.setdefault(key.group_id, {})[key] = loaded
+        self._fenced.get(key.group_id, set()).discard(key)
         self._meters.share.partition_load_ms.observe((perf_counter() - started) * 1000)
         return loaded
 
@@ -218,17 +216,16 @@ class SharePartitions:
                 return record[0]
         return log.end_offset
 
-    def loaded(self, group_id: str, topic_id: UUID, partition: int) -> LoadedPartition | None:
+    def loaded(self, key: SharePartitionKey) -> LoadedPartition | None:
         """Return a share-partition that is in memory, None otherwise."""
-        return self._groups.get(group_id, {}).get((topic_id, partition))
+        return self._groups.get(key.group_id, {}).get(key)
 
     # Acknowledging --------------------------------------------------------------------------------
 
     async def acknowledge(
         self,
-        session: ShareSession,
-        topic_id: UUID,
-        partition: int,
+        member_id: str,
+        key: SharePartitionKey,
         batches: Sequence[AcknowledgementBatch],
         settings: ShareSettings,
         terms: AcknowledgeTerms,
@@ -238,29 +235,28 @@ class SharePartitions:
         :returns: the error, None for success
         :raises StorageError: as :meth:`apply`
         """
-        loaded = self.loaded(session.group_id, topic_id, partition)
+        loaded = self.loaded(key)
         if loaded is None:
-            key = SharePartitionKey(session.group_id, topic_id, partition)
-            fenced = self._fenced.get(session.group_id, set())
+            fenced = self._fenced.get(key.group_id, set())
             if key in fenced:
                 fenced.remove(key)
                 return _FENCED
-            topic = self._catalog.topics_by_id.get(topic_id)
+            topic = self._catalog.topics_by_id.get(key.topic_id)
             if topic is None:
                 return Refusal(ErrorCode.UNKNOWN_TOPIC_ID)
             return (
                 NOT_HOSTED
-                if 0 <= partition < topic.partitions
+                if 0 <= key.partition < topic.partitions
                 else Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             )
         now_ms = self.clock.now_ms()
         if loaded.ended_locks and (
             late := loaded.ended_locks.take(
-                session.member_id, batches, loaded.partition.locks.spans, now_ms
+                member_id, batches, loaded.partition.locks.spans, now_ms
             )
         ):
             self._count_late(loaded, late, settings, now_ms)
-        update = loaded.partition.acknowledge(session.member_id, batches, now_ms, settings, terms)
+        update = loaded.partition.acknowledge(member_id, batches, now_ms, settings, terms)
         if isinstance(update, Refusal):
             return update
         return await self.apply(loaded, update, terms.reject_reason)
@@ -294,7 +290,7 @@ class SharePartitions:
         """Return the records in flight of a share-partition. One that is not in memory has the
         states that are stored.
         """
-        loaded = self.loaded(*key)
+        loaded = self.loaded(key)
         if loaded is not None:
             return loaded.partition.in_flight_spans()
         return [
@@ -308,7 +304,7 @@ class SharePartitions:
         :returns: their number, or the error if the share coordinator refuses
         :raises StorageError: as :meth:`apply`
         """
-        loaded = self.loaded(*key)
+        loaded = self.loaded(key)
         if loaded is None:
             return 0
         held = loaded.partition.locks.spans.within(first, last)
@@ -330,9 +326,9 @@ class SharePartitions:
             self._forget_if_unused(group_id)
 
     def _release_session(self, session: ShareSession) -> None:
-        held: list[LoadedPartition] = sorted(session.acquired_from, key=attrgetter("key"))
-        for loaded in held:
-            if self.loaded(*loaded.key) is loaded:
+        for key in sorted(session.acquired_from):
+            loaded = self.loaded(key)
+            if loaded is not None:
                 run_to_end(self._release_from(loaded, session.member_id))
 
     def _forget_if_unused(self, group_id: str) -> None:
@@ -364,7 +360,7 @@ class SharePartitions:
 
         One whose start offset is not persisted stays: loading would resolve it again.
         """
-        if self.sessions.in_group(loaded.key.group_id) or self.loaded(*loaded.key) is not loaded:
+        if self.sessions.in_group(loaded.key.group_id) or self.loaded(loaded.key) is not loaded:
             return
         if loaded.start_persisted and loaded.partition.idle:
             self.drop(loaded.key)
@@ -406,7 +402,7 @@ class SharePartitions:
         partition.start_archiving(update)
         try:
             await self.dead_letters.write(loaded.key, loaded.log, dead, letters, reject_reason)
-            if self.loaded(*loaded.key) is not loaded:  # its state was changed elsewhere meanwhile
+            if self.loaded(loaded.key) is not loaded:  # its state was changed elsewhere meanwhile
                 return _FENCED
             refusal = self.persist(loaded, partition.archived(update))
         except Exception:
@@ -488,7 +484,7 @@ class SharePartitions:
             if loaded is None:
                 break
             loaded.scheduled_ms = None
-            if self.loaded(*loaded.key) is not loaded:
+            if self.loaded(loaded.key) is not loaded:
                 continue
             run_to_end(self._end_locks(loaded, now_ms))
             self._schedule_next(loaded)
@@ -525,7 +521,7 @@ class SharePartitions:
         """Unload a share-partition that is idle, or whose state was changed or deleted elsewhere.
         The next fetch loads it again.
         """
-        self._groups.get(key.group_id, {}).pop(key[1:], None)
+        self._groups.get(key.group_id, {}).pop(key, None)
         self._forget_if_empty(key.group_id)
         self._notify(("share", *key))
 
@@ -533,7 +529,7 @@ class SharePartitions:
         """Drop a share-partition after its state was initialized again. The next acknowledgement
         before a fetch gets NOT_LEADER_OR_FOLLOWER.
         """
-        if self.loaded(*key) is not None:
+        if self.loaded(key) is not None:
             self._fenced.setdefault(key.group_id, set()).add(key)
         self.drop(key)
 

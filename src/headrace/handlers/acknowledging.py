@@ -5,7 +5,6 @@ acknowledgements of its records.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Iterable, Sequence
-from uuid import UUID
 
 from headrace.coordinators.waiting import run_to_end
 from headrace.groups.share.group import MAX_SHARE_MEMBER_ID_LENGTH
@@ -21,11 +20,11 @@ from headrace.share.acknowledgement import (
     AcknowledgeTerms,
     well_formed,
 )
-from headrace.share.records import NO_TOPIC
+from headrace.share.records import NO_TOPIC, SharePartitionKey
 from headrace.share.settings import ShareSettings
 from headrace.share.share_session import ShareSession
 
-Acknowledged = dict[tuple[UUID, int], Refusal | None]
+Acknowledged = dict[SharePartitionKey, Refusal | None]
 """The result of each partition in the order of the request; None for success."""
 
 NOT_LEADER = ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -52,7 +51,7 @@ async def acknowledge(
     """
 
     async def apply(
-        key: tuple[UUID, int], batches: Sequence[AcknowledgementBatch], *, is_allowed: bool
+        key: SharePartitionKey, batches: Sequence[AcknowledgementBatch], *, is_allowed: bool
     ) -> Refusal | None:
         """Apply those of a partition, all or none, and count them."""
         if not is_allowed:
@@ -60,13 +59,15 @@ async def acknowledge(
             refusal: Refusal | None = TOPIC_DENIED if well_formed(batches, highest) else MALFORMED
         else:
             try:
-                refusal = await call.share.acknowledge(session, *key, batches, settings, terms)
+                refusal = await call.share.acknowledge(
+                    session.member_id, key, batches, settings, terms
+                )
             except StorageError as error:
                 refusal = Refusal(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error))
-        call.metrics.share.acknowledge(key[0], batches, refusal)
+        call.metrics.share.acknowledge(key.topic_id, batches, refusal)
         return refusal
 
-    applying: dict[tuple[UUID, int], Awaitable[Refusal | None]] = {}
+    applying: dict[SharePartitionKey, Awaitable[Refusal | None]] = {}
     for topic in topics:
         topic_id = topic.topic_id or NO_TOPIC
         is_allowed = call.may_use_topic(READ, topic_id)
@@ -78,8 +79,8 @@ async def acknowledge(
                     )
                     for batch in partition.acknowledgement_batches
                 ]
-                key = topic_id, partition.partition_index
+                key = SharePartitionKey(session.group_id, topic_id, partition.partition_index)
                 applying[key] = run_to_end(apply(key, batches, is_allowed=is_allowed))
     if applying:
-        call.metrics.share.acknowledges({topic_id for topic_id, _ in applying})
+        call.metrics.share.acknowledges({key.topic_id for key in applying})
     return {key: await applied for key, applied in applying.items()}

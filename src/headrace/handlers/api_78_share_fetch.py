@@ -13,20 +13,20 @@ Version notes:
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from functools import partial
 from time import perf_counter
 from uuid import UUID
 
-from headrace.coordinators.share_fetches import Fetched, acquire, has_bytes, wait_keys
+from headrace.coordinators.share_fetches import Fetched, SessionFetch
 from headrace.log.partition_log import LEADER_EPOCH
 from headrace.net.api import READ, READ_GROUP, READ_PARTITIONS, Api
 from headrace.net.call import SLICED_ABOVE, Call
 from headrace.protocol.api import ShareFetchRequest, ShareFetchResponse
 from headrace.protocol.errors import ErrorCode, Refusal
 from headrace.share.acknowledgement import AcknowledgeTerms
-from headrace.share.records import NO_TOPIC
-from headrace.share.settings import FetchLimits, ShareSettings
-from headrace.share.share_session import FINAL_EPOCH, INITIAL_EPOCH, ShareSession
+from headrace.share.records import NO_TOPIC, SharePartitionKey
+from headrace.share.settings import FetchLimits
+from headrace.share.share_session import FINAL_EPOCH, INITIAL_EPOCH
 from headrace.topics.long_polls import MAX_FETCH_WAIT_MS
 
 from .acknowledging import NOT_LEADER, Acknowledged, acknowledge, names_member
@@ -79,145 +79,115 @@ async def handle(call: Call, request: ShareFetchRequest) -> ShareFetchResponse:
     if is_last:
         share.close_session(session)
     await call.durable()  # before records are acquired: their locks would run meanwhile
-    fetch = _Fetch(call, request, session)
-    fetched = [] if is_last else await fetch.records()
+    fetch = SessionFetch(share, session, partial(call.may_use_topic, READ))
+    fetched = [] if is_last else await _records(call, request, fetch)
     if fetched:
-        gained = [(data.topic_id, data.error_code, data.acquired) for data in fetched]
+        gained = [(data.key.topic_id, data.error_code, data.acquired) for data in fetched]
         call.metrics.share.fetched(group_id, started, len(session.partitions), gained)
-    return _response(fetch, fetched, acknowledged)
+    return _response(call, request, fetch, fetched, acknowledged)
 
 
-@dataclass(frozen=True, slots=True)
-class _Fetch:
-    """A ShareFetch whose acknowledgements have been applied."""
+async def _records(call: Call, request: ShareFetchRequest, fetch: SessionFetch) -> list[Fetched]:
+    """Change the partitions of the session, and acquire records. Wait for them if there are
+    none.
+    """
+    if not fetch.is_open():
+        return []
+    session = fetch.session
+    session.update(
+        (
+            SharePartitionKey(
+                session.group_id, topic.topic_id or NO_TOPIC, partition.partition_index
+            )
+            for topic in request.topics
+            for partition in topic.partitions
+        ),
+        (
+            SharePartitionKey(session.group_id, topic.topic_id or NO_TOPIC, index)
+            for topic in request.forgotten_topics_data
+            for index in topic.partitions
+        ),
+    )
+    if request.is_renew_ack or not _takes_records(request):
+        return []
+    if sum(len(topic.partitions) for topic in request.topics) > SLICED_ABOVE:
+        for key in list(session.partitions):
+            if fetch.is_open():
+                fetch.load(key)
+            await call.pause()
+    if not fetch.is_open():
+        return []
+    call.metrics.share.fetch(session.partitions)
+    limits = FetchLimits(
+        max_bytes=min(request.max_bytes, call.fetch_max_bytes),
+        max_records=request.max_records,
+        batch_size=request.batch_size,
+        record_limit=request.share_acquire_mode == _RECORD_LIMIT,
+    )
+    if fetch.has_bytes(request.min_bytes):
+        fetched = fetch.acquire(limits)
+        if _is_enough(fetch, fetched) or request.max_wait_ms <= 0:
+            return fetched
+    return await _wait(call, request, fetch, limits)
 
-    call: Call
-    request: ShareFetchRequest
-    session: ShareSession
 
-    @property
-    def settings(self) -> ShareSettings:
-        """The current settings of the group; they may change while the request waits."""
-        return self.call.share.settings(self.session.group_id)
+def _takes_records(request: ShareFetchRequest) -> bool:
+    """Return True unless the limits of a request leave no room for records."""
+    return request.max_records > 0 < request.max_bytes
 
-    @property
-    def takes_records(self) -> bool:
-        """True unless its limits leave no room for records."""
-        return self.request.max_records > 0 < self.request.max_bytes
 
-    def is_open(self) -> bool:
-        """Return False if the session has ended, as it may while the request waits. Nothing would
-        release records that are acquired afterwards.
-        """
-        return self.call.share.sessions.is_open(self.session)
-
-    async def records(self) -> list[Fetched]:
-        """Change the partitions of the session, and acquire records. Wait for them if there are
-        none.
-        """
-        if not self.is_open():
-            return []
-        request, session = self.request, self.session
-        session.update(
-            (
-                (topic.topic_id or NO_TOPIC, partition.partition_index)
-                for topic in request.topics
-                for partition in topic.partitions
-            ),
-            (
-                (topic.topic_id or NO_TOPIC, index)
-                for topic in request.forgotten_topics_data
-                for index in topic.partitions
-            ),
-        )
-        if request.is_renew_ack or not self.takes_records:
-            return []
-        if sum(len(topic.partitions) for topic in request.topics) > SLICED_ABOVE:
-            await self._load()
-        if not self.is_open():
-            return []
-        self.call.metrics.share.fetch(session.partitions)
-        if request.min_bytes <= 1 or self._has_bytes():
-            fetched = self._acquire()
-            if self._is_enough(fetched) or request.max_wait_ms <= 0:
+async def _wait(
+    call: Call, request: ShareFetchRequest, fetch: SessionFetch, limits: FetchLimits
+) -> list[Fetched]:
+    """Acquire records as soon as there are enough, or when the request may wait no longer."""
+    metrics = call.metrics.share
+    wait_ms = min(request.max_wait_ms, MAX_FETCH_WAIT_MS)
+    end_s = asyncio.get_running_loop().time() + wait_ms / 1000
+    metrics.delayed_fetches += 1
+    try:
+        while True:
+            is_in_time = await call.long_polls.until(fetch.wait_keys(), end_s)
+            if not fetch.is_open():
+                return []
+            if is_in_time and not fetch.has_bytes(request.min_bytes):
+                continue
+            fetched = fetch.acquire(limits)
+            if not is_in_time:
+                metrics.expired_fetches += 1
                 return fetched
-        return await self._wait()
+            if _is_enough(fetch, fetched):
+                return fetched
+    finally:
+        metrics.delayed_fetches -= 1
 
-    async def _load(self) -> None:
-        """Load the share-partitions: the first use of a log reads its directory."""
-        share, session = self.call.share, self.session
-        for topic_id, partition in list(session.partitions):
-            if self.is_open() and self._may_read(topic_id):
-                share.load(session.group_id, topic_id, partition)
-            await self.call.pause()
 
-    async def _wait(self) -> list[Fetched]:
-        """Acquire records as soon as there are enough, or when the request may wait no longer."""
-        call, metrics = self.call, self.call.metrics.share
-        wait_ms = min(self.request.max_wait_ms, MAX_FETCH_WAIT_MS)
-        end_s = asyncio.get_running_loop().time() + wait_ms / 1000
-        metrics.delayed_fetches += 1
-        try:
-            while True:
-                keys = wait_keys(call.share, self.session, self.settings)
-                is_in_time = await call.long_polls.until(keys, end_s)
-                if not self.is_open():
-                    return []
-                if is_in_time and self.request.min_bytes > 1 and not self._has_bytes():
-                    continue
-                fetched = self._acquire()
-                if not is_in_time:
-                    metrics.expired_fetches += 1
-                    return fetched
-                if self._is_enough(fetched):
-                    return fetched
-        finally:
-            metrics.delayed_fetches -= 1
-
-    def _acquire(self) -> list[Fetched]:
-        call, request = self.call, self.request
-        limits = FetchLimits(
-            max_bytes=min(request.max_bytes, call.fetch_max_bytes),
-            max_records=request.max_records,
-            batch_size=request.batch_size,
-            record_limit=request.share_acquire_mode == _RECORD_LIMIT,
-        )
-        return acquire(call.share, self.session, limits, self.settings, self._may_read)
-
-    def _has_bytes(self) -> bool:
-        share, min_bytes = self.call.share, self.request.min_bytes
-        return has_bytes(share, self.session, min_bytes, self.settings, self._may_read)
-
-    def _may_read(self, topic_id: UUID) -> bool:
-        """Return whether the member may read a topic; True for an unknown id."""
-        return self.call.may_use_topic(READ, topic_id)
-
-    def _is_enough(self, fetched: list[Fetched]) -> bool:
-        """Return True if records were acquired, or if every partition has an error."""
-        return len(fetched) == len(self.session.partitions) or any(
-            data.acquired for data in fetched
-        )
+def _is_enough(fetch: SessionFetch, fetched: list[Fetched]) -> bool:
+    """Return True if records were acquired, or if every partition has an error."""
+    return len(fetched) == len(fetch.session.partitions) or any(data.acquired for data in fetched)
 
 
 def _response(
-    fetch: _Fetch, fetched: list[Fetched], acknowledged: Acknowledged
+    call: Call,
+    request: ShareFetchRequest,
+    fetch: SessionFetch,
+    fetched: list[Fetched],
+    acknowledged: Acknowledged,
 ) -> ShareFetchResponse:
     """Return the acquired records and the results of acknowledgements by topic.
 
     The response to a full request (epoch 0) has all partitions of the session.
     """
-    results = {(data.topic_id, data.partition): data for data in fetched}
+    results = {data.key: data for data in fetched}
     keys = dict.fromkeys((*results, *acknowledged))
-    if fetch.request.share_session_epoch == INITIAL_EPOCH and fetch.takes_records:
+    if request.share_session_epoch == INITIAL_EPOCH and _takes_records(request):
         keys |= fetch.session.partitions
     topics: dict[UUID, list[Partition]] = {}
     is_led_elsewhere = False
     for key in keys:
-        topic_id, index = key
-        partition = Partition(index, records=b"")
+        partition = Partition(key.partition, records=b"")
         if data := results.get(key):
             partition.error_code = data.error_code
-            if not fetch.request.offsets_only:
+            if not request.offsets_only:
                 partition.records = data.records
             partition.acquired_records = [AcquiredRecords(*run) for run in data.acquired]
         if refusal := acknowledged.get(key):
@@ -226,13 +196,13 @@ def _response(
         if NOT_LEADER in (partition.error_code, partition.acknowledge_error_code):
             is_led_elsewhere = True
             partition.current_leader = ShareFetchResponse.LeaderIdAndEpoch(
-                fetch.call.node_id, LEADER_EPOCH
+                call.node_id, LEADER_EPOCH
             )
-        topics.setdefault(topic_id, []).append(partition)
+        topics.setdefault(key.topic_id, []).append(partition)
     response = ShareFetchResponse(
         acquisition_lock_timeout_ms=fetch.settings.lock_duration_ms,
         responses=[Topic(topic_id, partitions) for topic_id, partitions in topics.items()],
     )
     if is_led_elsewhere:
-        response.node_endpoints = [ShareFetchResponse.NodeEndpoint(*fetch.call.node)]
+        response.node_endpoints = [ShareFetchResponse.NodeEndpoint(*call.node)]
     return response

@@ -18,7 +18,7 @@ from headrace.net.call import Call
 from headrace.protocol.api import ShareAcknowledgeRequest, ShareAcknowledgeResponse
 from headrace.protocol.errors import ErrorCode, Refusal
 from headrace.share.acknowledgement import AcknowledgeTerms
-from headrace.share.records import NO_TOPIC
+from headrace.share.records import NO_TOPIC, SharePartitionKey
 from headrace.share.share_session import FINAL_EPOCH
 
 from .acknowledging import NOT_LEADER, Acknowledged, acknowledge, names_member
@@ -57,7 +57,7 @@ async def handle(call: Call, request: ShareAcknowledgeRequest) -> ShareAcknowled
     response = ShareAcknowledgeResponse(acquisition_lock_timeout_ms=settings.lock_duration_ms)
     if acknowledged:  # then partitions without acknowledgements are in the response, too
         response.responses = await call.each(
-            lambda topic: _topic(topic, acknowledged, call.node_id), request.topics
+            lambda topic: _topic(group_id, topic, acknowledged, call.node_id), request.topics
         )
         if any(refusal and refusal.code == NOT_LEADER for refusal in acknowledged.values()):
             response.node_endpoints = [ShareAcknowledgeResponse.NodeEndpoint(*call.node)]
@@ -75,12 +75,15 @@ def _terms(request: ShareAcknowledgeRequest) -> AcknowledgeTerms:
 
 
 def _topic(
-    topic: ShareAcknowledgeRequest.AcknowledgeTopic, acknowledged: Acknowledged, node_id: int
+    group_id: str,
+    topic: ShareAcknowledgeRequest.AcknowledgeTopic,
+    acknowledged: Acknowledged,
+    node_id: int,
 ) -> Topic:
     partitions = []
     for acknowledgements in topic.partitions:
         partition = Partition(acknowledgements.partition_index)
-        key = topic.topic_id or NO_TOPIC, partition.partition_index
+        key = SharePartitionKey(group_id, topic.topic_id or NO_TOPIC, partition.partition_index)
         if refusal := acknowledged.get(key):
             partition.refused(refusal)
             if refusal.code == NOT_LEADER:

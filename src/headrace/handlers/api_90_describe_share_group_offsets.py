@@ -124,7 +124,7 @@ class _Describing:
     def _add_in_flight(self, partition: Partition, key: SharePartitionKey) -> None:
         """Add the first spans of a partition, unless they do not fit into the response."""
         share, counted = self.call.share, self.call.metrics.share.of_group(key.group_id)
-        loaded = share.loaded(*key)
+        loaded = share.loaded(key)
         partition.released_count = 0 if loaded is None else loaded.released_count
         partition.archived_count, partition.late_count = counted.archived[key], counted.late[key]
         spans = share.in_flight(key)[: self.most_of_partition]

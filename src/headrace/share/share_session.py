@@ -10,11 +10,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
-from uuid import UUID
-from weakref import WeakSet
 
 from headrace.protocol.errors import ErrorCode, Refusal
+
+from .records import SharePartitionKey
 
 INITIAL_EPOCH = 0
 FINAL_EPOCH = -1
@@ -33,18 +32,18 @@ class ShareSession:
 
     :ivar epoch: the epoch that the next request must have
     :ivar partitions: the fetched partitions; an ordered set
-    :ivar acquired_from: the share-partitions in memory of which the member may hold records, also
-        forgotten ones
+    :ivar acquired_from: the share-partitions of which the member may hold records, also forgotten
+        ones
     """
 
     group_id: str
     member_id: str
     connection_id: int
     epoch: int = 1
-    partitions: dict[tuple[UUID, int], None] = field(default_factory=dict)
-    acquired_from: WeakSet[Any] = field(default_factory=WeakSet)
+    partitions: dict[SharePartitionKey, None] = field(default_factory=dict)
+    acquired_from: set[SharePartitionKey] = field(default_factory=set)
 
-    def update(self, add: Iterable[tuple[UUID, int]], forget: Iterable[tuple[UUID, int]]) -> None:
+    def update(self, add: Iterable[SharePartitionKey], forget: Iterable[SharePartitionKey]) -> None:
         """Add and remove partitions."""
         self.partitions.update(dict.fromkeys(add))
         for partition in forget:

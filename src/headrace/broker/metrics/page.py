@@ -266,7 +266,7 @@ class MetricsScrape:
         coordinators = self._broker.coordinators
         state, share = coordinators.loaded_share_state, coordinators.loaded_share
         summary = ShareState() if state is None else state.state(key)
-        loaded = None if share is None else share.loaded(*key)
+        loaded = None if share is None else share.loaded(key)
         start, lag = UNKNOWN, None
         if UNKNOWN not in (summary.start_offset, summary.delivery_complete_count):
             start = summary.start_offset
