@@ -406,6 +406,14 @@ async def test_backoffs_that_end_without_sessions_unload_one_partition_each(s, m
     assert s.loaded(0) is None
 
 
+@pytest.mark.parametrize("member_id", ["", "m" * 37])
+@on_stage()
+async def test_a_member_needs_an_id_that_the_group_accepts(s, member_id):
+    m = s.member(member_id)
+    for request in (m.share_fetch(), m.share_acknowledge((0, 0, ACCEPT), epoch=1)):
+        assert (await request).error_code == ErrorCode.INVALID_REQUEST
+
+
 @on_stage(partitions=120)
 async def test_many_partitions_are_loaded_in_slices(s, monkeypatch):
     monkeypatch.setattr(call, "SLICE_S", 0.0)

@@ -107,20 +107,18 @@ class Originals:
     """The records of the batches that contain some runs of offsets, each batch opened once.
 
     Records that were deleted or cannot be read are left out, and so are all that come after
-    ``max_bytes`` were opened.
+    ``COPY_OPENED_TOGETHER_BYTES`` were opened.
 
     :param source: the log of the records
     :param runs: ascending
-    :param max_bytes: the limit on the decompressed bytes of all batches
     :ivar records: the records that were read so far, by offset
     """
 
-    def __init__(self, source: PartitionLog, runs: Sequence[Archived], max_bytes: int) -> None:
+    def __init__(self, source: PartitionLog, runs: Sequence[Archived]) -> None:
         self.records: dict[int, record_batch.Record] = {}
         self._source = source
         self._runs = runs
-        self._left_bytes = max_bytes
-        self._max_bytes = max_bytes
+        self._left_bytes = COPY_OPENED_TOGETHER_BYTES
         self._piece_bytes = min(COPY_READ_BYTES, offset_count(runs) * _ASSUMED_RECORD_BYTES)
         self._at = 0
         """The first run that was not passed yet."""
@@ -169,7 +167,7 @@ class Originals:
                             "dead letters of %s-%d have no records from offset %d on: more than %d "
                             "bytes of records would be read at a time",
                             header.base_offset,
-                            self._max_bytes,
+                            COPY_OPENED_TOGETHER_BYTES,
                         )
                         break
                     batch = memoryview(data)[start : start + header.size_bytes]
@@ -420,7 +418,7 @@ class DeadLetters:
             self._complain(counts, queue.message or "")
             return
         copies = self._config.group_value(key.group_id, COPY_RECORD) == "true"
-        originals = Originals(source, dead, COPY_OPENED_TOGETHER_BYTES) if copies else None
+        originals = Originals(source, dead) if copies else None
         wall_ms = self._clock.wall_ms()
         writing = _Writing(
             key, counts, source.topic, queue, dead, details, written, originals, wall_ms

@@ -36,7 +36,7 @@ was changed elsewhere.
 def names_member(request: ShareFetchRequest | ShareAcknowledgeRequest) -> bool:
     """Return whether a request names a group, and a member id that a share group accepts."""
     member_id = request.member_id or ""
-    return request.group_id is not None and len(member_id) <= MAX_SHARE_MEMBER_ID_LENGTH
+    return request.group_id is not None and 0 < len(member_id) <= MAX_SHARE_MEMBER_ID_LENGTH
 
 
 async def acknowledge(

@@ -19,7 +19,6 @@ INITIAL_EPOCH = 0
 FINAL_EPOCH = -1
 _MAX_EPOCH = 0x7FFF_FFFF
 
-NO_MEMBER_ID = Refusal(ErrorCode.INVALID_REQUEST)
 ACKNOWLEDGES_BEFORE_OPENING = Refusal(ErrorCode.INVALID_REQUEST)
 NOT_FOUND = Refusal(ErrorCode.SHARE_SESSION_NOT_FOUND)
 INVALID_EPOCH = Refusal(ErrorCode.INVALID_SHARE_SESSION_EPOCH)
@@ -81,8 +80,6 @@ class ShareSessions:
         :param acknowledges: the request contains acknowledgements
         :param limit: ``group.share.max.share.sessions``
         """
-        if not member_id:
-            return NO_MEMBER_ID
         if epoch != INITIAL_EPOCH:
             return self._advance(group_id, member_id, epoch)
         if acknowledges:
@@ -105,8 +102,6 @@ class ShareSessions:
 
     def acknowledge(self, group_id: str, member_id: str, epoch: int) -> ShareSession | Refusal:
         """Return the session of a ShareAcknowledge, moved to its next epoch."""
-        if not member_id:
-            return NO_MEMBER_ID
         if epoch == INITIAL_EPOCH:
             return INVALID_EPOCH
         return self._advance(group_id, member_id, epoch)
