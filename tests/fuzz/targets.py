@@ -265,7 +265,7 @@ def share_records(data: bytes) -> None:
     """Replay ``__share_group_state``."""
     from headrace.share.share_state import ShareCoordinator
 
-    _replay(ShareCoordinator({}, 500, 300_000, 300_000), data)
+    _replay(ShareCoordinator(SimpleNamespace(topics_by_id={}), 500, 300_000, 300_000), data)
 
 
 def transaction_records(data: bytes) -> None:

@@ -35,7 +35,7 @@ from headrace.share.share_state import (
 TOPIC = UUID("35938f86-9cc1-4259-be1c-26326786962d")
 KEY = SharePartitionKey("snap1", TOPIC, 0)
 NOW = 1_000
-TOPICS = {TOPIC: SimpleNamespace(partitions=1)}
+CATALOG = SimpleNamespace(topics_by_id={TOPIC: SimpleNamespace(partitions=1)})
 
 
 def submit(coordinator, outcome):
@@ -48,7 +48,7 @@ def submit(coordinator, outcome):
 
 
 def initialized(start_offset=0, state_epoch=1, **kwargs):
-    coordinator = ShareCoordinator(TOPICS, **kwargs)
+    coordinator = ShareCoordinator(CATALOG, **kwargs)
     assert submit(coordinator, coordinator.initialize(KEY, state_epoch, start_offset, NOW)) is None
     return coordinator
 
@@ -153,7 +153,7 @@ def test_records_survive_their_bytes(batches, complete, group_id):
 
 
 def test_commands_refuse_what_is_not_hosted():
-    coordinator = ShareCoordinator(TOPICS)
+    coordinator = ShareCoordinator(CATALOG)
     commands = [
         lambda key: coordinator.initialize(key, 1, 0, NOW).reply,
         lambda key: coordinator.delete(key).reply,
@@ -171,7 +171,7 @@ def test_commands_refuse_what_is_not_hosted():
 
 
 def test_nothing_is_read_or_written_before_initialize():
-    coordinator = ShareCoordinator(TOPICS)
+    coordinator = ShareCoordinator(CATALOG)
     assert read(coordinator) == Refusal(
         ErrorCode.INVALID_REQUEST, "Read operation on uninitialized share partition not allowed."
     )
@@ -238,7 +238,7 @@ def test_delete_leaves_a_tombstone_once():
 
 def test_a_deleted_topic_takes_all_its_state_along():
     topics = {topic_id: SimpleNamespace(partitions=4) for topic_id in (TOPIC, UUID(int=1))}
-    coordinator = ShareCoordinator(topics)
+    coordinator = ShareCoordinator(SimpleNamespace(topics_by_id=topics))
     submit(coordinator, coordinator.initialize(KEY, 1, 0, NOW))
     other = SharePartitionKey("snap1", UUID(int=1), 0)
     second = SharePartitionKey("g2", TOPIC, 3)
@@ -319,7 +319,7 @@ class Topic:
 
     def replayed(self):
         """Another coordinator, loaded from what is left of the topic."""
-        loaded = ShareCoordinator(TOPICS, self.coordinator.snapshot_update_records)
+        loaded = ShareCoordinator(CATALOG, self.coordinator.snapshot_update_records)
         for offset in range(self.start_offset, len(self.log)):
             loaded.replay(loaded.decode(*self.log[offset]), Position(0, offset))
         return loaded
@@ -342,7 +342,7 @@ def update(topic, number, start_offset, now_ms=NOW):
 
 
 def test_nothing_waits_for_time_while_there_is_no_state():
-    topic = Topic(ShareCoordinator(TOPICS, cold_interval_ms=50, prune_interval_ms=70))
+    topic = Topic(ShareCoordinator(CATALOG, cold_interval_ms=50, prune_interval_ms=70))
     assert topic.coordinator.next_deadline_ms() is None
     begin(topic, 0)
     topic.expire(NOW)
@@ -354,7 +354,7 @@ def test_nothing_waits_for_time_while_there_is_no_state():
 
 
 def test_what_stands_before_every_latest_snapshot_is_deleted():
-    topic = Topic(ShareCoordinator(TOPICS, 3, cold_interval_ms=10**9, prune_interval_ms=100))
+    topic = Topic(ShareCoordinator(CATALOG, 3, cold_interval_ms=10**9, prune_interval_ms=100))
     begin(topic, 0)
     topic.expire(NOW)
     begin(topic, 1)
@@ -376,7 +376,7 @@ def test_what_stands_before_every_latest_snapshot_is_deleted():
 @pytest.mark.parametrize("ahead_ms", [-(10**9), 10**9])
 def test_intervals_begin_at_the_start_however_the_wall_clock_was_set(ahead_ms):
     written_ms = NOW + ahead_ms
-    topic = Topic(ShareCoordinator(TOPICS, 3, cold_interval_ms=100, prune_interval_ms=70))
+    topic = Topic(ShareCoordinator(CATALOG, 3, cold_interval_ms=100, prune_interval_ms=70))
     begin(topic, 0, written_ms)
     for n in range(4):
         update(topic, 0, n, written_ms)
@@ -390,7 +390,7 @@ def test_intervals_begin_at_the_start_however_the_wall_clock_was_set(ahead_ms):
 
 
 def test_a_cold_share_partition_is_snapshotted_so_that_the_log_before_it_can_go():
-    topic = Topic(ShareCoordinator(TOPICS, 3, cold_interval_ms=100, prune_interval_ms=10**9))
+    topic = Topic(ShareCoordinator(CATALOG, 3, cold_interval_ms=100, prune_interval_ms=10**9))
     begin(topic, 0)
     topic.expire(NOW)
     update(topic, 0, 7)
@@ -406,7 +406,7 @@ def test_a_cold_share_partition_is_snapshotted_so_that_the_log_before_it_can_go(
 
 
 def test_a_snapshot_that_cannot_be_written_is_tried_again_after_a_pause():
-    topic = Topic(ShareCoordinator(TOPICS, cold_interval_ms=100, prune_interval_ms=10**9))
+    topic = Topic(ShareCoordinator(CATALOG, cold_interval_ms=100, prune_interval_ms=10**9))
     begin(topic, 0)
     topic.expire(NOW)
     update(topic, 0, 7)
@@ -418,7 +418,7 @@ def test_a_snapshot_that_cannot_be_written_is_tried_again_after_a_pause():
 
 
 def test_many_cold_share_partitions_are_snapshotted_in_several_steps():
-    topic = Topic(ShareCoordinator(TOPICS, cold_interval_ms=100, prune_interval_ms=100))
+    topic = Topic(ShareCoordinator(CATALOG, cold_interval_ms=100, prune_interval_ms=100))
     many = 2 * COLD_SNAPSHOTS_AT_ONCE + 1
     for number in range(many):
         begin(topic, number)
@@ -462,7 +462,7 @@ def test_the_limit_of_a_step_holds_for_all_partitions_of_the_internal_topic_toge
 def test_a_long_log_is_shortened_without_waiting_for_time(monkeypatch):
     monkeypatch.setattr(share_state, "SWEEP_AFTER_RECORDS", 30)
     monkeypatch.setattr(share_state, "SWEEP_AFTER_RECORDS_EACH", 2)
-    topic = Topic(ShareCoordinator(TOPICS))
+    topic = Topic(ShareCoordinator(CATALOG))
     for number in range(5):
         begin(topic, number)
     for n in range(1000):
@@ -528,7 +528,7 @@ def run(topic, name, args, now_ms):
 def test_replaying_what_is_left_of_the_log_gives_the_live_state(
     commands, updates, cold_ms, prune_ms
 ):
-    topic = Topic(ShareCoordinator(TOPICS, updates, cold_ms, prune_ms))
+    topic = Topic(ShareCoordinator(CATALOG, updates, cold_ms, prune_ms))
     now_ms = NOW
     for name, *args in commands:
         if name == "expire":
@@ -547,7 +547,7 @@ def test_replaying_what_is_left_of_the_log_gives_the_live_state(
 
 @given(st.lists(st.one_of(INITIALIZE, WRITE)))
 def test_snapshots_do_not_change_what_is_read(commands):
-    often, never = Topic(ShareCoordinator(TOPICS, 1)), Topic(ShareCoordinator(TOPICS, 10_000))
+    often, never = Topic(ShareCoordinator(CATALOG, 1)), Topic(ShareCoordinator(CATALOG, 10_000))
     for name, key, *args in commands:
         run(often, name, (key, *args), NOW)
         run(never, name, (key, *args), NOW)
@@ -565,7 +565,7 @@ def test_what_is_read_is_what_a_model_of_single_offsets_has(writes, updates):
     """The highest delivery count of an offset counts, and at that the greatest state; below the
     start nothing does.
     """
-    topic = Topic(ShareCoordinator(TOPICS, updates))
+    topic = Topic(ShareCoordinator(CATALOG, updates))
     begin(topic, 0)
     offsets, start = {}, 0
     for start_offset, batches in writes:

@@ -155,7 +155,7 @@ class Coordinators:
         number = self.environment.config.get_int
         return self._runtime(
             ShareCoordinator(
-                self.environment.catalog.topics_by_id,
+                self.environment.catalog,
                 number("share.coordinator.snapshot.update.records.per.snapshot"),
                 number("share.coordinator.cold.partition.snapshot.interval.ms"),
                 number("share.coordinator.state.topic.prune.interval.ms"),

@@ -9,13 +9,13 @@ stored. Source: KIP-932, "Share group state persistence"; KIP-1226 for the deliv
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from uuid import UUID
 
 from headrace.deadlines import RETRY_MS
-from headrace.groups.catalog import Topic
+from headrace.groups.catalog import TopicCatalog
 from headrace.outcome import NOWHERE, Outcome, Position, Unapplied
 from headrace.protocol.errors import ErrorCode, Refusal
 from headrace.protocol.internal_topics import SHARE_GROUP_STATE
@@ -267,7 +267,7 @@ class Snapshots:
 class ShareCoordinator:
     """All share state, by share-partition. Commands decide; only :meth:`replay` changes state.
 
-    :param topics: all topics by id
+    :param catalog: all topics
     :param snapshot_update_records: the number of updates after which the next write is a snapshot
         (``share.coordinator.snapshot.update.records.per.snapshot``)
     :param cold_interval_ms: the age at which the last snapshot of a share-partition is written
@@ -280,12 +280,12 @@ class ShareCoordinator:
 
     def __init__(
         self,
-        topics: Mapping[UUID, Topic],
+        catalog: TopicCatalog,
         snapshot_update_records: int = 500,
         cold_interval_ms: int = 300_000,
         prune_interval_ms: int = 300_000,
     ) -> None:
-        self._topics = topics
+        self._catalog = catalog
         self.snapshot_update_records = snapshot_update_records
         self._interval_ms = {_PRUNE: prune_interval_ms, _SWEEP: cold_interval_ms}
         self._states: dict[SharePartitionKey, ShareState] = {}
@@ -420,7 +420,7 @@ class ShareCoordinator:
         return [(str(key), Outcome(None, (ShareTombstone(key),))) for key in keys]
 
     def _not_hosted(self, key: SharePartitionKey) -> Refusal | None:
-        topic = self._topics.get(key.topic_id)
+        topic = self._catalog.topics_by_id.get(key.topic_id)
         if key.partition < 0:
             return NEGATIVE_PARTITION
         return NOT_HOSTED if topic is None or key.partition >= topic.partitions else None
