@@ -728,40 +728,37 @@ class Segment:
         """
         if not self.reads_fail:
             try:
-                return self._read_batches(position, limit, max_bytes, minimum_one, held_bytes)
+                size_bytes = self._size_of_batches(position, limit, max_bytes, minimum_one)
+                return self._batches_at(position, size_bytes, held_bytes)
             except OSError as error:
                 if isinstance(error, DamagedSegment) or self.fd < 0:  # it cannot be opened now
                     raise
                 self.reads_fail = True
         few_bytes = min(max_bytes, HEADERS_CHUNK_BYTES)
         try:
-            return self._read_batches(position, limit, few_bytes, minimum_one, None)
+            return self.read(
+                position, self._size_of_batches(position, limit, few_bytes, minimum_one)
+            )
         except OSError:  # the first one alone
-            return self._read_batches(position, limit, 0, minimum_one, None)
+            return self.read(position, self._size_of_batches(position, limit, 0, minimum_one))
 
-    def _read_batches(
-        self,
-        position: int,
-        limit: int,
-        max_bytes: int,
-        minimum_one: bool,
-        held_bytes: int | None,
-    ) -> bytes | FileRange:
+    def _size_of_batches(self, position: int, limit: int, max_bytes: int, minimum_one: bool) -> int:
+        """Return the size of what :meth:`read_batches` returns."""
         if limit - position <= max_bytes:
-            return self._batches_at(position, limit - position, held_bytes)
+            return limit - position
         if max_bytes > 0:
             end = max(self._last_position(position + max_bytes, POSITION), position)
             if 2 * (end - position) < max_bytes:  # more batches are worth a look at their headers
                 for start, header, _ in scan(self.open(), end, position + max_bytes):
                     end = start + header.size_bytes
             if end > position:
-                return self._batches_at(position, end - position, held_bytes)
+                return end - position
         if not minimum_one:
-            return b""
+            return 0
         size_bytes = header_at(self.read(position, HEADER_BYTES)).size_bytes
         if not HEADER_BYTES <= size_bytes <= self.size_bytes - position:
             raise DamagedSegment(self.path(".log"), position)
-        return self._batches_at(position, size_bytes, held_bytes)
+        return size_bytes
 
     def _batches_at(
         self, position: int, size_bytes: int, held_bytes: int | None
