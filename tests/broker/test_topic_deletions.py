@@ -110,7 +110,7 @@ def write(broker: Broker, transactional_id: str, producer: Producer, topic: str)
         producer_epoch=producer.producer_epoch,
         base_sequence=0,
     )
-    log = broker.topic_logs.partition_by_name(topic, 0)
+    log = broker.topic_logs.partition(topic, 0)
     assert isinstance(log, PartitionLog)
     assert not isinstance(broker.topic_logs.append(log, record), Refusal)
 
@@ -139,7 +139,7 @@ def is_ended(broker: Broker, topic: str) -> bool:
     """Return True if no transaction is open in partition 0, which would hide all later records from
     read_committed readers.
     """
-    log = broker.topic_logs.partition_by_name(topic, 0)
+    log = broker.topic_logs.partition(topic, 0)
     assert isinstance(log, PartitionLog)
     return log.last_stable_offset == log.end_offset > 0
 
@@ -197,7 +197,7 @@ async def test_the_state_of_a_deleted_topic_is_deleted_beside_logs_that_are_offl
     begin(broker, "a", "t")
     transaction_log = TRANSACTION_STATE, internal_partition("a", 50)
     for place in (broker.coordinators.transactions.offsets_partition("g0"), transaction_log):
-        log = broker.topic_logs.partition_by_name(*place)
+        log = broker.topic_logs.partition(*place)
         assert isinstance(log, PartitionLog)
         log.take_offline(OSError(errno.EIO, "Input/output error"))
     with pytest.raises(StorageError, match=f"{TRANSACTION_STATE}-.* is offline"):
@@ -232,7 +232,7 @@ async def test_a_topic_is_created_again_while_metrics_are_written(tmp_path: Path
                 run_now(broker.topic_deletions.delete([old]))
                 broker.catalog.create_topic("t", partitions)
                 for partition in range(partitions):
-                    log = broker.topic_logs.partition_by_name("t", partition)
+                    log = broker.topic_logs.partition("t", partition)
                     assert isinstance(log, PartitionLog)
                     broker.topic_logs.append(log, build([(None, b"a")], timestamp_ms=now_ms))
 
@@ -241,7 +241,7 @@ async def test_a_topic_is_created_again_while_metrics_are_written(tmp_path: Path
     broker.close()
     broker = started(tmp_path)
     for partition in range(partitions):
-        log = broker.topic_logs.partition_by_name("t", partition)
+        log = broker.topic_logs.partition("t", partition)
         assert isinstance(log, PartitionLog)
         assert log.end_offset == 1
     broker.close()

@@ -83,7 +83,7 @@ async def test_records_follow_the_durable_place_of_their_partition_in_the_transa
     broker, producer = await begun(tmp_path, partitions=2)
     topic = broker.catalog.topics["t"]
     count = broker.catalog.topics[TRANSACTION_STATE].partitions
-    state = broker.topic_logs.partition_by_name(TRANSACTION_STATE, internal_partition("id", count))
+    state = broker.topic_logs.partition(TRANSACTION_STATE, internal_partition("id", count))
     assert isinstance(state, PartitionLog)
     flushed = state.end_offset
     written = [broker.topic_logs.log(topic, partition) for partition in range(2)]
@@ -121,7 +121,7 @@ async def test_offsets_follow_the_durable_place_of_their_group_in_the_transactio
 ) -> None:
     broker, producer = await begun(tmp_path)
     place = broker.coordinators.transactions.offsets_partition("group")
-    offsets = broker.topic_logs.partition_by_name(*place)
+    offsets = broker.topic_logs.partition(*place)
     assert isinstance(offsets, PartitionLog)
     served = asyncio.create_task(_commit(broker, broker.catalog.topics["t"].topic_id, producer))
     await asyncio.sleep(0)
@@ -155,7 +155,7 @@ async def test_a_partition_whose_place_in_the_transaction_could_not_be_flushed_i
     broker, producer = await begun(tmp_path, partitions=2)
     topic = broker.catalog.topics["t"]
     count = broker.catalog.topics[TRANSACTION_STATE].partitions
-    state = broker.topic_logs.partition_by_name(TRANSACTION_STATE, internal_partition("id", count))
+    state = broker.topic_logs.partition(TRANSACTION_STATE, internal_partition("id", count))
     assert isinstance(state, PartitionLog)
     served = asyncio.create_task(_produce(broker, topic.topic_id, producer))
     await asyncio.sleep(0)

@@ -123,7 +123,7 @@ def apply_retention(log: PartitionLog, now_ms: int) -> int:
     segments = list(log.segments)
     for work in log.retention_steps(now_ms):
         work()
-    return sum(not log.has(segment) for segment in segments)
+    return sum(segment not in log.segments for segment in segments)
 
 
 def clean(log: PartitionLog, plan: Cleanable, now_ms: int, dedupe_bytes: int = 1 << 27) -> Round:

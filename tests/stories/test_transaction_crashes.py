@@ -58,7 +58,7 @@ def begun(data_dir: Path, clock: Clock | None = None) -> Broker:
 
 
 def log_of(broker: Broker, topic: str, partition: int) -> PartitionLog:
-    found = broker.topic_logs.partition_by_name(topic, partition)
+    found = broker.topic_logs.partition(topic, partition)
     assert isinstance(found, PartitionLog)
     return found
 

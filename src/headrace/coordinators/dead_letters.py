@@ -594,7 +594,7 @@ class DeadLetters:
             except StorageError as error:
                 message = f"cannot create the dead-letter queue {name}: {error}"
                 raise StorageError(message) from error
-        queue = self._logs.partition_by_name(name, key.partition % topic.partitions)
+        queue = self._logs.partition(name, key.partition % topic.partitions)
         if isinstance(queue, ErrorCode):
             raise StorageError(f"the dead-letter queue {name} is offline")
         return queue

@@ -89,14 +89,11 @@ class TopicLogs(Protocol):
     def topic_value(self, topic: str, name: str) -> str | None:
         """Return a configuration of a topic that exists, as text."""
 
-    def partition(self, topic_id: UUID | None, partition: int) -> PartitionLog | ErrorCode:
-        """Return a partition's log; or UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION, or
-        KAFKA_STORAGE_ERROR when the log is offline.
-        """
+    def partition(self, topic: UUID | str | None, partition: int) -> PartitionLog | ErrorCode:
+        """Return a partition's log; or UNKNOWN_TOPIC_ID for an unknown id,
+        UNKNOWN_TOPIC_OR_PARTITION, or KAFKA_STORAGE_ERROR when the log is offline.
 
-    def partition_by_name(self, name: str, partition: int) -> PartitionLog | ErrorCode:
-        """Return a partition's log; or UNKNOWN_TOPIC_OR_PARTITION, or KAFKA_STORAGE_ERROR when the
-        log is offline.
+        :param topic: its id (None for the zero id), or its name
         """
 
     def append(self, partition_log: PartitionLog, data: bytes | memoryview) -> Appended | Refusal:

@@ -263,7 +263,7 @@ class Transactions:
             if number and number % MARKERS_AT_ONCE == 0:  # let other requests be served
                 await asyncio.sleep(0)
                 self._check_open()
-            partition_log = self._logs.partition_by_name(topic, partition)
+            partition_log = self._logs.partition(topic, partition)
             try:
                 if partition_log is ErrorCode.KAFKA_STORAGE_ERROR:
                     raise StorageError(f"{topic}-{partition} is offline")
@@ -285,7 +285,7 @@ class Transactions:
             return
         count = self._internal_logs.partition_count(topic)
         partition = internal_partition(transactional_id, count)
-        if self._logs.partition_by_name(topic, partition) is ErrorCode.KAFKA_STORAGE_ERROR:
+        if self._logs.partition(topic, partition) is ErrorCode.KAFKA_STORAGE_ERROR:
             raise StorageError(f"{topic}-{partition} is offline")
 
     def write_marker(self, partition_log: PartitionLog, producer: Producer, marker: Marker) -> None:

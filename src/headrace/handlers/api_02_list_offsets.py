@@ -72,7 +72,7 @@ async def _look_up(
     index, timestamp = query.partition_index, query.timestamp
     if timestamp < 0 and call.version < _FIRST_VERSION.get(timestamp, call.version + 1):
         return Partition(index, ErrorCode.UNSUPPORTED_VERSION)
-    log = call.topic_logs.partition_by_name(name, index)
+    log = call.topic_logs.partition(name, index)
     if isinstance(log, ErrorCode):
         return Partition(index, log)
     if query.current_leader_epoch > LEADER_EPOCH:

@@ -75,7 +75,7 @@ async def _delete(
 
 def _log_of(call: Call, name: str, partition: int) -> PartitionLog | ErrorCode:
     """Return the log of a partition whose records may be deleted, or the error."""
-    log = call.topic_logs.partition_by_name(name, partition)
+    log = call.topic_logs.partition(name, partition)
     if isinstance(log, ErrorCode):
         return log
     if log.config.internal:

@@ -42,7 +42,7 @@ async def handle(call: Call, request: OffsetForLeaderEpochRequest) -> OffsetForL
 def _end_of(
     call: Call, name: str, query: OffsetForLeaderEpochRequest.OffsetForLeaderPartition
 ) -> Partition:
-    log = call.topic_logs.partition_by_name(name, query.partition)
+    log = call.topic_logs.partition(name, query.partition)
     if isinstance(log, ErrorCode):
         return Partition(log, query.partition)
     if query.current_leader_epoch > LEADER_EPOCH:

@@ -124,7 +124,7 @@ def _check(call: Call, name: str, index: int) -> ErrorCode:
         name in INTERNAL_TOPICS or not call.may(WRITE, TOPIC, name)
     ):
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    log = call.topic_logs.partition_by_name(name, index)
+    log = call.topic_logs.partition(name, index)
     if isinstance(log, ErrorCode) and log != ErrorCode.KAFKA_STORAGE_ERROR:
         return log
     return ErrorCode.NONE

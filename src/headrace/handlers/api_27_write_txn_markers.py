@@ -56,7 +56,7 @@ async def handle(call: Call, request: WriteTxnMarkersRequest) -> WriteTxnMarkers
 def _write(
     call: Call, marker: WriteTxnMarkersRequest.WritableTxnMarker, topic: str, partition: int
 ) -> ErrorCode:
-    partition_log = call.topic_logs.partition_by_name(topic, partition)
+    partition_log = call.topic_logs.partition(topic, partition)
     if isinstance(partition_log, ErrorCode):
         return partition_log
     producer = Producer(marker.producer_id, marker.producer_epoch)

@@ -79,7 +79,7 @@ async def _join_transaction(
         return ErrorCode.INVALID_GROUP_ID
     is_durable = False
     while True:
-        offsets_log = call.topic_logs.partition_by_name(
+        offsets_log = call.topic_logs.partition(
             *call.transactions.offsets_partition(request.group_id)
         )
         if isinstance(offsets_log, ErrorCode):

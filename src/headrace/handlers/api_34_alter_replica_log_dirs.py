@@ -54,7 +54,7 @@ def _check(call: Call, path: str, topic: str, partition: int) -> ErrorCode:
         return ErrorCode.INVALID_TOPIC_EXCEPTION
     if path != call.log_dir:
         return ErrorCode.LOG_DIR_NOT_FOUND
-    log = call.topic_logs.partition_by_name(topic, partition)
+    log = call.topic_logs.partition(topic, partition)
     return log if isinstance(log, ErrorCode) else ErrorCode.NONE
 
 

@@ -39,7 +39,7 @@ async def handle(call: Call, request: DescribeProducersRequest) -> DescribeProdu
 def _describe(call: Call, topic: str, refusal: Refusal | None, index: int) -> Partition:
     if refusal is not None:
         return Partition(index).refused(refusal)
-    log = call.topic_logs.partition_by_name(topic, index)
+    log = call.topic_logs.partition(topic, index)
     if isinstance(log, ErrorCode):
         return Partition(index, log)
     return Partition(index, active_producers=call.encode(_producers(log)))

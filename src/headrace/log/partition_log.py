@@ -510,10 +510,6 @@ class PartitionLog:
             limited.error(self.path, "Cannot read offset %d of %s: %s", offset, self.path, error)
             return Refusal(ErrorCode.KAFKA_STORAGE_ERROR, f"Cannot read the log: {error.strerror}")
 
-    def has(self, segment: Segment) -> bool:
-        """Return True if a segment is still in the log: neither deleted nor replaced."""
-        return segment in self._segments
-
     def live_segments(self) -> list[Segment]:
         """Return the segments that have offsets from the log start offset on."""
         segments = self.segments

@@ -80,7 +80,7 @@ class TimestampSearches:
                 has_waited = True
             if has_waited:
                 since = perf_counter()
-                if not log.has(segment):
+                if segment not in log.segments:
                     search, steps = begin(), None
 
     def _open_on_loop(self, key: BatchKey, batch: BatchAt) -> TimestampSteps | None:
@@ -106,7 +106,7 @@ class TimestampSearches:
         def prepare() -> Callable[[Opening], TimestampSteps] | None:
             nonlocal remembered
             remembered = self._remembered.get(key)  # another request may have waited for it, too
-            if remembered is not None or not log.has(batch.segment):
+            if remembered is not None or batch.segment not in log.segments:
                 return None
             return partial(batch.opened, batch.read())
 

@@ -147,13 +147,14 @@ class TopicLogs:
     # Logs -----------------------------------------------------------------------------------------
 
     def partition(self, topic: UUID | str | None, partition: int) -> PartitionLog | ErrorCode:
-        """Return a partition's log; or UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION, or
-        KAFKA_STORAGE_ERROR when the log is offline.
+        """Return a partition's log; or UNKNOWN_TOPIC_ID for an unknown id,
+        UNKNOWN_TOPIC_OR_PARTITION, or KAFKA_STORAGE_ERROR when the log is offline.
 
         :param topic: its id (None for the zero id), or its name
         """
         if isinstance(topic, str):
-            return self.partition_by_name(topic, partition)
+            existing = self._catalog.topics.get(topic)
+            return _online(None if existing is None else self.log(existing, partition))
         if topic is not None:
             open_log = self._open_logs.get((topic, partition))
             if open_log is not None and open_log.is_loaded:
@@ -162,13 +163,6 @@ class TopicLogs:
             if existing is not None:
                 return _online(self.log(existing, partition))
         return ErrorCode.UNKNOWN_TOPIC_ID
-
-    def partition_by_name(self, name: str, partition: int) -> PartitionLog | ErrorCode:
-        """Return a partition's log; or UNKNOWN_TOPIC_OR_PARTITION, or KAFKA_STORAGE_ERROR when the
-        log is offline.
-        """
-        topic = self._catalog.topics.get(name)
-        return _online(None if topic is None else self.log(topic, partition))
 
     def log(self, topic: Topic, partition: int) -> PartitionLog | None:
         """Return a partition's log, offline or not; None when the topic has no such partition, or
