@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from headrace.log.partition_log import PartitionLog
-from headrace.log.validation import OpenElsewhere, RefusedRecords, check_client_batch
+from headrace.log.validation import OpenElsewhere, RefusedRecords
 from headrace.outcome import Coordinator
 from headrace.protocol import record_batch
 from headrace.protocol.errors import ErrorCode, Refusal
@@ -18,26 +18,6 @@ from .coordinators import Coordinators
 
 _RECORDS_AT_A_TIME = 50
 """Records that are decoded in a thread, for about a millisecond, before it may pause."""
-
-
-def check_coordinator_records(
-    coordinators: Coordinators, log: PartitionLog, data: memoryview, opening: Opening | None
-) -> Refusal | None:
-    """Reject a batch for an internal topic with records that its coordinator cannot decode.
-
-    Accept records of unknown types, which the coordinator skips, and batches that the log refuses
-    with its own error.
-
-    :param opening: the limits on opening the batch; None if its records were checked
-    :returns: INVALID_RECORD with the positions of these records (KIP-467), or None
-    :raises OpenElsewhere: with :data:`OPEN_ON_LOOP`, for a batch that exceeds these limits
-    """
-    if opening is None or not log.config.internal:
-        return None
-    now_ms = coordinators.environment.clock.wall_ms()
-    if isinstance(check_client_batch(data, log.config, now_ms, opening=opening), Refusal):
-        return None
-    return coordinator_records_check(coordinators, log)(data, opening)
 
 
 def coordinator_records_check(

@@ -25,7 +25,7 @@ from itertools import islice
 from typing import NamedTuple
 from uuid import UUID
 
-from headrace.coordinators.record_checks import check_coordinator_records, coordinator_records_check
+from headrace.coordinators.record_checks import coordinator_records_check
 from headrace.log.partition_log import PartitionLog
 from headrace.log.validation import (
     MAGIC_POSITION,
@@ -238,14 +238,16 @@ class _Batch(NamedTuple):
         if log.config.internal and call.client_id != _ADMIN_CLIENT_ID:
             message = f"Cannot append to internal topic {log.topic}"
             return self.refused(Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, message))
-        refusal = None
-        if producer is not None and call.version >= _FIRST_THAT_ADDS_PARTITION:
-            refusal = self._check_first_sequence(log, header, opening)
-        appended = (
-            refusal
-            or check_coordinator_records(call.coordinators, log, records, opening)
-            or call.topic_logs.append(log, records, header, opening)
+        lacks_first = (
+            producer is not None
+            and call.version >= _FIRST_THAT_ADDS_PARTITION
+            and header.base_sequence > 0
+            and header.producer_id not in log.producers
         )
+        refusal = None
+        if lacks_first or (log.config.internal and opening is not None):
+            refusal = self._check_further(log, header, opening, lacks_first)
+        appended = refusal or call.topic_logs.append(log, records, header, opening)
         if isinstance(appended, Refusal):
             return self.refused(appended, log)
         return Answer(
@@ -271,21 +273,24 @@ class _Batch(NamedTuple):
             return Refusal(ErrorCode.NOT_ENOUGH_REPLICAS)  # retriable for these clients
         return refusal
 
-    def _check_first_sequence(
-        self, log: PartitionLog, header: BatchHeader, opening: Opening | None
+    def _check_further(
+        self, log: PartitionLog, header: BatchHeader, opening: Opening | None, lacks_first: bool
     ) -> Refusal | None:
-        """Return the error for a producer's first batch, or None if it may be appended.
+        """Return the error for a batch that the log itself would append, or None.
 
-        From version 12 on it must have sequence 0, so that no earlier batch was lost.
+        :param lacks_first: it is the first batch of its producer here, without the sequence 0 that
+            it must have from version 12 on: an earlier batch was lost
         """
-        if header.base_sequence <= 0 or header.producer_id in log.producers:
-            return None
-        now_ms = self.call.clock.wall_ms()
-        checked = check_client_batch(self.records, log.config, now_ms, header, opening)
+        call, records = self.call, self.records
+        now_ms = call.clock.wall_ms()
+        checked = check_client_batch(records, log.config, now_ms, header, opening)
         if isinstance(checked, Refusal):
-            return checked
-        message = "The first batch of a producer has the sequence 0"
-        return Refusal(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, message)
+            return None  # the log refuses it with the same error
+        if lacks_first:
+            message = "The first batch of a producer has the sequence 0"
+            return Refusal(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, message)
+        assert opening is not None
+        return coordinator_records_check(call.coordinators, log)(records, opening)
 
     def _refused_by(self, log: PartitionLog, refusal: Refusal) -> Answer:
         """Count the batch as one that the log refuses, and return the answer."""
