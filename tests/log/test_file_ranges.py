@@ -13,7 +13,7 @@ from headrace.log.log_config import LogConfig
 from headrace.log.partition_log import PartitionLog
 from headrace.protocol.errors import Refusal
 from headrace.protocol.file_range import LEAST_RANGE_BYTES, FileRange
-from headrace.protocol.record_batch import headers, stored_headers
+from headrace.protocol.record_batch import headers
 from tests.log.disk import NOW, Disk, apply_retention, batch, clean, put
 
 
@@ -61,7 +61,7 @@ def test_a_range_has_the_bytes_of_a_read(disk: Disk, seed: int) -> None:
         assert bytes(one) == read
         if isinstance(one, FileRange):
             assert (one.data is None) == (len(one) > held_bytes)
-            assert list(stored_headers(one)) == list(headers(read))
+            assert list(headers(one)) == list(headers(read))
             assert one.end_offset == list(headers(read))[-1][1].last_offset + 1
             start = chance.randrange(len(one))
             assert bytes(one.part(start, len(one))) == read[start:]

@@ -22,9 +22,9 @@ from headrace.protocol.errors import ErrorCode, Refusal, StorageError
 from headrace.protocol.file_range import FileRange
 from headrace.protocol.record_batch import (
     CorruptBatch,
+    headers,
     offset_after,
     offset_ranges,
-    stored_headers,
 )
 from headrace.share.acquisition_locks import AcquiredRecords
 from headrace.share.records import SharePartitionKey, StateUpdate
@@ -229,7 +229,7 @@ class SessionFetch:
                 undamaged = _part(data, 0, positions[-1])
                 aborted = [
                     (header.base_offset, header.last_offset)
-                    for _, header in stored_headers(undamaged)
+                    for _, header in headers(undamaged)
                     if header in lookup
                 ]
             now_ms = self.share.clock.now_ms()
@@ -276,10 +276,10 @@ def _undamaged(data: bytes | FileRange, end_offset: int) -> tuple[list[tuple[int
     ranges, positions = [], [0]
     following = 0
     with suppress(CorruptBatch):
-        for position, header in stored_headers(data):
+        for position, header in headers(data):
             end = position + header.size_bytes
             is_in_order = following <= header.base_offset <= header.last_offset < end_offset
-            if end > len(data) or not is_in_order:
+            if not is_in_order:
                 break
             ranges.append((header.base_offset, header.last_offset))
             positions.append(end)

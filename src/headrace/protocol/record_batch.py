@@ -177,14 +177,22 @@ def header_at(data: bytes | memoryview, position: int = 0) -> BatchHeader:
     return BatchHeader._make(HEADER.unpack_from(data, position))
 
 
-def headers(data: bytes | memoryview) -> Iterator[tuple[int, BatchHeader]]:
-    """Yield ``(position, header)`` of each whole batch in ``data``; skip an incomplete last one.
+def headers(batches: bytes | memoryview | FileRange) -> Iterator[tuple[int, BatchHeader]]:
+    """Yield ``(position, header)`` of each whole batch, skip an incomplete last one. The batches
+    need not be in memory.
 
+    :raises OSError: the file cannot be read
     :raises CorruptBatch: a batch has an invalid length
     """
-    position, end = 0, len(data)
+    data = batches.data if isinstance(batches, FileRange) else batches
+    start = position = 0
+    end = len(batches)
     while position + HEADER_BYTES <= end:
-        header = header_at(data, position)
+        if data is None or position - start + HEADER_BYTES > len(data):
+            assert isinstance(batches, FileRange)
+            data, start = memoryview(bytearray(min(HEADERS_CHUNK_BYTES, end - position))), position
+            batches.read_into(data, start)
+        header = header_at(data, position - start)
         if header.batch_length < HEADER_BYTES - LENGTH_OVERHEAD:
             raise CorruptBatch(f"batch length {header.batch_length} at position {position}")
         following = position + header.size_bytes
@@ -192,31 +200,6 @@ def headers(data: bytes | memoryview) -> Iterator[tuple[int, BatchHeader]]:
             return
         yield position, header
         position = following
-
-
-def stored_headers(batches: bytes | memoryview | FileRange) -> Iterator[tuple[int, BatchHeader]]:
-    """Yield ``(position, header)`` of whole batches, which need not be in memory.
-
-    :raises OSError: the file cannot be read
-    :raises CorruptBatch: a batch has an invalid length
-    """
-    data = batches.data if isinstance(batches, FileRange) else batches
-    if data is not None:
-        yield from headers(data)
-        return
-    assert isinstance(batches, FileRange)
-    buffer = memoryview(bytearray(min(HEADERS_CHUNK_BYTES, len(batches))))
-    start = filled = position = 0
-    while position < len(batches):
-        if position - start + HEADER_BYTES > filled:
-            start, filled = position, batches.read_into(buffer, position)
-            if filled < HEADER_BYTES:
-                raise CorruptBatch(f"half a header at position {position}")
-        header = header_at(buffer, position - start)
-        if header.batch_length < HEADER_BYTES - LENGTH_OVERHEAD:
-            raise CorruptBatch(f"batch length {header.batch_length} at position {position}")
-        yield position, header
-        position += header.size_bytes
 
 
 def offset_ranges(data: bytes | memoryview) -> tuple[list[tuple[int, int]], list[int]]:
