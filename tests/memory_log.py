@@ -69,13 +69,8 @@ class MemoryLog:
     def delete_before(self, topic: str, partition: int, offset: int) -> None:
         self._starts[topic, partition] = max(offset, self._starts.get((topic, partition), 0))
 
-    @property
-    def is_durable(self) -> bool:
-        return self.flushed is None
-
-    def durable(self) -> Awaitable[None]:
-        assert self.flushed is not None
-        return asyncio.shield(self.flushed)
+    def pending_flush(self) -> Awaitable[None] | None:
+        return None if self.flushed is None else asyncio.shield(self.flushed)
 
     # For tests ------------------------------------------------------------------------------------
 

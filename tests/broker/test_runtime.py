@@ -227,7 +227,7 @@ async def test_answers_wait_for_the_flush_that_the_config_requires(
         rounds.append(len(broker.topic_logs.flusher._due))
         await flushed.wait()
 
-    monkeypatch.setattr(broker.topic_logs.flusher, "durable", durable)
+    monkeypatch.setattr(broker.topic_logs.flusher, "pending_flush", durable)
     told = [commit(broker, group_id, 1) for group_id in GROUPS]
     while not rounds:
         await asyncio.sleep(0)
@@ -244,6 +244,6 @@ async def test_an_fsync_that_fails_acknowledges_nothing(
     async def durable() -> None:
         raise StorageError("cannot flush: [Errno 5] Input/output error")
 
-    monkeypatch.setattr(broker.topic_logs.flusher, "durable", durable)
+    monkeypatch.setattr(broker.topic_logs.flusher, "pending_flush", durable)
     told = await asyncio.gather(*(commit(broker, group_id, 1) for group_id in GROUPS))
     assert all(isinstance(one, StorageError) for one in told)

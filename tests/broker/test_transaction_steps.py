@@ -24,6 +24,11 @@ from tests.handler_client import ask
 from tests.support import HANG_S, nothing_is_written, story
 
 
+async def flushed(broker: Broker) -> None:
+    if (flush := broker.topic_logs.pending_flush()) is not None:
+        await flush
+
+
 async def begun(path: Path, partitions: int = 1) -> tuple[Broker, Producer]:
     """Start a broker that forces each write to disk, with a topic `t`; return it and the producer
     of the transactional id `id`.
@@ -33,7 +38,7 @@ async def begun(path: Path, partitions: int = 1) -> tuple[Broker, Producer]:
     broker.catalog.create_topic("t", partitions)
     producer = broker.coordinators.transactions.init_producer_id("id", 60_000, NO_PRODUCER)
     assert isinstance(producer, Producer)
-    await broker.topic_logs.durable()
+    await flushed(broker)
     return broker, producer
 
 
@@ -46,12 +51,12 @@ async def test_a_marker_follows_the_durable_decision_and_the_completion_the_dura
     log = broker.topic_logs.log(broker.catalog.topics["t"], 0)
     assert log is not None
     transactions.add_partitions("id", producer, [("t", 0)])
-    await broker.topic_logs.durable()
+    await flushed(broker)
     ended = transactions.end("id", producer, commit=True, client_version=0)
     assert isinstance(ended, Producer)
     assert log.end_offset == 0, "a marker whose decision a power cut may forget"
     while not log.end_offset:
-        await broker.topic_logs.durable()
+        await flushed(broker)
         await asyncio.sleep(0)
     assert log.unflushed_records
     assert "id" in transactions.coordinator.prepared, "a completion without a durable marker"
@@ -66,7 +71,7 @@ async def test_no_marker_is_written_after_the_broker_has_closed(tmp_path: Path) 
     """Another process may use the data directory then."""
     broker, producer = await begun(tmp_path)
     broker.coordinators.transactions.add_partitions("id", producer, [("t", 0)])
-    await broker.topic_logs.durable()
+    await flushed(broker)
     broker.coordinators.transactions.end("id", producer, commit=True, client_version=0)
     await asyncio.sleep(0)  # the decision is being forced to disk
     broker.close()
@@ -238,7 +243,7 @@ async def test_an_unexpected_error_delays_the_markers_only(
 
     monkeypatch.setattr(PartitionLog, "append_marker", fail_once)
     transactions.add_partitions("id", producer, [("t", 0)])
-    await broker.topic_logs.durable()
+    await flushed(broker)
     transactions.end("id", producer, commit=True, client_version=0)
     while transactions.coordinator.prepared:
         assert transactions._completing or transactions.next_deadline_ms() is not None

@@ -33,7 +33,7 @@ from headrace.security.scram import Change
 from headrace.share import acknowledgement
 from headrace.share.acknowledgement import ACCEPT
 from headrace.share.records import AVAILABLE
-from headrace.topics import catalog, flusher
+from headrace.topics import catalog
 from headrace.topics.catalog import Catalog
 from headrace.topics.flusher import Flusher
 from headrace.transactions.transaction import TransactionCoordinator
@@ -69,8 +69,7 @@ def mistake(make: Callable[[Patch], None]) -> Callable[[Patch], None]:
 
 @mistake
 def writes_are_acknowledged_before_they_are_durable(patch: Patch) -> None:
-    patch.setattr(Flusher, "pending", property(lambda self: False))
-    patch.setattr(Flusher, "durable", lambda self: flusher._RoundEnd(None))
+    patch.setattr(Flusher, "pending_flush", lambda self: None)
 
 
 @mistake

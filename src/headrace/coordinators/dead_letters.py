@@ -432,8 +432,10 @@ class DeadLetters:
         if queue.unflushed_records < queue.config.flush_messages:
             return
         if not self._is_closed:
+            flush = self._logs.pending_flush()
             try:
-                await self._until_closed(self._logs.durable())
+                if flush is not None:
+                    await self._until_closed(flush)
             except Exception:  # the letters may be lost: a retry writes them again
                 written.difference_update(offsets_in(dead))
                 raise

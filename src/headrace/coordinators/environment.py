@@ -62,13 +62,9 @@ class InternalLogs(Protocol):
     def delete_before(self, topic: str, partition: int, offset: int) -> None:
         """Delete the records before ``offset``. A failure is logged; the next call tries again."""
 
-    @property
-    def is_durable(self) -> bool:
-        """True if everything appended so far is as durable as the flush settings require."""
-
-    def durable(self) -> Awaitable[None]:
+    def pending_flush(self) -> Awaitable[None] | None:
         """Return an awaitable that completes when everything appended before this call is as
-        durable as the flush settings require.
+        durable as the flush settings require; None if it is now.
 
         :raises StorageError: from the awaitable, when a flush failed
         """
@@ -102,9 +98,9 @@ class TopicLogs(Protocol):
     def appended(self, partition_log: PartitionLog) -> None:
         """Schedule the flush of what was just appended, and wake the requests that wait for it."""
 
-    def durable(self) -> Awaitable[None]:
+    def pending_flush(self) -> Awaitable[None] | None:
         """Return an awaitable that completes when everything appended before this call is as
-        durable as the flush settings require.
+        durable as the flush settings require; None if it is now.
 
         :raises StorageError: from the awaitable, when a flush failed
         """

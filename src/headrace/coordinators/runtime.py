@@ -232,10 +232,11 @@ class CoordinatorRuntime(Generic[C]):
             self._commands[:0] = commands[decided:]
             self._schedule_turn()
         answers, self._answers = self._answers, {}
-        if self._logs.is_durable:
+        flush = self._logs.pending_flush()
+        if flush is None:
             _send(iter(answers.items()))
         else:
-            run_to_end(_send_when_durable(self._logs.durable(), answers))
+            run_to_end(_send_when_durable(flush, answers))
 
     def _decide(self, commands: Sequence[Command[Any]]) -> int:
         """Decide commands and write their records, those of one partition together.
@@ -388,11 +389,9 @@ class CoordinatorRuntime(Generic[C]):
             )
 
 
-async def _send_when_durable(
-    durable: Awaitable[None], answers: Mapping[Deferred[Any], Any]
-) -> None:
+async def _send_when_durable(flush: Awaitable[None], answers: Mapping[Deferred[Any], Any]) -> None:
     try:
-        await durable
+        await flush
     except Exception as error:
         answers = {
             deferred: answer if isinstance(answer, Exception) else error

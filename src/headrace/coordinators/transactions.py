@@ -231,9 +231,9 @@ class Transactions:
             self._completing.remove(transactional_id)
 
     async def _durable(self, transactional_id: str) -> None:
-        if not self._internal_logs.is_durable:
+        if (flush := self._internal_logs.pending_flush()) is not None:
             try:
-                await self._internal_logs.durable()
+                await flush
             except Exception:
                 self._marked.pop(transactional_id, None)  # the markers may be lost
                 raise

@@ -93,7 +93,8 @@ async def _join_transaction(
             knows_abortable=call.version >= _FIRST_WITH_TRANSACTION_ABORTABLE,
         ):
             return refusal.code
-        if is_durable or call.topic_logs.is_durable:
+        flush = call.topic_logs.pending_flush()
+        if is_durable or flush is None:
             return ErrorCode.NONE
-        await call.durable()
+        await flush
         is_durable = True

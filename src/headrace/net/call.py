@@ -236,8 +236,8 @@ class Call(Services):
 
         :raises StorageError: a flush has failed
         """
-        if not self.topic_logs.is_durable:
-            await self.topic_logs.durable()
+        if (flush := self.topic_logs.pending_flush()) is not None:
+            await flush
 
     # Changes --------------------------------------------------------------------------------------
 

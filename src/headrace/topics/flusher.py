@@ -27,15 +27,12 @@ from .disk_thread import DiskThread
 class _RoundEnd:
     """The end of a round, which many may await. One waiter that is cancelled does not affect the
     others.
-
-    :param future: None if there is nothing to wait for
     """
 
-    future: asyncio.Future[None] | None
+    future: asyncio.Future[None]
 
     def __await__(self) -> Generator[Any, None, None]:
-        if self.future is not None:
-            yield from asyncio.shield(self.future).__await__()
+        yield from asyncio.shield(self.future).__await__()
 
 
 class Flusher:
@@ -53,17 +50,12 @@ class Flusher:
         self._timers: dict[PartitionLog, asyncio.TimerHandle] = {}
         self._thread = DiskThread("headrace-flush")
 
-    @property
-    def pending(self) -> bool:
-        """True if an answer must wait for :meth:`durable`."""
-        return bool(self._due) or self._running is not None
-
     def appended(self, partition: PartitionLog) -> None:
         """Make a log due after an append, if its flush settings require it."""
         config = partition.config
         if partition.unflushed_records >= config.flush_messages:
-            if not self._due:  # nobody may call durable(), for example after a timeout
-                asyncio.get_running_loop().call_soon(self.durable)
+            if not self._due:  # nobody may ask for the flush, for example after a timeout
+                asyncio.get_running_loop().call_soon(self.pending_flush)
             self._due[partition] = None
         elif config.flush_ms < FOREVER and partition not in self._timers:
             loop = asyncio.get_running_loop()
@@ -71,15 +63,17 @@ class Flusher:
                 config.flush_ms / 1000, self._flush_later, partition
             )
 
-    def durable(self) -> Awaitable[None]:
-        """Return an awaitable for the flush of everything appended up to this call.
+    def pending_flush(self) -> Awaitable[None] | None:
+        """Return an awaitable for the flush of everything appended up to this call; None if an
+        answer need not wait.
 
         Call it right after the append. It may be awaited later, or not at all.
 
         :raises StorageError: from the awaitable, when a flush failed; what was appended must not be
             acknowledged
         """
-        return _RoundEnd(self._next_round() if self._due else self._running)
+        end = self._next_round() if self._due else self._running
+        return None if end is None else _RoundEnd(end)
 
     def _flush_later(self, partition: PartitionLog) -> None:
         del self._timers[partition]

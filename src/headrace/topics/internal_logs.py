@@ -28,7 +28,7 @@ class InternalTopicLogs:
         self._catalog = catalog
         self._logs = logs
         self._clock = clock
-        self.durable = logs.durable
+        self.pending_flush = logs.pending_flush
 
     def exists(self, topic: str) -> bool:
         """Return True if an internal topic has been created."""
@@ -82,8 +82,3 @@ class InternalTopicLogs:
         partition_log.advance_log_start(offset)
         if partition_log.size_bytes() > PRUNED_LOG_BYTES:
             roll(partition_log, self._clock.wall_ms())
-
-    @property
-    def is_durable(self) -> bool:
-        """True if everything appended so far is as durable as the flush settings require."""
-        return self._logs.is_durable

@@ -208,7 +208,7 @@ class TopicLogs:
     ) -> Appended | Refusal:
         """Append a producer's batch and wake the requests that wait for it.
 
-        Before answering, wait for :meth:`durable`.
+        Before answering, wait for :meth:`pending_flush`.
 
         :param header: of :func:`~headrace.log.validation.single_batch`, where it is known
         :param opening: see :func:`~headrace.log.validation.check_client_batch`
@@ -238,18 +238,13 @@ class TopicLogs:
         self.flusher.appended(partition_log)
         self._notify(("log", partition_log.topic_id, partition_log.partition))
 
-    @property
-    def is_durable(self) -> bool:
-        """True if everything appended so far is as durable as the flush settings require."""
-        return not self.flusher.pending
-
-    def durable(self) -> Awaitable[None]:
+    def pending_flush(self) -> Awaitable[None] | None:
         """Return an awaitable that completes when everything appended before this call is as
-        durable as the flush settings require; usually at once.
+        durable as the flush settings require; None if it is now, as usual.
 
         :raises StorageError: from the awaitable, when a flush failed
         """
-        return self.flusher.durable()
+        return self.flusher.pending_flush()
 
     def when_on_disk(self, partition_log: PartitionLog, then: Callable[[], object]) -> None:
         """Call a function when everything that was appended to a log is forced to disk. If that
