@@ -10,11 +10,13 @@ Version notes:
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from functools import partial
 from uuid import UUID
 
 from headrace.groups.consumer.assignors import configured_assignors
 from headrace.groups.consumer.group import ConsumerGroup, preferred_assignor
-from headrace.groups.records import ConsumerAssignment, ConsumerMember
+from headrace.groups.consumer.state import ConsumerState
+from headrace.groups.records import ConsumerAssignment, ConsumerMember, by_key, each
 from headrace.net.api import CONSUMER, DESCRIBE, GROUP, TOPIC, Api, Each, Inside
 from headrace.net.call import Call
 from headrace.protocol.api import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
@@ -50,14 +52,19 @@ async def handle(
                 yield from (name for _, name, _ in existing(topics, partitions))
 
     def describe(group: ConsumerGroup) -> DescribedGroup:
-        assignors = configured_assignors(call.config)
+        state, assignors = group.state, configured_assignors(call.config)
         return DescribedGroup(
-            assignor_name=preferred_assignor(group.state.members.values(), assignors)
+            group_state=state.state_name,
+            group_epoch=state.epoch,
+            assignment_epoch=state.target_epoch.epoch,
+            assignor_name=preferred_assignor(state.members.values(), assignors),
+            members=call.lazily(partial(describe_member, state), list(state.members.items())),
         )
 
-    def member(group: ConsumerGroup, member_id: str, member: ConsumerMember) -> Member:
-        current = group.state.current.get(member_id, group.state.no_current)
-        target = group.state.target.get(member_id, {})
+    def describe_member(state: ConsumerState, item: tuple[str, ConsumerMember]) -> Member:
+        member_id, member = item
+        current = state.current.get(member_id, state.no_current)
+        target = state.target.get(member_id, {})
         return Member(
             member_id=member_id,
             instance_id=member.instance_id,
@@ -72,16 +79,13 @@ async def handle(
             member_type=_CONSUMER if member.classic_member_metadata is None else _CLASSIC,
         )
 
-    describer = Describer(DescribedGroup, groups.group, describe, member, topics_of)
+    describer = Describer(DescribedGroup, groups.group, describe, topics_of)
     return ConsumerGroupDescribeResponse(groups=await describe_groups(call, request, describer))
 
 
-def _owned(current: ConsumerAssignment) -> dict[UUID, list[int]]:
+def _owned(current: ConsumerAssignment) -> dict[UUID, tuple[int, ...]]:
     """Return the partitions that a member owns: assigned, or pending revocation."""
-    owned = {topic_id: list(numbers) for topic_id, numbers in current.assigned.items()}
-    for topic_id, numbers in current.pending_revocation.items():
-        owned.setdefault(topic_id, []).extend(numbers)
-    return owned
+    return by_key((*each(current.assigned), *each(current.pending_revocation)))
 
 
 def _assignment(partitions: Iterator[tuple[UUID, str, Collection[int]]]) -> Assignment:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 from headrace.groups.records import ShareMember
-from headrace.groups.share.group import ShareGroup
+from headrace.groups.share.group import ShareGroup, ShareState
 from headrace.net.api import DESCRIBE, GROUP, TOPIC, Api, Each, Inside
 from headrace.net.call import Call
 from headrace.protocol.api import ShareGroupDescribeRequest, ShareGroupDescribeResponse
@@ -35,8 +36,9 @@ async def handle(call: Call, request: ShareGroupDescribeRequest) -> ShareGroupDe
             assigned = group.state.current[member_id].assigned
             yield from (name for _, name, _ in existing(topics, assigned))
 
-    def member(group: ShareGroup, member_id: str, member: ShareMember) -> Member:
-        current = group.state.current.get(member_id, group.state.no_current)
+    def describe_member(state: ShareState, item: tuple[str, ShareMember]) -> Member:
+        member_id, member = item
+        current = state.current.get(member_id, state.no_current)
         return Member(
             member_id=member_id,
             rack_id=member.rack_id,
@@ -50,7 +52,14 @@ async def handle(call: Call, request: ShareGroupDescribeRequest) -> ShareGroupDe
         )
 
     def describe(group: ShareGroup) -> DescribedGroup:
-        return DescribedGroup(assignor_name=_ASSIGNOR)
+        state = group.state
+        return DescribedGroup(
+            group_state=state.state_name,
+            group_epoch=state.epoch,
+            assignment_epoch=state.target_epoch.epoch,
+            assignor_name=_ASSIGNOR,
+            members=call.lazily(partial(describe_member, state), list(state.members.items())),
+        )
 
-    describer = Describer(DescribedGroup, call.groups.share.group, describe, member, topics_of)
+    describer = Describer(DescribedGroup, call.groups.share.group, describe, topics_of)
     return ShareGroupDescribeResponse(groups=await describe_groups(call, request, describer))

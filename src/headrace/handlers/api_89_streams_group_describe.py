@@ -9,6 +9,7 @@ Refused if ``group.coordinator.rebalance.protocols`` does not have ``streams``.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from functools import partial
 from operator import attrgetter
 
 from headrace.groups.records import InternalTopic, StreamsMember
@@ -49,14 +50,19 @@ async def handle(call: Call, request: StreamsGroupDescribeRequest) -> StreamsGro
     """Describe the streams groups of a request."""
 
     def describe(group: StreamsGroup) -> DescribedGroup:
+        state = group.state
         return DescribedGroup(
+            group_state=state.state_name,
+            group_epoch=state.epoch,
+            assignment_epoch=state.target_epoch.epoch,
             topology=_topology(group),
             topology_description_status=_NOT_STORED if request.include_topology_description else 0,
             assignor_name=call.config.group_value(group.group_id, "streams.assignor.name"),
+            members=call.lazily(partial(_member, group), list(state.members.items())),
         )
 
     find = call.groups.streams.group
-    describer = Describer(DescribedGroup, find, describe, _member, _topics, _HIDDEN)
+    describer = Describer(DescribedGroup, find, describe, _topics, _HIDDEN)
     return StreamsGroupDescribeResponse(groups=await describe_groups(call, request, describer))
 
 
@@ -110,7 +116,8 @@ def _topics_in_order(topics: Iterable[InternalTopic]) -> list[TopicInfo]:
     ]
 
 
-def _member(group: StreamsGroup, member_id: str, member: StreamsMember) -> Member:
+def _member(group: StreamsGroup, item: tuple[str, StreamsMember]) -> Member:
+    member_id, member = item
     current = group.state.current.get(member_id, group.state.no_current)
     endpoint = member.user_endpoint
     return Member(

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 from uuid import UUID
 
-from headrace.groups.heartbeats.group import HeartbeatGroup
 from headrace.net.api import DESCRIBE, GROUP, TOPIC
 from headrace.net.call import SLICED_ABOVE, Call
 from headrace.protocol.errors import ErrorCode, Refusal
@@ -25,16 +24,15 @@ class DescribedGroup(Protocol):
     """A group in its response."""
 
     group_id: str
-    group_state: str
-    group_epoch: int
-    assignment_epoch: int
     authorized_operations: int
-    members: Any
+
+    @property
+    def members(self) -> Sized: ...
 
 
 _HIDDEN = "The group has described topic(s) that the client is not authorized to describe."
 
-G = TypeVar("G", bound=HeartbeatGroup[Any, Any, Any])
+G = TypeVar("G")
 D = TypeVar("D", bound=DescribedGroup)
 Refuse = Callable[[int, str | None, str], D]
 """Makes a group of the response from an error, its message, and the id of the group."""
@@ -45,8 +43,7 @@ class Describer(Generic[G, D]):
     """How the groups of one kind are described.
 
     :param find: returns a group by its id
-    :param describe: describes what groups of this kind have beside members, state and epochs
-    :param describe_member: describes a member by its id and its record
+    :param describe: describes a group, and its members when they are written
     :param topics: returns the names of the topics that a group uses: the client must be allowed to
         describe them
     :param hidden: Kafka's message for a group with topics that are hidden
@@ -55,7 +52,6 @@ class Describer(Generic[G, D]):
     refuse: Refuse[D]
     find: Callable[[str], G | Refusal]
     describe: Callable[[G], D]
-    describe_member: Callable[[G, str, Any], object]
     topics: Callable[[G], Iterable[str]]
     hidden: str = _HIDDEN
 
@@ -77,13 +73,8 @@ async def describe_groups(
             DESCRIBE, TOPIC, dict.fromkeys(describer.topics(group))
         ):
             return refuse(ErrorCode.TOPIC_AUTHORIZATION_FAILED, describer.hidden, group_id)
-        state, description = group.state, describer.describe(group)
-        description.group_id, description.group_state = group_id, state.state_name
-        description.group_epoch = state.epoch
-        description.assignment_epoch = state.target_epoch.epoch
-        description.members = call.lazily(
-            lambda member: describer.describe_member(group, *member), list(state.members.items())
-        )
+        description = describer.describe(group)
+        description.group_id = group_id
         if request.include_authorized_operations:
             description.authorized_operations = call.access.operations(GROUP, group_id)
         return description
