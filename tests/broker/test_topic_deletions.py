@@ -125,7 +125,7 @@ def commit_offset(broker: Broker, transactional_id: str, producer: Producer, top
     outcome = broker.coordinators.groups.offsets.commit(
         "g", MemberIdentity(""), -1, commits, now_ms, transactional=True
     )
-    assert broker.coordinators.group_runtime.write_now("g", outcome, producer) == (ErrorCode.NONE,)
+    assert broker.coordinators.group_runtime.write_now("g", outcome, producer) == ErrorCode.NONE
 
 
 def commit(broker: Broker, transactional_id: str, producer: Producer) -> None:

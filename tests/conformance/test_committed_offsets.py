@@ -7,7 +7,7 @@ from uuid import uuid4
 import pytest
 
 from tests.conformance.classic import ClassicGroup, fetch, subscription
-from tests.conformance.world import OK, PATIENCE_S, Topic, World
+from tests.conformance.world import OK, PATIENCE_S, Topic, World, outcome
 from tests.support import unique, wait_until
 
 MISSING = (-1, -1, "", OK)
@@ -132,6 +132,31 @@ def test_metadata_and_offsets_that_clients_may_choose(group: ClassicGroup, topic
     assert group.fetch({topic.name: [0, 1, 2]}) == {
         topic.name: {0: (1, -1, "ü" * 4096, OK), 1: (-5, -1, "", OK), 2: (2**63 - 1, 7, "", OK)}
     }
+
+
+def test_metadata_that_is_too_large_fails_only_its_partition(
+    group: ClassicGroup, topic: Topic
+) -> None:
+    partitions = [
+        {"partition_index": index, "committed_offset": 5, "committed_metadata": metadata}
+        for index, metadata in enumerate(["x" * 4097, "x" * 4096, None])
+    ]
+
+    def commit(generation: int) -> list[str]:
+        response = group.world.ask(
+            8,
+            9,
+            group_id=group.id,
+            generation_id_or_member_epoch=generation,
+            member_id="",
+            topics=[{"name": topic.name, "partitions": partitions}],
+        )
+        (answered,) = response.topics
+        return [outcome(partition.error_code) for partition in answered.partitions]
+
+    assert commit(3) == ["GROUP_ID_NOT_FOUND"] * 3
+    assert commit(-1) == ["OFFSET_METADATA_TOO_LARGE", OK, OK]
+    assert group.committed == {topic.name: {1: 5, 2: 5}}
 
 
 def test_partitions_that_are_not_there_are_refused_for_themselves(

@@ -34,7 +34,6 @@ DEFAULTS = {
     "group.max.session.timeout.ms": 1_800_000,
     "group.initial.rebalance.delay.ms": 0,
     "group.max.size": 1_000,
-    "offset.metadata.max.bytes": 4096,
     "offsets.retention.minutes": 10_080,
     "offsets.retention.check.interval.ms": 600_000,
     "group.share.max.size": 200,
@@ -400,7 +399,8 @@ class Desk:
         times = {"wall_ms": self.wall_ms, "retention_ms": retention_ms}
         records = [commit_record(group, *said, **times) for said in commits]
         commit = self.coordinator.offsets.commit
-        return self.decide(commit, group, member, generation_id, records, self.now_ms, **fields)
+        code = self.decide(commit, group, member, generation_id, records, self.now_ms, **fields)
+        return (code,) * len(records)
 
     def offsets(self, group="g"):
         """The offsets of a group by topic and partition."""

@@ -577,18 +577,6 @@ def test_a_commit_keeps_its_member_alive(desk):
         assert commit(desk, leader, 1) == (ErrorCode.NONE,)
 
 
-def test_metadata_has_a_limit_and_may_be_missing(desk):
-    commits = [
-        ("t", None, 0, 1, -1, "x" * 4097),
-        ("t", None, 1, 1, -1, "x" * 4096),
-        ("t", None, 2, 1),
-    ]
-    assert commit(desk, commits=commits) == (ErrorCode.OFFSET_METADATA_TOO_LARGE, 0, 0)
-    offsets = desk.offsets("g")["t"]
-    assert 0 not in offsets
-    assert offsets[2].metadata == ""
-
-
 def test_a_commit_can_ask_for_its_own_retention(desk):
     commit(desk, retention_ms=20_000)
     assert desk.offsets("g")["t"][0].expire_timestamp_ms == desk.now_ms + 20_000

@@ -7,7 +7,6 @@ from itertools import count, permutations
 
 import pytest
 
-from headrace.broker.config.broker_config import Config
 from headrace.groups.offsets.committed import CommittedOffsets
 from headrace.groups.records import CommittedOffset, OffsetCommit
 from headrace.outcome import Position
@@ -18,7 +17,7 @@ class Offsets:
     """The offset of one partition, written with one record after the other."""
 
     def __init__(self) -> None:
-        self.store = CommittedOffsets(Config())
+        self.store = CommittedOffsets()
         self.places = count()
 
     def write(self, offset: int, producer_id: int = -1) -> None:

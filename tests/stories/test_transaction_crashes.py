@@ -92,7 +92,7 @@ def open_transaction(broker: Broker, producer: Producer, version: int = 0) -> No
     commits = [commit_record("g", "t", topic.topic_id, 0, 7, wall_ms=now_ms)]
     offsets = broker.coordinators.groups.offsets
     outcome = offsets.commit("g", MemberIdentity(""), -1, commits, now_ms, transactional=True)
-    assert broker.coordinators.group_runtime.write_now("g", outcome, producer) == (ErrorCode.NONE,)
+    assert broker.coordinators.group_runtime.write_now("g", outcome, producer) == ErrorCode.NONE
 
 
 def seen(broker: Broker) -> str:

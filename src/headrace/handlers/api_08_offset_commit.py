@@ -77,8 +77,6 @@ def _portions(pairs: Portion) -> Iterator[Portion]:
     yield portion
 
 
-def _commit(
-    call: Call, request: OffsetCommitRequest, portion: Portion
-) -> Deferred[tuple[ErrorCode, ...]]:
+def _commit(call: Call, request: OffsetCommitRequest, portion: Portion) -> Deferred[ErrorCode]:
     decide = partial(decide_commit, call, request, portion, _COMMIT)
     return call.group_runtime.write(request.group_id, decide, commutes=True)

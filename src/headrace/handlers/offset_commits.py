@@ -52,33 +52,34 @@ class CommitApi(NamedTuple, Generic[P]):
 def commit_records(
     call: Call, request: CommitRequest, topics: AnsweredTopics[P], api: CommitApi[P], wall_ms: int
 ) -> tuple[list[OffsetCommit], list[P]]:
-    """Answer for each partition of a request; return the commits in those that exist, with their
-    answers.
+    """Answer for each partition of a request; return the commits that have no error, and the
+    answers of all partitions that exist.
 
     :param topics: each with the answers for its partitions, which are added
     :param wall_ms: the time of the commit, in epoch milliseconds
     """
-    unknown, make_answer = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, api.answer_type
+    no_partition = no_topic = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if call.version >= api.ids_from:
-        unknown = ErrorCode.UNKNOWN_TOPIC_ID
+        no_topic = ErrorCode.UNKNOWN_TOPIC_ID
     retention_ms = NO_RETENTION
     if isinstance(request, OffsetCommitRequest):
         retention_ms = request.retention_time_ms
+    make_answer, max_metadata = api.answer_type, call.config.get_int("offset.metadata.max.bytes")
     records: list[OffsetCommit] = []
     accepted: list[P] = []
     for requested, answers in topics:
         topic = call.catalog.find(requested.topic_id, requested.name)
         for partition in requested.partitions:
             index = partition.partition_index
-            if topic is None:
-                answers.append(make_answer(index, unknown))
+            if topic is None or not 0 <= index < topic.partitions:
+                answers.append(make_answer(index, no_topic if topic is None else no_partition))
                 continue
-            if not 0 <= index < topic.partitions:
-                answers.append(make_answer(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
-                continue
-            answer = make_answer(index)
+            answer, metadata = make_answer(index), partition.committed_metadata or ""
             answers.append(answer)
             accepted.append(answer)
+            if len(metadata) > max_metadata:
+                answer.error_code = ErrorCode.OFFSET_METADATA_TOO_LARGE
+                continue
             records.append(
                 commit_record(
                     request.group_id,
@@ -87,7 +88,7 @@ def commit_records(
                     index,
                     partition.committed_offset,
                     partition.committed_leader_epoch,
-                    partition.committed_metadata,
+                    metadata,
                     wall_ms=wall_ms,
                     retention_ms=retention_ms,
                 )
@@ -102,13 +103,13 @@ def decide_commit(
     api: CommitApi[P],
     now_ms: int,
     wall_ms: int,
-) -> Outcome[GroupRecord, tuple[ErrorCode, ...]]:
+) -> Outcome[GroupRecord, ErrorCode]:
     """Decide whether a request may commit the offsets of the partitions that exist, and answer for
     each partition (:func:`commit_records`).
     """
     records, accepted = commit_records(call, request, topics, api, wall_ms)
-    if not records:
-        return Outcome(())
+    if not accepted:
+        return Outcome(ErrorCode.NONE)
     outcome = call.groups.offsets.commit(
         request.group_id,
         MemberIdentity(request.member_id, request.group_instance_id),
@@ -118,9 +119,9 @@ def decide_commit(
         knows_group_id_not_found=call.version >= api.group_id_not_found_from,
         transactional=api.transactional,
     )
-    if any(outcome.reply):
-        for answer, code in zip(accepted, outcome.reply, strict=True):
-            answer.error_code = code
+    if outcome.reply:
+        for answer in accepted:
+            answer.error_code = outcome.reply
     return outcome
 
 

@@ -11,14 +11,12 @@ committed the same partition, and are dropped when it is aborted. Until then, Of
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping
 from typing import NamedTuple
 from uuid import UUID
 
 from headrace.groups.records import CommittedOffset, GroupRecord, OffsetCommit, each
 from headrace.outcome import NOWHERE, Position, make
-from headrace.protocol.configuration import Configuration
-from headrace.protocol.errors import ErrorCode
 from headrace.protocol.primitives import MAX_INT64
 from headrace.protocol.record_batch import NO_PRODUCER_ID, NO_TIMESTAMP
 
@@ -36,7 +34,7 @@ def commit_record(
     partition: int,
     offset: int,
     leader_epoch: int = -1,
-    metadata: str | None = None,
+    metadata: str = "",
     *,
     wall_ms: int,
     retention_ms: int = NO_RETENTION,
@@ -44,14 +42,14 @@ def commit_record(
     """Return the record of a commit in one partition.
 
     :param offset: any number; Kafka does not check it
-    :param metadata: the client's own text; None is stored as ""
+    :param metadata: the client's own text
     :param wall_ms: the time of the commit in epoch milliseconds
     :param retention_ms: the retention of the offset (OffsetCommit 2-4), or :data:`NO_RETENTION`
     """
     expire_timestamp_ms = NO_TIMESTAMP
     if retention_ms != NO_RETENTION:
         expire_timestamp_ms = min(wall_ms + retention_ms, MAX_INT64)
-    fields = (offset, leader_epoch, metadata or "", wall_ms, expire_timestamp_ms, topic_id)
+    fields = (offset, leader_epoch, metadata, wall_ms, expire_timestamp_ms, topic_id)
     return make(OffsetCommit, (group_id, topic, partition, make(CommittedOffset, fields)))
 
 
@@ -149,12 +147,10 @@ class PendingOffsets:
 class CommittedOffsets:
     """The committed offsets of all groups, and those of open transactions.
 
-    :param config: the configuration, for the size limit of metadata
     :ivar pending: the offsets of open transactions
     """
 
-    def __init__(self, config: Configuration) -> None:
-        self._config = config
+    def __init__(self) -> None:
         self._groups: dict[str, dict[str, dict[int, CommittedOffset]]] = {}
         self.pending = PendingOffsets()
 
@@ -165,17 +161,6 @@ class CommittedOffsets:
     def of_group(self, group_id: str) -> Mapping[str, TopicOffsets]:
         """Return a group's committed offsets by topic name; empty for a group without any."""
         return self._groups.get(group_id, {})
-
-    def check(self, commits: Sequence[OffsetCommit]) -> list[ErrorCode]:
-        """Return an error code for each commit: OFFSET_METADATA_TOO_LARGE or NONE."""
-        limit = self._config.get_int("offset.metadata.max.bytes")
-        accepted = ErrorCode.NONE  # looked up once: it takes longer than the rest
-        return [
-            ErrorCode.OFFSET_METADATA_TOO_LARGE
-            if value is not None and len(value.metadata) > limit
-            else accepted
-            for _, _, _, value in commits
-        ]
 
     def deletions(
         self, group_id: str, partitions: Iterable[tuple[str, int]]

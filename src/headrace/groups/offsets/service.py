@@ -58,7 +58,7 @@ class OffsetService:
         timers: Deadlines[TimerKey],
         meters: GroupMeters,
     ) -> None:
-        self.committed = CommittedOffsets(config)
+        self.committed = CommittedOffsets()
         self._groups, self._config, self._timers, self._meters = groups, config, timers, meters
         self._unchecked: list[str] = []  # the groups of the round
         self._topics: list[str] | None = None  # the unchecked ones of the last of these groups
@@ -75,8 +75,8 @@ class OffsetService:
         *,
         knows_group_id_not_found: bool = True,
         transactional: bool = False,
-    ) -> Outcome[GroupRecord, tuple[ErrorCode, ...]]:
-        """Commit offsets (OffsetCommit, TxnOffsetCommit); the reply has a code for each.
+    ) -> Outcome[GroupRecord, ErrorCode]:
+        """Commit offsets (OffsetCommit, TxnOffsetCommit), all or none; the reply is their error.
 
         :param generation_id: -1 for an administrator, or a consumer that assigns partitions itself
         :param now_ms: the steady time
@@ -84,10 +84,6 @@ class OffsetService:
             STALE_MEMBER_EPOCH (OffsetCommit 9, TxnOffsetCommit 6)
         :param transactional: the commit is part of a transaction; a member id is optional
         """
-        codes = self.committed.check(commits)
-        fit = commits
-        if any(codes):
-            fit = [commit for commit, code in zip(commits, codes, strict=True) if not code]
         code, apply = ACCEPTED
         group = self._groups.get(group_id)
         if isinstance(group, ShareGroup):
@@ -106,14 +102,12 @@ class OffsetService:
         else:
             knows_epochs = knows_group_id_not_found or transactional
             code = group.check_commit(
-                member.member_id, generation_id, fit, knows_epochs=knows_epochs
+                member.member_id, generation_id, commits, knows_epochs=knows_epochs
             )
             is_stale = code is ErrorCode.STALE_MEMBER_EPOCH
             if transactional and is_stale and not knows_group_id_not_found:
                 code = ErrorCode.ILLEGAL_GENERATION
-        if code:
-            return Outcome((code,) * len(commits))
-        return Outcome(tuple(codes), tuple(fit), apply=apply)
+        return Outcome(code) if code else Outcome(code, tuple(commits), apply=apply)
 
     def check_fetch(self, group_id: str, member_id: str | None, member_epoch: int) -> ErrorCode:
         """Return the error if a member may not fetch offsets (OffsetFetch), or NONE. Only consumer
