@@ -67,12 +67,12 @@ def _portions(pairs: Portion) -> Iterator[Portion]:
     portion: Portion = []
     room = COMMITS_AT_ONCE
     for topic, answers in pairs:
-        for start in range(0, max(len(topic.partitions), 1), COMMITS_AT_ONCE):
+        for start in range(0, len(topic.partitions), COMMITS_AT_ONCE):
             partitions = topic.partitions[start : start + COMMITS_AT_ONCE]
-            room -= max(len(partitions), 1)
+            room -= len(partitions)
             if room < 0:
                 yield portion
-                portion, room = [], COMMITS_AT_ONCE - max(len(partitions), 1)
+                portion, room = [], COMMITS_AT_ONCE - len(partitions)
             portion.append((RequestedTopic(topic.name, topic.topic_id, partitions), answers))
     yield portion
 

@@ -18,18 +18,16 @@ Version notes:
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from functools import partial
 from typing import cast
 
-from headrace.groups.offsets.committed import TopicOffsets
 from headrace.groups.records import CommittedOffset
 from headrace.net.api import DESCRIBE, GROUP, TOPIC, Api, Inside
 from headrace.net.call import SLICED_ABOVE, Call
 from headrace.protocol.api import OffsetFetchRequest, OffsetFetchResponse
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.partitions import TopicPartition
-from headrace.topics.catalog import Topic
 
 API = Api(
     9,
@@ -98,28 +96,16 @@ async def _group(call: Call, group: RequestGroup, *, is_stable: bool) -> Group:
         for name, committed in list(offsets.committed.of_group(group_id).items()):
             topic = call.catalog.topics.get(name)
             if topic is not None and call.may(DESCRIBE, TOPIC, name):
-                topics.append(_every_partition(call, topic, committed, unstable))
+                describe = partial(_partition, unstable, name)
+                partitions = call.lazily(describe, list(committed.items()))
+                topics.append(ResponseTopic(name, topic.topic_id, partitions))
             await call.pause()
         return Group(group_id, topics)
-    describe = partial(_topic, call, group_id, unstable)
-    return Group(group_id, await call.each(describe, _in_order(call, group.topics)))
-
-
-def _in_order(call: Call, topics: Sequence[RequestTopic]) -> Sequence[RequestTopic]:
-    """Return topics in the order of the response."""
-    if call.version < _FIRST_WITH_TOPIC_IDS or len(topics) > SLICED_ABOVE:
-        return topics
-    existing = call.catalog.topics_by_id
-    return sorted(topics, key=lambda topic: topic.topic_id not in existing)
-
-
-def _every_partition(
-    call: Call, topic: Topic, offsets: TopicOffsets, unstable: Collection[TopicPartition]
-) -> ResponseTopic:
-    """Return all committed offsets of a topic, as they are at this moment."""
-    describe = partial(_partition, unstable, topic.name)
-    partitions = call.lazily(lambda item: describe(*item), list(offsets.items()))
-    return ResponseTopic(topic.name, topic.topic_id, partitions)
+    requested = group.topics
+    if call.version >= _FIRST_WITH_TOPIC_IDS and len(requested) <= SLICED_ABOVE:
+        existing = call.catalog.topics_by_id
+        requested = sorted(requested, key=lambda topic: topic.topic_id not in existing)
+    return Group(group_id, await call.each(partial(_topic, call, group_id, unstable), requested))
 
 
 def _topic(
@@ -139,17 +125,19 @@ def _topic(
         offset = offsets.get(index)
         if offset is not None and offset.topic_id not in topic_ids:
             offset = None  # of an earlier topic of this name
-        partitions.append(_partition(unstable, topic.name, index, offset))
+        partitions.append(_partition(unstable, topic.name, (index, offset)))
     return ResponseTopic(requested.name, requested.topic_id, partitions)
 
 
 def _partition(
-    unstable: Collection[TopicPartition], name: str, index: int, committed: CommittedOffset | None
+    unstable: Collection[TopicPartition], name: str, offset: tuple[int, CommittedOffset | None]
 ) -> Partition:
     """Return the committed offset of a partition.
 
+    :param offset: the partition with its offset, None if it has none
     :param unstable: the partitions that have an offset in an open transaction
     """
+    index, committed = offset
     if (name, index) in unstable:
         return Partition(index, -1, error_code=ErrorCode.UNSTABLE_OFFSET_COMMIT)
     if committed is None:
