@@ -26,6 +26,7 @@ from .runtime import C, CoordinatorRuntime
 if TYPE_CHECKING:
     from headrace.groups.catalog import Topic
     from headrace.groups.coordinator import GroupCoordinator
+    from headrace.groups.offsets.committed import CommittedOffsets
     from headrace.share.share_state import ShareCoordinator
     from headrace.transactions.transaction import TransactionCoordinator
 
@@ -238,7 +239,7 @@ class Coordinators:
             from headrace.groups.offsets.commit_batches import CommitBatches
 
             groups = self.groups
-            load(logs, groups, groups.offsets.committed.end_transaction, CommitBatches().decode)
+            load(logs, groups, groups.offsets.committed, CommitBatches().decode)
         if logs.exists(SHARE_GROUP_STATE):
             load(logs, self.share_state)
         if logs.exists(TRANSACTION_STATE):
@@ -300,12 +301,6 @@ class Coordinators:
         return [loaded[name] for name in _TIMED if name in loaded]
 
 
-class EndTransaction(Protocol):
-    """Commits or aborts a producer's transaction in one partition of an internal topic."""
-
-    def __call__(self, producer_id: int, partition: int, *, commit: bool) -> None: ...
-
-
 DecodeBatch = Callable[[memoryview, record_batch.BatchHeader], Sequence[tuple[int, Any]] | None]
 """Returns offset and record of each record of a batch; None for one that it does not decode."""
 
@@ -313,7 +308,7 @@ DecodeBatch = Callable[[memoryview, record_batch.BatchHeader], Sequence[tuple[in
 def load(
     logs: InternalLogs,
     coordinator: Coordinator[Any],
-    end_transaction: EndTransaction | None = None,
+    offsets: CommittedOffsets | None = None,
     decode_batch: DecodeBatch = lambda data, header: None,
 ) -> None:
     """Replay the records of a coordinator's internal topic.
@@ -321,7 +316,7 @@ def load(
     A record that cannot be decoded or replayed is skipped with a warning, so that the broker can
     start.
 
-    :param end_transaction: called for each transaction marker
+    :param offsets: those that transaction markers commit or abort
     :param decode_batch: a decoder for the most frequent batches, faster than that of the
         coordinator
     :raises CorruptLog: when a batch in the middle of a log is damaged or missing
@@ -333,8 +328,8 @@ def load(
         if header.is_control:
             try:
                 marker = record_batch.marker_in(batch.data)
-                if marker is not None and end_transaction is not None:
-                    end_transaction(producer_id, partition, commit=marker.commit)
+                if marker is not None and offsets is not None:
+                    offsets.end_transaction(producer_id, partition, commit=marker.commit)
             except Exception as error:
                 _skipped(batch, header.base_offset, b"", error)
             continue
