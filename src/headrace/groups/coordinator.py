@@ -9,11 +9,10 @@ passes the others to the module of the group's kind.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from functools import partial
 from typing import Any, NamedTuple
 
 from headrace.deadlines import RETRY_MS, Deadlines
-from headrace.outcome import NOWHERE, Apply, Outcome, Position
+from headrace.outcome import NOWHERE, Outcome, Position, Unapplied
 from headrace.protocol.configuration import Configuration
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.internal_topics import CONSUMER_OFFSETS
@@ -224,13 +223,10 @@ class GroupCoordinator:
             if group is not None:
                 service = self._services[group.type_name]
                 outcome = service.expire(group, timer, member_id, now_ms, wall_ms)
-                self._timers.set(due, now_ms + RETRY_MS)
-                yield group_id, outcome._replace(apply=partial(self._run_out, due, outcome.apply))
-
-    def _run_out(self, due: TimerKey, apply: Apply | None) -> None:
-        self._timers.cancel(due)
-        if apply is not None:
-            apply()
+                unapplied = Unapplied()
+                yield group_id, unapplied.watch(outcome)
+                if unapplied.count:
+                    self._timers.set(due, now_ms + RETRY_MS)
 
     # Replay ---------------------------------------------------------------------------------------
 
