@@ -218,19 +218,15 @@ class ClassicMembers:
         self, leavers: Sequence[MemberIdentity], now_ms: int, wall_ms: int
     ) -> GroupOutcome[LeaveReply]:
         """Remove members of either protocol (LeaveGroup); the reply has a code for each."""
-        state, codes = self._group.state, []
+        group, codes = self._group, []
         leaving: dict[str, None] = {}  # an ordered set: a member may be named twice
-        for member_id, instance_id in leavers:
-            owner = member_id if instance_id is None else self._group.owner(instance_id)
-            code = ErrorCode.NONE
-            if owner is None or owner not in state.members:
-                code = ErrorCode.UNKNOWN_MEMBER_ID
-            elif member_id not in ("", owner):
-                code = ErrorCode.FENCED_INSTANCE_ID
-            else:
-                leaving[owner] = None
-            codes.append(code)
+        for named_id, instance_id in leavers:
+            member_id = named_id or group.owner(instance_id) or ""
+            refusal = group.check_member(member_id, instance_id)
+            if refusal is None:
+                leaving[member_id] = None
+            codes.append(ErrorCode.NONE if refusal is None else refusal.code)
         if not leaving:
             return Outcome(tuple(codes))
         context = Context(self._service.catalog, now_ms, wall_ms)
-        return self._service.remove(self._group, tuple(leaving), context).with_reply(tuple(codes))
+        return self._service.remove(group, tuple(leaving), context).with_reply(tuple(codes))

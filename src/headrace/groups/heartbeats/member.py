@@ -48,8 +48,19 @@ class Heartbeat:
 
     def check(self, group_id: str, config: Configuration) -> Refusal | None:
         """Return the error of a request that is invalid for any group."""
-        message = self.naming_fault(group_id) or self._fault()
-        return None if message is None else Refusal(ErrorCode.INVALID_REQUEST, message)
+        names = {
+            "MemberId": self.member_id,
+            "GroupId": group_id,
+            "InstanceId": self.instance_id,
+            "RackId": self.rack_id,
+        }
+        for name, text in names.items():
+            if text is not None and not text.strip():
+                return Refusal(ErrorCode.INVALID_REQUEST, f"{name} can't be empty.")
+        if self.member_epoch == STATIC_LEAVE_EPOCH and self.instance_id is None:
+            return Refusal(ErrorCode.INVALID_REQUEST, "InstanceId can't be null.")
+        fault = self._fault()
+        return None if fault is None else Refusal(ErrorCode.INVALID_REQUEST, fault)
 
     def _fault(self) -> str | None:
         """Return the error text of other fields than names."""
@@ -63,20 +74,6 @@ class Heartbeat:
             for value in (getattr(self, name),)
         )
         return type(former)(*fields)
-
-    def naming_fault(self, group_id: str) -> str | None:
-        """Return the error text of a name that is empty or missing."""
-        for name, text in (
-            ("MemberId", self.member_id),
-            ("GroupId", group_id),
-            ("InstanceId", self.instance_id),
-            ("RackId", self.rack_id),
-        ):
-            if text is not None and not text.strip():
-                return f"{name} can't be empty."
-        if self.member_epoch == STATIC_LEAVE_EPOCH and self.instance_id is None:
-            return "InstanceId can't be null."
-        return None
 
 
 @dataclass(frozen=True, slots=True)
