@@ -9,7 +9,6 @@ the records are durable.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 Reply = TypeVar("Reply", covariant=True)
@@ -20,17 +19,10 @@ Apply: TypeAlias = Callable[[], None]
 """Applies volatile changes of a decision; see :class:`Outcome`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Completion:
-    """The answer to an earlier request that is parked, for example a JoinGroup that waits for other
-    members.
-
-    :param ticket: the number that was passed to the machine with the parked request
-    :param reply: the answer
-    """
-
-    ticket: int
-    reply: object
+Completion: TypeAlias = tuple[int, object]
+"""The answer to an earlier request that is parked, for example a JoinGroup that waits for other
+members. First comes the ticket, the number that was passed to the machine with the parked request.
+"""
 
 
 class Position(NamedTuple):

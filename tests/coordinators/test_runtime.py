@@ -15,7 +15,7 @@ from headrace.coordinators.clock import Clock
 from headrace.coordinators.coordinators import load
 from headrace.coordinators.runtime import CoordinatorRuntime
 from headrace.coordinators.waiting import Deferred
-from headrace.outcome import NOWHERE, Completion, Outcome, Position
+from headrace.outcome import NOWHERE, Outcome, Position
 from headrace.protocol import record_batch
 from headrace.protocol.errors import StorageError
 from tests.memory_log import MemoryLog
@@ -38,7 +38,7 @@ class Numbers:
     def add(self, key: str, number: int) -> Outcome[Any, int]:
         """Decide to add, and answer what the sum will be."""
         reply = self.sums.get(key, 0) + number
-        completions = tuple(Completion(ticket, reply) for ticket in self.waiting)
+        completions = tuple((ticket, reply) for ticket in self.waiting)
         return Outcome(reply, ((key, number),), completions, apply=self.waiting.clear)
 
     def wait(self, ticket: int) -> Outcome[Any, int | None]:

@@ -26,7 +26,7 @@ from typing import Any, Generic, TypeVar
 from headrace.coordinators.clock import Clock
 from headrace.coordinators.hashing import internal_partition
 from headrace.log_lines import LimitedLog, get_logger
-from headrace.outcome import Completion, Coordinator, Outcome, Position, make
+from headrace.outcome import Coordinator, Outcome, Position, make
 from headrace.protocol import record_batch
 from headrace.protocol.errors import StorageError
 from headrace.transactions.producer import NO_PRODUCER, Producer
@@ -63,7 +63,7 @@ class Command(Deferred[R]):
     :ivar commutes: True if other commuting commands of the same key may be decided before the
         records of this one are replayed
     :ivar ticket: the number under which it is parked when its outcome has no reply, to be answered
-        by a later one, see :class:`Completion`; None if it is not parked
+        by a later one, see :class:`Outcome`; None if it is not parked
     """
 
     __slots__ = ("commutes", "decide", "key", "ticket")
@@ -144,7 +144,7 @@ class CoordinatorRuntime(Generic[C]):
         """Submit a request that may have to wait for others; else the same as :meth:`write`.
 
         :param decide: given a ticket, the steady time and the wall time; a reply of None parks the
-            request until an outcome has a :class:`Completion` with the ticket
+            request until an outcome completes the ticket
         """
         ticket = next(self._tickets)
         command: Command[Any] = Command(key, partial(decide, ticket), ticket=ticket)
@@ -344,22 +344,22 @@ class CoordinatorRuntime(Generic[C]):
 
         When the machine completes the same tickets later, they are ignored.
         """
-        for completion in outcome.completions:
-            self._complete(Completion(completion.ticket, error))
+        for ticket, _ in outcome.completions:
+            self._complete(ticket, error)
 
     def _carry_out(self, outcome: Outcome[Any, Any]) -> None:
         _, _, completions, deletable, apply = outcome
         if apply is not None:
             apply()
-        for completion in completions:
-            self._complete(completion)
+        for ticket, reply in completions:
+            self._complete(ticket, reply)
         for partition, offset, _ in deletable:
             self._logs.delete_before(self.coordinator.topic, partition, offset)
 
-    def _complete(self, completion: Completion) -> None:
-        parked = self._parked.pop(completion.ticket, None)
+    def _complete(self, ticket: int, reply: object) -> None:
+        parked = self._parked.pop(ticket, None)
         if parked is not None:
-            self._answers[parked] = completion.reply
+            self._answers[parked] = reply
             self._schedule_turn()
 
     # Time -----------------------------------------------------------------------------------------

@@ -151,9 +151,9 @@ class Member(NamedTuple):
         :param member_id: the id in the answer to a JoinGroup
         """
         if self.join_ticket is not None:
-            yield Completion(self.join_ticket, JoinReply(code, member_id))
+            yield self.join_ticket, JoinReply(code, member_id)
         if self.sync_ticket is not None:
-            yield Completion(self.sync_ticket, SyncReply(code))
+            yield self.sync_ticket, SyncReply(code)
 
     def metadata(self, protocol: str | None) -> bytes:
         """Return the member's metadata for a protocol; b"" if it does not support it."""

@@ -108,7 +108,7 @@ class GroupTransition:
     def _update(self, member: Member, request: JoinRequest, ticket: int) -> Member:
         if member.join_ticket is not None:
             reply = JoinReply(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id)
-            self.completions.append(Completion(member.join_ticket, reply))
+            self.completions.append((member.join_ticket, reply))
         return self.draft.put(
             member._replace(
                 protocols=request.protocols,
@@ -210,7 +210,7 @@ class GroupTransition:
         draft.handle(Event.JOINED, self._wall_ms)
         for member in draft.all():
             if member.join_ticket is not None:
-                self.completions.append(Completion(member.join_ticket, self._joined(member)))
+                self.completions.append((member.join_ticket, self._joined(member)))
             self._restart_session(member)
         draft.expect_syncs()
         self.timers[SYNC, ""] = self._now_ms + draft.rebalance_timeout_ms()
@@ -315,7 +315,7 @@ class GroupTransition:
     def _answer_sync(self, member: Member, reply: SyncReply) -> Member:
         if member.sync_ticket is None:
             return member
-        self.completions.append(Completion(member.sync_ticket, reply))
+        self.completions.append((member.sync_ticket, reply))
         self._restart_session(member)
         return self.draft.put(member._replace(sync_ticket=None))
 
