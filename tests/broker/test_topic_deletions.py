@@ -18,7 +18,6 @@ from headrace.broker.metrics.page import MetricsScrape
 from headrace.broker.metrics.text import MetricsPage
 from headrace.coordinators.hashing import internal_partition
 from headrace.groups.classic.member import MemberIdentity
-from headrace.groups.offsets.committed import commit_record
 from headrace.log.log_directory import Removals
 from headrace.log.partition_log import PartitionLog
 from headrace.net import call
@@ -33,6 +32,7 @@ from headrace.topics.catalog import Topic
 from headrace.transactions.producer import NO_PRODUCER, Producer
 from headrace.transactions.records import State
 from tests.handler_client import ask
+from tests.offset_commits import commit_record
 from tests.support import story
 
 DELETE_TOPICS, INCREMENTAL_ALTER_CONFIGS = 20, 44

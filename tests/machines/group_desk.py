@@ -18,13 +18,13 @@ from headrace.groups.consumer.regex import InvalidRegex, Regex, RegexMatch
 from headrace.groups.coordinator import GroupCoordinator
 from headrace.groups.deadlines import OFFSETS
 from headrace.groups.offsets.commit_batches import CommitBatches
-from headrace.groups.offsets.committed import NO_RETENTION, commit_record
 from headrace.groups.records import ByRole, StreamsMember, Subtopology, Topology
 from headrace.groups.share.group import ShareHeartbeat
 from headrace.groups.streams.member import StreamsHeartbeat
 from headrace.protocol.errors import Refusal, StorageError
 from headrace.protocol.internal_topics import CONSUMER_OFFSETS
 from tests.memory_log import MemoryLog
+from tests.offset_commits import NO_RETENTION, commit_record
 from tests.turns import Meters, Turns
 
 NAMESPACE = UUID(int=7)

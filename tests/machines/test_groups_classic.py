@@ -577,13 +577,6 @@ def test_a_commit_keeps_its_member_alive(desk):
         assert commit(desk, leader, 1) == (ErrorCode.NONE,)
 
 
-def test_a_commit_can_ask_for_its_own_retention(desk):
-    commit(desk, retention_ms=20_000)
-    assert desk.offsets("g")["t"][0].expire_timestamp_ms == desk.now_ms + 20_000
-    commit(desk)
-    assert desk.offsets("g")["t"][0].expire_timestamp_ms == -1
-
-
 def test_offsets_go_with_their_topic(desk):
     desk.add_topic("t", 2)
     desk.add_topic("u", 2)

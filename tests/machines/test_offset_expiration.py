@@ -9,12 +9,12 @@ import pytest
 
 from headrace.coordinators.hashing import internal_partition
 from headrace.deadlines import RETRY_MS
-from headrace.groups.offsets.committed import commit_record
 from headrace.groups.offsets.service import MAX_TOMBSTONES, NO_MEMBER, PORTION
 from headrace.outcome import Position
 from headrace.protocol.errors import ErrorCode
 from tests import subscriptions
 from tests.machines.group_desk import Desk, durable
+from tests.offset_commits import commit_record
 
 MINUTE_MS = 60_000
 SUBSCRIBED = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC

@@ -13,7 +13,6 @@ from headrace.broker.broker import Broker
 from headrace.broker.config.broker_config import Config
 from headrace.broker.metrics import page as metrics_walk
 from headrace.broker.metrics.page import metrics_page
-from headrace.groups.offsets.committed import NO_RETENTION, commit_record
 from headrace.groups.offsets.service import NO_MEMBER
 from headrace.groups.share.group import ShareGroup
 from headrace.log.partition_log import PartitionLog
@@ -21,6 +20,7 @@ from headrace.protocol.errors import ErrorCode, Refusal
 from headrace.protocol.time_slices import run_now
 from headrace.share.acknowledgement import ACCEPT, GAP, REJECT, RELEASE, RENEW
 from headrace.topics.fetch_sessions import FETCH_SESSION_EVICTION_MS
+from tests.offset_commits import NO_RETENTION, commit_record
 from tests.stories.share_stage import GROUP, Stage, on_stage, stage
 from tests.support import story
 

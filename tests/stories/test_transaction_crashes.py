@@ -18,7 +18,6 @@ from headrace.broker.broker import Broker
 from headrace.broker.config.broker_config import Config
 from headrace.coordinators import share_state_recovery
 from headrace.groups.classic.member import MemberIdentity
-from headrace.groups.offsets.committed import commit_record
 from headrace.log.partition_log import PartitionLog
 from headrace.protocol.errors import ErrorCode, Refusal, StorageError
 from headrace.protocol.internal_topics import SHARE_GROUP_STATE
@@ -26,6 +25,7 @@ from headrace.protocol.record_batch import TRANSACTIONAL_BIT, build
 from headrace.protocol.time_slices import run_now
 from headrace.transactions.producer import NO_PRODUCER, Producer
 from headrace.transactions.transaction import CONCURRENT_TRANSACTIONS
+from tests.offset_commits import commit_record
 from tests.support import story
 
 CONFIG = {"offsets.topic.num.partitions": "2"}

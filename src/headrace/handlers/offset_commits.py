@@ -7,10 +7,9 @@ from typing import Generic, NamedTuple, TypeVar
 from uuid import UUID
 
 from headrace.groups.classic.member import MemberIdentity
-from headrace.groups.offsets.committed import NO_RETENTION, commit_record
-from headrace.groups.records import GroupRecord, OffsetCommit
+from headrace.groups.records import CommittedOffset, GroupRecord, OffsetCommit
 from headrace.net.call import Call
-from headrace.outcome import Outcome
+from headrace.outcome import Outcome, make
 from headrace.protocol.api import (
     OffsetCommitRequest,
     OffsetCommitResponse,
@@ -18,6 +17,11 @@ from headrace.protocol.api import (
     TxnOffsetCommitResponse,
 )
 from headrace.protocol.errors import ErrorCode
+from headrace.protocol.primitives import MAX_INT64
+from headrace.protocol.record_batch import NO_TIMESTAMP
+
+_NO_RETENTION = -1
+"""The retention of a commit without its own (OffsetCommit 2-4); the broker's applies."""
 
 RequestTopic = (
     OffsetCommitRequest.OffsetCommitRequestTopic
@@ -61,9 +65,9 @@ def commit_records(
     no_partition = no_topic = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if call.version >= api.ids_from:
         no_topic = ErrorCode.UNKNOWN_TOPIC_ID
-    retention_ms = NO_RETENTION
-    if isinstance(request, OffsetCommitRequest):
-        retention_ms = request.retention_time_ms
+    expire_ms = NO_TIMESTAMP
+    if isinstance(request, OffsetCommitRequest) and request.retention_time_ms != _NO_RETENTION:
+        expire_ms = min(wall_ms + request.retention_time_ms, MAX_INT64)
     make_answer, max_metadata = api.answer_type, call.config.get_int("offset.metadata.max.bytes")
     records: list[OffsetCommit] = []
     accepted: list[P] = []
@@ -80,19 +84,11 @@ def commit_records(
             if len(metadata) > max_metadata:
                 answer.error_code = ErrorCode.OFFSET_METADATA_TOO_LARGE
                 continue
-            records.append(
-                commit_record(
-                    request.group_id,
-                    topic.name,
-                    topic.topic_id,
-                    index,
-                    partition.committed_offset,
-                    partition.committed_leader_epoch,
-                    metadata,
-                    wall_ms=wall_ms,
-                    retention_ms=retention_ms,
-                )
-            )
+            # Any offset may be committed: Kafka does not check it.
+            offset, leader_epoch = partition.committed_offset, partition.committed_leader_epoch
+            fields = offset, leader_epoch, metadata, wall_ms, expire_ms, topic.topic_id
+            commit = request.group_id, topic.name, index, make(CommittedOffset, fields)
+            records.append(make(OffsetCommit, commit))
     return records, accepted
 
 

@@ -16,41 +16,11 @@ from typing import NamedTuple
 from uuid import UUID
 
 from headrace.groups.records import CommittedOffset, GroupRecord, OffsetCommit, each
-from headrace.outcome import NOWHERE, Position, make
-from headrace.protocol.primitives import MAX_INT64
-from headrace.protocol.record_batch import NO_PRODUCER_ID, NO_TIMESTAMP
-
-NO_RETENTION = -1
-"""The retention of a commit without its own; the broker's applies."""
+from headrace.outcome import NOWHERE, Position
+from headrace.protocol.record_batch import NO_PRODUCER_ID
 
 TOMBSTONES_AT_ONCE = 1000
 """The limit of tombstones in one write when topics are deleted."""
-
-
-def commit_record(
-    group_id: str,
-    topic: str,
-    topic_id: UUID | None,
-    partition: int,
-    offset: int,
-    leader_epoch: int = -1,
-    metadata: str = "",
-    *,
-    wall_ms: int,
-    retention_ms: int = NO_RETENTION,
-) -> OffsetCommit:
-    """Return the record of a commit in one partition.
-
-    :param offset: any number; Kafka does not check it
-    :param metadata: the client's own text
-    :param wall_ms: the time of the commit in epoch milliseconds
-    :param retention_ms: the retention of the offset (OffsetCommit 2-4), or :data:`NO_RETENTION`
-    """
-    expire_timestamp_ms = NO_TIMESTAMP
-    if retention_ms != NO_RETENTION:
-        expire_timestamp_ms = min(wall_ms + retention_ms, MAX_INT64)
-    fields = (offset, leader_epoch, metadata, wall_ms, expire_timestamp_ms, topic_id)
-    return make(OffsetCommit, (group_id, topic, partition, make(CommittedOffset, fields)))
 
 
 TopicOffsets = Mapping[int, CommittedOffset]
