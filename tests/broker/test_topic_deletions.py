@@ -98,10 +98,8 @@ def begin(broker: Broker, transactional_id: str, *topics: str) -> Producer:
 
 
 def write(broker: Broker, transactional_id: str, producer: Producer, topic: str) -> None:
-    added = broker.coordinators.transactions.add_partitions(
-        transactional_id, producer, [(topic, 0)]
-    )
-    assert added == producer
+    transactions = broker.coordinators.transactions
+    assert transactions.add_partitions(transactional_id, producer, [(topic, 0)]) is None
     record = build(
         [(None, b"a")],
         timestamp_ms=broker.clock.wall_ms(),
@@ -119,7 +117,7 @@ def commit_offset(broker: Broker, transactional_id: str, producer: Producer, top
     """Commit offset 7 of partition 0 in a transaction, for the group ``g``."""
     transactions = broker.coordinators.transactions
     offsets = transactions.offsets_partition("g")
-    assert transactions.add_partitions(transactional_id, producer, [offsets]) == producer
+    assert transactions.add_partitions(transactional_id, producer, [offsets]) is None
     now_ms = broker.clock.wall_ms()
     commits = [commit_record("g", topic.name, topic.topic_id, 0, 7, wall_ms=now_ms)]
     outcome = broker.coordinators.groups.offsets.commit(

@@ -72,11 +72,9 @@ def come(broker: Broker) -> Producer:
 def open_transaction(broker: Broker, producer: Producer, version: int = 0) -> None:
     """Begin a transaction with two records in each partition and an offset of a group."""
     transactions = broker.coordinators.transactions
-    assert transactions.add_partitions("id", producer, PARTITIONS, version) == producer
-    assert (
-        transactions.add_partitions("id", producer, [transactions.offsets_partition("g")])
-        == producer
-    )
+    assert transactions.add_partitions("id", producer, PARTITIONS, version) is None
+    offsets = transactions.offsets_partition("g")
+    assert transactions.add_partitions("id", producer, [offsets]) is None
     for one in PARTITIONS:
         data = build(
             [(None, b"a"), (None, b"b")],

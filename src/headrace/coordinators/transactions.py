@@ -48,8 +48,7 @@ COORDINATOR_EPOCH = 0
 
 
 class Transactions:
-    """The transactions of a broker. Commands return the producer, or the error as a
-    :class:`Refusal`.
+    """The transactions of a broker. Commands return errors as a :class:`Refusal`.
 
     :param runtime: the runtime of the transaction coordinator
     :param groups: returns the group coordinator
@@ -103,12 +102,13 @@ class Transactions:
         producer: Producer,
         partitions: Iterable[TopicPartition],
         client_version: int = 0,
-    ) -> Producer | Refusal:
-        """Add partitions to a transaction."""
+    ) -> Refusal | None:
+        """Add partitions to a transaction; return the error if they are not added."""
         outcome = self.coordinator.add_partitions(
             transactional_id, producer, partitions, self._stamp(), client_version
         )
-        return self._submit(transactional_id, outcome)
+        reply = self._submit(transactional_id, outcome)
+        return reply if isinstance(reply, Refusal) else None
 
     def is_open(self, producer: Producer, partition_log: PartitionLog) -> bool:
         """Return whether a producer has an open transaction in a partition."""
@@ -116,7 +116,7 @@ class Transactions:
         return (
             not self.coordinator.prepared
             and producers.epoch(producer.producer_id) == producer.producer_epoch
-            and producers.open_transaction(producer.producer_id) is not None
+            and producers.open_transaction(producer.producer_id) >= 0
         )
 
     def may_write(
@@ -148,10 +148,9 @@ class Transactions:
             return Refusal(ErrorCode.INVALID_REQUEST)
         partition = (partition_log.topic, partition_log.partition)
         if adds_partition:
-            added = self.add_partitions(
+            refusal = self.add_partitions(
                 transactional_id, producer, [partition], EPOCH_PER_TRANSACTION
             )
-            refusal = added if isinstance(added, Refusal) else None
         else:
             self._check_online(transactional_id)
             refusal = self.coordinator.takes_part(transactional_id, producer, partition)

@@ -19,7 +19,7 @@ from functools import partial
 from headrace.net.api import CLUSTER, CLUSTER_ACTION, TOPIC, TRANSACTIONAL_ID, WRITE, Api, Inside
 from headrace.net.call import Call
 from headrace.protocol.api import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
-from headrace.protocol.errors import ErrorCode, Refusal
+from headrace.protocol.errors import ErrorCode
 from headrace.protocol.internal_topics import INTERNAL_TOPICS
 from headrace.protocol.partitions import TopicPartition
 from headrace.transactions.producer import Producer, error_code
@@ -103,11 +103,8 @@ async def _codes(call: Call, transaction: Transaction) -> dict[TopicPartition, E
         return dict.fromkeys(partitions, ErrorCode.OPERATION_NOT_ATTEMPTED) | refused
     producer = Producer(transaction.producer_id, transaction.producer_epoch)
     if not transaction.verify_only:
-        added = transactions.add_partitions(transactional_id, producer, partitions)
-        code = ErrorCode.NONE
-        if isinstance(added, Refusal):
-            code = error_code(added, call.version, _FIRST_WITH_FENCED)
-        return dict.fromkeys(partitions, code)
+        refusal = transactions.add_partitions(transactional_id, producer, partitions)
+        return dict.fromkeys(partitions, error_code(refusal, call.version, _FIRST_WITH_FENCED))
     codes = dict.fromkeys(partitions, ErrorCode.NONE)
     for partition in partitions:
         if refusal := transactions.coordinator.takes_part(transactional_id, producer, partition):

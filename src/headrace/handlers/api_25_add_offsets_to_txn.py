@@ -12,7 +12,7 @@ from __future__ import annotations
 from headrace.net.api import READ_GROUP, WRITE_TRANSACTION, Api
 from headrace.net.call import Call
 from headrace.protocol.api import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
-from headrace.protocol.errors import ErrorCode, Refusal
+from headrace.protocol.errors import ErrorCode
 from headrace.transactions.producer import Producer, error_code
 
 API = Api(25, WRITE_TRANSACTION, READ_GROUP, of_coordinator=True)
@@ -26,9 +26,7 @@ async def handle(call: Call, request: AddOffsetsToTxnRequest) -> AddOffsetsToTxn
         return AddOffsetsToTxnResponse(error_code=ErrorCode.INVALID_REQUEST)
     producer = Producer(request.producer_id, request.producer_epoch)
     partition = call.transactions.offsets_partition(request.group_id)
-    added = call.transactions.add_partitions(request.transactional_id, producer, [partition])
-    if isinstance(added, Refusal):
-        code = error_code(added, call.version, _FIRST_WITH_FENCED)
-        return AddOffsetsToTxnResponse(error_code=code)
-    await call.durable()
-    return AddOffsetsToTxnResponse()
+    refusal = call.transactions.add_partitions(request.transactional_id, producer, [partition])
+    if refusal is None:
+        await call.durable()
+    return AddOffsetsToTxnResponse(error_code=error_code(refusal, call.version, _FIRST_WITH_FENCED))

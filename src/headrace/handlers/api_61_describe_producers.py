@@ -48,7 +48,6 @@ def _describe(call: Call, topic: str, refusal: Refusal | None, index: int) -> Pa
 def _producers(log: PartitionLog) -> list[Producer]:
     producers = []
     for producer_id, entry in log.producers:
-        begin = log.producers.open_transaction(producer_id)
         producers.append(
             Producer(
                 producer_id=producer_id,
@@ -56,7 +55,7 @@ def _producers(log: PartitionLog) -> list[Producer]:
                 last_sequence=entry.batches[-1].last_sequence if entry.batches else NO_SEQUENCE,
                 last_timestamp=entry.timestamp,
                 coordinator_epoch=entry.coordinator_epoch,
-                current_txn_start_offset=-1 if begin is None else begin,
+                current_txn_start_offset=log.producers.open_transaction(producer_id),
             )
         )
     return producers

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from itertools import groupby
-from operator import itemgetter
-
 from headrace.net.api import DESCRIBE, TOPIC, TRANSACTIONAL_ID, Api, Each, Inside
 from headrace.net.call import Call
 from headrace.protocol.api import DescribeTransactionsRequest, DescribeTransactionsResponse
 from headrace.protocol.errors import ErrorCode
+from headrace.protocol.partitions import by_topic
 
 TransactionState = DescribeTransactionsResponse.TransactionState
 TopicData = DescribeTransactionsResponse.TopicData
@@ -39,8 +37,8 @@ async def handle(call: Call, request: DescribeTransactionsRequest) -> DescribeTr
             producer_id=transaction.producer_id,
             producer_epoch=transaction.producer_epoch,
             topics=[
-                TopicData(topic, [partition for _, partition in partitions])
-                for topic, partitions in groupby(sorted(transaction.partitions), key=itemgetter(0))
+                TopicData(topic, numbers)
+                for topic, numbers in by_topic(sorted(transaction.partitions)).items()
                 if call.may(DESCRIBE, TOPIC, topic)
             ],
         )

@@ -104,9 +104,9 @@ class ProducerState:
         entry = self._producers.get(producer_id)
         return None if entry is None else entry.epoch
 
-    def open_transaction(self, producer_id: int) -> int | None:
-        """Return the first offset of a producer's open transaction; None if it has none."""
-        return self._open.get(producer_id)
+    def open_transaction(self, producer_id: int) -> int:
+        """Return the first offset of a producer's open transaction; -1 if it has none."""
+        return self._open.get(producer_id, -1)
 
     def check(self, header: BatchHeader) -> AppendedBatch | Refusal | None:
         """Check whether a producer's batch may be appended.
@@ -241,7 +241,7 @@ class ProducerState:
                 batch.last_offset - batch.first_offset,
                 batch.timestamp,
                 entry.coordinator_epoch,
-                self._open.get(producer_id, -1),
+                self.open_transaction(producer_id),
             )
             for producer_id, entry in self._producers.items()
             for batch in entry.batches or [_NO_BATCH._replace(timestamp=entry.timestamp)]

@@ -21,12 +21,14 @@ class Producer(NamedTuple):
 NO_PRODUCER = Producer(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
 
 
-def error_code(refusal: Refusal, version: int, first_with_fenced: int) -> ErrorCode:
-    """Return the error code of a refusal in a version of an API.
+def error_code(refusal: Refusal | None, version: int, first_with_fenced: int) -> ErrorCode:
+    """Return the error code of a refusal in a version of an API; NONE if nothing was refused.
 
     :param first_with_fenced: its first version with PRODUCER_FENCED; earlier versions have
         INVALID_PRODUCER_EPOCH (KIP-588)
     """
+    if refusal is None:
+        return ErrorCode.NONE
     if refusal.code == ErrorCode.PRODUCER_FENCED and version < first_with_fenced:
         return ErrorCode.INVALID_PRODUCER_EPOCH
     return refusal.code

@@ -6,11 +6,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
-from itertools import groupby
-from operator import itemgetter
 
 from headrace.protocol.coordinator_records import RecordTypes
-from headrace.protocol.partitions import TopicPartition
+from headrace.protocol.partitions import TopicPartition, by_topic
 from headrace.protocol.record_batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_TIMESTAMP
 from headrace.protocol.stored import TransactionLogValue
 from headrace.transactions.producer import Producer
@@ -32,9 +30,6 @@ class State(IntEnum):
     def label(self) -> str:
         """Its name in Kafka's tools, for example ``PrepareCommit`` for PREPARE_COMMIT."""
         return self.name.title().replace("_", "")
-
-
-_OPEN = frozenset((State.ONGOING, State.PREPARE_COMMIT, State.PREPARE_ABORT))
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,11 +68,6 @@ class Transaction:
     def is_ongoing(self) -> bool:
         """True if a transaction has begun and is not decided."""
         return self.state == State.ONGOING
-
-    @property
-    def is_open(self) -> bool:
-        """True if a transaction has begun and is not complete."""
-        return self.state in _OPEN
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,8 +108,8 @@ def decode(key: bytes, value: bytes | None) -> TransactionRecord | None:
 
 def _message(transaction: Transaction) -> TransactionLogValue:
     topics = tuple(
-        TransactionLogValue.PartitionsSchema(topic, tuple(number for _, number in partitions))
-        for topic, partitions in groupby(sorted(transaction.partitions), key=itemgetter(0))
+        TransactionLogValue.PartitionsSchema(topic, tuple(numbers))
+        for topic, numbers in by_topic(sorted(transaction.partitions)).items()
     )
     return TransactionLogValue(
         transaction.producer_id,

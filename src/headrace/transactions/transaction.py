@@ -263,7 +263,7 @@ class TransactionCoordinator:
             return transaction.producer
         return CONCURRENT_TRANSACTIONS if transaction.state == decided else INVALID_TXN_STATE
 
-    def complete(self, transactional_id: str, wall_ms: int) -> Outcome[TransactionRecord, None]:
+    def complete(self, transactional_id: str, wall_ms: int) -> Reply:
         """Complete a decided transaction whose markers are all written."""
         transaction = self.prepared[transactional_id]
         ended = replace(
@@ -280,11 +280,11 @@ class TransactionCoordinator:
                 previous_producer_id=transaction.producer_id,
                 next_producer_id=NO_PRODUCER_ID,
             )
-        return Outcome(None, (TransactionRecord(transactional_id, ended),))
+        return self._to(transactional_id, ended)
 
     def forget_partitions(
         self, topics: Collection[str], present: Container[str]
-    ) -> Iterator[tuple[str, Outcome[TransactionRecord, None]]]:
+    ) -> Iterator[tuple[str, Reply]]:
         """Remove the partitions of deleted topics from open transactions. Apply each outcome before
         requesting the next; other commands may come in between.
 
@@ -301,10 +301,8 @@ class TransactionCoordinator:
                 if partition[0] in present or partition[0] not in topics
             )
             if remaining != transaction.partitions:
-                record = TransactionRecord(
-                    transactional_id, replace(transaction, partitions=remaining)
-                )
-                yield transactional_id, Outcome(None, (record,))
+                changed = replace(transaction, partitions=remaining)
+                yield transactional_id, self._to(transactional_id, changed)
 
     # --- time ---
 
