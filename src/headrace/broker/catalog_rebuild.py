@@ -16,8 +16,11 @@ from typing import Any
 
 from headrace.log import directory_format, known_partitions, partition_metadata
 from headrace.log.data_directory import DataDirectory
+from headrace.log.files import opened, read_file
 from headrace.log.producer_state import ProducerState
+from headrace.log.recovery import snapshot_offsets, snapshot_path
 from headrace.log.segment import scan
+from headrace.log.verify import log_files
 from headrace.protocol.internal_topics import INTERNAL_TOPICS
 from headrace.topics.catalog import (
     CATALOG_FILE,
@@ -90,7 +93,7 @@ def plan(directory: DataDirectory, config: Config) -> Rebuild:
     """
     path = Path(directory.path) / CATALOG_FILE
     names = [name for name in sorted(directory.partition_names()) if directory.holds_log(name)]
-    has_records = any(directory.holds_records(name) for name in names)
+    has_records = any(file.size_bytes for file in log_files(directory.path, names))
     reason, topics = _opened(path, has_records=has_records)
     saved = known_partitions.read(directory.path)
     if reason is None:
@@ -105,7 +108,7 @@ def plan(directory: DataDirectory, config: Config) -> Rebuild:
     for name, directories in of_topic.items():
         found_topics[name] = _describe(directory, name, directories, salvaged.get(name), config)
     topics = {name: described.topic for name, described in found_topics.items()}
-    largest = max((_largest_producer_id(f"{directory.path}/{name}") for name in names), default=-1)
+    largest = max((_largest_producer_id(directory.path, name) for name in names), default=-1)
     return Rebuild(
         reason,
         directory_format.saved_cluster_id(directory.path) or cluster.get("id"),
@@ -197,21 +200,16 @@ def _describe(
     return FoundTopic(topic, len(directories), configs is not None, is_counted, others)
 
 
-def _largest_producer_id(path: str) -> int:
+def _largest_producer_id(directory: str, name: str) -> int:
     """Return the largest producer id in the snapshots and the last segment of a log, or -1."""
     ids = {-1}
-    logs = []
-    for name in os.listdir(path):
-        if name.endswith(".snapshot"):
-            with open(f"{path}/{name}", "rb") as file:
-                producers = ProducerState.from_snapshot(file.read())
-            ids.update(producer_id for producer_id, _ in producers or ())
-        elif name.endswith(".log") and name[:-4].isdigit():
-            logs.append(name)
-    for name in sorted(logs)[-1:]:
-        with open(f"{path}/{name}", "rb") as file:
-            batches = scan(file.fileno(), 0, os.fstat(file.fileno()).st_size)
-            ids.update(header.producer_id for _, header, _ in batches)
+    path = f"{directory}/{name}"
+    for offset in snapshot_offsets(path):
+        producers = ProducerState.from_snapshot(read_file(snapshot_path(path, offset)))
+        ids.update(producer_id for producer_id, _ in producers or ())
+    for file in log_files(directory, [name])[-1:]:
+        with opened(file.path) as fd:
+            ids.update(header.producer_id for _, header, _ in scan(fd, 0, file.size_bytes))
     return max(ids)
 
 

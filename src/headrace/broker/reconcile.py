@@ -9,6 +9,7 @@ from pathlib import Path
 from headrace.log import directory_format, known_partitions
 from headrace.log.data_directory import STRAY_SUFFIX, DataDirectory
 from headrace.log.known_partitions import Known, KnownTopic
+from headrace.log.verify import log_files
 from headrace.log_lines import get_logger
 from headrace.protocol.uuid_text import uuid_text
 from headrace.topics.catalog import CATALOG_FILE, Catalog, CatalogError, Topic, rebuild_hint
@@ -43,7 +44,7 @@ def open_catalog(directory: DataDirectory) -> Catalog:
             _refuse_if_records(directory, path, "has no topics")
         saved = known_partitions.read(directory.path)
         _check_partitions_exist(directory, catalog, saved)
-        directory_format.settle(directory.path, catalog.cluster_id, sync=True)
+        directory_format.settle(directory.path, catalog.cluster_id)
         _set_aside_unknown(directory, catalog)
         _save_known_partitions(directory, catalog, saved)
     except BaseException:
@@ -140,7 +141,8 @@ def _set_aside_unknown(directory: DataDirectory, catalog: Catalog) -> None:
 
 
 def _refuse_if_records(directory: DataDirectory, path: Path, state: str) -> None:
-    names = [name for name in sorted(directory.partition_names()) if directory.holds_records(name)]
+    files = log_files(directory.path, directory.partition_names())
+    names = sorted({file.partition for file in files if file.size_bytes})
     if names:
         raise CatalogError(
             f"{path} {state}, but {len(names)} partition directories beside it, such as "

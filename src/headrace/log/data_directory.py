@@ -180,13 +180,6 @@ class DataDirectory:
                 for entry in entries
             )
 
-    def holds_records(self, name: str) -> bool:
-        """Return True if a partition directory has a segment that is not empty."""
-        with os.scandir(f"{self.path}/{name}") as entries:
-            return any(
-                _SEGMENT.fullmatch(entry.name) and entry.stat().st_size > 0 for entry in entries
-            )
-
     def set_aside(self, name: str, reason: str) -> str:
         """Keep a partition directory under another name, as its records may be needed; return the
         name. Any thread may call it.

@@ -61,8 +61,8 @@ def saved_cluster_id(directory: str) -> str | None:
     return cluster_id
 
 
-def settle(directory: str, cluster_id: str, *, sync: bool) -> None:
-    """Write ``format``, unless it says the same already.
+def settle(directory: str, cluster_id: str) -> None:
+    """Write ``format``, forced to disk, unless it says the same already.
 
     :param cluster_id: the cluster id in the catalog
     :raises UnusableDirectory: when the file has another cluster id
@@ -70,7 +70,7 @@ def settle(directory: str, cluster_id: str, *, sync: bool) -> None:
     """
     saved = saved_cluster_id(directory)
     if saved is None:
-        checked_file.replace(f"{directory}/{FORMAT_FILE}", cluster_id, sync=sync)
+        checked_file.replace(f"{directory}/{FORMAT_FILE}", cluster_id, sync=True)
     elif saved != cluster_id:
         raise UnusableDirectory(
             f"the catalog in {directory} is of cluster {cluster_id}, but {FORMAT_FILE} is of "

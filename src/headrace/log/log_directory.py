@@ -175,10 +175,6 @@ class LogDirectory:
         for logs in self._logs.values():
             yield from logs.values()
 
-    def exists(self, topic: str, partition: int) -> bool:
-        """Return True if a partition has a directory, because it had a record at some time."""
-        return partition in self.directory.partitions.get(topic, ())
-
     def existing_partitions(self, topic: str, partitions: int) -> list[int]:
         """Return the numbers of a topic's first ``partitions`` partitions that have a directory,
         because they had a record at some time.
@@ -201,8 +197,7 @@ class LogDirectory:
             for partition in self.directory.partitions.get(topic, ())
             if not is_used or names(f"{path}/{topic}-{partition}", topic_id)
         ]
-        self.directory.forget(topic, remaining)
-        return {f"{topic}-{partition}": topic_id for partition in remaining}
+        return self._forget(topic, topic_id, remaining)
 
     def delete(self, topic: str, topic_id: uuid.UUID) -> DeletedLogs:
         """Close all logs of a topic, used or not since the start, and refuse later appends. Give
@@ -210,9 +205,11 @@ class LogDirectory:
         """
         for log in self._logs.pop(topic, {}).values():
             log.delete()
-        existing = sorted(self.directory.partitions.get(topic, ()))
-        self.directory.forget(topic, existing)
-        return {f"{topic}-{partition}": topic_id for partition in existing}
+        return self._forget(topic, topic_id, sorted(self.directory.partitions.get(topic, ())))
+
+    def _forget(self, topic: str, topic_id: uuid.UUID, partitions: list[int]) -> DeletedLogs:
+        self.directory.forget(topic, partitions)
+        return {f"{topic}-{partition}": topic_id for partition in partitions}
 
     def find_loss(self) -> str | None:
         """Check that the data directory is still there. If it is not, all logs refuse reads and

@@ -23,6 +23,7 @@ from headrace.log.files import (
     link_aside,
     opened,
     private,
+    read_file,
     remove_file,
     replace_file,
 )
@@ -427,8 +428,7 @@ def _newest_snapshot(directory: str, log_start: int) -> tuple[int, ProducerState
         if offset < log_start:
             break
         path = snapshot_path(directory, offset)
-        with open(path, "rb") as file:
-            producers = ProducerState.from_snapshot(file.read())
+        producers = ProducerState.from_snapshot(read_file(path))
         if producers is not None:
             return offset, producers
         logger.warning("%s is not a whole snapshot: using an older one", path)

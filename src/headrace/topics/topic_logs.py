@@ -186,7 +186,7 @@ class TopicLogs:
 
     def exists(self, name: str, partition: int) -> bool:
         """Return whether a partition ever had a record."""
-        return self._directory.exists(name, partition)
+        return partition in self._directory.directory.partitions.get(name, ())
 
     def existing(self, topic: Topic) -> Iterator[tuple[int, PartitionLog]]:
         """Yield number and log of each partition that ever had a record, until the topic is
