@@ -36,6 +36,11 @@ def no_progress(stage: str, total_bytes: int) -> nullcontext[copy.Advance]:
     return nullcontext(lambda size_bytes: None)
 
 
+def entries_of(backup: Path) -> list[manifest.Entry]:
+    with closing(Directory(str(backup))) as directory:
+        return manifest.read(directory)
+
+
 @contextmanager
 def broker(data_dir: Path, **config: str) -> Iterator[str]:
     named = {name.replace("_", "."): value for name, value in config.items()}
@@ -112,7 +117,7 @@ def test_a_backup_of_a_running_broker_starts(tmp_path: Path) -> None:
         )
     assert report["was_running"] is True
     assert (report["topic_count"], report["partition_count"]) == (2, 2)
-    assert report["size_bytes"] == sum(entry.size_bytes for entry in manifest.read(str(target)))
+    assert report["size_bytes"] == sum(entry.size_bytes for entry in entries_of(target))
     assert report["offline"] == []
     assert (report["source"], report["target"]) == (str(data_dir), str(target))
     with broker(target) as bootstrap_servers:
@@ -302,7 +307,7 @@ def test_a_changed_backup_is_not_restored(made: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["../mine", "/mine", "orders-0/../../mine", "a/b/c", "", "."])
 def test_a_manifest_names_only_files_of_the_backup(made: Path, tmp_path: Path, name: str) -> None:
-    entries = manifest.read(str(made))
+    entries = entries_of(made)
     entries.append(manifest.Entry(name, 0, 0))
     (made / "backup-manifest").write_bytes(
         manifest.encode("2026-11-28T03:00:00+00:00", "a cluster", entries)

@@ -18,7 +18,7 @@ from headrace.backup import commands, copy, manifest
 from headrace.backup.directory import BackupError
 from headrace.log import checked_file
 from tests.cli.command import run
-from tests.cli.test_backup import no_progress
+from tests.cli.test_backup import entries_of, no_progress
 from tests.clients.confluent import create_topic, produce
 
 pytestmark = pytest.mark.broker
@@ -226,7 +226,7 @@ def test_a_manifest_of_others_is_refused_on_one_line(tmp_path: Path, text: bytes
     (tmp_path / "made").mkdir()
     (tmp_path / "made" / "backup-manifest").write_bytes(with_checksum(text))
     with pytest.raises(BackupError, match="backup-manifest is damaged") as raised:
-        manifest.read(str(tmp_path / "made"))
+        entries_of(tmp_path / "made")
     assert "\n" not in str(raised.value) and str(raised.value).isprintable()
     assert len(str(raised.value)) < 1000
 
@@ -236,7 +236,7 @@ def test_a_manifest_is_not_endless(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     (tmp_path / "made").mkdir()
     (tmp_path / "made" / "backup-manifest").write_bytes(bytes(1001))
     with pytest.raises(BackupError, match="backup-manifest is larger than 1000 bytes"):
-        manifest.read(str(tmp_path / "made"))
+        entries_of(tmp_path / "made")
 
 
 @pytest.mark.parametrize("cluster_id", [b"\xff\xfe", 7, None, "[", "[]", "7"])
@@ -249,7 +249,7 @@ def test_a_catalog_with_other_types_is_damaged(
         catalog.execute("CREATE TABLE entries (kind, key, value)")
         catalog.execute("INSERT INTO entries VALUES ('cluster', 'id', ?)", (cluster_id,))
     data = path.read_bytes()
-    entries = manifest.read(str(made))
+    entries = entries_of(made)
     entries = [one for one in entries if one.name != "headrace.db"]
     entries.append(manifest.Entry("headrace.db", len(data), crc32c(data)))
     (made / "backup-manifest").write_bytes(

@@ -14,8 +14,9 @@ from datetime import UTC, datetime
 from urllib.parse import quote
 
 from headrace.log import directory_lock
-from headrace.log.checked_file import FORMAT_VERSION, OtherVersion
+from headrace.log.checked_file import FORMAT_VERSION, DamagedFile, OtherVersion
 from headrace.log.data_directory import is_partition_name
+from headrace.log.directory_format import UnusableDirectory
 from headrace.log.files import DIRECTORY_MODE, sync_filesystem
 from headrace.log.verify import Verified, log_files, verify_file
 from headrace.log_lines import printable
@@ -126,11 +127,10 @@ def restore(backup_dir: str, data_dir: str, stage: Stage, *, verify: bool) -> Re
     backup_dir, data_dir = _apart(backup_dir, data_dir)
     started = time.monotonic()
     with _readable_errors(), _held(backup_dir) as backup:
-        entries = manifest.read(backup_dir)
+        entries = manifest.read(backup)
         _check_sizes(entries, backup)
-        files = [SourceFile(entry.name, entry.size_bytes) for entry in entries]
         with target.building(data_dir) as directory:
-            copied = _copy(files, backup, directory, stage, lambda: None)
+            copied = _copy(entries, backup, directory, stage, lambda: None)
             for expected, copy in zip(entries, copied, strict=True):
                 if copy != expected:
                     raise _changed(f"{backup_dir}/{expected.name}")
@@ -156,6 +156,8 @@ def _readable_errors() -> Iterator[None]:
         yield
     except OSError as error:
         raise BackupError(text_of(error)) from error
+    except (UnusableDirectory, directory_lock.DirectoryInUse, DamagedFile) as error:
+        raise BackupError(str(error)) from error
 
 
 @contextlib.contextmanager
@@ -166,10 +168,7 @@ def _held(backup_dir: str) -> Iterator[Directory]:
         with contextlib.suppress(FileNotFoundError):
             with backup.open(directory_lock.LOCK_FILE) as file:
                 lock = os.dup(file.fileno())
-            try:
-                directory_lock.share(lock, backup_dir)
-            except directory_lock.DirectoryInUse as error:
-                raise BackupError(str(error)) from error
+            directory_lock.share(lock, backup_dir)
             opened.callback(os.close, lock)
         yield backup
 
@@ -197,7 +196,7 @@ def _changed(path: str) -> BackupError:
 
 
 def _copy(
-    files: Sequence[SourceFile],
+    files: Sequence[SourceFile | Entry],
     directory: Directory,
     into: Directory,
     stage: Stage,

@@ -11,6 +11,8 @@ import os
 import socket
 from collections.abc import Iterator
 
+from headrace.log.files import remove_file
+
 SOCKET_FILE = "control.sock"
 SNAPSHOT = "snapshot"
 """The request for a snapshot, which lives until the connection is closed. The response has ``name``
@@ -27,8 +29,7 @@ def listen(directory: str) -> socket.socket:
     """
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(f"{directory}/{SOCKET_FILE}")
+        remove_file(f"{directory}/{SOCKET_FILE}")
         os.fchmod(listening.fileno(), 0o600)  # Linux creates the file with this mode
         with _address(directory) as address:
             listening.bind(address)

@@ -33,7 +33,9 @@ class SourceFile(NamedTuple):
     size_bytes: int
 
 
-def copy_file(source: SourceFile, directory: Directory, into: Directory, advance: Advance) -> Entry:
+def copy_file(
+    source: SourceFile | Entry, directory: Directory, into: Directory, advance: Advance
+) -> Entry:
     """Copy a file with its modification time, which is the age of a segment without timestamps.
     Return its entry for the manifest.
 

@@ -4,7 +4,6 @@ checksums (CRC-32C).
 
 from __future__ import annotations
 
-import contextlib
 import io
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -53,20 +52,17 @@ def encode(created: str, cluster_id: str, entries: Sequence[Entry]) -> bytes:
     return checked_file.encode(MANIFEST_FILE, {**origin, "files": entries})
 
 
-def read(directory: str) -> list[Entry]:
+def read(backup: Directory) -> list[Entry]:
     """Read the files in the manifest of a backup, which others may have written.
 
     :raises BackupError: when it is missing, damaged, or of another version
     """
-    path = f"{directory}/{MANIFEST_FILE}"
+    path = f"{backup.path}/{MANIFEST_FILE}"
     try:
-        with (
-            contextlib.closing(Directory(directory)) as backup,
-            io.BufferedReader(backup.open(MANIFEST_FILE)) as file,
-        ):
+        with io.BufferedReader(backup.open(MANIFEST_FILE)) as file:
             data = file.read(checked_file.MAX_FILE_BYTES + 1)
     except FileNotFoundError:
-        raise BackupError(f"{directory} is not a backup: it has no {MANIFEST_FILE}") from None
+        raise BackupError(f"{backup.path} is not a backup: it has no {MANIFEST_FILE}") from None
     except OSError as error:
         raise BackupError(f"cannot read {path}: {text_of(error)}") from error
     return parsed(data, path)

@@ -48,15 +48,14 @@ def opened(data_dir: str) -> Iterator[Source]:
     directory is locked meanwhile.
 
     :param data_dir: an absolute path
-    :raises BackupError: when there is no data directory, or it cannot be used
+    :raises BackupError: when there is no data directory, or it cannot be read
+    :raises UnusableDirectory: when another version has written it, or it is an incomplete copy
+    :raises DamagedFile: for a damaged file of a snapshot
     :raises OSError: when the disk fails
     """
     if not os.path.exists(f"{data_dir}/{CATALOG_FILE}"):
         raise BackupError(f"{data_dir} is not a data directory: it has no {CATALOG_FILE}")
-    try:
-        directory_format.check(data_dir)
-    except directory_format.UnusableDirectory as error:
-        raise BackupError(str(error)) from error
+    directory_format.check(data_dir)
     connection = _connect(data_dir)
     if connection is None:
         with _stopped(data_dir) as source:
@@ -126,8 +125,6 @@ def _running(data_dir: str, connection: socket.socket) -> Iterator[Source]:
     except FileNotFoundError:
         check()
         raise
-    except checked_file.DamagedFile as error:
-        raise BackupError(str(error)) from error
     finally:
         shutil.rmtree(directory, ignore_errors=True)  # the broker would, but it may be gone
 
