@@ -104,15 +104,16 @@ def plan(directory: DataDirectory, config: Config) -> Rebuild:
         topic_name = name.rpartition("-")[0]
         if check_topic_name(topic_name) is None:
             of_topic.setdefault(topic_name, []).append(name)
-    found_topics = {name: FoundTopic(topic, 0, True, True, ()) for name, topic in salvaged.items()}
-    for name, directories in of_topic.items():
-        found_topics[name] = _describe(directory, name, directories, salvaged.get(name), config)
-    topics = {name: described.topic for name, described in found_topics.items()}
+    described = [
+        _describe(directory, name, of_topic.get(name, ()), salvaged.get(name), config)
+        for name in sorted({*of_topic, *salvaged})
+    ]
+    topics = {found.topic.name: found.topic for found in described}
     largest = max((_largest_producer_id(directory.path, name) for name in names), default=-1)
     return Rebuild(
         reason,
         directory_format.saved_cluster_id(directory.path) or cluster.get("id"),
-        [found_topics[name] for name in sorted(found_topics)],
+        described,
         max(cluster.get("next_producer_id", 0), largest + 1) + PRODUCER_ID_HEADROOM,
         missing_partitions(directory, topics, saved),
     )
@@ -191,9 +192,9 @@ def _describe(
     if salvaged is not None:
         counts.append(salvaged.partitions)
         configs = salvaged.configs
-    least = 1 + max(int(dir_name.rpartition("-")[2]) for dir_name in directories)
+    least = 1 + max((int(dir_name.rpartition("-")[2]) for dir_name in directories), default=-1)
     partitions, is_counted = max([least, *counts]), any(counts)
-    if name in INTERNAL_TOPICS:
+    if directories and name in INTERNAL_TOPICS:
         default, configs = config.internal_topic(name)
         partitions = partitions if is_counted else max(partitions, default)
     topic = Topic(name, topic_id, partitions, KEEP_EVERYTHING if configs is None else configs)

@@ -111,25 +111,21 @@ class Removals:
                 return None
 
     def _remove_trees(self, names: Iterable[str]) -> bool:
+        """Remove directories; return False if interrupted, or if something is left."""
         all_removed = True
         for name in names:
             if self._stopping.is_set():
                 return False
-            all_removed = _remove_tree(f"{self._directory.path}/{name}") and all_removed
+            path = f"{self._directory.path}/{name}"
+            try:
+                shutil.rmtree(path)
+            except FileNotFoundError:
+                pass
+            except OSError as error:
+                logger.error("cannot remove %s; the next start tries again: %s", path, error)
+                all_removed = False
         self._directory.make_durable()
         return all_removed
-
-
-def _remove_tree(path: str) -> bool:
-    """Remove a directory and everything in it; return False if something is left."""
-    try:
-        shutil.rmtree(path)
-    except FileNotFoundError:
-        pass
-    except OSError as error:
-        logger.error("cannot remove %s; the next start tries again: %s", path, error)
-        return False
-    return True
 
 
 class LogDirectory:
