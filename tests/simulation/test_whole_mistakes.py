@@ -5,7 +5,7 @@ of them.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -29,7 +29,7 @@ from headrace.net.client_quotas import Quotas
 from headrace.protocol.checksum import crc32c
 from headrace.protocol.errors import ErrorCode
 from headrace.security.acls import Acl
-from headrace.security.scram import Change
+from headrace.security.scram import Credential, Mechanism
 from headrace.share import acknowledgement
 from headrace.share.acknowledgement import ACCEPT
 from headrace.share.records import AVAILABLE
@@ -249,9 +249,9 @@ def acls_are_stored_one_by_one(patch: Patch) -> None:
 
 @mistake
 def users_are_stored_one_by_one(patch: Patch) -> None:
-    def store(catalog: Catalog, changes: Iterable[Change]) -> None:
-        for change in changes:
-            scram_users.store(catalog, [change])
+    def store(catalog: Catalog, changes: Mapping[str, tuple[Mechanism, Credential | None]]) -> None:
+        for name, change in changes.items():
+            scram_users.store(catalog, {name: change})
 
     patch.setattr(api_51_alter_user_scram_credentials, "store", store)
 

@@ -14,9 +14,23 @@ from headrace.protocol.api import (
     AlterUserScramCredentialsResponse,
 )
 from headrace.protocol.errors import ErrorCode, Refusal, failure_of
-from headrace.security.scram import MECHANISM_NUMBERS, Change, Deletion, Upsertion, plan
+from headrace.security.scram import (
+    MAX_ITERATIONS,
+    MECHANISM_NUMBERS,
+    MIN_ITERATIONS,
+    Credential,
+    Mechanism,
+    make_credential,
+)
+from headrace.topics.catalog import Catalog
 
 Result = AlterUserScramCredentialsResponse.AlterUserScramCredentialsResult
+Deletion = AlterUserScramCredentialsRequest.ScramCredentialDeletion
+Upsertion = AlterUserScramCredentialsRequest.ScramCredentialUpsertion
+
+_TWICE = Refusal(
+    ErrorCode.DUPLICATE_RESOURCE, "A user credential cannot be altered twice in the same request"
+)
 
 
 def refuse(
@@ -36,28 +50,55 @@ API = Api(51, on_cluster(ALTER), refuse=refuse, is_audited=True)
 async def handle(
     call: Call, request: AlterUserScramCredentialsRequest
 ) -> AlterUserScramCredentialsResponse:
-    """Change users in one transaction."""
-    catalog = call.catalog
-    requested: list[Change] = [
-        *await call.each(lambda deletion: Deletion(*deletion.field_values()), request.deletions),
-        *await call.each(
-            lambda upsertion: Upsertion(*upsertion.field_values()), request.upsertions
-        ),
-    ]
-    planned = plan(
-        requested, lambda name, mechanism: find_credential(catalog, mechanism, name) is not None
-    )
-    accepted = [change for change in planned.values() if not isinstance(change, Refusal)]
-    failed = failure_of(store, catalog, accepted)
-    for change in accepted if failed is None else ():
-        verb = "deleted" if isinstance(change, Deletion) else "set"
-        mechanism = MECHANISM_NUMBERS[change.mechanism].name
-        call.changed(ALTER, USER, change.name, f"{mechanism} {verb}")
+    """Change users in one transaction.
+
+    A user with an invalid change, or with several changes, is not changed at all; errors come
+    first, as in Kafka.
+    """
+    refused: dict[str, Refusal] = {}
+    accepted: dict[str, tuple[Mechanism, Credential | None]] = {}
+    changes: list[Deletion | Upsertion] = [*request.deletions, *request.upsertions]
+    for change in changes:
+        name = change.name
+        if name in refused:
+            continue
+        planned = _TWICE if name in accepted else _plan(call.catalog, change)
+        if isinstance(planned, Refusal):
+            accepted.pop(name, None)
+            refused[name] = planned
+        else:
+            accepted[name] = planned
+    failed = failure_of(store, call.catalog, accepted)
+    for name, (mechanism, credential) in accepted.items() if failed is None else ():
+        verb = "deleted" if credential is None else "set"
+        call.changed(ALTER, USER, name, f"{mechanism.name} {verb}")
+    outcomes = {**refused, **dict.fromkeys(accepted, failed)}
     return AlterUserScramCredentialsResponse(
-        results=await call.each(
-            lambda item: Result(item[0]).refused(
-                item[1] if isinstance(item[1], Refusal) else failed
-            ),
-            planned.items(),
-        )
+        results=await call.each(lambda item: Result(item[0]).refused(item[1]), outcomes.items())
     )
+
+
+def _plan(
+    catalog: Catalog, change: Deletion | Upsertion
+) -> tuple[Mechanism, Credential | None] | Refusal:
+    """Return what to store for a change, None to delete the credential; or its error."""
+    unacceptable = ErrorCode.UNACCEPTABLE_CREDENTIAL
+    mechanism = MECHANISM_NUMBERS.get(change.mechanism)
+    if not change.name:
+        return Refusal(unacceptable, "Username must not be empty")
+    if mechanism is None:
+        return Refusal(ErrorCode.UNSUPPORTED_SASL_MECHANISM, "Unknown SCRAM mechanism")
+    if isinstance(change, Deletion):
+        if find_credential(catalog, mechanism, change.name) is not None:
+            return mechanism, None
+        return Refusal(
+            ErrorCode.RESOURCE_NOT_FOUND,
+            "Attempt to delete a user credential that does not exist",
+        )
+    iterations = change.iterations
+    if iterations < MIN_ITERATIONS:
+        return Refusal(unacceptable, "Too few iterations")
+    if iterations > MAX_ITERATIONS:
+        return Refusal(unacceptable, "Too many iterations")
+    salted_password, salt = bytes(change.salted_password), bytes(change.salt)
+    return mechanism, make_credential(mechanism, salted_password, salt, iterations)

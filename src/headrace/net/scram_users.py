@@ -10,15 +10,12 @@ from dataclasses import dataclass, field
 
 from headrace.security.scram import (
     MAX_ITERATIONS,
-    MECHANISM_NUMBERS,
     MECHANISMS,
     MIN_ITERATIONS,
     SALT_BYTES,
-    Change,
     Credential,
-    Deletion,
     Mechanism,
-    Upsertion,
+    make_credential,
     salt_password,
 )
 from headrace.topics.catalog import Catalog
@@ -85,7 +82,8 @@ def add_users(catalog: Catalog, users: Iterable[NewUser]) -> list[str]:
             continue
         salt = secrets.token_bytes(SALT_BYTES)
         salted = salt_password(user.mechanism, user.password, salt, user.iterations)
-        store(catalog, [Upsertion(user.name, user.mechanism.number, user.iterations, salt, salted)])
+        credential = make_credential(user.mechanism, salted, salt, user.iterations)
+        store(catalog, {user.name: (user.mechanism, credential)})
         added.append(user.name)
     return added
 
@@ -113,15 +111,16 @@ def credentials_of(catalog: Catalog, name: str) -> Mapping[Mechanism, Credential
     }
 
 
-def store(catalog: Catalog, changes: Iterable[Change]) -> None:
-    """Store valid changes, at most one of each user, in one transaction.
+def store(catalog: Catalog, changes: Mapping[str, tuple[Mechanism, Credential | None]]) -> None:
+    """Store a credential of each of some users in one transaction.
 
+    :param changes: the mechanism and the credential by user name; None deletes it
     :raises CatalogError: when the database fails; then nothing has changed
     """
-    altered: dict[tuple[str, str], Mapping[str, str | None]] = {}
-    for change in changes:
-        mechanism = MECHANISM_NUMBERS[change.mechanism].name
-        value = None if isinstance(change, Deletion) else change.credential().text()
-        altered[SCRAM, change.name] = {mechanism: value}
-    if altered:
-        catalog.alter_configs(altered)
+    if changes:
+        catalog.alter_configs(
+            {
+                (SCRAM, name): {mechanism.name: None if credential is None else credential.text()}
+                for name, (mechanism, credential) in changes.items()
+            }
+        )
