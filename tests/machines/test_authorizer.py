@@ -116,14 +116,14 @@ def test_a_resource_without_a_name_is_not_any_resource() -> None:
     authorizer.add([acl("orders", WRITE)])
     for _ in range(2):
         assert not authorizer.allows(ALICE, HOST, WRITE, TOPIC, "")
-        assert authorizer.allows_any(ALICE, HOST, WRITE, TOPIC)
+        assert authorizer.allows(ALICE, HOST, WRITE, TOPIC, None)
 
 
 def test_super_users_may_do_everything() -> None:
     authorizer = Authorizer([ALICE])
     authorizer.add([acl("*", ALL, DENY)])
     assert authorizer.allows(ALICE, HOST, READ, TOPIC, "orders")
-    assert authorizer.allows_any(ALICE, HOST, WRITE, TOPIC)
+    assert authorizer.allows(ALICE, HOST, WRITE, TOPIC, None)
     assert not authorizer.allows(BOB, HOST, READ, TOPIC, "orders")
 
 
@@ -154,7 +154,7 @@ def test_super_users_may_do_everything() -> None:
 def test_write_on_any_topic(acls: list[Acl], allowed: bool) -> None:
     authorizer = Authorizer()
     authorizer.add(acls)
-    assert authorizer.allows_any(ALICE, HOST, WRITE, TOPIC) is allowed
+    assert authorizer.allows(ALICE, HOST, WRITE, TOPIC, None) is allowed
 
 
 def test_authorized_operations() -> None:

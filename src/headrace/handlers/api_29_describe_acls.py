@@ -15,7 +15,7 @@ from headrace.net.access_control import NO_AUTHORIZER
 from headrace.net.api import DESCRIBE, Api, on_cluster
 from headrace.net.call import Call, CloseConnection
 from headrace.protocol.api import DescribeAclsRequest, DescribeAclsResponse
-from headrace.security.acls import Acl, AclFilter, is_known
+from headrace.security.acls import Acl, AclFilter, Pattern, is_known
 
 Resource = DescribeAclsResponse.DescribeAclsResource
 AclDescription = DescribeAclsResponse.AclDescription
@@ -31,11 +31,10 @@ async def handle(call: Call, request: DescribeAclsRequest) -> DescribeAclsRespon
     control = call.access_control
     if control is None:
         return DescribeAclsResponse().refused(NO_AUTHORIZER)
-    by_pattern: dict[tuple[int, str, int], list[AclDescription]] = {}
+    by_pattern: dict[Pattern, list[AclDescription]] = {}
     for acl in await call.in_slices(control.authorizer.find(condition)):
-        pattern = (acl.resource_type, acl.name, acl.pattern_type)
         description = AclDescription(acl.principal, acl.host, acl.operation, acl.permission)
-        by_pattern.setdefault(pattern, []).append(description)
+        by_pattern.setdefault(acl.pattern, []).append(description)
         await call.pause()
     resources = [Resource(*pattern, acls) for pattern, acls in by_pattern.items()]
     return DescribeAclsResponse(error_message=None, resources=resources)

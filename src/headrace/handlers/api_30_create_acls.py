@@ -10,12 +10,12 @@ Version notes:
 from __future__ import annotations
 
 from headrace.net.access_control import NO_AUTHORIZER
-from headrace.net.api import ALTER, CLUSTER, Api, on_cluster
-from headrace.net.audit import acl_text
+from headrace.net.api import ALTER, Api, on_cluster
+from headrace.net.audit import note_acls
 from headrace.net.call import Call
 from headrace.protocol.api import CreateAclsRequest, CreateAclsResponse
 from headrace.protocol.errors import ErrorCode, failure_of
-from headrace.security.acls import CLUSTER_NAME, Acl, check_new
+from headrace.security.acls import Acl, check_new
 
 from .api_29_describe_acls import checked
 
@@ -42,6 +42,6 @@ async def handle(call: Call, request: CreateAclsRequest) -> CreateAclsResponse:
     for result in results:
         if not result.error_code:
             result.refused(failed)
-    for acl in acls if failed is None else ():
-        call.changed(ALTER, CLUSTER, CLUSTER_NAME, f"added {acl_text(acl)}")
+    if failed is None:
+        note_acls(call, "added", acls)
     return CreateAclsResponse(results=results)

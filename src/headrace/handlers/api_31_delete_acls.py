@@ -13,12 +13,12 @@ from __future__ import annotations
 from itertools import chain
 
 from headrace.net.access_control import NO_AUTHORIZER
-from headrace.net.api import ALTER, CLUSTER, Api, on_cluster
-from headrace.net.audit import acl_text
+from headrace.net.api import ALTER, Api, on_cluster
+from headrace.net.audit import note_acls
 from headrace.net.call import Call
 from headrace.protocol.api import DeleteAclsRequest, DeleteAclsResponse
 from headrace.protocol.errors import ErrorCode, Refusal, failure_of
-from headrace.security.acls import CLUSTER_NAME, AclFilter
+from headrace.security.acls import AclFilter
 
 from .api_29_describe_acls import checked
 
@@ -51,8 +51,7 @@ async def handle(call: Call, request: DeleteAclsRequest) -> DeleteAclsResponse:
     failed = failure_of(control.delete, acls)
     if failed is not None:
         return refused(failed)
-    for acl in acls:
-        call.changed(ALTER, CLUSTER, CLUSTER_NAME, f"removed {acl_text(acl)}")
+    note_acls(call, "removed", acls)
     return DeleteAclsResponse(
         filter_results=[
             Result(

@@ -79,8 +79,8 @@ class Access:
 
     def allows_any(self, operation: int, resource_type: int) -> bool:
         """Return whether the client may do an operation on some resource of a type."""
-        return self._authorizer is None or self._authorizer.allows_any(
-            self.principal, self.host, operation, resource_type
+        return self._authorizer is None or self._authorizer.allows(
+            self.principal, self.host, operation, resource_type, None
         )
 
     def allows_all(self, operation: int, resource_type: int, names: Iterable[str]) -> bool:

@@ -11,12 +11,12 @@ where they make it, by :meth:`headrace.net.call.Call.changed`.
 from __future__ import annotations
 
 from asyncio import CancelledError
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from enum import Enum
 from typing import Any
 
 from headrace.protocol.authorized_operations import Operation
-from headrace.security.acls import Acl, PatternType, Permission, ResourceType
+from headrace.security.acls import CLUSTER_NAME, Acl, PatternType, Permission, ResourceType
 
 from .access_control import logger
 
@@ -72,10 +72,12 @@ def _log(call: Any, message: str, *values: object) -> None:
     logger.info(f"Principal %s {message}", call.client.principal, *values)
 
 
-def acl_text(acl: Acl) -> str:
-    """Return an ACL as it is logged."""
-    return (
-        f"{Permission(acl.permission).name} {Operation(acl.operation).name} for "
-        f"{acl.principal} from {acl.host} on {PatternType(acl.pattern_type).name} "
-        f"{ResourceType(acl.resource_type).name} {acl.name}"
-    )
+def note_acls(call: Any, verb: str, acls: Iterable[Acl]) -> None:
+    """Note the ACLs that a call has added or removed."""
+    for acl in acls:
+        detail = (
+            f"{verb} {Permission(acl.permission).name} {Operation(acl.operation).name} for "
+            f"{acl.principal} from {acl.host} on {PatternType(acl.pattern_type).name} "
+            f"{ResourceType(acl.resource_type).name} {acl.name}"
+        )
+        call.changed(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME, detail)

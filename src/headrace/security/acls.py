@@ -53,8 +53,8 @@ class Permission(IntEnum):
     ALLOW = 3
 
 
-Pattern = tuple[int, int, str]
-"""Type of the resource, type of the pattern, name."""
+Pattern = tuple[int, str, int]
+"""Type of the resource, name, type of the pattern: the beginning of an ACL."""
 
 
 class Acl(NamedTuple):
@@ -76,7 +76,7 @@ class Acl(NamedTuple):
     @property
     def pattern(self) -> Pattern:
         """The resources that it is about."""
-        return self.resource_type, self.pattern_type, self.name
+        return self[:3]
 
 
 class AclFilter(NamedTuple):
@@ -121,7 +121,7 @@ class AclFilter(NamedTuple):
             or self.name is None
         ):
             return None
-        return self.resource_type, self.pattern_type, self.name
+        return self.resource_type, self.name, self.pattern_type
 
 
 def check_new(acl: Acl) -> str | None:

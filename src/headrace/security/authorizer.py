@@ -79,7 +79,7 @@ _ALLOWED_BY = {operation: _ALL | bit_field(operation) for operation in Operation
 }
 """The operations whose ALLOW allows an operation."""
 _NO_SUCH_RESOURCE = "hardcode"
-"""Kafka's own: the resource that stands for none in :meth:`Authorizer.allows_any`."""
+"""Kafka's own: the resource that stands for some resource of a type."""
 
 _Client = tuple[str, str]
 """Principal and host of an ACL."""
@@ -137,20 +137,11 @@ class Authorizer:
         return matching
 
     def _of_pattern(self, pattern: Pattern) -> Iterator[Acl]:
-        resource_type, pattern_type, name = pattern
         for (principal, host), masks in self._patterns.get(pattern, {}).items():
             for permission, mask in zip((Permission.DENY, Permission.ALLOW), masks, strict=True):
                 for operation in Operation:
                     if mask >> operation & 1:
-                        yield Acl(
-                            resource_type,
-                            name,
-                            pattern_type,
-                            principal,
-                            host,
-                            operation,
-                            permission,
-                        )
+                        yield Acl(*pattern, principal, host, operation, permission)
 
     def _index(self, acl: Acl) -> None:
         pattern, client = acl.pattern, (acl.principal, acl.host)
@@ -185,7 +176,8 @@ class Authorizer:
     ) -> bool:
         """Return whether a principal on a host may do an operation on a resource.
 
-        :param name: None for some resource of the type, see :meth:`allows_any`
+        :param name: None for some resource of the type. That is so if an ACL allows it, of a
+            pattern that no DENY covers as a whole. As in Kafka, implied operations do not count
         """
         question = principal, host, operation, resource_type, name
         decision = self._decisions.get(question)
@@ -201,14 +193,6 @@ class Authorizer:
                     self._decisions.clear()
                 self._decisions[question] = decision
         return decision
-
-    def allows_any(self, principal: str, host: str, operation: int, resource_type: int) -> bool:
-        """Return whether a principal on a host may do an operation on some resource of a type.
-
-        That is so if an ACL allows it, of a pattern that no DENY covers as a whole. As in Kafka,
-        implied operations do not count.
-        """
-        return self.allows(principal, host, operation, resource_type, None)
 
     def operations(self, principal: str, host: str, resource_type: int, name: str) -> int:
         """Return the operations on a resource that are allowed, as a bit field (KIP-430)."""
@@ -246,11 +230,11 @@ class Authorizer:
     def _matching(self, resource_type: int, name: str) -> Iterator[dict[_Client, _Masks]]:
         """Return the ACLs of each pattern that a name matches."""
         patterns: list[Pattern] = [
-            (resource_type, PatternType.PREFIXED, name[:length])
+            (resource_type, name[:length], PatternType.PREFIXED)
             for length in self._prefix_lengths.get(resource_type, ())
             if length <= len(name)
         ]
-        patterns += ((resource_type, PatternType.LITERAL, literal) for literal in (name, ANY_NAME))
+        patterns += ((resource_type, literal, PatternType.LITERAL) for literal in (name, ANY_NAME))
         return filter(None, map(self._patterns.get, patterns))
 
     def _allows_any(self, principal: str, host: str, operation: int, resource_type: int) -> bool:
@@ -264,7 +248,7 @@ class Authorizer:
                     denied.add(pattern)
                 if allows & mask:
                     allowed[pattern] = None
-        everything = resource_type, int(PatternType.LITERAL), ANY_NAME
+        everything = resource_type, ANY_NAME, int(PatternType.LITERAL)
         if everything in denied:
             return False
         if everything in allowed:
@@ -279,10 +263,10 @@ def _clients(principal: str, host: str) -> tuple[_Client, ...]:
 
 def _is_covered(pattern: Pattern, denied: Collection[Pattern]) -> bool:
     """Return whether a DENY covers every resource of a pattern."""
-    resource_type, pattern_type, name = pattern
+    resource_type, name, pattern_type = pattern
     if pattern_type == PatternType.LITERAL and pattern in denied:
         return True
     return any(
-        (resource_type, int(PatternType.PREFIXED), name[:length]) in denied
+        (resource_type, name[:length], int(PatternType.PREFIXED)) in denied
         for length in range(1, len(name) + 1)
     )
