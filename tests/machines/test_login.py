@@ -437,7 +437,7 @@ def test_an_unknown_mechanism() -> None:
     answer = made.shake_hands("GSSAPI", 1, 0)
     assert answer.code == ErrorCode.UNSUPPORTED_SASL_MECHANISM
     assert made.state is State.FAILED
-    assert list(made.mechanism_names) == ["PLAIN", "OTHER", "SCRAM-SHA-256"]
+    assert list(made.mechanisms) == ["PLAIN", "OTHER", "SCRAM-SHA-256"]
 
 
 def test_a_wrong_password() -> None:

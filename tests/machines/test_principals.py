@@ -8,7 +8,7 @@ from headrace.security.principal import ANONYMOUS, Principal, super_users
 
 
 def test_text_and_back():
-    principal = Principal("User", "CN=a,O=b:c")
+    principal = Principal("CN=a,O=b:c")
     assert str(principal) == "User:CN=a,O=b:c"
     assert super_users(f" {principal};;User:b") == {str(principal), "User:b"}
 

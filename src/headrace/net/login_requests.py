@@ -79,7 +79,7 @@ def serve_login(
     elif header.api_key == HANDSHAKE:
         answer = login.shake_hands(request.mechanism, header.api_version, now_ms)
         message = answer.message
-        response = SaslHandshakeResponse(answer.code, login.mechanism_names)
+        response = SaslHandshakeResponse(answer.code, tuple(login.mechanisms))
     else:
         answer = login.authenticate(
             bytes(request.auth_bytes),

@@ -16,14 +16,14 @@ During a re-authentication the connection is in ``AUTHENTICATE`` again and has i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
 from headrace.protocol.errors import ErrorCode
 
 from .conversation import Challenge, Conversation, Failure, Success
-from .principal import USER, Principal
+from .principal import Principal
 
 SASL_HANDSHAKE = 17
 
@@ -73,14 +73,14 @@ class Answer:
 class Login:
     """The login of one connection.
 
-    :param _mechanisms: the enabled mechanisms by name, in the order of the configuration
+    :param mechanisms: the enabled mechanisms by name, in the order of the configuration
     :ivar principal: None before the first login has succeeded
     :ivar takes_tokens: True if the client sends messages of the mechanism as frames of their own
     :ivar mechanism: the mechanism of the client, None before its handshake
     :ivar expires_ms: the steady time at which the session ends, None for never
     """
 
-    _mechanisms: Mapping[str, EnabledMechanism]
+    mechanisms: Mapping[str, EnabledMechanism]
     state: State = State.BEGIN
     principal: Principal | None = None
     takes_tokens: bool = False
@@ -90,11 +90,6 @@ class Login:
     _can_reauthenticate: bool = False
     _began_again_ms: int = -MIN_REAUTHENTICATION_INTERVAL_MS
     _refused_mechanism: str | None = None
-
-    @property
-    def mechanism_names(self) -> Sequence[str]:
-        """The enabled mechanisms, for answers to handshakes."""
-        return tuple(self._mechanisms)
 
     @property
     def is_complete(self) -> bool:
@@ -135,7 +130,7 @@ class Login:
         """
         if self.principal is not None:
             self._began_again_ms = now_ms
-        enabled = self._mechanisms.get(mechanism)
+        enabled = self.mechanisms.get(mechanism)
         if enabled is None:
             return self._fail(
                 f"Unsupported SASL mechanism {mechanism}", ErrorCode.UNSUPPORTED_SASL_MECHANISM
@@ -175,12 +170,11 @@ class Login:
                 or f"Authentication failed during {what} due to invalid credentials with SASL "
                 f"mechanism {self.mechanism}"
             )
-        principal = Principal(USER, step.name)
+        principal = Principal(step.name)
         if self.principal is not None and principal != self.principal:
-            present = self.principal
             return self._fail(
                 "Cannot change principals during re-authentication from "
-                f"{present.type}.{present.name}: {principal.type}.{principal.name}"
+                f"User.{self.principal.name}: User.{principal.name}"
             )
         self.principal = principal
         return self._complete(step, wall_ms, now_ms)
@@ -199,7 +193,7 @@ class Login:
         """
         assert self.mechanism is not None
         limits = []
-        configured = self._mechanisms[self.mechanism].max_reauth_ms
+        configured = self.mechanisms[self.mechanism].max_reauth_ms
         if configured > 0:
             limits.append(configured)
         if success.expires_ms is not None:

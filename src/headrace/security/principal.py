@@ -4,26 +4,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-USER = "User"
-"""The type of all principals that authentication makes."""
-
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """An authenticated identity, as ACLs name it.
+    """An authenticated identity. As text it is what ACLs name, ``User:alice``.
 
-    :ivar type: ``User`` for clients
     :ivar name: may have any characters
     """
 
-    type: str
     name: str
 
     def __str__(self) -> str:
-        return f"{self.type}:{self.name}"
+        return f"User:{self.name}"
 
 
-ANONYMOUS = Principal(USER, "ANONYMOUS")
+ANONYMOUS = Principal("ANONYMOUS")
 """The client of a listener without authentication."""
 
 

@@ -15,7 +15,7 @@ from headrace.imports import require
 from headrace.log_lines import get_logger
 from headrace.protocol.errors import ConfigError
 from headrace.security.distinguished_names import subject
-from headrace.security.principal import ANONYMOUS, USER, Principal
+from headrace.security.principal import ANONYMOUS, Principal
 from headrace.security.principal_mapping import PrincipalMapping
 from headrace.topics.settings import Settings
 
@@ -92,7 +92,7 @@ class TlsListener:
         """
         if certificate is None:
             return ANONYMOUS
-        return Principal(USER, self._material.mapping.name_of(subject(certificate)))
+        return Principal(self._material.mapping.name_of(subject(certificate)))
 
     def check(self, config: Settings) -> None:
         """Check that the listener can take over a configuration.
