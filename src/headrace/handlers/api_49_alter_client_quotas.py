@@ -19,7 +19,7 @@ from headrace.net.client_quotas import addresses_of
 from headrace.protocol.api import AlterClientQuotasRequest, AlterClientQuotasResponse
 from headrace.protocol.errors import ErrorCode, Refusal, failure_of
 from headrace.security.acls import CLUSTER_NAME
-from headrace.security.quota_entities import Entity, entity_of, host_of, plan, text_of
+from headrace.security.quota_entities import Entity, duplicate, entity_of, host_of, plan
 
 Result = AlterClientQuotasResponse.EntryData
 EntityData = AlterClientQuotasResponse.EntityData
@@ -62,8 +62,7 @@ async def handle(call: Call, request: AlterClientQuotasRequest) -> AlterClientQu
     outcomes: dict[Entity, Refusal | None] = {}
     for entity, ops in entries:
         if entity in outcomes:
-            message = f"Ignoring duplicate entity {text_of(entity)}"
-            outcomes[entity] = Refusal(ErrorCode.INVALID_REQUEST, message)
+            outcomes[entity] = duplicate(entity)
             continue
         planned = plan(
             entity,

@@ -268,11 +268,12 @@ class Call(Services):
         return Refusal(ErrorCode.THROTTLING_QUOTA_EXCEEDED)
 
     def admits_auto_creation(self, partitions: int) -> bool:
-        """Charge the client the creation of a topic that it has not requested as such; return False
-        if its quota refuses it now.
+        """Charge the client the partitions of a topic that a request creates on the way, such as
+        Metadata; return False if the topic must not be created now. The request itself is not
+        throttled: in Apache Kafka the controller meters a CreateTopics request of the broker.
         """
         charge = self.client.charge
-        return charge is None or charge.admit_auto_creation(partitions)
+        return charge is None or not charge.meter_mutations(partitions)
 
     # Permissions ----------------------------------------------------------------------------------
 

@@ -180,18 +180,11 @@ class RequestCharge:
         if not strict:
             self._charge(MUTATION, count)
             return True
-        wait_ms = self._admit(count)
+        wait_ms = self.meter_mutations(count)
         self.throttle_ms = max(self.throttle_ms, wait_ms)
         return not wait_ms
 
-    def admit_auto_creation(self, count: int) -> bool:
-        """Charge the partitions of a topic that a request creates on the way, such as Metadata;
-        return False if the topic must not be created now. The request itself is not throttled: in
-        Apache Kafka the controller meters a CreateTopics request of the broker.
-        """
-        return not self._admit(count)
-
-    def _admit(self, count: int) -> int:
+    def meter_mutations(self, count: int) -> int:
         """Charge mutations unless earlier ones exceed the quota; return the time until they do not,
         0 for now.
         """

@@ -168,8 +168,7 @@ def validate_signed(
     :param missing: called when the key of a token is not among them
     :raises InvalidToken: when it is not valid now
     """
-    _check_length(token)
-    header = _header(token)
+    header = _json(_parts(token)[0])
     key_set = keys()
     if key_set is None:
         missing()
@@ -196,11 +195,10 @@ def validate_unsecured(rules: TokenRules, token: str, now_ms: int) -> Success:
 
     :raises InvalidToken: when it is not valid now
     """
-    _check_length(token)
-    parts = token.split(".")
+    parts = _parts(token)
     if len(parts) != 3 or parts[2]:
         raise InvalidToken("it has a signature, or is no token")
-    if _header(token).get("alg") != "none":
+    if _json(parts[0]).get("alg") != "none":
         raise InvalidToken("its algorithm is not none")
     return check_claims(_json(parts[1]), rules, now_ms, requires_issued_at=False)
 
@@ -240,13 +238,11 @@ def check_claims(
     return Success(name.strip(), expires_ms=expires_ms)
 
 
-def _check_length(token: str) -> None:
+def _parts(token: str) -> Sequence[str]:
+    """Return header, claims and signature of a well-formed token."""
     if len(token) > MAX_TOKEN_CHARS:
         raise InvalidToken("the token is too long")
-
-
-def _header(token: str) -> Mapping[str, Any]:
-    return _json(token.partition(".")[0])
+    return token.split(".")
 
 
 def _json(part: str) -> Mapping[str, Any]:

@@ -54,10 +54,10 @@ def entity_of(names: Mapping[str, Name]) -> Entity:
     return tuple(sorted(names.items()))
 
 
-def text_of(entity: Entity) -> str:
-    """Return an entity as Apache Kafka prints it in messages."""
+def duplicate(entity: Entity) -> Refusal:
+    """Return the error for an entity, or a key of it, that a request has twice."""
     names = (f"{kind}={'null' if name is None else name}" for kind, name in entity)
-    return f"ClientQuotaEntity(entries={{{', '.join(names)}}})"
+    return _invalid(f"Ignoring duplicate entity ClientQuotaEntity(entries={{{', '.join(names)}}})")
 
 
 def check_entity(entity: Entity) -> Refusal | None:
@@ -114,7 +114,7 @@ def plan(
     :param is_host: returns whether a name is an address or that of a host
     """
     if len(dict(changes)) < len(changes):
-        return _invalid(f"Ignoring duplicate entity {text_of(entity)}")
+        return duplicate(entity)
     refusal = check_entity(entity)
     if refusal is not None:
         return refusal
