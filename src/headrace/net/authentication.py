@@ -50,16 +50,21 @@ _VALIDATORS = frozenset(
 )
 
 
+def _filled(value: Value | None) -> tuple[str, ...]:
+    """Return the entries of a list that are not empty."""
+    return tuple(filter(None, value)) if isinstance(value, tuple) else ()
+
+
 class _Unserved(ValueError):
     """Settings that cannot be served. The message lacks the name of the listener."""
 
 
 class _Mechanism(NamedTuple):
-    """The settings of one mechanism of a listener; those of all its mechanisms for None."""
+    """The settings of one mechanism of a listener."""
 
     config: Settings
     listener: str
-    name: str | None
+    name: str
 
     def value(self, setting: str) -> Value | None:
         return self.config.listener_value(self.listener, setting, self.name)
@@ -72,20 +77,16 @@ class _Mechanism(NamedTuple):
         assert isinstance(value, int), setting
         return value
 
-    def names(self, setting: str) -> tuple[str, ...]:
-        value = self.value(setting)
-        return tuple(filter(None, value)) if isinstance(value, tuple) else ()
-
     def full_name(self, setting: str) -> str:
         """Return the name of a setting with the prefix of this mechanism."""
-        return f"listener.name.{self.listener.lower()}.{str(self.name).lower()}.{setting}"
+        return f"listener.name.{self.listener.lower()}.{self.name.lower()}.{setting}"
 
     def login_module(self) -> jaas.LoginModule | None:
         """Return the login module, None if none is configured."""
         text = self.value("sasl.jaas.config")
         if text is None:
             return None
-        expected = _MODULES[str(self.name)]
+        expected = _MODULES[self.name]
         try:
             module = jaas.parse(str(text))
             if module.name != expected:
@@ -149,20 +150,20 @@ class SaslListener:
             self.keys = None
 
     def _take(self, config: Settings) -> None:
-        of_all = _Mechanism(config, self._name, None)
         try:
             self._mechanisms: Mapping[str, EnabledMechanism] = {
-                mechanism: self._enabled(_Mechanism(config, self._name, mechanism))
-                for mechanism in self._names(of_all)
+                name: self._enabled(_Mechanism(config, self._name, name))
+                for name in self._names(config)
             }
         except _Unserved as error:
             raise ConfigError(f"listener {self._name}: {error}") from error
-        self.max_receive_bytes = of_all.integer("sasl.server.max.receive.size")
+        self.max_receive_bytes = config.listener_int(self._name, "sasl.server.max.receive.size")
         self.failure_delay_ms = config.get_int("connection.failed.authentication.delay.ms")
 
-    def _names(self, of_all: _Mechanism) -> list[str]:
+    def _names(self, config: Settings) -> list[str]:
         """Return the names of the enabled mechanisms."""
-        names = [name.upper() for name in of_all.names("sasl.enabled.mechanisms")]
+        enabled = config.listener_value(self._name, "sasl.enabled.mechanisms")
+        names = [name.upper() for name in _filled(enabled)]
         if "GSSAPI" in names or not names:
             raise _Unserved(
                 "GSSAPI (Kerberos) is not served; set sasl.enabled.mechanisms to some of "
@@ -174,7 +175,7 @@ class SaslListener:
                 f"{', '.join(unknown)} is not served; sasl.enabled.mechanisms can have "
                 f"{', '.join(_MODULES)}"
             )
-        if of_all.value("sasl.jaas.config") is not None:
+        if config.listener_text(self._name, "sasl.jaas.config") is not None:
             raise _Unserved(
                 "sasl.jaas.config needs the mechanism in its name: "
                 f"listener.name.{self._name.lower()}.plain.sasl.jaas.config"
@@ -203,7 +204,7 @@ class SaslListener:
                 )
             begin = partial(plain.PlainServer, module.users)
         else:
-            begin = partial(self._scram_server, scram.MECHANISMS[str(name)])
+            begin = partial(self._scram_server, scram.MECHANISMS[name])
         return EnabledMechanism(begin, mechanism.integer("connections.max.reauth.ms"))
 
     def _scram_server(self, mechanism: scram.Mechanism) -> scram.ScramServer:
@@ -247,7 +248,7 @@ class SaslListener:
                 f"{mechanism.full_name('sasl.server.callback.handler.class')} to {_UNSECURED}"
             )
         issuer = mechanism.text("sasl.oauthbearer.expected.issuer")
-        audiences = mechanism.names("sasl.oauthbearer.expected.audience")
+        audiences = _filled(mechanism.value("sasl.oauthbearer.expected.audience"))
         for claim, expected, unverified in (
             ("audience", audiences, "sasl.oauthbearer.allow.unverified.audience"),
             ("issuer", issuer, "sasl.oauthbearer.allow.unverified.issuer"),

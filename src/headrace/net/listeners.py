@@ -138,8 +138,8 @@ def configured_listeners(config: Configuration, local_host: str) -> Sequence[Lis
         )
     listeners = []
     for name, host, port in parsed:
-        address = advertised.get(name)
-        if address is None and host in ANY_HOSTS:
+        address = None
+        if host in ANY_HOSTS and name not in advertised:
             if host:
                 raise ConfigError(
                     f"listener {name} is on {host}, to which no client can connect: set "

@@ -182,12 +182,10 @@ class Authorizer:
         question = principal, host, operation, resource_type, name
         decision = self._decisions.get(question)
         if decision is None:
-            if name is None:
-                decision = self._decide(
-                    principal, host, operation, resource_type, _NO_SUCH_RESOURCE
-                ) or self._allows_any(principal, host, operation, resource_type)
-            else:
-                decision = self._decide(principal, host, operation, resource_type, name)
+            resource = _NO_SUCH_RESOURCE if name is None else name
+            decision = self._decide(principal, host, operation, resource_type, resource)
+            if name is None and not decision:
+                decision = self._allows_any(principal, host, operation, resource_type)
             if len(name or "") <= MAX_CACHED_NAME_LENGTH:
                 if len(self._decisions) >= MAX_CACHED_DECISIONS:
                     self._decisions.clear()

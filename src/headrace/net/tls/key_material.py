@@ -32,11 +32,11 @@ class KeyStore(NamedTuple):
     """The key and the certificates of a broker.
 
     :ivar pem: the private key, its certificate and those that sign it
-    :ivar password: of the private key, None without one
+    :ivar password: of the private key, empty without one
     """
 
     pem: bytes
-    password: str | None
+    password: str = ""
 
 
 def key_store(setting: Setting) -> KeyStore:
@@ -46,7 +46,7 @@ def key_store(setting: Setting) -> KeyStore:
     """
     kind = _type(setting, "ssl.keystore.type")
     location, key = setting("ssl.keystore.location"), setting("ssl.keystore.key")
-    password = setting("ssl.key.password")
+    password = setting("ssl.key.password") or ""
     if key is not None:
         if kind != "PEM":
             raise InvalidMaterial("SSL private key can be specified only for PEM")
@@ -78,7 +78,7 @@ def key_store(setting: Setting) -> KeyStore:
     if store.key is None or store.cert is None:
         raise InvalidMaterial(f"{location} has no private key with a certificate")
     pem = store.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-    return KeyStore(pem + _pem((store.cert, *store.additional_certs)), None)
+    return KeyStore(pem + _pem((store.cert, *store.additional_certs)))
 
 
 def trusted_certificates(setting: Setting) -> bytes | None:
@@ -113,11 +113,10 @@ def load(context: ssl.SSLContext, store: KeyStore) -> None:
 
     :raises InvalidMaterial: when they cannot be used, or the password is wrong
     """
-    # Without a password OpenSSL would ask for one on the terminal.
-    password = store.password or ""
     with _temporary_file(store.pem) as path:
         try:
-            context.load_cert_chain(path, password=lambda: password)
+            # Without a password OpenSSL would ask for one on the terminal.
+            context.load_cert_chain(path, password=lambda: store.password)
         except (OSError, ValueError) as error:
             reason = getattr(error, "reason", None) or type(error).__name__
             raise InvalidMaterial(

@@ -138,6 +138,37 @@ class TlsTransport(asyncio.Transport):
     :param ended: called when the handshake is complete or has failed
     """
 
+    _other_protocol: str | None = None
+    """What the client speaks instead of TLS, if that is known."""
+    _protocol: Any = None
+    _arrived = _NOTHING
+    """The bytes that OpenSSL has not got: less than a header, unless the turn is over."""
+    _missing_bytes = 0
+    """The bytes of the present record that OpenSSL has not got."""
+    _has_record = False
+    """True while OpenSSL has a whole record that is not read to its end."""
+    _records_left = 0
+    """The records that may be read in this turn of the event loop."""
+    _empty_records = 0
+    """Records without data, less those with data."""
+    _is_drained = False
+    """True if the socket had nothing more."""
+    _is_at_end = False
+    """True when the client sends no more."""
+    _unsent_bytes = 0
+    _is_reading = False
+    _is_paused = False
+    _is_read_scheduled = False
+    _is_stalled = False
+    """True while nothing is read, because TLS has to answer first, and the socket is full."""
+    _is_complete = False
+    """True when the handshake is complete."""
+    _is_closing = False
+    _is_closed = False
+    _is_broken = False
+    """True when nothing can be sent any more."""
+    _is_full = False
+
     def __init__(
         self,
         sock: socket.socket,
@@ -149,44 +180,14 @@ class TlsTransport(asyncio.Transport):
         super().__init__()
         self._loop = asyncio.get_running_loop()
         self._peer = sock.getpeername()
-        self._other_protocol: str | None = None
-        """What the client speaks instead of TLS, if that is known."""
         self._socket = sock
         self._fd = sock.fileno()
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
         self._connected = connected
         self._handshakes = handshakes
-        self._protocol: Any = None
-        self._arrived = _NOTHING
-        """The bytes that OpenSSL has not got: less than a header, unless the turn is over."""
-        self._missing_bytes = 0
-        """The bytes of the present record that OpenSSL has not got."""
-        self._has_record = False
-        """True while OpenSSL has a whole record that is not read to its end."""
-        self._records_left = 0
-        """The records that may be read in this turn of the event loop."""
-        self._empty_records = 0
-        """Records without data, less those with data."""
-        self._is_drained = False
-        """True if the socket had nothing more."""
-        self._is_at_end = False
-        """True when the client sends no more."""
         self._unsent: deque[bytes | memoryview] = deque()
         """The encrypted bytes that wait for the socket."""
-        self._unsent_bytes = 0
-        self._is_reading = False
-        self._is_paused = False
-        self._is_read_scheduled = False
-        self._is_stalled = False
-        """True while nothing is read, because TLS has to answer first, and the socket is full."""
-        self._is_complete = False
-        """True when the handshake is complete."""
-        self._is_closing = False
-        self._is_closed = False
-        self._is_broken = False
-        """True when nothing can be sent any more."""
-        self._is_full = False
         handshakes.begin(self, ended)
         self._watch_reading(True)
 
