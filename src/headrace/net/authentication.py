@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.imports import require
 from headrace.log_lines import LimitedLog, get_logger
-from headrace.protocol.configuration import Value
+from headrace.protocol.configuration import Value, entries
 from headrace.protocol.errors import ConfigError
 from headrace.security import jaas, plain, scram
 from headrace.security.conversation import Conversation
@@ -50,11 +50,6 @@ _VALIDATORS = frozenset(
 )
 
 
-def _filled(value: Value | None) -> tuple[str, ...]:
-    """Return the entries of a list that are not empty."""
-    return tuple(filter(None, value)) if isinstance(value, tuple) else ()
-
-
 class _Unserved(ValueError):
     """Settings that cannot be served. The message lacks the name of the listener."""
 
@@ -70,7 +65,7 @@ class _Mechanism(NamedTuple):
         return self.config.listener_value(self.listener, setting, self.name)
 
     def text(self, setting: str) -> str:
-        return str(self.value(setting) or "")
+        return (self.config.listener_text(self.listener, setting, self.name) or "").strip()
 
     def integer(self, setting: str) -> int:
         value = self.value(setting)
@@ -162,8 +157,8 @@ class SaslListener:
 
     def _names(self, config: Settings) -> list[str]:
         """Return the names of the enabled mechanisms."""
-        enabled = config.listener_value(self._name, "sasl.enabled.mechanisms")
-        names = [name.upper() for name in _filled(enabled)]
+        enabled = config.listener_text(self._name, "sasl.enabled.mechanisms")
+        names = [name.upper() for name in entries(enabled)]
         if "GSSAPI" in names or not names:
             raise _Unserved(
                 "GSSAPI (Kerberos) is not served; set sasl.enabled.mechanisms to some of "
@@ -248,7 +243,7 @@ class SaslListener:
                 f"{mechanism.full_name('sasl.server.callback.handler.class')} to {_UNSECURED}"
             )
         issuer = mechanism.text("sasl.oauthbearer.expected.issuer")
-        audiences = _filled(mechanism.value("sasl.oauthbearer.expected.audience"))
+        audiences = entries(mechanism.text("sasl.oauthbearer.expected.audience"))
         for claim, expected, unverified in (
             ("audience", audiences, "sasl.oauthbearer.allow.unverified.audience"),
             ("issuer", issuer, "sasl.oauthbearer.allow.unverified.issuer"),

@@ -8,6 +8,11 @@ Value = bool | int | float | str | tuple[str, ...]
 """A parsed value: a tuple for LIST, a str for STRING, CLASS and PASSWORD."""
 
 
+def entries(text: str | None) -> list[str]:
+    """Return the entries of a list, without empty ones."""
+    return [entry for part in (text or "").split(",") if (entry := part.strip())]
+
+
 class Configuration(Protocol):
     """The values of configs, by Kafka's names. They may change while the broker runs.
 

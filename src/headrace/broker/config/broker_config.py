@@ -23,7 +23,7 @@ from headrace.net.listeners import (
 )
 from headrace.patterns import meant
 from headrace.protocol.configs import ConfigSource
-from headrace.protocol.configuration import Value
+from headrace.protocol.configuration import Value, entries
 from headrace.protocol.errors import ConfigError, Refusal
 from headrace.protocol.internal_topics import INTERNAL_TOPICS
 from headrace.topics.settings import ConfiguredTopic
@@ -200,7 +200,7 @@ class Config:
         else ``log.dir``; None if there is none.
         """
         for name in ("log.dirs", "log.dir"):
-            for entry in providers.entries(self._static.get(name, "")):
+            for entry in entries(self._static.get(name, "")):
                 return directory or Path(entry)
         return directory
 
@@ -407,13 +407,13 @@ def _problems(configs: Mapping[str, str], replaced: Set[str]) -> Iterator[str]:
         elif not name.startswith(LISTENER_PREFIX) and retired.origin(name) is None:
             yield f"unknown config {name}{_nearest(name)}"
     roles = configs.get("process.roles", "").strip()
-    if roles and "broker" not in providers.entries(roles):
+    if roles and "broker" not in entries(roles):
         yield (
             f"process.roles is {roles}: this is the configuration of a controller, and there are "
             "none here. Start with that of a broker"
         )
     for name in ("log.dirs", "log.dir"):
-        directories = set(providers.entries(configs.get(name, "")))
+        directories = set(entries(configs.get(name, "")))
         if len(directories) > 1:
             yield (
                 f"{name} names {len(directories)} directories: this broker has its data in one. "

@@ -15,6 +15,7 @@ from functools import partial
 from typing import NamedTuple
 
 from headrace.properties import properties
+from headrace.protocol.configuration import entries
 
 PROVIDERS = "config.providers"
 PROVIDER_PREFIX = f"{PROVIDERS}."
@@ -51,11 +52,6 @@ class Resolved(NamedTuple):
     values: Mapping[str, str]
     replaced: frozenset[str]
     problems: tuple[str, ...]
-
-
-def entries(text: str) -> list[str]:
-    """Return the entries of a list, without empty ones."""
-    return [entry for part in text.split(",") if (entry := part.strip())]
 
 
 def has_variable(text: str) -> bool:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.imports import require
 from headrace.log_lines import get_logger
+from headrace.protocol.configuration import entries
 from headrace.protocol.errors import ConfigError
 from headrace.security.distinguished_names import subject
 from headrace.security.principal import ANONYMOUS, Principal
@@ -230,8 +231,8 @@ def make_context(setting: Setting, store: KeyStore) -> ssl.SSLContext:
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
-    suites = _names(setting("ssl.cipher.suites"))
-    _set_versions(context, _names(setting("ssl.enabled.protocols")), suites)
+    suites = entries(setting("ssl.cipher.suites"))
+    _set_versions(context, entries(setting("ssl.enabled.protocols")), suites)
     _set_cipher_suites(context, suites)
     load(context, store)
     trusted = trusted_certificates(setting)
@@ -292,7 +293,3 @@ def openssl_name(suite: str) -> str:
     rest = rest.replace("_CBC_", "_").replace("CHACHA20_POLY1305_SHA256", "CHACHA20_POLY1305")
     parts = [] if exchange == "RSA" else [exchange]
     return "_".join([*parts, rest]).replace("_", "-")
-
-
-def _names(text: str | None) -> Sequence[str]:
-    return [name for part in (text or "").split(",") if (name := part.strip())]
