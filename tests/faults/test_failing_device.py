@@ -12,7 +12,7 @@ import pytest
 from headrace.log.data_directory import DataDirectory
 from headrace.log.log_config import LogConfig
 from headrace.log.log_directory import LogDirectory
-from headrace.topics.catalog import Catalog, CatalogError, NewTopic
+from headrace.topics.catalog import NOT_CREATED, Catalog, CatalogError, Topic
 from tests.faults.small_disk import FailingDevice
 from tests.log.disk import TOPIC_ID, batch, put, values
 
@@ -79,7 +79,7 @@ def test_topics_created_after_a_failure_are_on_the_device(device: FailingDevice)
         catalog.create_topic("before", 1)
         device.fail()
         with pytest.raises(CatalogError, match="disk I/O error"):
-            catalog.create_topics([NewTopic(f"failed-{number}", 1) for number in range(10_000)])
+            catalog.create_topics([Topic(f"failed-{i}", NOT_CREATED, 1) for i in range(10_000)])
         with pytest.raises(CatalogError, match="cannot replace"):
             catalog.create_topic("still-failing", 1)
         device.work()
@@ -103,7 +103,7 @@ def test_topics_created_after_a_failure_and_a_restart_are_on_the_device(
         catalog = Catalog(path)
         device.fail()
         with pytest.raises(CatalogError):
-            catalog.create_topics([NewTopic(f"failed-{number}", 1) for number in range(10_000)])
+            catalog.create_topics([Topic(f"failed-{i}", NOT_CREATED, 1) for i in range(10_000)])
         device.work()
 
     def create() -> None:

@@ -36,7 +36,7 @@ from headrace.protocol.errors import ErrorCode, Refusal, StorageError
 from headrace.protocol.internal_topics import INTERNAL_TOPICS
 from headrace.protocol.schema import Encoded
 from headrace.protocol.time_slices import chunks
-from headrace.topics.catalog import MAX_TOPICS_PER_TRANSACTION, NewTopic
+from headrace.topics.catalog import MAX_TOPICS_PER_TRANSACTION, NOT_CREATED
 from headrace.topics.catalog import Topic as CatalogTopic
 from headrace.topics.topic_rules import Creation, check_topic_name
 
@@ -191,7 +191,7 @@ def _create(call: Call, names: Sequence[str]) -> dict[str, ErrorCode]:
         else:
             partitions = call.config.get_int("num.partitions")
             if call.admits_auto_creation(partitions):
-                creation.plan(NewTopic(name, partitions))
+                creation.plan(CatalogTopic(name, NOT_CREATED, partitions))
     for name, topic in creation.create().items():
         if isinstance(topic, Refusal):
             log.error("clients", "cannot create topics: %s", topic.message)

@@ -15,7 +15,6 @@ Version notes:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from uuid import UUID
 
 from headrace.net.api import CREATE, DESCRIBE_CONFIGS, TOPIC, Api, Each, Inside
 from headrace.net.call import Call
@@ -24,7 +23,7 @@ from headrace.protocol.errors import ErrorCode, Refusal
 from headrace.protocol.internal_topics import INTERNAL_TOPICS
 from headrace.protocol.schema import Encoded
 from headrace.protocol.time_slices import chunks
-from headrace.topics.catalog import MAX_TOPICS_PER_TRANSACTION, NewTopic, Topic
+from headrace.topics.catalog import MAX_TOPICS_PER_TRANSACTION, NOT_CREATED, Topic
 from headrace.topics.topic_rules import (
     MAX_PARTITIONS_PER_REQUEST,
     TOO_MANY_PARTITIONS,
@@ -45,8 +44,6 @@ API = Api(
 )
 
 _FIRST_WITH_QUOTA = 6
-_NOT_CREATED = UUID(int=0)
-"""The id of a topic that is only validated."""
 
 
 async def handle(call: Call, request: CreateTopicsRequest) -> CreateTopicsResponse:
@@ -90,18 +87,15 @@ async def _create(
     creation = Creation(call.catalog)
     outcomes: dict[str, Topic | Refusal] = {}
     for topic in topics:
-        plan = creation.check_name(topic.name) or _plan(call, topic)
-        if isinstance(plan, Refusal):
-            outcomes[topic.name] = plan
-        else:
-            outcomes[topic.name] = Topic(plan.name, _NOT_CREATED, plan.partitions, plan.configs)
-            if not validate_only:
-                creation.plan(plan)
+        planned = creation.check_name(topic.name) or _plan(call, topic)
+        outcomes[topic.name] = planned
+        if not (validate_only or isinstance(planned, Refusal)):
+            creation.plan(planned)
         await call.pause()
     return outcomes | creation.create()
 
 
-def _plan(call: Call, topic: NewTopicRequest) -> NewTopic | Refusal:
+def _plan(call: Call, topic: NewTopicRequest) -> Topic | Refusal:
     """Return the topic to create, or its error."""
     without_value = [config.name for config in topic.configs if config.value is None]
     if without_value:
@@ -112,17 +106,12 @@ def _plan(call: Call, topic: NewTopicRequest) -> NewTopic | Refusal:
     else:
         default, configs = call.config.get_int("num.partitions"), {}
     configs |= {config.name: config.value for config in topic.configs if config.value is not None}
-    partitions = call.config.check("topic", configs) or partition_count(
-        topic.num_partitions,
-        topic.replication_factor,
-        [(replicas.partition_index, replicas.broker_ids) for replicas in topic.assignments],
-        default,
-        call.node_id,
-    )
+    refusal = call.config.check("topic", configs)
+    partitions = refusal or partition_count(topic, default, call.node_id)
     if isinstance(partitions, Refusal):
         return partitions
     refusal = call.charge_mutations(partitions, _FIRST_WITH_QUOTA)
-    return refusal or NewTopic(topic.name, partitions, configs)
+    return refusal or Topic(topic.name, NOT_CREATED, partitions, configs)
 
 
 def _created(call: Call, topic: Topic, shared: dict[object, Encoded]) -> Result:

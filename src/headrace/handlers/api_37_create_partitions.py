@@ -57,12 +57,7 @@ def _check(call: Call, topic: CreatePartitionsRequest.CreatePartitionsTopic) -> 
     if present.internal:
         message = f"{topic.name} holds the state of groups: its partitions cannot change."
         return Refusal(ErrorCode.INVALID_REQUEST, message)
-    assignments = None
-    if topic.assignments is not None:
-        assignments = [assignment.broker_ids for assignment in topic.assignments]
-    if refusal := check_growth(
-        topic.name, present.partitions, topic.count, assignments, call.node_id
-    ):
+    if refusal := check_growth(topic, present.partitions, call.node_id):
         return refusal
     added = topic.count - present.partitions
     if added > MAX_PARTITIONS_PER_REQUEST:

@@ -25,10 +25,14 @@ from headrace.groups.streams.member import (
 )
 from headrace.net.api import CLUSTER, CREATE, DESCRIBE, READ_GROUP, STREAMS, TOPIC, Api, Inside
 from headrace.net.call import Call
-from headrace.protocol.api import StreamsGroupHeartbeatRequest, StreamsGroupHeartbeatResponse
+from headrace.protocol.api import (
+    CreateTopicsRequest,
+    StreamsGroupHeartbeatRequest,
+    StreamsGroupHeartbeatResponse,
+)
 from headrace.protocol.errors import ErrorCode, Refusal
 from headrace.protocol.internal_topics import INTERNAL_TOPICS
-from headrace.topics.catalog import MAX_TOPICS_PER_TRANSACTION, NewTopic
+from headrace.topics.catalog import MAX_TOPICS_PER_TRANSACTION, NOT_CREATED, Topic
 from headrace.topics.topic_rules import (
     MAX_PARTITIONS_PER_REQUEST,
     TOO_MANY_PARTITIONS,
@@ -205,7 +209,7 @@ def _create(call: Call, topics: Sequence[InternalTopic]) -> dict[str, Refusal]:
         if topic.name in call.catalog.topics:  # another heartbeat was faster
             continue
         partitions += topic.partitions
-        planned: NewTopic | Refusal = TOO_MANY_PARTITIONS
+        planned: Topic | Refusal = TOO_MANY_PARTITIONS
         if partitions <= MAX_PARTITIONS_PER_REQUEST:
             planned = creation.check_name(topic.name) or _plan(call, topic)
         if isinstance(planned, Refusal):
@@ -218,14 +222,17 @@ def _create(call: Call, topics: Sequence[InternalTopic]) -> dict[str, Refusal]:
     return failures | {name: outcome for name, outcome in outcomes if isinstance(outcome, Refusal)}
 
 
-def _plan(call: Call, topic: InternalTopic) -> NewTopic | Refusal:
+def _plan(call: Call, topic: InternalTopic) -> Topic | Refusal:
     """Return the topic to create, or its error."""
     configs = {config.key: config.value for config in topic.topic_configs}
     replication = topic.replication_factor or _DEFAULT_REPLICATION
-    count = call.config.check("topic", configs) or partition_count(
-        topic.partitions, replication, (), topic.partitions, call.node_id
+    requested = CreateTopicsRequest.CreatableTopic(topic.name, topic.partitions, replication)
+    partitions = call.config.check("topic", configs) or partition_count(
+        requested, topic.partitions, call.node_id
     )
-    return count if isinstance(count, Refusal) else NewTopic(topic.name, count, configs)
+    if isinstance(partitions, Refusal):
+        return partitions
+    return Topic(topic.name, NOT_CREATED, partitions, configs)
 
 
 # Response -----------------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ from itertools import chain, starmap
 from pathlib import Path
 from secrets import token_bytes
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 from uuid import UUID, uuid4
 from zlib import crc32
 
@@ -73,6 +73,8 @@ Entry = tuple[str, str, Any]
 _PRIMARY_CODE = 0xFF
 """The part of SQLite's error codes that has the kind of the error."""
 _NO_CONFIGS: Mapping[str, str] = MappingProxyType({})
+NOT_CREATED = UUID(int=0)
+"""The id of a topic that is planned."""
 
 
 class CatalogError(StorageError):
@@ -98,14 +100,6 @@ class Topic:
     def internal(self) -> bool:
         """True for a topic that holds the state of a coordinator."""
         return self.name in INTERNAL_TOPICS
-
-
-class NewTopic(NamedTuple):
-    """A topic to create."""
-
-    name: str
-    partitions: int
-    configs: Mapping[str, str] = _NO_CONFIGS
 
 
 class Catalog:
@@ -332,22 +326,19 @@ class Catalog:
 
         :raises CatalogError: when the database fails
         """
-        (topic,) = self.create_topics([NewTopic(name, partitions, configs)])
-        return topic
+        self.create_topics([Topic(name, NOT_CREATED, partitions, configs)])
+        return self.topics[name]
 
-    def create_topics(self, new: Sequence[NewTopic]) -> list[Topic]:
-        """Create topics in one transaction: all of them, or none. The caller has checked names and
-        configs; the names must not collide with each other.
+    def create_topics(self, planned: Sequence[Topic]) -> None:
+        """Create topics, with new ids, in one transaction: all of them, or none. The caller has
+        checked names and configs; the names must not collide with each other.
 
         :raises CatalogError: when the database fails
         """
-        topics = []
-        for name, partitions, configs in new:
-            assert self.twin(name) is None, name
-            topics.append(Topic(name, _new_uuid(), partitions, dict(configs)))
+        assert not any(self.twin(topic.name) for topic in planned)
+        topics = [replace(topic, topic_id=_new_uuid()) for topic in planned]
         self._write(f"create {_named(topics)}", chain.from_iterable(map(_entries_of, topics)))
         self.version += 1
-        return [self.topics[topic.name] for topic in topics]
 
     def find(self, topic_id: UUID | None, name: str | None) -> Topic | None:
         """Return the topic that a request names, by its id or else by its name; None if it does not

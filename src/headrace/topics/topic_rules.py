@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 from headrace.protocol.errors import ErrorCode, Refusal, failure_of
 from headrace.protocol.topic_names import why_illegal
 
-from .catalog import Catalog, NewTopic, Topic, fold
+from .catalog import Catalog, Topic, fold
 
 if TYPE_CHECKING:
     from headrace.protocol.api import CreatePartitionsRequest, CreateTopicsRequest
@@ -68,22 +68,16 @@ def check_new_topic_name(name: str, twin: str | None) -> Refusal | None:
 
 
 def partition_count(
-    partitions: int,
-    replication_factor: int,
-    assignments: Sequence[tuple[int, Sequence[int]]],
-    default: int,
-    node_id: int,
+    topic: CreateTopicsRequest.CreatableTopic, default: int, node_id: int
 ) -> int | Refusal:
-    """Return the number of partitions of a new topic, or the error for the request.
+    """Return the number of partitions of a requested topic, or the error for the request.
 
-    :param partitions: the requested number; -1 for the default, and with assignments
-    :param replication_factor: the requested number; -1 for the default, and with assignments
-    :param assignments: partition numbers with the ids of their replicas
     :param default: the default number of partitions
     :param node_id: the id of this node
     """
-    if assignments:
-        return _assigned_count(partitions, replication_factor, assignments, node_id)
+    if topic.assignments:
+        return _assigned_count(topic, node_id)
+    partitions, replication_factor = topic.num_partitions, topic.replication_factor
     if replication_factor < -1 or replication_factor == 0:
         return Refusal(
             ErrorCode.INVALID_REPLICATION_FACTOR,
@@ -104,27 +98,26 @@ def partition_count(
     return default if partitions == -1 else partitions
 
 
-def _assigned_count(
-    partitions: int,
-    replication_factor: int,
-    assignments: Sequence[tuple[int, Sequence[int]]],
-    node_id: int,
-) -> int | Refusal:
-    for number, name in ((replication_factor, "replication factor"), (partitions, "numPartitions")):
+def _assigned_count(topic: CreateTopicsRequest.CreatableTopic, node_id: int) -> int | Refusal:
+    for number, name in (
+        (topic.replication_factor, "replication factor"),
+        (topic.num_partitions, "numPartitions"),
+    ):
         if number != -1:
             return Refusal(
                 ErrorCode.INVALID_REQUEST,
                 f"A manual partition assignment was specified, but {name} was not set to -1.",
             )
     seen = set()
-    for partition, brokers in assignments:
+    for replicas in topic.assignments:
+        partition = replicas.partition_index
         if partition in seen:
             return Refusal(
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
                 f"Found multiple manual partition assignments for partition {partition}",
             )
         seen.add(partition)
-        if refusal := check_assignment(brokers, node_id):
+        if refusal := check_assignment(replicas.broker_ids, node_id):
             return refusal
     if seen != set(range(len(seen))):
         return Refusal(
@@ -151,18 +144,14 @@ def check_assignment(brokers: Sequence[int], node_id: int) -> Refusal | None:
 
 
 def check_growth(
-    name: str,
-    partitions: int,
-    total: int,
-    assignments: Sequence[Sequence[int]] | None,
-    node_id: int,
+    topic: CreatePartitionsRequest.CreatePartitionsTopic, partitions: int, node_id: int
 ) -> Refusal | None:
-    """Return the error for growing a topic to ``total`` partitions, None if it can grow.
+    """Return the error for growing a topic as requested, None if it can grow.
 
     :param partitions: the present number of partitions
-    :param assignments: the ids of the replicas of each new partition; None for the broker's choice
     :param node_id: the id of this node
     """
+    total, assignments = topic.count, topic.assignments
     if total == partitions:
         return Refusal(
             ErrorCode.INVALID_PARTITIONS, f"Topic already has {partitions} partition(s)."
@@ -170,8 +159,8 @@ def check_growth(
     if total < partitions:
         return Refusal(
             ErrorCode.INVALID_PARTITIONS,
-            f"The topic {name} currently has {partitions} partition(s); {total} would not be an "
-            f"increase.",
+            f"The topic {topic.name} currently has {partitions} partition(s); {total} would not "
+            "be an increase.",
         )
     if assignments is None:
         return None
@@ -181,7 +170,8 @@ def check_growth(
             f"Attempted to add {total - partitions} additional partition(s), but only "
             f"{len(assignments)} assignment(s) were specified.",
         )
-    return next(filter(None, (check_assignment(brokers, node_id) for brokers in assignments)), None)
+    refusals = (check_assignment(replicas.broker_ids, node_id) for replicas in assignments)
+    return next(filter(None, refusals), None)
 
 
 @dataclass(slots=True)
@@ -189,7 +179,7 @@ class Creation:
     """Topics that are planned one after the other, and then created together."""
 
     _catalog: Catalog
-    _planned: dict[str, NewTopic] = field(default_factory=dict)
+    _planned: dict[str, Topic] = field(default_factory=dict)
 
     def check_name(self, name: str) -> Refusal | None:
         """Return the error for a topic of this name, None if it can be planned."""
@@ -197,8 +187,8 @@ class Creation:
         twin = self._catalog.twin(name) or (None if planned is None else planned.name)
         return check_new_topic_name(name, twin)
 
-    def plan(self, topic: NewTopic) -> None:
-        """Plan a topic whose name and configs have been checked."""
+    def plan(self, topic: Topic) -> None:
+        """Plan a topic whose name and configs have been checked; creation gives it its id."""
         self._planned[fold(topic.name)] = topic
 
     def create(self) -> dict[str, Topic | Refusal]:
@@ -206,7 +196,7 @@ class Creation:
         Another request may have created some of them since they were planned.
         """
         results: dict[str, Topic | Refusal] = {}
-        new: list[NewTopic] = []
+        new: list[Topic] = []
         for topic in self._planned.values():
             if refusal := check_new_topic_name(topic.name, self._catalog.twin(topic.name)):
                 results[topic.name] = refusal
