@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from headrace import Broker
+from headrace.protocol.api import UpdateFeaturesRequest
 from headrace.protocol.errors import ErrorCode
 from headrace.topics.catalog import Catalog
 from headrace.topics.features import (
@@ -16,9 +17,14 @@ from headrace.topics.features import (
     UNSAFE_DOWNGRADE,
     UPGRADE,
     Features,
-    FeatureUpdate,
 )
 from tests.wire_client import Connection
+
+
+def update(name: str, level: int, upgrade_type: int) -> UpdateFeaturesRequest.FeatureUpdateKey:
+    return UpdateFeaturesRequest.FeatureUpdateKey(
+        feature=name, max_version_level=level, upgrade_type=upgrade_type
+    )
 
 
 def test_levels_survive_a_restart(tmp_path: Path) -> None:
@@ -27,9 +33,9 @@ def test_levels_survive_a_restart(tmp_path: Path) -> None:
     features = Features(catalog, 1)
     changes: list[str] = []
     features.on_change = lambda: changes.append("changed")
-    features.apply([FeatureUpdate("share.version", 0, SAFE_DOWNGRADE)])
-    features.apply([FeatureUpdate("transaction.version", 1, SAFE_DOWNGRADE)])
-    features.apply([FeatureUpdate("transaction.version", 1, UPGRADE)])
+    features.apply([update("share.version", 0, SAFE_DOWNGRADE)])
+    features.apply([update("transaction.version", 1, SAFE_DOWNGRADE)])
+    features.apply([update("transaction.version", 1, UPGRADE)])
     catalog.close()
     again = Features(Catalog(path), 1)
     assert changes == ["changed"] * 2
@@ -48,7 +54,7 @@ def test_the_level_of_metadata_cannot_be_lowered() -> None:
         ),
         (UNSAFE_DOWNGRADE, "Unsafe metadata downgrade is not supported in this version."),
     ):
-        refusal = features.check([FeatureUpdate("metadata.version", 32, upgrade_type)])
+        refusal = features.check([update("metadata.version", 32, upgrade_type)])
         assert refusal is not None
         assert refusal.code == ErrorCode.INVALID_UPDATE_VERSION
         assert refusal.message == f"Unsupported metadata.version downgrade from 33 to 32. {why}"

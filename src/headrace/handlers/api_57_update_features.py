@@ -15,7 +15,6 @@ from headrace.net.api import ALTER, Api, on_cluster
 from headrace.net.call import Call
 from headrace.protocol.api import UpdateFeaturesRequest, UpdateFeaturesResponse
 from headrace.protocol.errors import ErrorCode, Refusal, failure_of
-from headrace.topics.features import FeatureUpdate
 
 API = Api(57, on_cluster(ALTER), has_one_error=True)
 
@@ -24,11 +23,7 @@ _FAILED = "The update failed for all features since the following feature had an
 
 async def handle(call: Call, request: UpdateFeaturesRequest) -> UpdateFeaturesResponse:
     """Change the levels of features, or validate the changes."""
-    features = call.features
-    updates = [
-        FeatureUpdate(update.feature, update.max_version_level, update.upgrade_type)
-        for update in request.feature_updates
-    ]
+    features, updates = call.features, request.feature_updates
     if refusal := features.check(updates):
         refusal = Refusal(refusal.code, f"{_FAILED}{refusal.message}")
     elif not request.validate_only:
@@ -37,6 +32,6 @@ async def handle(call: Call, request: UpdateFeaturesRequest) -> UpdateFeaturesRe
         return UpdateFeaturesResponse().refused(refusal)
     results = [  # of the versions that have them
         UpdateFeaturesResponse.UpdatableFeatureResult(update.feature, ErrorCode.NONE, "NONE")
-        for update in request.feature_updates
+        for update in updates
     ]
     return UpdateFeaturesResponse(error_message=None, results=results)

@@ -8,11 +8,16 @@ which protocol clients use; ``metadata.version`` says which release this broker 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.protocol.errors import ErrorCode, Refusal
 
 from .catalog import Catalog
+
+if TYPE_CHECKING:
+    from headrace.protocol.api import UpdateFeaturesRequest
+
+    FeatureUpdate = UpdateFeaturesRequest.FeatureUpdateKey
 
 METADATA_VERSION, SHARE_VERSION = "metadata.version", "share.version"
 
@@ -49,17 +54,6 @@ FEATURES: Mapping[str, Feature] = {
     "transaction.version": Feature(0, 2, 2),
 }
 """The features by name, in order."""
-
-
-class FeatureUpdate(NamedTuple):
-    """A requested change of a finalized level.
-
-    :param upgrade_type: :data:`UPGRADE`, :data:`SAFE_DOWNGRADE` or :data:`UNSAFE_DOWNGRADE`
-    """
-
-    name: str
-    level: int
-    upgrade_type: int
 
 
 class Features:
@@ -99,18 +93,22 @@ class Features:
 
         :raises CatalogError: when the database fails
         """
-        changed = [update for update in updates if self.levels[update.name] != update.level]
+        changed = {
+            update.feature: update.max_version_level
+            for update in updates
+            if self.levels[update.feature] != update.max_version_level
+        }
         if not changed:
             return
         epoch = self.epoch + 1
         self._catalog.alter_configs(
             {
-                (_KIND, update.name): {_LEVEL: str(update.level), _EPOCH: str(epoch)}
-                for update in changed
+                (_KIND, name): {_LEVEL: str(level), _EPOCH: str(epoch)}
+                for name, level in changed.items()
             }
         )
         self.epoch = epoch
-        self.levels |= {update.name: update.level for update in changed}
+        self.levels |= changed
         self._find_refused()
         self.on_change()
 
@@ -119,7 +117,8 @@ class Features:
         self.refused_apis = frozenset().union(*(feature.apis for feature in disabled))
 
     def _check(self, update: FeatureUpdate) -> Refusal | None:
-        name, level, upgrade_type = update
+        name, level = update.feature, update.max_version_level
+        upgrade_type = update.upgrade_type
         problem, why = f"Invalid update version {level} for feature {name}.", None
         if upgrade_type not in (UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE):
             why = "The controller does not support the given upgrade type."
