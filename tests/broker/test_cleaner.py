@@ -25,7 +25,6 @@ from headrace.log.partition_log import PartitionLog
 from headrace.outcome import Outcome
 from headrace.protocol.api import IncrementalAlterConfigsRequest
 from headrace.protocol.configs import ConfigOperation, ConfigType
-from headrace.protocol.errors import ErrorCode
 from headrace.protocol.record_batch import CorruptBatch, build, headers, records
 from headrace.protocol.time_slices import run_now
 from tests.support import HANG_S, story, story_in
@@ -114,7 +113,7 @@ async def test_a_topic_that_becomes_compacted_is_cleaned(broker: Broker) -> None
     change = ConfigChange("cleanup.policy", ConfigOperation.SET, "compact")
     resource = IncrementalAlterConfigsRequest.AlterConfigsResource(ConfigType.TOPIC, "t", [change])
     (refusal,) = run_now(broker.configs.alter([resource], replaces=False, validate_only=False))
-    assert refusal.code == ErrorCode.NONE
+    assert refusal is None
     await cleaned(broker)
     assert len(offsets(log)) < 40
 

@@ -138,5 +138,5 @@ def _configs(call: Call, topic: Topic) -> list[CreateTopicsResponse.CreatableTop
             config_source=config.config_source,
             is_sensitive=config.is_sensitive,
         )
-        for config in call.configs.of_new_topic(topic)
+        for config in call.configs.describe_topic(topic, all_synonyms=True)
     ]

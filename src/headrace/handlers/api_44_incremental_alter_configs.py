@@ -8,19 +8,23 @@ Version notes:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TypeVar
 
 from headrace.net.api import ALTER_CONFIGS, MESSAGES, Api, Owner, each_config, owner_of_configs
 from headrace.net.call import Call
-from headrace.protocol.api import IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse
+from headrace.protocol.api import (
+    AlterConfigsResponse,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
 from headrace.protocol.configs import ConfigType, why_malformed
 from headrace.protocol.errors import ErrorCode, Refusal
 
 Resource = IncrementalAlterConfigsRequest.AlterConfigsResource
 Result = IncrementalAlterConfigsResponse.AlterConfigsResourceResponse
 
-R = TypeVar("R")
+R = TypeVar("R", Result, AlterConfigsResponse.AlterConfigsResourceResponse)
 
 
 def owner(resource: Resource) -> Owner:
@@ -46,7 +50,7 @@ async def handle(
 async def alter_configs(
     call: Call,
     resources: Sequence[Resource],
-    result: Callable[[ErrorCode, str | None, int, str], R],
+    result: type[R],
     *,
     replaces: bool,
     validate_only: bool,
@@ -54,21 +58,21 @@ async def alter_configs(
     """Alter the configs of resources, or validate the changes; return the result of each. Changes
     are made to their end, even if the client goes meanwhile.
 
-    :param result: makes a result of its error code, message, and type and name of the resource
+    :param result: the class of a result
     :param replaces: the changes are all configs that a resource is to have
     """
     allowed, refused = await call.allowed(resources)
     altered = await call.to_end(
         call.configs.alter(allowed, replaces=replaces, validate_only=validate_only)
     )
-    outcomes = dict(zip(map(id, allowed), altered, strict=True))
-    outcomes |= {id(resource): _not_allowed(resource, code) for resource, code in refused}
+    refusals = dict(zip(map(id, allowed), altered, strict=True))
+    refusals |= {id(resource): _not_allowed(resource, code) for resource, code in refused}
     results = []
     for resource in resources:
-        outcome = outcomes[id(resource)]
+        refusal = refusals[id(resource)]
         resource_type, name = resource.resource_type, resource.resource_name
-        results.append(result(outcome.code, outcome.message, resource_type, name))
-        if not outcome.code and not validate_only:  # names of configs, no values
+        results.append(result(resource_type=resource_type, resource_name=name).refused(refusal))
+        if refusal is None and not validate_only:  # names of configs, no values
             names = ", ".join(config.name for config in resource.configs)
             call.changed(ALTER_CONFIGS, ConfigType(resource_type), name, names)
     return results

@@ -47,14 +47,19 @@ class Configs(Protocol):
         *,
         replaces: bool,
         validate_only: bool,
-    ) -> Generator[None, None, list[Refusal]]:
-        """Alter configs; yield between resources, and return the outcome of each.
+    ) -> Generator[None, None, list[Refusal | None]]:
+        """Alter configs; yield between resources, and return the error of each, None for success.
 
         :param replaces: the changes are all configs that a resource is to have
         """
 
-    def of_new_topic(self, topic: ConfiguredTopic) -> DescribedConfigs:
-        """Describe the configs of a topic with all their synonyms."""
+    def describe_topic(
+        self, topic: ConfiguredTopic, *, all_synonyms: bool = False
+    ) -> DescribedConfigs:
+        """Describe the configs of a topic.
+
+        :param all_synonyms: with those in other units that have no effect
+        """
 
     def describe(
         self, resource_type: int, name: str, facts: Mapping[str, str]

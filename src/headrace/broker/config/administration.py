@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import TypeAlias
 
 from headrace.net.listener_security import ListenerSecurities
 from headrace.protocol.api import DescribeConfigsResponse, IncrementalAlterConfigsRequest
 from headrace.protocol.configs import ConfigOperation, ConfigSource, ConfigType, why_malformed
-from headrace.protocol.errors import ErrorCode, Refusal
-from headrace.topics.catalog import MAX_TOPICS_PER_TRANSACTION, Catalog, CatalogError
+from headrace.protocol.errors import ErrorCode, Refusal, failure_of
+from headrace.protocol.time_slices import chunks
+from headrace.topics.catalog import MAX_TOPICS_PER_TRANSACTION, Catalog
 from headrace.topics.settings import ConfiguredTopic
 from headrace.topics.topic_logs import TopicLogs
 from headrace.topics.topic_rules import check_topic_name
@@ -58,10 +60,6 @@ class ConfigAdministration:
 
     # Descriptions ---------------------------------------------------------------------------------
 
-    def of_new_topic(self, topic: ConfiguredTopic) -> Iterator[DescribedConfig]:
-        """Describe the configs of a topic with all their synonyms."""
-        return describe_topic(self.config, topic, all_synonyms=True)
-
     def describe(
         self, resource_type: int, name: str, facts: Mapping[str, str]
     ) -> Iterator[DescribedConfig] | Refusal:
@@ -69,35 +67,113 @@ class ConfigAdministration:
 
         :param facts: configs of this broker that hold whatever was configured
         """
-        config, stored = self.config, self.catalog.configs
-        node = str(config.node_id)
+        node = str(self.config.node_id)
         message = f"Unknown resource type {resource_type}"
         if resource_type == ConfigType.TOPIC:
             topic = self.catalog.topics.get(name)
             if topic is not None:
-                return describe_topic(config, topic)
+                return self.describe_topic(topic)
             return check_topic_name(name) or Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         if resource_type == ConfigType.BROKER:
             if name == "":
-                return describe_all_brokers(config.cluster_configs())
+                return self._describe_all_brokers()
             if name == node:
-                return describe_broker(config, facts)
+                return self._describe_broker(facts)
             message = _wrong_id(name, "Broker", f"broker id, expected {node} or empty string, but")
         elif resource_type == ConfigType.BROKER_LOGGER:
             if name == node:
-                return describe_broker_loggers()
+                return _describe_broker_loggers()
             message = "Broker id must not be empty"
             if name:
                 message = _wrong_id(name, "Broker", f"broker id, expected {node} but")
         elif resource_type == ConfigType.CLIENT_METRICS:
             if name:
-                return describe_client_metrics(config, stored(ConfigType.CLIENT_METRICS.kind, name))
+                return self._describe_client_metrics(name)
             message = "Client metrics subscription name must not be empty"
         elif resource_type == ConfigType.GROUP:
             if name:
-                return describe_group(config, stored(ConfigType.GROUP.kind, name))
+                return self._describe_group(name)
             message = "Group name must not be empty"
         return Refusal(ErrorCode.INVALID_REQUEST, message)
+
+    def describe_topic(
+        self, topic: ConfiguredTopic, *, all_synonyms: bool = False
+    ) -> Iterator[DescribedConfig]:
+        """Describe all configs of a topic, sorted by name.
+
+        :param all_synonyms: see :meth:`_layers`
+        """
+        source = ConfigSource.DYNAMIC_TOPIC_CONFIG
+        for key in config_keys("topic").values():
+            layers = self._layers(key, topic.configs, source, all_synonyms=all_synonyms)
+            yield from _describe(key, layers, self.config.topic_value(topic, key.name))
+
+    def _describe_broker(self, facts: Mapping[str, str]) -> Iterator[DescribedConfig]:
+        """Describe all configs of this broker."""
+        for name, key in config_keys("broker").items():
+            if name in facts:
+                layers = [(name, facts[name], ConfigSource.STATIC_BROKER_CONFIG)]
+            else:
+                layers = list(self._broker_layers(name))
+            yield from _describe(key, layers)
+        for name, of_listener in self.config.listener_configs():
+            key = config_keys("broker")[of_listener.key]
+            # The values of a mechanism are secrets, as in Kafka.
+            key = replace(key, name=name, type="PASSWORD" if of_listener.mechanism else key.type)
+            layers = [(name, text, source) for source, text in self.config.layers(name)]
+            yield from _describe(key, layers)
+
+    def _describe_all_brokers(self) -> Iterator[DescribedConfig]:
+        """Describe the configs that were set at run time for all brokers."""
+        keys, source = config_keys("broker"), ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG
+        for name, value in sorted(self.config.cluster_configs().items()):
+            yield from _describe(keys[name], [(name, value, source)])
+
+    def _describe_client_metrics(self, name: str) -> Iterator[DescribedConfig]:
+        """Describe the configs of a subscription of client metrics."""
+        configs = self.catalog.configs(ConfigType.CLIENT_METRICS.kind, name)
+        for key in config_keys("client-metrics").values():
+            layers = self._layers(key, configs, ConfigSource.DYNAMIC_CLIENT_METRICS_CONFIG)
+            yield from _describe(key, layers, configs.get(key.name, key.default))
+
+    def _describe_group(self, group_id: str) -> Iterator[DescribedConfig]:
+        """Describe all configs of a group, sorted by name. Its own are shown as set: the value in
+        effect may be clamped.
+        """
+        configs = self.catalog.configs(ConfigType.GROUP.kind, group_id)
+        for _, key in sorted(config_keys("group").items()):
+            layers = self._layers(key, configs, ConfigSource.DYNAMIC_GROUP_CONFIG)
+            if not key.synonyms and key.default is not None:
+                layers.append((key.name, key.default, ConfigSource.DEFAULT_CONFIG))
+            yield from _describe(key, layers)
+
+    def _broker_layers(self, name: str) -> Iterator[Layer]:
+        key = config_keys("broker")[name]
+        for source, text in self.config.layers(name):
+            yield name, render(key.parse(text)), source
+
+    def _layers(
+        self,
+        key: ConfigKey,
+        configs: Mapping[str, str],
+        source: ConfigSource,
+        *,
+        all_synonyms: bool = False,
+    ) -> list[Layer]:
+        """Return the value that a resource itself has, and those of the broker.
+
+        :param configs: those that the resource itself has
+        :param all_synonyms: also name broker configs in other units (``log.retention.hours``) while
+            the first synonym (``log.retention.ms``) has no value. In Kafka CreateTopics has the
+            sources of these values, and DescribeConfigs calls them defaults.
+        """
+        layers = []
+        if key.name in configs:
+            layers.append((key.name, render(key.parse(configs[key.name])), source))
+        of_broker = [list(self._broker_layers(synonym.name)) for synonym in key.synonyms]
+        if all_synonyms or any(of_broker[:1]):
+            layers += chain.from_iterable(of_broker)
+        return layers
 
     # Changes --------------------------------------------------------------------------------------
 
@@ -107,13 +183,13 @@ class ConfigAdministration:
         *,
         replaces: bool,
         validate_only: bool,
-    ) -> Generator[None, None, list[Refusal]]:
+    ) -> Generator[None, None, list[Refusal | None]]:
         """Change the configs of resources, or only validate the changes. Yield between pieces of
         work.
 
         :param replaces: the changes, which all set a value, are all configs that a resource is to
             have
-        :returns: the result for each resource, with code NONE for success
+        :returns: the error of each resource, None for success
         """
         requested = [
             ((resource.resource_type, resource.resource_name), resource.configs)
@@ -121,18 +197,18 @@ class ConfigAdministration:
         ]
         times = Counter(place for place, _ in requested)
         twice = Refusal(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
-        results: list[Refusal] = []
-        for first in range(0, len(requested), MAX_TOPICS_PER_TRANSACTION):
+        results: list[Refusal | None] = []
+        for part in chunks(requested, MAX_TOPICS_PER_TRANSACTION):
             planned = [
                 (place, twice if times[place] > 1 else self._plan(*place, changes, replaces))
-                for place, changes in requested[first : first + MAX_TOPICS_PER_TRANSACTION]
+                for place, changes in part
             ]
-            done = Refusal(ErrorCode.NONE)
+            failed = None
             if not validate_only:
-                done = yield from self._carry_out(
+                failed = yield from self._carry_out(
                     {place: values for place, values in planned if not isinstance(values, Refusal)}
                 )
-            results += [values if isinstance(values, Refusal) else done for _, values in planned]
+            results += [values if isinstance(values, Refusal) else failed for _, values in planned]
             yield
         return results
 
@@ -234,9 +310,9 @@ class ConfigAdministration:
 
     def _carry_out(
         self, changed: Mapping[tuple[int, str], Values]
-    ) -> Generator[None, None, Refusal]:
+    ) -> Generator[None, None, Refusal | None]:
         """Store changes in one transaction, and apply them to loggers, listeners and open logs.
-        Levels of loggers are not stored. Return the error if the database fails, else code NONE.
+        Levels of loggers are not stored. Return the error if the database fails.
 
         :param changed: by type and name of the resource
         """
@@ -245,11 +321,8 @@ class ConfigAdministration:
             for (number, name), values in changed.items()
             if number != ConfigType.BROKER_LOGGER
         }
-        try:
-            if stored:
-                self.catalog.alter_configs(stored)
-        except CatalogError as error:
-            return Refusal(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
+        if stored and (failed := failure_of(self.catalog.alter_configs, stored)):
+            return failed
         of_brokers: list[str] = []
         for (number, _), values in changed.items():
             if number == ConfigType.BROKER_LOGGER:
@@ -260,13 +333,13 @@ class ConfigAdministration:
             self.config.refresh()
             self.security.reload(of_brokers)
             yield from self.topic_logs.apply_broker_config()
-            return Refusal(ErrorCode.NONE)
+            return None
         for number, name in changed:
             topic = self.catalog.topics.get(name) if number == ConfigType.TOPIC else None
             if topic is not None:
                 self.topic_logs.apply_topic_config(topic)
             yield
-        return Refusal(ErrorCode.NONE)
+        return None
 
 
 def _wrong_id(name: str, node: str, unexpected: str) -> str:
@@ -320,103 +393,8 @@ def _describe(
     )
 
 
-def _broker_layers(config: Config, names: Iterable[str]) -> Iterator[Layer]:
-    keys = config_keys("broker")
-    for name in names:
-        for source, text in config.layers(name):
-            yield name, render(keys[name].parse(text)), source
-
-
-def _layers(
-    config: Config,
-    key: ConfigKey,
-    configs: Mapping[str, str],
-    source: ConfigSource,
-    *,
-    all_synonyms: bool = False,
-) -> list[Layer]:
-    """Return the value that a resource itself has, and those of the broker.
-
-    :param configs: those that the resource itself has
-    :param all_synonyms: also name broker configs in other units (``log.retention.hours``) while the
-        first synonym (``log.retention.ms``) has no value. In Kafka CreateTopics has the sources of
-        these values, and DescribeConfigs calls them defaults.
-    """
-    layers = []
-    if key.name in configs:
-        layers.append((key.name, render(key.parse(configs[key.name])), source))
-    synonyms = [synonym.name for synonym in key.synonyms]
-    if synonyms and (all_synonyms or any(config.layers(synonyms[0]))):
-        layers += _broker_layers(config, synonyms)
-    return layers
-
-
-def describe_topic(
-    config: Config, topic: ConfiguredTopic, *, all_synonyms: bool = False
-) -> Iterator[DescribedConfig]:
-    """Describe all configs of a topic, sorted by name.
-
-    :param all_synonyms: see :func:`_layers`
-    """
-    source = ConfigSource.DYNAMIC_TOPIC_CONFIG
-    for key in config_keys("topic").values():
-        layers = _layers(config, key, topic.configs, source, all_synonyms=all_synonyms)
-        yield from _describe(key, layers, config.topic_value(topic, key.name))
-
-
-def describe_broker(config: Config, facts: Mapping[str, str]) -> Iterator[DescribedConfig]:
-    """Describe all configs of this broker.
-
-    :param facts: values that hold whatever was configured, such as the listeners
-    """
-    for name, key in config_keys("broker").items():
-        if name in facts:
-            layers = [(name, facts[name], ConfigSource.STATIC_BROKER_CONFIG)]
-        else:
-            layers = list(_broker_layers(config, [name]))
-        yield from _describe(key, layers)
-    for name, of_listener in config.listener_configs():
-        key = config_keys("broker")[of_listener.key]
-        # The values of a mechanism are secrets, as in Kafka.
-        key = replace(key, name=name, type="PASSWORD" if of_listener.mechanism else key.type)
-        yield from _describe(key, [(name, text, source) for source, text in config.layers(name)])
-
-
-def describe_all_brokers(configs: Mapping[str, str]) -> Iterator[DescribedConfig]:
-    """Describe the configs that were set at run time for all brokers."""
-    keys, source = config_keys("broker"), ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG
-    for name, value in sorted(configs.items()):
-        yield from _describe(keys[name], [(name, value, source)])
-
-
-def describe_client_metrics(
-    config: Config, configs: Mapping[str, str]
-) -> Iterator[DescribedConfig]:
-    """Describe the configs of a subscription of client metrics.
-
-    :param configs: those that were set
-    """
-    source = ConfigSource.DYNAMIC_CLIENT_METRICS_CONFIG
-    for name, key in config_keys("client-metrics").items():
-        layers = _layers(config, key, configs, source)
-        yield from _describe(key, layers, configs.get(name, key.default))
-
-
-def describe_broker_loggers() -> Iterator[DescribedConfig]:
+def _describe_broker_loggers() -> Iterator[DescribedConfig]:
     """Describe the levels of the loggers."""
     source = ConfigSource.DYNAMIC_BROKER_LOGGER_CONFIG
     for name, level in broker_loggers.levels():
         yield DescribedConfig(name=name, value=level, config_source=source, documentation="")
-
-
-def describe_group(config: Config, configs: Mapping[str, str]) -> Iterator[DescribedConfig]:
-    """Describe all configs of a group, sorted by name.
-
-    :param configs: those that were set for the group itself, which are shown as set: the value in
-        effect may be clamped
-    """
-    for _, key in sorted(config_keys("group").items()):
-        layers = _layers(config, key, configs, ConfigSource.DYNAMIC_GROUP_CONFIG)
-        if not key.synonyms and key.default is not None:
-            layers.append((key.name, key.default, ConfigSource.DEFAULT_CONFIG))
-        yield from _describe(key, layers)
