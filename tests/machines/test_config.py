@@ -231,7 +231,7 @@ def test_a_group_config_is_refused_in_kafkas_words(config: tuple[str, str], mess
 
 @pytest.mark.parametrize(("config", "message"), BROKER_MESSAGES.items())
 def test_a_broker_config_is_refused_in_kafkas_words(config: tuple[str, str], message: str) -> None:
-    refusal = rules.check_broker_changes(dict([config]), Config())
+    refusal = rules.check_broker_changes("1", dict([config]), Config())
     assert refusal is not None
     assert (refusal.code, refusal.message) == (ErrorCode.INVALID_REQUEST, message)
 

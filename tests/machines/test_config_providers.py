@@ -210,7 +210,7 @@ def test_no_message_has_the_value_of_a_provider(folder: Path) -> None:
 )
 def test_a_variable_is_refused_at_run_time(name: str) -> None:
     """Whoever may change configs must not read the files and the environment of the broker."""
-    refusal = rules.check_broker_changes({name: "x${env:HOME}"}, Config())
+    refusal = rules.check_broker_changes("1", {name: "x${env:HOME}"}, Config())
     assert refusal is not None
     assert refusal.code == ErrorCode.INVALID_REQUEST
     assert f"[{name}]" in (refusal.message or "")

@@ -68,7 +68,7 @@ def test_every_default_is_accepted() -> None:
     ],
 )
 def test_such_a_setting_is_refused_at_run_time_too(setting: tuple[str, str]) -> None:
-    refusal = rules.check_broker_changes(dict([setting]), Config())
+    refusal = rules.check_broker_changes("1", dict([setting]), Config())
     assert refusal is not None
     assert refusal.code == ErrorCode.INVALID_REQUEST
     assert refusal.message is not None
@@ -76,7 +76,7 @@ def test_such_a_setting_is_refused_at_run_time_too(setting: tuple[str, str]) -> 
 
 
 def test_a_default_is_accepted_at_run_time() -> None:
-    assert rules.check_broker_changes({"ssl.client.auth": "none"}, Config()) is None
+    assert rules.check_broker_changes("1", {"ssl.client.auth": "none"}, Config()) is None
 
 
 class Stored:

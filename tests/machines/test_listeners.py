@@ -109,12 +109,12 @@ def test_a_config_of_one_listener_is_validated() -> None:
 def test_configs_of_listeners_at_run_time() -> None:
     config = Config()
     name = "listener.name.outside.ssl.client.auth"
-    assert rules.check_broker_changes({name: "required"}, config) is None
-    refusal = rules.check_broker_changes({name: "perhaps"}, config)
+    assert rules.check_broker_changes("1", {name: "required"}, config) is None
+    refusal = rules.check_broker_changes("1", {name: "perhaps"}, config)
     assert refusal is not None
     assert refusal.code == ErrorCode.INVALID_REQUEST
     for name in ("listeners", "listener.security.protocol.map"):
-        refusal = rules.check_broker_changes({name: "PLAINTEXT:PLAINTEXT"}, config)
+        refusal = rules.check_broker_changes("1", {name: "PLAINTEXT:PLAINTEXT"}, config)
         assert refusal is not None
         assert refusal.code == ErrorCode.INVALID_REQUEST
 

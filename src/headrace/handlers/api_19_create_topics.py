@@ -21,7 +21,6 @@ from headrace.net.call import Call
 from headrace.protocol.api import CreateTopicsRequest, CreateTopicsResponse
 from headrace.protocol.errors import ErrorCode, Refusal
 from headrace.protocol.internal_topics import INTERNAL_TOPICS
-from headrace.protocol.schema import Encoded
 from headrace.protocol.time_slices import chunks
 from headrace.topics.catalog import MAX_TOPICS_PER_TRANSACTION, NOT_CREATED, Topic
 from headrace.topics.topic_rules import (
@@ -57,12 +56,11 @@ async def handle(call: Call, request: CreateTopicsRequest) -> CreateTopicsRespon
         for topics in chunks(unique, MAX_TOPICS_PER_TRANSACTION):
             outcomes |= await _create(call, topics, validate_only=request.validate_only)
     results: list[Result] = []
-    shared: dict[object, Encoded] = {}
     for name, topic in (outcomes | duplicates).items():
         if isinstance(topic, Refusal):
             results.append(Result(name).refused(topic))
         else:
-            results.append(_created(call, topic, shared))
+            results.append(_created(call, topic))
             if not request.validate_only:
                 call.changed(CREATE, TOPIC, name, f"{topic.partitions} partitions")
         await call.pause()
@@ -114,11 +112,9 @@ def _plan(call: Call, topic: NewTopicRequest) -> Topic | Refusal:
     return refusal or Topic(topic.name, NOT_CREATED, partitions, configs)
 
 
-def _created(call: Call, topic: Topic, shared: dict[object, Encoded]) -> Result:
+def _created(call: Call, topic: Topic) -> Result:
     """Return the result of a topic: without partitions and configs, if the client may not describe
     them.
-
-    :param shared: the configs of other topics: many topics have equal ones
     """
     result = Result(topic.name, topic.topic_id, error_message=None)
     if not call.may(DESCRIBE_CONFIGS, TOPIC, topic.name, is_audited=False):
@@ -126,7 +122,7 @@ def _created(call: Call, topic: Topic, shared: dict[object, Encoded]) -> Result:
         return result
     key = topic.name if topic.internal else None, tuple(sorted(topic.configs.items()))
     result.num_partitions, result.replication_factor = topic.partitions, 1
-    result.configs = call.encode_once(shared, key, lambda: _configs(call, topic))
+    result.configs = call.encode_once(key, lambda: _configs(call, topic))
     return result
 
 

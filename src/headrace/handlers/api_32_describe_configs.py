@@ -10,6 +10,7 @@ Version notes:
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 
 from headrace.net.api import DESCRIBE_CONFIGS, Api, each_config
@@ -17,7 +18,6 @@ from headrace.net.call import Call
 from headrace.protocol.api import DescribeConfigsRequest, DescribeConfigsResponse
 from headrace.protocol.configs import ConfigType
 from headrace.protocol.errors import Refusal
-from headrace.protocol.schema import Encoded
 
 Resource = DescribeConfigsRequest.DescribeConfigsResource
 Result = DescribeConfigsResponse.DescribeConfigsResult
@@ -29,31 +29,31 @@ API = Api(32, each_config(DESCRIBE_CONFIGS), has_message=True)
 async def handle(call: Call, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
     """Describe the configs of each resource of a request."""
     allowed, refused = await call.allowed_items(request.resources, Result)
-    shared: dict[object, Encoded] = {}
-    results = await call.each(partial(_describe, call, request, shared), allowed)
+    facts = {"advertised.listeners": call.advertised_listeners, "log.dirs": call.log_dir}
+    results = await call.each(partial(_describe, call, request, facts), allowed)
     return DescribeConfigsResponse(results=results + refused)
 
 
 def _describe(
-    call: Call, request: DescribeConfigsRequest, shared: dict[object, Encoded], resource: Resource
+    call: Call, request: DescribeConfigsRequest, facts: Mapping[str, str], resource: Resource
 ) -> Result:
-    """Describe a resource. Its configs are bytes, so that many resources take little memory.
+    """Describe a resource. Its configs are bytes, so that many resources take little memory, and
+    are made once for topics that have equal ones.
 
-    :param shared: the configs of other topics: many topics have equal ones
+    :param facts: configs of this broker that hold whatever was configured
     """
     resource_type, name = resource.resource_type, resource.resource_name
     result = Result(resource_type=resource_type, resource_name=name)
-    key, configs = _shared_key(call, resource), []
-    if key not in shared:
-        facts = {"advertised.listeners": call.advertised_listeners, "log.dirs": call.log_dir}
-        described = call.configs.describe(resource_type, name, facts)
-        if isinstance(described, Refusal):
-            result.error_code, result.error_message = described.code, described.message or ""
-            return result
-        names = resource.configuration_keys
-        configs = [config for config in described if not names or config.name in names]
+    described = call.configs.describe(resource_type, name, facts)
+    if isinstance(described, Refusal):
+        result.error_code, result.error_message = described.code, described.message or ""
+        return result
+    names = resource.configuration_keys
     result.configs = call.encode_once(
-        shared, key, lambda: [_requested(config, request) for config in configs]
+        _shared_key(call, resource),
+        lambda: [
+            _requested(config, request) for config in described if not names or config.name in names
+        ],
     )
     return result
 

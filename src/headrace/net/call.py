@@ -129,6 +129,7 @@ class Call(Services):
     changes: tuple[Change, ...] = ()
     change_count: int = 0
     _slice_end_s: float = 0.0
+    _shared_arrays: dict[object, Encoded] | None = None
 
     @property
     def log_dir(self) -> str:
@@ -216,14 +217,14 @@ class Call(Services):
         """Return an array of structures of the response as bytes, which it may have many times."""
         return self.api.response.encode(self.version, items)
 
-    def encode_once(
-        self, shared: dict[object, Encoded], key: object, make: Callable[[], Sequence[Any]]
-    ) -> Encoded:
+    def encode_once(self, key: object, make: Callable[[], Sequence[Any]]) -> Encoded:
         """Return an array of structures of the response as bytes; many items have equal ones.
 
-        :param shared: the arrays that were made for other items, by their keys
-        :param key: None for an array that no other item has
+        :param key: the same for items with equal arrays; None for an array that no other item has
         """
+        if self._shared_arrays is None:
+            self._shared_arrays = {}
+        shared = self._shared_arrays
         encoded = shared.get(key)
         if encoded is None:
             encoded = self.encode(make())

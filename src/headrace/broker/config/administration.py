@@ -246,12 +246,13 @@ class ConfigAdministration:
             return broker_loggers.check(values) or values
         if config_type is ConfigType.BROKER:
             return (
-                rules.check_min_insync_replicas(name, values)
-                or rules.check_broker_changes(_set(values), self.config, default=name == "")
+                rules.check_broker_changes(name, values, self.config)
                 or self.security.check_changes(values)
                 or values
             )
-        return self.config.check(config_type.kind, _set({**present, **values})) or values
+        merged = {**present, **values}
+        configs = {key: text for key, text in merged.items() if text is not None}
+        return self.config.check(config_type.kind, configs) or values
 
     def _check_resource(self, number: int, name: str) -> Refusal | None:
         """Return the error if there is no such resource."""
@@ -347,11 +348,6 @@ def _wrong_id(name: str, node: str, unexpected: str) -> str:
     if integer(name, "INT") is None:
         return f"{node} id must be an integer, but it is: {name}"
     return f"Unexpected {unexpected} received {name}"
-
-
-def _set(values: Values) -> dict[str, str]:
-    """Return the configs that have a value."""
-    return {name: value for name, value in values.items() if value is not None}
 
 
 def _split(text: str | None) -> tuple[str, ...]:

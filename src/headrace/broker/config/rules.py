@@ -100,34 +100,27 @@ def _connection_conflicts(config: Configuration) -> Iterator[str]:
         yield f"{OVERRIDES} contains invalid addresses : {','.join(invalid)}"
 
 
-def check_min_insync_replicas(
-    broker_name: str, changes: Mapping[str, str | None]
-) -> Refusal | None:
-    """Return the error for a change of ``min.insync.replicas``, None if there is none (KIP-966).
-
-    Apache Kafka computes eligible leader replicas with one value for the whole cluster: it can be
-    changed, but not removed, and brokers have no value of their own.
-
-    :param broker_name: the id of the broker; empty for all brokers
-    """
-    if MIN_INSYNC_REPLICAS not in changes:
-        return None
-    if broker_name:
-        message = f"Broker-level {MIN_INSYNC_REPLICAS} cannot be altered while ELR is enabled."
-    elif changes[MIN_INSYNC_REPLICAS] is None:
-        message = f"Cluster-level {MIN_INSYNC_REPLICAS} cannot be removed while ELR is enabled."
-    else:
-        return None
-    return Refusal(ErrorCode.INVALID_CONFIG, message)
-
-
 def check_broker_changes(
-    changes: Mapping[str, str], config: Settings, *, default: bool = False
+    broker_name: str, values: Mapping[str, str | None], config: Settings
 ) -> Refusal | None:
     """Return the error for a change of broker configs at run time, None if it is valid.
 
-    :param default: True for a change for all brokers
+    Apache Kafka computes eligible leader replicas with one value of ``min.insync.replicas`` for the
+    whole cluster (KIP-966): it can be changed, but not removed, and brokers have no value of their
+    own.
+
+    :param broker_name: the id of the broker; empty for all brokers
+    :param values: the new values, None for configs to remove
     """
+    if MIN_INSYNC_REPLICAS in values:
+        message = None
+        if broker_name:
+            message = f"Broker-level {MIN_INSYNC_REPLICAS} cannot be altered while ELR is enabled."
+        elif values[MIN_INSYNC_REPLICAS] is None:
+            message = f"Cluster-level {MIN_INSYNC_REPLICAS} cannot be removed while ELR is enabled."
+        if message is not None:
+            return Refusal(ErrorCode.INVALID_CONFIG, message)
+    changes = {name: text for name, text in values.items() if text is not None}
     keys = {}
     for name in changes:
         key = broker_key(name)
@@ -139,7 +132,7 @@ def check_broker_changes(
         "These security configs can be dynamically updated only per-listener using the listener "
         "prefix": lambda name: name.startswith(_PER_LISTENER_PREFIXES),
         "Cannot update these configs at default cluster level, broker id must be specified": (
-            lambda name: default and (name in _PER_BROKER_ONLY or name != keys[name].name)
+            lambda name: not broker_name and (name in _PER_BROKER_ONLY or name != keys[name].name)
         ),
         "Listeners are taken from the configuration at the start of the broker": (
             lambda name: name in _AT_START_ONLY
