@@ -37,6 +37,11 @@ def test_records_are_found_again_on_the_data_directory(tmp_path: Path) -> None:
         assert values(broker.bootstrap_servers, 3) == [b"a", b"b", b"c"]
 
 
+def test_the_data_directory_takes_precedence_over_log_dirs(tmp_path: Path) -> None:
+    with headrace.Broker(tmp_path / "mine", {"log.dirs": str(tmp_path / "configured")}):
+        assert [path.name for path in tmp_path.iterdir()] == ["mine"]
+
+
 def test_records_that_are_not_written_are_an_error(tmp_path: Path) -> None:
     broker = headrace.Broker(tmp_path, {"message.max.bytes": 1000})
     with pytest.raises(RuntimeError, match="not running"):

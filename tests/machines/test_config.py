@@ -395,12 +395,10 @@ def test_everything_that_must_change_is_told_at_once() -> None:
 
 
 def test_the_data_directory_is_that_of_log_dirs() -> None:
-    assert Config().data_dir(None) is None
-    assert Config({"log.dir": "/x"}).data_dir(None) == Path("/x")
+    assert Config().data_dir is None
+    assert Config({"log.dir": "/x"}).data_dir == Path("/x")
     config = Config({"log.dir": "/x", "log.dirs": "/y"})
-    assert config.data_dir(None) == Path("/y")
-    assert config.data_dir(Path("/y/.")) == Path("/y")
-    assert config.data_dir(Path("/z")) == Path("/z"), "the given one takes precedence"
+    assert config.data_dir == Path("/y")
 
 
 @pytest.mark.parametrize("name", ["log.dirs", "log.dir"])

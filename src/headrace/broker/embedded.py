@@ -96,7 +96,7 @@ class EmbeddedBroker:
         users: Mapping[str, str] | None = None,
     ) -> None:
         self._config = Config({name: _as_text(value) for name, value in (config or {}).items()})
-        self._data_dir = self._config.data_dir(None if data_dir is None else Path(data_dir))
+        self._data_dir = self._config.data_dir if data_dir is None else Path(data_dir)
         self._host = host
         self._listeners = self._config.listeners(host) or (
             make_listener("PLAINTEXT", host, port, self._config),

@@ -143,7 +143,8 @@ def new_users(path: Path | None) -> list[NewUser]:
 
 def _data_dir(options: Namespace, config: Config) -> Path | None:
     """Return the directory of the broker's state; None for a temporary one."""
-    data_dir, configured = config.data_dir(options.data_dir), config.data_dir(None)
+    configured = config.data_dir
+    data_dir = options.data_dir or configured
     if options.ephemeral:
         if data_dir is not None:
             log.info("--ephemeral: the state is in a temporary directory, not in %s", data_dir)

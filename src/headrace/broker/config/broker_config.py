@@ -195,14 +195,13 @@ class Config:
         value = self.value(name)
         return None if value is None else render(value)
 
-    def data_dir(self, directory: Path | None) -> Path | None:
-        """Return the directory of the broker's state: ``directory``, or that of ``log.dirs`` or
-        else ``log.dir``; None if there is none.
-        """
+    @property
+    def data_dir(self) -> Path | None:
+        """The directory of ``log.dirs`` or else ``log.dir``; None if there is none."""
         for name in ("log.dirs", "log.dir"):
             for entry in entries(self._static.get(name, "")):
-                return directory or Path(entry)
-        return directory
+                return Path(entry)
+        return None
 
     # Listeners ------------------------------------------------------------------------------------
 
