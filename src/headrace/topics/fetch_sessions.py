@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from uuid import UUID
 
+from headrace.metric_family import metric
 from headrace.protocol.errors import ErrorCode, Refusal
 
 from .long_polls import LongPolls
@@ -200,8 +201,14 @@ class FetchSessions:
     _long_polls: LongPolls
     _most: int
     _new_id: Callable[[], int]
-    partitions: int = 0
-    evictions: int = 0
+    partitions: int = metric(
+        "kafka_server_fetchsessioncache_numincrementalfetchpartitionscached",
+        "Partitions of all fetch sessions.",
+    )
+    evictions: int = metric(
+        "kafka_server_fetchsessioncache_incrementalfetchsessionevictions_total",
+        "Fetch sessions evicted for new ones.",
+    )
     _sessions: dict[int, FetchSession] = field(default_factory=dict)
     """In the order of their last use."""
     _evictable: list[tuple[int, int]] = field(default_factory=list)

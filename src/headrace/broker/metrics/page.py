@@ -361,18 +361,10 @@ async def _write_requests(broker: Broker, page: MetricsPage) -> None:
         len(metrics.connections),
     )
     _write_memory(metrics, page)
-    prefix, sessions = "kafka_server_fetchsessioncache_", broker.fetch_sessions
-    page.single(f"{prefix}numincrementalfetchsessions", "Fetch sessions.", len(sessions))
-    page.single(
-        f"{prefix}numincrementalfetchpartitionscached",
-        "Partitions of all fetch sessions.",
-        sessions.partitions,
-    )
-    page.single(
-        f"{prefix}incrementalfetchsessionevictions_total",
-        "Fetch sessions evicted for new ones.",
-        sessions.evictions,
-    )
+    sessions = broker.fetch_sessions
+    name = "kafka_server_fetchsessioncache_numincrementalfetchsessions"
+    page.single(name, "Fetch sessions.", len(sessions))
+    await page.row(sessions)
 
 
 async def _write_share(broker: Broker, page: MetricsPage) -> None:
