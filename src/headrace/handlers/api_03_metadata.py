@@ -84,11 +84,10 @@ async def handle(call: Call, request: MetadataRequest) -> MetadataResponse:
     )
     if request.include_cluster_authorized_operations:
         response.cluster_authorized_operations = cluster_operations(call)
-    with_operations = request.include_topic_authorized_operations
     if topics is not None:
         response.topics = await _named_topics(call, request, topics)
-    elif call.access.is_limited or with_operations:
-        response.topics = await _visible_topics(call, with_operations=with_operations)
+    elif call.access.is_limited or request.include_topic_authorized_operations:
+        response.topics = await _visible_topics(call, request)
     else:
         response.topics = await _all_topics(call)
     return response
@@ -108,13 +107,13 @@ async def _all_topics(call: Call) -> Encoded:
     return described[1]
 
 
-async def _visible_topics(call: Call, *, with_operations: bool) -> list[Topic]:
+async def _visible_topics(call: Call, request: MetadataRequest) -> list[Topic]:
     """Describe all topics that the client may see."""
     sees, descriptions = call.sees_topic(), []
     for topic in list(call.catalog.topics.values()):
         if sees is None or sees(topic.name):
             description = _described(call, topic)
-            if with_operations:
+            if request.include_topic_authorized_operations:
                 _add_operations(call, description)
             descriptions.append(description)
         await call.pause()

@@ -29,7 +29,11 @@ API = Api(32, each_config(DESCRIBE_CONFIGS), has_message=True)
 async def handle(call: Call, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
     """Describe the configs of each resource of a request."""
     allowed, refused = await call.allowed_items(request.resources, Result)
-    facts = {"advertised.listeners": call.advertised_listeners, "log.dirs": call.log_dir}
+    listeners = call.listeners or (call.client.listener,)
+    facts = {
+        "advertised.listeners": ",".join(listener.advertised for listener in listeners),
+        "log.dirs": call.log_dir,
+    }
     results = await call.each(partial(_describe, call, request, facts), allowed)
     return DescribeConfigsResponse(results=results + refused)
 

@@ -141,14 +141,6 @@ class Call(Services):
         """This node: its id, and the host and port of the listener that the client has reached."""
         return self.node_id, *self.client.listener.address
 
-    @property
-    def advertised_listeners(self) -> str:
-        """The advertised listeners of the broker; without any the one that the client has
-        reached.
-        """
-        listeners = self.listeners or (self.client.listener,)
-        return ",".join(listener.advertised for listener in listeners)
-
     # Time -----------------------------------------------------------------------------------------
 
     @property

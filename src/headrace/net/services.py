@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from headrace.protocol.time_slices import TimeSlices
     from headrace.share.share_state import ShareCoordinator
     from headrace.topics.batch_opener import BatchOpener
-    from headrace.topics.catalog import Catalog
+    from headrace.topics.catalog import Catalog, Topic
     from headrace.topics.features import Features
     from headrace.topics.fetch_sessions import FetchSessions
     from headrace.topics.long_polls import LongPolls
     from headrace.topics.regex_matcher import RegexMatcher
-    from headrace.topics.settings import ConfiguredTopic, Settings
+    from headrace.topics.settings import Settings
     from headrace.topics.timestamp_searches import TimestampSearches
     from headrace.topics.topic_deletions import TopicDeletions
     from headrace.topics.topic_logs import TopicLogs
@@ -53,9 +53,7 @@ class Configs(Protocol):
         :param replaces: the changes are all configs that a resource is to have
         """
 
-    def describe_topic(
-        self, topic: ConfiguredTopic, *, all_synonyms: bool = False
-    ) -> DescribedConfigs:
+    def describe_topic(self, topic: Topic, *, all_synonyms: bool = False) -> DescribedConfigs:
         """Describe the configs of a topic.
 
         :param all_synonyms: with those in other units that have no effect

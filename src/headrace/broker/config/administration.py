@@ -13,8 +13,7 @@ from headrace.protocol.api import DescribeConfigsResponse, IncrementalAlterConfi
 from headrace.protocol.configs import ConfigOperation, ConfigSource, ConfigType, why_malformed
 from headrace.protocol.errors import ErrorCode, Refusal, failure_of
 from headrace.protocol.time_slices import chunks
-from headrace.topics.catalog import MAX_TOPICS_PER_TRANSACTION, Catalog
-from headrace.topics.settings import ConfiguredTopic
+from headrace.topics.catalog import MAX_TOPICS_PER_TRANSACTION, Catalog, Topic
 from headrace.topics.topic_logs import TopicLogs
 from headrace.topics.topic_rules import check_topic_name
 
@@ -97,7 +96,7 @@ class ConfigAdministration:
         return Refusal(ErrorCode.INVALID_REQUEST, message)
 
     def describe_topic(
-        self, topic: ConfiguredTopic, *, all_synonyms: bool = False
+        self, topic: Topic, *, all_synonyms: bool = False
     ) -> Iterator[DescribedConfig]:
         """Describe all configs of a topic, sorted by name.
 

@@ -26,7 +26,7 @@ from headrace.protocol.configs import ConfigSource
 from headrace.protocol.configuration import Value, entries
 from headrace.protocol.errors import ConfigError, Refusal
 from headrace.protocol.internal_topics import INTERNAL_TOPICS
-from headrace.topics.settings import ConfiguredTopic
+from headrace.topics.catalog import Topic
 
 from . import providers, retired, rules
 from .keys import ConfigKey, InvalidValue, config_keys, render
@@ -282,12 +282,12 @@ class Config:
                 return max(value * synonym.unit, -1) if is_converted else value
         return None if key.default is None else key.parse(key.default)
 
-    def topic_value(self, topic: ConfiguredTopic, name: str) -> str | None:
+    def topic_value(self, topic: Topic, name: str) -> str | None:
         """Return the value of a config of ``topic`` as Kafka prints it, None if it has none."""
         value = self._effective(config_keys("topic")[name], _with_internal_configs(topic))
         return None if value is None else render(value)
 
-    def log_config(self, topic: ConfiguredTopic) -> LogConfig:
+    def log_config(self, topic: Topic) -> LogConfig:
         """Return the configuration of a topic's logs."""
         if topic.name in INTERNAL_TOPICS:
             return replace(self._make_log_config(_with_internal_configs(topic)), internal=True)
@@ -377,7 +377,7 @@ def _with_node_id(overrides: Mapping[str, str]) -> dict[str, str]:
     return configs
 
 
-def _with_internal_configs(topic: ConfiguredTopic) -> Mapping[str, str]:
+def _with_internal_configs(topic: Topic) -> Mapping[str, str]:
     """Return the configs of a topic; those of an internal topic include the table's."""
     internal = INTERNAL_TOPICS.get(topic.name)
     return topic.configs if internal is None else {**internal.configs, **topic.configs}
