@@ -19,7 +19,7 @@ from headrace.protocol.api import (
     IncrementalAlterConfigsResponse,
 )
 from headrace.protocol.configs import ConfigType, why_malformed
-from headrace.protocol.errors import ErrorCode, Refusal
+from headrace.protocol.errors import Refusal
 
 Resource = IncrementalAlterConfigsRequest.AlterConfigsResource
 Result = IncrementalAlterConfigsResponse.AlterConfigsResourceResponse
@@ -66,7 +66,9 @@ async def alter_configs(
         call.configs.alter(allowed, replaces=replaces, validate_only=validate_only)
     )
     refusals = dict(zip(map(id, allowed), altered, strict=True))
-    refusals |= {id(resource): _not_allowed(resource, code) for resource, code in refused}
+    for resource, code in refused:  # with a message where a controller of Kafka changes it
+        is_of_broker = resource.resource_type in (ConfigType.BROKER, ConfigType.BROKER_LOGGER)
+        refusals[id(resource)] = Refusal(code, None if is_of_broker else MESSAGES[code])
     results = []
     for resource in resources:
         refusal = refusals[id(resource)]
@@ -76,9 +78,3 @@ async def alter_configs(
             names = ", ".join(config.name for config in resource.configs)
             call.changed(ALTER_CONFIGS, ConfigType(resource_type), name, names)
     return results
-
-
-def _not_allowed(resource: Resource, code: ErrorCode) -> Refusal:
-    """Return the refusal of a resource: with a message where a controller of Kafka changes it."""
-    is_of_broker = resource.resource_type in (ConfigType.BROKER, ConfigType.BROKER_LOGGER)
-    return Refusal(code, None if is_of_broker else MESSAGES[code])
