@@ -85,11 +85,11 @@ async def _group(call: Call, group: RequestGroup, *, is_stable: bool) -> Group:
     :param is_stable: refuse partitions that have an offset in an open transaction
     """
     offsets, group_id = call.groups.offsets, group.group_id
-    if not call.may(DESCRIBE, GROUP, group_id):
-        return Group(group_id, error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
-    refused = offsets.check_fetch(group_id, group.member_id, group.member_epoch)
-    if refused:
-        return Group(group_id, error_code=refused)
+    code = ErrorCode.GROUP_AUTHORIZATION_FAILED
+    if call.may(DESCRIBE, GROUP, group_id):
+        code = offsets.check_fetch(group_id, group.member_id, group.member_epoch)
+    if code:
+        return Group(group_id, error_code=code)
     unstable = set(offsets.committed.pending.of_group(group_id) if is_stable else ())
     topics: list[ResponseTopic] = []
     if group.topics is None:

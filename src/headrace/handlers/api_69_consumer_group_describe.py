@@ -48,8 +48,9 @@ async def handle(
         state = group.state
         for member_id in state.members:
             owned = _owned(state.current.get(member_id, state.no_current))
-            for partitions in (owned, state.target.get(member_id, {})):
-                yield from (name for _, name, _ in existing(topics, partitions))
+            for topic_id in (*owned, *state.target.get(member_id, ())):
+                if topic_id in topics:
+                    yield topics[topic_id].name
 
     def describe(group: ConsumerGroup) -> DescribedGroup:
         state, assignors = group.state, configured_assignors(call.config)

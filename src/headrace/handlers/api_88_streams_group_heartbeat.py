@@ -121,8 +121,8 @@ def topic_names(topology: StreamsGroupHeartbeatRequest.Topology | Topology) -> I
     for subtopology in topology.subtopologies:
         yield from subtopology.source_topics
         yield from subtopology.repartition_sink_topics
-        yield from (topic.name for topic in subtopology.repartition_source_topics)
-        yield from (topic.name for topic in subtopology.state_changelog_topics)
+        internal = *subtopology.repartition_source_topics, *subtopology.state_changelog_topics
+        yield from (topic.name for topic in internal)
 
 
 def _heartbeat(call: Call, request: StreamsGroupHeartbeatRequest) -> StreamsHeartbeat:
