@@ -122,17 +122,16 @@ def _created(call: Call, topic: Topic) -> Result:
         return result
     key = topic.name if topic.internal else None, tuple(sorted(topic.configs.items()))
     result.num_partitions, result.replication_factor = topic.partitions, 1
-    result.configs = call.encode_once(key, lambda: _configs(call, topic))
+    result.configs = call.encode_once(
+        key,
+        lambda: [
+            CreateTopicsResponse.CreatableTopicConfigs(
+                name=config.name,
+                value=config.value,
+                config_source=config.config_source,
+                is_sensitive=config.is_sensitive,
+            )
+            for config in call.configs.describe_topic(topic, all_synonyms=True)
+        ],
+    )
     return result
-
-
-def _configs(call: Call, topic: Topic) -> list[CreateTopicsResponse.CreatableTopicConfigs]:
-    return [
-        CreateTopicsResponse.CreatableTopicConfigs(
-            name=config.name,
-            value=config.value,
-            config_source=config.config_source,
-            is_sensitive=config.is_sensitive,
-        )
-        for config in call.configs.describe_topic(topic, all_synonyms=True)
-    ]

@@ -81,27 +81,27 @@ async def _page(
             topics.append(Topic(code, name))
             continue
         end = min(topic.partitions, first + room)
+        partitions = [
+            Partition(
+                partition_index=index,
+                leader_id=call.node_id,
+                leader_epoch=LEADER_EPOCH,
+                replica_nodes=(call.node_id,),
+                isr_nodes=(call.node_id,),
+                eligible_leader_replicas=(),
+                last_known_elr=(),
+            )
+            for index in range(first, end)
+        ]
         topics.append(
             Topic(
                 name=name,
                 topic_id=topic.topic_id,
                 is_internal=topic.internal,
-                partitions=[_partition(call.node_id, index) for index in range(first, end)],
+                partitions=partitions,
             )
         )
         room -= max(end - first, 0)
         if end < topic.partitions:
             return topics, Cursor(name, end)
     return topics, None
-
-
-def _partition(node_id: int, index: int) -> Partition:
-    return Partition(
-        partition_index=index,
-        leader_id=node_id,
-        leader_epoch=LEADER_EPOCH,
-        replica_nodes=(node_id,),
-        isr_nodes=(node_id,),
-        eligible_leader_replicas=(),
-        last_known_elr=(),
-    )

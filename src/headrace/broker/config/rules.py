@@ -112,14 +112,12 @@ def check_broker_changes(
     :param broker_name: the id of the broker; empty for all brokers
     :param values: the new values, None for configs to remove
     """
-    if MIN_INSYNC_REPLICAS in values:
-        message = None
-        if broker_name:
-            message = f"Broker-level {MIN_INSYNC_REPLICAS} cannot be altered while ELR is enabled."
-        elif values[MIN_INSYNC_REPLICAS] is None:
-            message = f"Cluster-level {MIN_INSYNC_REPLICAS} cannot be removed while ELR is enabled."
-        if message is not None:
-            return Refusal(ErrorCode.INVALID_CONFIG, message)
+    if broker_name and MIN_INSYNC_REPLICAS in values:
+        message = f"Broker-level {MIN_INSYNC_REPLICAS} cannot be altered while ELR is enabled."
+        return Refusal(ErrorCode.INVALID_CONFIG, message)
+    if values.get(MIN_INSYNC_REPLICAS, "") is None:
+        message = f"Cluster-level {MIN_INSYNC_REPLICAS} cannot be removed while ELR is enabled."
+        return Refusal(ErrorCode.INVALID_CONFIG, message)
     changes = {name: text for name, text in values.items() if text is not None}
     keys = {}
     for name in changes:
