@@ -10,12 +10,10 @@ from uuid import UUID
 
 import pytest
 
+from headrace.protocol.errors import ErrorCode
 from headrace.topics import fetch_sessions
 from headrace.topics.fetch_sessions import (
     FETCH_SESSION_EVICTION_MS,
-    INVALID_EPOCH,
-    NOT_FOUND,
-    TOPIC_ID_ERROR,
     FetchSession,
     FetchSessions,
 )
@@ -74,10 +72,10 @@ def test_epochs_count_up_and_around() -> None:
     session = desk.open()
     assert session.epoch == 1
     find = desk.sessions.find
-    assert find(session.session_id, 2, uses_names=False) is INVALID_EPOCH
-    assert find(session.session_id + 1, 1, uses_names=False) is NOT_FOUND
-    assert find(session.session_id, 1, uses_names=True) is TOPIC_ID_ERROR
-    assert find(session.session_id, 2, uses_names=True) is INVALID_EPOCH
+    assert find(session.session_id, 2, uses_names=False) is ErrorCode.INVALID_FETCH_SESSION_EPOCH
+    assert find(session.session_id + 1, 1, uses_names=False) is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert find(session.session_id, 1, uses_names=True) is ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
+    assert find(session.session_id, 2, uses_names=True) is ErrorCode.INVALID_FETCH_SESSION_EPOCH
     assert desk.use(session)
     assert session.epoch == 2
     session.epoch = 0x7FFF_FFFF
@@ -135,7 +133,7 @@ def test_all_sessions_together_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> 
     assert desk.use(second)
     second.update(TOPIC, asked(5))
     # and the client names all its partitions again
-    assert desk.sessions.advance(second, 0) is NOT_FOUND
+    assert desk.sessions.advance(second, 0) is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
     assert not second.is_open
     assert desk.sessions.partitions == 5
     for partition in range(1, 6):

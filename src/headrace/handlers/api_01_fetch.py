@@ -20,7 +20,7 @@ import asyncio
 from headrace.net.api import READ_PARTITIONS, Api
 from headrace.net.call import Call
 from headrace.protocol.api import FetchRequest, FetchResponse
-from headrace.protocol.errors import Refusal
+from headrace.protocol.errors import ErrorCode
 from headrace.topics.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION_ID, FetchSession
 from headrace.topics.long_polls import MAX_FETCH_WAIT_MS
 
@@ -39,8 +39,8 @@ async def handle(call: Call, request: FetchRequest) -> FetchResponse:
     session: FetchSession | None = None
     if request.session_epoch not in (INITIAL_EPOCH, FINAL_EPOCH):
         resumed = _resume_session(call, request)
-        if isinstance(resumed, Refusal):
-            return FetchResponse(error_code=resumed.code)
+        if isinstance(resumed, ErrorCode):
+            return FetchResponse(error_code=resumed)
         if resumed.is_open:  # else the request has removed its last partition
             session = resumed
     elif request.session_id != NO_SESSION_ID:
@@ -60,13 +60,13 @@ async def handle(call: Call, request: FetchRequest) -> FetchResponse:
     return fetch.answer()
 
 
-def _resume_session(call: Call, request: FetchRequest) -> FetchSession | Refusal:
+def _resume_session(call: Call, request: FetchRequest) -> FetchSession | ErrorCode:
     """Apply a request to its session and return the session."""
     sessions = call.fetch_sessions
     session = sessions.find(
         request.session_id, request.session_epoch, uses_names=call.version < FIRST_WITH_TOPIC_IDS
     )
-    if isinstance(session, Refusal):
+    if isinstance(session, ErrorCode):
         return session
     for topic in request.topics:
         for partition in topic.partitions:

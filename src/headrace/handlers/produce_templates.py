@@ -18,7 +18,7 @@ from headrace.net.wire import write_response
 from headrace.protocol.api import ProduceRequest, ProduceResponse
 from headrace.protocol.errors import ErrorCode, Refusal
 from headrace.protocol.file_range import joined
-from headrace.protocol.frames import RequestHeader
+from headrace.protocol.frames import SIZE, RequestHeader
 from headrace.protocol.limits import LARGE_BATCH_BYTES
 from headrace.protocol.primitives import INT32, compact_length, i32, read_compact_length
 from headrace.protocol.record_batch import (
@@ -27,7 +27,6 @@ from headrace.protocol.record_batch import (
     OPEN_ON_LOOP,
     TRANSACTIONAL_BIT,
 )
-from headrace.protocol.request_templates import split_response
 
 _FIRST_WITH_LOG_START = 5
 """The first version with all of :data:`_OFFSETS` in its response."""
@@ -70,8 +69,12 @@ class ProduceTemplate:
         self._log = log
         self._config = log.config
         self._is_flexible = call.api.request.is_flexible(header.api_version)
-        self._size, rest = split_response(_sample_response(call.api, header, topic, log))
-        self._before_offsets, self._after_offsets = rest.split(_OFFSETS.pack(*_SAMPLE_OFFSETS))
+        frame = _sample_response(call.api, header, topic, log)
+        self._size = frame[: SIZE.size]
+        after_correlation_id = frame[2 * SIZE.size :]
+        self._before_offsets, self._after_offsets = after_correlation_id.split(
+            _OFFSETS.pack(*_SAMPLE_OFFSETS)
+        )
 
     def try_serve(self, frame: memoryview, correlation_id: bytes) -> bytes | None:
         """Append the records of a request.

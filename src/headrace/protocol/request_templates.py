@@ -93,8 +93,3 @@ class RequestTemplates:
         unpack, templates = self._by_length[length]
         version, _, rest = unpack(frame)
         templates[version, rest] = template
-
-
-def split_response(frame: bytes) -> tuple[bytes, bytes]:
-    """Return the bytes before and after the correlation id in a response's frame."""
-    return frame[: SIZE.size], frame[2 * SIZE.size :]

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from headrace.metric_family import metric
-from headrace.protocol.errors import ErrorCode, Refusal
+from headrace.protocol.errors import ErrorCode
 
 from .long_polls import LongPolls
 
@@ -39,10 +39,6 @@ INITIAL_EPOCH = 0
 FINAL_EPOCH = -1
 _MAX_EPOCH = 0x7FFF_FFFF
 _UNTOLD = -1
-
-NOT_FOUND = Refusal(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
-INVALID_EPOCH = Refusal(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
-TOPIC_ID_ERROR = Refusal(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
 
 TopicKey = UUID | str | None
 """A topic's id (None for the zero id), or its name in sessions of clients that do not send ids."""
@@ -244,18 +240,18 @@ class FetchSessions:
         self._sessions[session_id] = session
         return session
 
-    def find(self, session_id: int, epoch: int, *, uses_names: bool) -> FetchSession | Refusal:
+    def find(self, session_id: int, epoch: int, *, uses_names: bool) -> FetchSession | ErrorCode:
         """Return the session of an incremental Fetch, or the error."""
         session = self._sessions.get(session_id)
         if session is None:
-            return NOT_FOUND
+            return ErrorCode.FETCH_SESSION_ID_NOT_FOUND
         if epoch != session.epoch:
-            return INVALID_EPOCH
+            return ErrorCode.INVALID_FETCH_SESSION_EPOCH
         if uses_names != session.uses_names:
-            return TOPIC_ID_ERROR
+            return ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
         return session
 
-    def advance(self, session: FetchSession, now_ms: float) -> FetchSession | Refusal:
+    def advance(self, session: FetchSession, now_ms: float) -> FetchSession | ErrorCode:
         """Move a session to the next epoch.
 
         Close the session if it has no partitions, or if all sessions together have too many. In the
@@ -268,7 +264,7 @@ class FetchSessions:
         )
         if too_many or not size:
             self.close(session.session_id)
-            return NOT_FOUND if too_many else session
+            return ErrorCode.FETCH_SESSION_ID_NOT_FOUND if too_many else session
         session.epoch = next_epoch(session.epoch)
         session.last_used_ms = now_ms
         del self._sessions[session.session_id]
