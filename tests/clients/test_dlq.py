@@ -627,6 +627,19 @@ def test_letters_that_are_deleted_meanwhile_are_skipped(
     assert [record.offset for record in records] == [3]
 
 
+def test_a_queue_of_no_group_has_a_line(
+    queue: Queue, source: str, bootstrap_servers: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    queue.serve(source)
+    assert main(["dlq", "list", source, "-b", bootstrap_servers]) == 0
+    hint = "headrace dlq list without a name shows all"
+    line = f"headrace dlq list: '{source}' is the queue of no group; "
+    error = capsys.readouterr().err
+    assert error.startswith((line + hint, line + "did you mean dlq.")), error
+    assert main(["dlq", "list", queue.name, "-b", bootstrap_servers]) == 0
+    assert "no group" not in capsys.readouterr().err
+
+
 def test_the_newest_letters_are_counted(dlq: Dlq, queue: Queue, source: str) -> None:
     for number in range(9):
         queue.write(source, number, b"x", partition=0)

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from headrace.log_lines import printable
+from headrace.patterns import meant
 from headrace.positions import Position
 
 from .client_options import client_config, client_options
@@ -77,10 +78,14 @@ def _stoppable() -> Iterator[_Stop]:
 def list_queues(options: Namespace) -> None:
     """Print queues, with a row for each group, source and reason."""
     config, endless = client_config(options), threading.Event()
-    groups_of, listed = reading.find_queues(config, options.names)
+    queues, listed = reading.find_queues(config)
     rows: list[Row] = []
-    for queue, groups in groups_of.items():
-        rows += _counts(reading.count_letters(config, queue, groups, endless, options.scan))
+    for name in options.names or queues:
+        if name not in queues:  # it may have letters, of groups that are gone
+            hint = meant(name, queues) or "headrace dlq list without a name shows all"
+            tell(f"headrace dlq list: '{name}' is the queue of no group; {hint}")
+        summary = reading.count_letters(config, name, queues.get(name, ()), endless, options.scan)
+        rows += _counts(summary)
     wide = ("partition_count", "groups", "record_count", "read_count", "other_count")
     nothing = "there are no dead-letter queues, or the user may not describe them"
     if listed.advice is not None:

@@ -279,7 +279,7 @@ class QueueSummary:
 
 
 def find_queues(
-    config: Mapping[str, Any], names: Sequence[str] = ()
+    config: Mapping[str, Any],
 ) -> tuple[dict[str, tuple[str, ...]], GroupList]:
     """Find the dead-letter queues of a cluster.
 
@@ -287,13 +287,11 @@ def find_queues(
     groups are configured to use, as far as the cluster reports these configs.
 
     :param config: librdkafka's configuration properties
-    :param names: return only these topics; empty for all
     :returns: queue → the share groups that are configured to use it; and the list of share groups,
         which tells whether some are missing
     :raises ClientError: no broker answers
     """
-    queues, listed = asyncio.run(_find(read_config(config).cluster()))
-    return {name: queues.get(name, ()) for name in names} if names else queues, listed
+    return asyncio.run(_find(read_config(config).cluster()))
 
 
 async def _find(cluster: Cluster) -> tuple[dict[str, tuple[str, ...]], GroupList]:
