@@ -65,7 +65,7 @@ def as_columns(
     data: bytes, wanted: WantedOffsets | None = None, **options: Any
 ) -> list[tuple[Any, ...]]:
     rows: list[tuple[Any, ...]] = []
-    for r in decode(Batches.find(data), wanted=wanted, headers=True, **options):
+    for r in decode(Batches.find(data), kept_offsets=wanted, headers=True, **options):
         columns = (
             r.offset.tolist(),
             r.timestamp_ms.tolist(),

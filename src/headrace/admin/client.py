@@ -377,7 +377,9 @@ class AdminClient(confluent.AdminClient):
             return self._futures(names, described, results.scram_user)
         return self._future(
             described,
-            lambda found: {user: results.scram_user(user, found[user]) for user in found},
+            lambda credentials: {
+                user: results.scram_user(user, credentials[user]) for user in credentials
+            },
         )
 
     # -- futures

@@ -108,7 +108,7 @@ def plan(directory: DataDirectory, config: Config) -> Rebuild:
         _describe(directory, name, of_topic.get(name, ()), salvaged.get(name), config)
         for name in sorted({*of_topic, *salvaged})
     ]
-    topics = {found.topic.name: found.topic for found in described}
+    topics = {described_topic.topic.name: described_topic.topic for described_topic in described}
     largest = max((_largest_producer_id(directory.path, name) for name in names), default=-1)
     return Rebuild(
         reason,

@@ -225,7 +225,7 @@ async def _serve(
         try:
             await server.start()
         except (OSError, UnicodeError) as error:
-            where = ", ".join(str(Address(one.host, one.port)) for one in listeners)
+            where = ", ".join(str(Address(listener.host, listener.port)) for listener in listeners)
             raise Failure(f"cannot listen on {where}: {one_line_error(error)}") from error
         log.info("the data is in %s", broker.data_dir.absolute())
         addresses = ", ".join(map(_shown, server.listeners))

@@ -188,7 +188,7 @@ def properties_file(path: Path) -> dict[str, str]:
     """
     try:
         data = path.read_bytes()
-        found = properties(data.decode("utf-8-sig"))
+        configs = properties(data.decode("utf-8-sig"))
     except OSError as error:
         raise BadUsage(f"cannot read {path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
@@ -196,9 +196,9 @@ def properties_file(path: Path) -> dict[str, str]:
         raise BadUsage(f"cannot read {path}: line {line} is not UTF-8") from error
     except ValueError as error:
         raise BadUsage(f"cannot read {path}: {error}") from error
-    if any(_SECRET.search(key) for key in found):
+    if any(_SECRET.search(key) for key in configs):
         warn_of_readers(path)
-    return found
+    return configs
 
 
 # Declarations -------------------------------------------------------------------------------------

@@ -103,8 +103,8 @@ class Output:
         """Return rows with the largest lag first; unless wide, without those that have none."""
 
         def lag(row: Row) -> float:
-            known: Any = row["lag"]
-            return 0.5 if known is None else -known
+            records: Any = row["lag"]
+            return 0.5 if records is None else -records
 
         ordered = sorted(rows, key=lambda row: (lag(row) == 0, lag(row)))
         behind = [row for row in ordered if row["lag"] != 0]

@@ -141,14 +141,14 @@ def _print(output: Output, rebuild: Rebuild) -> None:
 def _topics(rebuild: Rebuild) -> list[Row]:
     return [
         {
-            "topic": found.topic.name,
-            "topic_id": uuid_text(found.topic.topic_id),
-            "partition_count": found.topic.partitions,
-            "partitions_known": found.is_counted,
-            "directory_count": found.directories,
-            "configs": dict(found.topic.configs),
-            "configs_known": found.has_configs,
-            "of_other_topics": list(found.others),
+            "topic": described.topic.name,
+            "topic_id": uuid_text(described.topic.topic_id),
+            "partition_count": described.topic.partitions,
+            "partitions_known": described.is_counted,
+            "directory_count": described.directories,
+            "configs": dict(described.topic.configs),
+            "configs_known": described.has_configs,
+            "of_other_topics": list(described.others),
         }
-        for found in rebuild.topics
+        for described in rebuild.topics
     ]

@@ -72,8 +72,8 @@ def run(options: Namespace) -> int:
         row = {"data_dir": directory, **vars(verified), "problems": problems, "kept": kept}
         output.rows([row])
     else:
-        for found in problems:
-            print(found["problem"])
+        for row in problems:
+            print(row["problem"])
         print_kept(kept)
         print(
             f"verified {verified.record_count} records in {verified.batch_count} batches, "
@@ -92,8 +92,8 @@ def print_kept(paths: Sequence[str]) -> None:
 def _verify(file: LogFile, verified: Verified, *, is_live: bool) -> Iterator[dict[str, Any]]:
     from headrace.log.verify import verify_file
 
-    for found in verify_file(file, is_live=is_live, verified=verified):
-        yield {**found._asdict(), "problem": str(found), "partition": file.partition}
+    for problem in verify_file(file, is_live=is_live, verified=verified):
+        yield {**problem._asdict(), "problem": str(problem), "partition": file.partition}
 
 
 def _is_in_use(directory: str) -> bool:

@@ -232,29 +232,29 @@ def _tokens(config: Mapping[str, Any]) -> TokenSource:
 
 
 def _endpoint(config: Mapping[str, Any]) -> TokenEndpoint:
-    given = dict(config)
+    settings = dict(config)
     for part in ("id", "secret"):  # librdkafka's names, and those of Kafka 4.1
         other = f"sasl.oauthbearer.client.credentials.client.{part}"
-        if other in given:
-            given.setdefault(f"sasl.oauthbearer.client.{part}", given[other])
+        if other in settings:
+            settings.setdefault(f"sasl.oauthbearer.client.{part}", settings[other])
     names = ("token.endpoint.url", "client.id", "client.secret")
     url, client_id, client_secret = (f"sasl.oauthbearer.{name}" for name in names)
-    _require(given, "OAUTHBEARER", url, client_id, client_secret)
-    grant = str(given.get("sasl.oauthbearer.grant.type", "client_credentials"))
+    _require(settings, "OAUTHBEARER", url, client_id, client_secret)
+    grant = str(settings.get("sasl.oauthbearer.grant.type", "client_credentials"))
     if grant != "client_credentials":
         raise UnsupportedSetting(
             f"sasl.oauthbearer.grant.type {grant} is not supported here: use client_credentials"
         )
     with _named(url):
-        address = urlsplit(str(given[url]))
+        address = urlsplit(str(settings[url]))
         if address.scheme not in ("https", "http") or not address.hostname:
             raise ValueError("it is not a URL with https or http")
     return TokenEndpoint(
-        str(given[url]),
-        str(given[client_id]),
-        str(given[client_secret]),
-        str(given.get("sasl.oauthbearer.scope") or "") or None,
-        _extensions(str(given.get("sasl.oauthbearer.extensions") or "")),
+        str(settings[url]),
+        str(settings[client_id]),
+        str(settings[client_secret]),
+        str(settings.get("sasl.oauthbearer.scope") or "") or None,
+        _extensions(str(settings.get("sasl.oauthbearer.extensions") or "")),
         _trusting(config, "https") if address.scheme == "https" else None,
     )
 

@@ -231,12 +231,12 @@ class Subscription:
 class UserOptions:
     """The options that a user gave to a source. Names are matched whatever their case.
 
-    :param known: names that the source accepts, spelled as in the documentation
+    :param accepted: names that the source accepts, spelled as in the documentation
     :param prefixes: beginnings of other names that it accepts; ``kafka.*`` is always accepted
     :raises SourceError: a name is unknown, or Spark has not passed the options
     """
 
-    def __init__(self, options: Mapping[str, str], known: Iterable[str], *prefixes: str) -> None:
+    def __init__(self, options: Mapping[str, str], accepted: Iterable[str], *prefixes: str) -> None:
         self._given = {name.lower(): str(value) for name, value in options.items()}
         if not self._given:
             raise SourceError(
@@ -244,7 +244,7 @@ class UserOptions:
             )
         if _OF_TABLES in self._given:
             raise SourceError(_NO_TABLES)
-        spelling = {name.lower(): name for name in known}
+        spelling = {name.lower(): name for name in accepted}
         for name in self._given:
             is_prefixed = name.startswith((_KAFKA_PREFIX, *prefixes))
             if name in spelling or name in _SPARK_OPTIONS or is_prefixed:
@@ -363,13 +363,13 @@ class UserOptions:
             parse_bootstrap(bootstrap_servers)
         except ValueError as error:
             raise SourceError(f"option kafka.bootstrap.servers: {error}") from None
-        given = {
+        java_configs = {
             name.removeprefix(_KAFKA_PREFIX): value
             for name, value in self.prefixed(_KAFKA_PREFIX).items()
             if name not in ("kafka.bootstrap.servers", "kafka.group.id")
         }
         try:
-            librdkafka = from_java(given)
+            librdkafka = from_java(java_configs)
         except UnsupportedSetting as error:
             raise SourceError(f"option kafka.{error}") from None
         for name in librdkafka:

@@ -78,10 +78,10 @@ def listed(rows: Iterable[T], name: str, sort: str, text: str = "") -> list[T]:
     chosen = sorted(
         (row for row in rows if text in getattr(row, name).lower()), key=attrgetter(name)
     )
-    known = [row for row in chosen if getattr(row, sort) is not None]
-    is_word = bool(known) and isinstance(getattr(known[0], sort), str)
-    known.sort(key=size, reverse=not is_word)
-    return known + [row for row in chosen if getattr(row, sort) is None]
+    valued = [row for row in chosen if getattr(row, sort) is not None]
+    is_word = bool(valued) and isinstance(getattr(valued[0], sort), str)
+    valued.sort(key=size, reverse=not is_word)
+    return valued + [row for row in chosen if getattr(row, sort) is None]
 
 
 async def overview(visit: Visit) -> Overview:

@@ -141,9 +141,11 @@ async def letters(
         rest=rest,
     )
     page = await find_records(visit.cluster, query)
-    found = [replace(record, letter=_letter(record)) for record in page.records]
+    letters = [replace(record, letter=_letter(record)) for record in page.records]
     link = next_link(visit, query, page)
-    return Letters(queue, queues, found, page.scanned, page.complete, link, redrives, page.problems)
+    return Letters(
+        queue, queues, letters, page.scanned, page.complete, link, redrives, page.problems
+    )
 
 
 async def record(

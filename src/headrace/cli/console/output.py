@@ -41,7 +41,9 @@ _FIELDS: Mapping[bytes, Callable[[Record], bytes]] = {
 def unescaped(text: str) -> bytes:
     r"""Return a text with ``\n``, ``\t``, ``\xNN`` and so on replaced."""
     return _ESCAPE.sub(
-        lambda found: bytes([int(found[1], 16)]) if found[1] else _ESCAPES.get(found[2], found[2]),
+        lambda escape: (
+            bytes([int(escape[1], 16)]) if escape[1] else _ESCAPES.get(escape[2], escape[2])
+        ),
         text.encode(errors="surrogateescape"),
     )
 

@@ -162,21 +162,21 @@ class PartitionSearch:
         return True
 
     def _open(self, header: BatchHeader, batch: memoryview, complete: bool) -> None:
-        wanted = max(self._pending[0], self.offset) - header.base_offset
+        least_delta = max(self._pending[0], self.offset) - header.base_offset
         by_broker = header.attributes & LOG_APPEND_TIME_BIT
         for offset_delta, (data, start, _) in enumerate(record_spans(batch, header)):
-            if not complete or offset_delta >= wanted:
+            if not complete or offset_delta >= least_delta:
                 delta_ms, after = read_varint(data, start + 1)
                 if not complete:
                     offset_delta, _ = read_varint(data, after)
-                if offset_delta >= wanted:
+                if offset_delta >= least_delta:
                     timestamp = (
                         header.max_timestamp if by_broker else header.base_timestamp + delta_ms
                     )
                     self._resolve(header.base_offset + offset_delta, timestamp)
                     if not self._pending or self._pending[0] > header.last_offset:
                         return
-                    wanted = self._pending[0] - header.base_offset
+                    least_delta = self._pending[0] - header.base_offset
 
 
 Position = tuple[TopicPartition, int]
@@ -252,14 +252,14 @@ class RecordTimes:
         :param now_ms: time since the epoch
         :returns: position → timestamp, as :attr:`PartitionSearch.found` has it
         """
-        found: dict[Position, int | None] = {}
+        timestamps: dict[Position, int | None] = {}
         unread: defaultdict[TopicPartition, list[int]] = defaultdict(list)
         for position in positions:
             key, (partition, offset) = (read_committed, position), position
             look = self._looks.get(key) or self._earlier.get(key)
             if look is not None and look.holds(end_offsets[partition], now_ms, self._kept_ms):
                 self._looks[key] = look
-                found[position] = look.timestamp_ms
+                timestamps[position] = look.timestamp_ms
             else:
                 unread[partition].append(offset)
         searches = {
@@ -277,10 +277,10 @@ class RecordTimes:
         for partition, search in searches.items():
             for offset, timestamp_ms in search.found.items():
                 position = partition, offset
-                found[position] = timestamp_ms
+                timestamps[position] = timestamp_ms
                 look = _Look(timestamp_ms, end_offsets[partition], now_ms)
                 self._looks[read_committed, position] = look
-        return found
+        return timestamps
 
 
 @dataclass(slots=True)

@@ -88,8 +88,10 @@ class ShareNode:
             connection is None or connection.version(ShareAcknowledgeRequest) >= 2
         )
 
-    async def fetch(self, wanted: Iterable[TopicIdPartition], limits: AcquireLimits) -> Any | None:
-        """Send a ShareFetch for exactly the partitions ``wanted``.
+    async def fetch(
+        self, partition_ids: Iterable[TopicIdPartition], limits: AcquireLimits
+    ) -> Any | None:
+        """Send a ShareFetch for exactly the partitions ``partition_ids``.
 
         :returns: the response; None if the session was lost, so that the next call opens another
         """
@@ -98,7 +100,7 @@ class ShareNode:
                 if self._connection is None or not self._connection.is_open:
                     self._connection = await self._cluster.connection(self._node_id, "share")
                     self._forget("the connection has ended")
-                partitions = frozenset(wanted)
+                partitions = frozenset(partition_ids)
                 request = self._share_fetch(partitions, limits)
                 response = await self._request(
                     self._connection, request, self._cluster.timeout_ms + limits.max_wait_ms

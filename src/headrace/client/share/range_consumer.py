@@ -252,9 +252,9 @@ class RangeConsumer:
         if self._is_closed:
             return begun
         # A broker that leads none of them any more removes them from its session.
-        asked = led.keys() | {n for n, node in self._nodes.items() if node.partitions}
-        share = replace(limits, max_records=max(1, limits.max_records // (len(asked) or 1)))
-        for node_id in asked - self._fetches.keys():
+        node_ids = led.keys() | {n for n, node in self._nodes.items() if node.partitions}
+        share = replace(limits, max_records=max(1, limits.max_records // (len(node_ids) or 1)))
+        for node_id in node_ids - self._fetches.keys():
             fetch = self._fetch(node_id, led.get(node_id, set()), share)
             self._fetches[node_id] = asyncio.create_task(fetch)
             begun.add(self._fetches[node_id])

@@ -78,14 +78,14 @@ class BrokerLog:
         age_s = self._options.metadata_age_ms / 1000
         if self._metadata_at_s is None or now_s - self._metadata_at_s >= age_s:
             subscription = self._options.subscription
-            found = self.thread.run(subscription.existing(self.thread.cluster))
-            names = subscription.topics or sorted(found)
-            self._topics = {name: len(found[name].leaders) for name in names if name in found}
-            self._leaders.topics = dict(found)
+            existing = self.thread.run(subscription.existing(self.thread.cluster))
+            names = subscription.topics or sorted(existing)
+            self._topics = {name: len(existing[name].leaders) for name in names if name in existing}
+            self._leaders.topics = dict(existing)
             for name, topic_id in self._ids.items():
-                if name not in found or found[name].topic_id != topic_id:
+                if name not in existing or existing[name].topic_id != topic_id:
                     self.replaced.add(name)
-            self._ids = {name: topic.topic_id for name, topic in found.items()}
+            self._ids = {name: topic.topic_id for name, topic in existing.items()}
             self._metadata_at_s = now_s
         return self._topics
 
@@ -122,7 +122,7 @@ class BrokerLog:
 
         The record may be invisible. None if there is no such record.
         """
-        return {p: found.offset for p, found in self._list_offsets(timestamps_ms).items()}
+        return {p: record.offset for p, record in self._list_offsets(timestamps_ms).items()}
 
     def largest_timestamps(
         self, partitions: Sequence[TopicPartition]
@@ -133,9 +133,9 @@ class BrokerLog:
         """
         listed = self._list_offsets(dict.fromkeys(partitions, MAX_TIMESTAMP))
         return {
-            p: (found.timestamp_ms, found.offset)
-            for p, found in listed.items()
-            if found.offset is not None and found.timestamp_ms is not None
+            p: (record.timestamp_ms, record.offset)
+            for p, record in listed.items()
+            if record.offset is not None and record.timestamp_ms is not None
         }
 
     def first_visible(
@@ -145,15 +145,15 @@ class BrokerLog:
 
         :param ranges: (start inclusive, end exclusive)
         """
-        found = {}
+        firsts = {}
         with self._reader(ranges, min(len(ranges) * _LOOK_BYTES, _SCAN_BYTES)) as reader:
             for partition in ranges:
                 batch = reader.next(*partition)
                 if batch is not None:
                     first = batch.slice(0, 1)
                     offset = first.column("offset")[0].as_py()
-                    found[partition] = (offset, int(timestamps_ms(first)[0]))
-        return found
+                    firsts[partition] = (offset, int(timestamps_ms(first)[0]))
+        return firsts
 
     def scan(self, partition: TopicPartition, start: int, end: int) -> Iterator[tuple[Any, Any]]:
         """Yield offsets and timestamps in ms of the visible records in a range, as numpy arrays."""
@@ -215,7 +215,7 @@ class BrokerLog:
 
 
 def _offsets(listed: Mapping[TopicPartition, ListedOffset]) -> Offsets:
-    return {p: found.offset for p, found in listed.items() if found.offset is not None}
+    return {p: record.offset for p, record in listed.items() if record.offset is not None}
 
 
 def timestamps_ms(batch: Any) -> Any:

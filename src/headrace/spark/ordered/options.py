@@ -163,9 +163,9 @@ def _bound(user_options: UserOptions, which: str, default: str, words: tuple[str
     offsets_option = f"{which}Offsets"
     times_option = f"{which}OffsetsByTimestamp"
     time_option = f"{which}Timestamp"
-    for one, other in combinations((offsets_option, times_option, time_option), 2):
-        if user_options.text(one) and user_options.text(other):
-            raise SourceError(f"set one of the options {one} and {other}, not both")
+    for option, other in combinations((offsets_option, times_option, time_option), 2):
+        if user_options.text(option) and user_options.text(other):
+            raise SourceError(f"set one of the options {option} and {other}, not both")
     offsets = user_options.text(offsets_option)
     if offsets is not None and not offsets.startswith("{"):
         if offsets.lower() not in words:

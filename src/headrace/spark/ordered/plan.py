@@ -52,8 +52,8 @@ class Inputs:
         ends: Mapping[TopicPartition, int],
     ) -> Inputs:
         """Return those of the partitions whose start and end are known."""
-        known = tuple(p for p in partitions if p in starts and p in ends)
-        return cls(known, {p: starts[p] for p in known}, {p: ends[p] for p in known})
+        complete = tuple(p for p in partitions if p in starts and p in ends)
+        return cls(complete, {p: starts[p] for p in complete}, {p: ends[p] for p in complete})
 
     def __len__(self) -> int:
         return sum(map(self.available, self.partitions))
@@ -128,13 +128,13 @@ def plan(
     ready = {
         task: inputs for task, inputs in tasks.items() if pacing.decide(task, inputs, now_ms).ready
     }
-    known = dict(ready)
+    inputs_now = dict(ready)
     waits_for_producers = pacing.max_task_idle_ms > 0
     if waits_for_producers:
         # A task waits for a partition that it has read to its end, so it must not take later
         # records from the others.
-        for task, inputs in known.items():
-            ready[task], known[task] = until_first_is_empty(log, inputs)
+        for task, inputs in inputs_now.items():
+            ready[task], inputs_now[task] = until_first_is_empty(log, inputs)
     if max_offsets is not None:
         ready = limited(log, ready, max_offsets)
     planned = {
@@ -142,7 +142,7 @@ def plan(
     }
     if waits_for_producers:
         # The idle time of partitions that this micro-batch exhausts begins now.
-        for task, inputs in known.items():
+        for task, inputs in inputs_now.items():
             pacing.decide(task, inputs.after(planned[task]), now_ms)
     return planned
 

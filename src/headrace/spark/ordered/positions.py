@@ -61,14 +61,16 @@ def unequal_counts(topics: Mapping[str, int]) -> str | None:
     )
 
 
-def require_known(wanted: Sequence[TopicPartition], *known: Mapping[TopicPartition, int]) -> None:
+def require_known(
+    partitions: Sequence[TopicPartition], *answers: Mapping[TopicPartition, int]
+) -> None:
     """Check that the brokers have answered for all partitions.
 
-    :param known: answers
+    :param answers: each from partitions to offsets
     :raises SourceError: an answer lacks a partition
     """
-    for topic, partition in wanted:
-        if any((topic, partition) not in answer for answer in known):
+    for topic, partition in partitions:
+        if any((topic, partition) not in answer for answer in answers):
             raise SourceError(
                 f"the leader of {topic}-{partition} does not answer: "
                 "check its broker, then start again"

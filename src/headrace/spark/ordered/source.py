@@ -212,9 +212,9 @@ class OrderedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             log = self._open()
             topics = log.complete_topics()
             check_equal_counts(topics)
-            wanted = all_partitions(topics)
-            starts = resolve(log, options, options.start, wanted)
-            require_known(wanted, starts)
+            partitions = all_partitions(topics)
+            starts = resolve(log, options, options.start, partitions)
+            require_known(partitions, starts)
         self._initial = _to_json(starts, topics)
         return self._initial
 
@@ -302,10 +302,10 @@ class OrderedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Read what the topics hold now, then end. Producers are not waited for."""
         with one_line_errors():
             log = self._open()
-            wanted = all_partitions(log.topics())
-            self._run_ends = _ends_within_timeout(log, wanted)
+            partitions = all_partitions(log.topics())
+            self._run_ends = _ends_within_timeout(log, partitions)
             if self._options.max_task_idle_ms >= 0:
-                require_known(wanted, self._run_ends)
+                require_known(partitions, self._run_ends)
                 self._pacing = Pacing(0)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
@@ -402,23 +402,23 @@ class OrderedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return _to_json(self._position, order)
 
 
-def _ends_within_timeout(log: BrokerLog, wanted: Sequence[TopicPartition]) -> Offsets:
+def _ends_within_timeout(log: BrokerLog, partitions: Sequence[TopicPartition]) -> Offsets:
     """Return the ends of partitions, without those whose leader does not answer for a while."""
     give_up_at_s = time.monotonic() + _RUN_ENDS_TIMEOUT_S
-    ends = log.ends(wanted)
-    while len(ends) < len(wanted) and time.monotonic() < give_up_at_s:
+    ends = log.ends(partitions)
+    while len(ends) < len(partitions) and time.monotonic() < give_up_at_s:
         time.sleep(_IDLE_INTERVAL_S)
-        ends |= log.ends([partition for partition in wanted if partition not in ends])
+        ends |= log.ends([partition for partition in partitions if partition not in ends])
     return ends
 
 
 def _to_json(
     offsets: Mapping[TopicPartition, int], order: Sequence[str] | Mapping[str, int] = ()
 ) -> JsonOffsets:
-    found: JsonOffsets = {topic: {} for topic in order}
+    by_topic: JsonOffsets = {topic: {} for topic in order}
     for (topic, partition), offset in sorted(offsets.items(), key=lambda item: item[0][1]):
-        found.setdefault(topic, {})[str(partition)] = offset
-    return found
+        by_topic.setdefault(topic, {})[str(partition)] = offset
+    return by_topic
 
 
 def _from_json(offsets: JsonOffsets) -> Offsets:

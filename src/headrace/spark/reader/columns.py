@@ -115,7 +115,7 @@ class Records:
 def decode(
     batches: Batches,
     chosen: Any = None,
-    wanted: WantedOffsets | None = None,
+    kept_offsets: WantedOffsets | None = None,
     *,
     headers: bool = False,
     most_bytes: int = _OPENED_BYTES,
@@ -123,7 +123,7 @@ def decode(
     """Yield the records of batches in pieces.
 
     :param chosen: a boolean for each batch, as :meth:`Batches.with_data` returns; None for all
-    :param wanted: offsets to keep; None for all
+    :param kept_offsets: offsets to keep; None for all
     :param headers: decode record headers
     :param most_bytes: size of a piece after decompression, approximately; one batch may be larger
     :raises CorruptBatch: records cannot be decoded
@@ -131,13 +131,15 @@ def decode(
     if chosen is None:
         chosen = np.ones(len(batches), bool)
     heads = batches.heads
-    if wanted is not None:
+    if kept_offsets is not None:
         first_offsets = heads["base_offset"].astype(np.int64)
-        chosen = chosen & wanted.overlap(first_offsets, first_offsets + heads["last_offset_delta"])
+        chosen = chosen & kept_offsets.overlap(
+            first_offsets, first_offsets + heads["last_offset_delta"]
+        )
     indexes = np.flatnonzero(chosen & (heads["record_count"] > 0))
     try:
         for body in _bodies(batches, indexes, most_bytes):
-            records = _decode(body, wanted, headers)
+            records = _decode(body, kept_offsets, headers)
             del body  # the columns are copies
             if len(records):
                 yield records
@@ -191,7 +193,7 @@ def _taken(pieces: list[bytes]) -> bytes:
     return data
 
 
-def _decode(body: _Body, wanted: WantedOffsets | None, headers: bool) -> Records:
+def _decode(body: _Body, kept_offsets: WantedOffsets | None, headers: bool) -> Records:
     if len(body.data) > _MOST_BODY_BYTES:
         raise CorruptBatch(f"{len(body.data)} bytes of records in one piece")
     heads = body.heads
@@ -222,7 +224,7 @@ def _decode(body: _Body, wanted: WantedOffsets | None, headers: bool) -> Records
     bounds = np.stack((key_start, key_end, value_start, value_end), axis=1)
     columns = [offset, timestamp_ms, timestamp_type, bounds, key_length, value_length]
     columns += [value_end, end]
-    if wanted is not None and not (is_wanted := wanted.overlap(offset, offset)).all():
+    if kept_offsets is not None and not (is_wanted := kept_offsets.overlap(offset, offset)).all():
         columns = [column[is_wanted] for column in columns]
     offset, timestamp_ms, timestamp_type, bounds, key_length, value_length, after, end = columns
     key, value = _gather(body.data, bounds, key_length, value_length)

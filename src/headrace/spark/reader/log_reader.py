@@ -113,11 +113,11 @@ class LogReader:
         batches = piece.batches
         try:
             chosen = batches.with_data(piece.aborted)
-            wanted = self._wanted[piece.key].not_before(piece.start)
+            kept_offsets = self._wanted[piece.key].not_before(piece.start)
             yield from decode(
                 batches,
                 chosen,
-                wanted,
+                kept_offsets,
                 headers=self._options.headers,
                 most_bytes=self._opened_bytes,
             )
