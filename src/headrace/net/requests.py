@@ -89,7 +89,8 @@ class IncompleteFrame:
         self.received_bytes = len(start)
         self.checked_bytes = -1
         self.capacity = self.next_capacity
-        self._buffer = bytearray(start)
+        self._buffer = bytearray(self.capacity)  # one allocation for most frames
+        self._buffer[: len(start)] = start
 
     @property
     def is_full(self) -> bool:
