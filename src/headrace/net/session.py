@@ -14,7 +14,8 @@ from enum import Enum
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from headrace.coordinators.waiting import Waiting
+from headrace.coordinators.waiting import Deferred, Waiting
+from headrace.protocol.errors import ErrorCode
 from headrace.protocol.file_range import Piece, joined
 from headrace.protocol.frames import (
     SIZE,
@@ -69,6 +70,8 @@ COUNTED_REQUEST_BYTES = 16 * 1024
 
 MAX_PRODUCE_TEMPLATES = 1000
 """Request templates of Produce on one session: one for each partition. One more discards all."""
+MAX_COMMIT_TEMPLATES = 16
+"""Those of OffsetCommit: one for each assignment that a consumer commits."""
 
 _PRODUCE = 0
 _API_KEY_LOW_BYTE = 1
@@ -141,11 +144,11 @@ class Session:
     _login: Login | None = None
     """The login of a client, None on a listener without SASL."""
     _login_timer: TimerHandle | None = None
-    _templates: RequestTemplates | None = None
-    """Of Produce requests, once one was served."""
+    _templates: dict[int, RequestTemplates] | None = None
+    """Of Produce and OffsetCommit requests, by the key of the API, once one was served."""
     queue: RequestQueue = field(default_factory=RequestQueue)
     frame: IncompleteFrame | None = None
-    task: Waiting | TimerHandle | None = None
+    task: Waiting | Deferred[Any] | TimerHandle | None = None
     task_bytes: int = 0
     started: float = 0.0
     answers: list[Piece] = field(default_factory=list)
@@ -161,7 +164,7 @@ class Session:
     @property
     def is_waiting(self) -> bool:
         """True while a request waits for its answer."""
-        return isinstance(self.task, Waiting)
+        return isinstance(self.task, Waiting | Deferred)
 
     @property
     def held_bytes(self) -> int:
@@ -271,14 +274,9 @@ class Session:
         charge = self.client.charge
         if charge is not None:
             charge.begin(len(frame))
-        if self._templates is not None and charge is None and frame[_API_KEY_LOW_BYTE] == _PRODUCE:
-            try:
-                answer = self._templates.try_serve(frame)
-            except Exception as error:
-                answer = self._template_failed(frame, error)
-            if answer is not None:
-                self.answers.append(answer)
-                self.shared.metrics.requests[_PRODUCE].took(self.started)
+        if self._templates is not None and charge is None:
+            templates = self._templates.get(frame[_API_KEY_LOW_BYTE])
+            if templates is not None and self._serve_templated(templates, frame):
                 return
         try:
             header = request_header(frame)
@@ -317,13 +315,13 @@ class Session:
         except StopIteration as end:
             self._end_call(call, header, started, end.value)
             turns.served()
-            if api.template is not None and call.request is not None:
-                if self._templates is None:
-                    self._templates = RequestTemplates(api.template, MAX_PRODUCE_TEMPLATES)
-                self._templates.remember(frame, header, call)
+            if api.key == _PRODUCE:
+                self._remember(frame, header, call)
         except Exception as error:
             self._fail_call(error)
         else:
+            if isinstance(awaited, Deferred):  # of a handler, so that the group may be used
+                self._remember(frame, header, call)  # the frame will be gone at the answer
             if charge is not None:
                 charge.pause()
             if len(frame) > COUNTED_REQUEST_BYTES:
@@ -465,12 +463,48 @@ class Session:
         """Forget the templates of requests: they serve only what was allowed."""
         self._templates = None
 
-    def _template_failed(self, frame: memoryview, error: Exception) -> bytes:
-        """Return the answer to a Produce request whose template has raised."""
-        header, api = request_header(frame), self.shared.apis[_PRODUCE]
-        request = wire.read_request(api, frame, header)
-        code = failure(self._new_call(api, header), request, error)
-        return joined(wire.write_response(api, header, api.refused(request, code)))
+    def _remember(self, frame: memoryview, header: RequestHeader, call: Call) -> None:
+        """Make a template of a request, if its API has templates."""
+        api = call.api
+        if api.template is None or call.request is None:
+            return
+        if self._templates is None:
+            self._templates = {}
+        if api.key not in self._templates:
+            most = MAX_PRODUCE_TEMPLATES if api.key == _PRODUCE else MAX_COMMIT_TEMPLATES
+            self._templates[api.key] = RequestTemplates(api.template, most)
+        self._templates[api.key].remember(frame, header, call)
+
+    def _serve_templated(self, templates: RequestTemplates, frame: memoryview) -> bool:
+        """Serve a request by its template; return False if it has none."""
+        try:
+            answer = templates.try_serve(frame)
+        except Exception as error:
+            answer = error
+        if isinstance(answer, Deferred):
+            answer.waiter = partial(self._end_templated, bytes(frame), self.started)
+            self.task = answer
+        elif answer is not None:
+            self._answer_templated(frame, self.started, answer)
+        return answer is not None
+
+    def _end_templated(self, frame: bytes, started: float, answer: Any) -> None:
+        self.task = None
+        self._answer_templated(memoryview(frame), started, answer)
+        self._advance()
+
+    def _answer_templated(
+        self, frame: memoryview, started: float, answer: bytes | ErrorCode | Exception
+    ) -> None:
+        if not isinstance(answer, bytes):
+            header = request_header(frame)
+            api = self.shared.apis[header.api_key]
+            request = wire.read_request(api, frame, header)
+            if isinstance(answer, Exception):
+                answer = failure(self._new_call(api, header), request, answer)
+            answer = joined(wire.write_response(api, header, api.refused(request, answer)))
+        self.answers.append(answer)
+        self.shared.metrics.requests[frame[_API_KEY_LOW_BYTE]].took(started)
 
     # Client quotas --------------------------------------------------------------------------------
 
