@@ -22,10 +22,15 @@ from headrace.net.api import READ, READ_GROUP, TOPIC, Api, Each
 from headrace.net.call import Call
 from headrace.protocol.api import OffsetCommitRequest, OffsetCommitResponse
 from headrace.protocol.errors import ErrorCode
-from headrace.protocol.frames import RequestHeader
-from headrace.protocol.request_templates import RequestTemplate
 
-from .offset_commits import CommitApi, answered_topics, decide_commit
+from .commit_templates import make_template
+from .offset_commits import (
+    FIRST_WITH_GROUP_ID_NOT_FOUND,
+    FIRST_WITH_TOPIC_IDS,
+    CommitApi,
+    answered_topics,
+    decide_commit,
+)
 
 RequestedTopic = OffsetCommitRequest.OffsetCommitRequestTopic
 Topic = OffsetCommitResponse.OffsetCommitResponseTopic
@@ -36,15 +41,6 @@ Portion = list[tuple[RequestedTopic, list[Partition]]]
 COMMITS_AT_ONCE = 1000
 """The offsets of a request that are decided and written in one turn of the event loop."""
 
-FIRST_WITH_GROUP_ID_NOT_FOUND = 9
-FIRST_WITH_TOPIC_IDS = 10
-
-
-def _template(frame: memoryview, header: RequestHeader, call: Call) -> RequestTemplate | None:
-    from .commit_templates import make_template  # it imports this module
-
-    return make_template(frame, header, call)
-
 
 API = Api(
     8,
@@ -52,7 +48,7 @@ API = Api(
     Each(READ, TOPIC, "name", ids_from=FIRST_WITH_TOPIC_IDS),
     is_quick=True,
     of_coordinator=True,
-    template=_template,
+    template=make_template,
 )
 _COMMIT = CommitApi(
     Partition, FIRST_WITH_TOPIC_IDS, FIRST_WITH_GROUP_ID_NOT_FOUND, transactional=False

@@ -26,7 +26,7 @@ from headrace.protocol.primitives import i32
 from headrace.protocol.record_batch import NO_TIMESTAMP
 from headrace.topics.catalog import Topic
 
-from .api_08_offset_commit import FIRST_WITH_GROUP_ID_NOT_FOUND, FIRST_WITH_TOPIC_IDS
+from .offset_commits import FIRST_WITH_GROUP_ID_NOT_FOUND, FIRST_WITH_TOPIC_IDS
 
 MAX_PARTITIONS = 256
 _FIRST_FLEXIBLE = 8

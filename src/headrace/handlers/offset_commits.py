@@ -20,6 +20,8 @@ from headrace.protocol.errors import ErrorCode
 from headrace.protocol.primitives import MAX_INT64
 from headrace.protocol.record_batch import NO_TIMESTAMP
 
+FIRST_WITH_GROUP_ID_NOT_FOUND, FIRST_WITH_TOPIC_IDS = 9, 10
+"""Versions of OffsetCommit."""
 _NO_RETENTION = -1
 """The retention of a commit without its own (OffsetCommit 2-4); the broker's applies."""
 
