@@ -28,7 +28,8 @@ from headrace.topics.catalog import Topic
 
 from .offset_commits import FIRST_WITH_GROUP_ID_NOT_FOUND, FIRST_WITH_TOPIC_IDS
 
-MAX_PARTITIONS = 256
+MAX_PARTITIONS = 64
+"""Of a template: with 16 templates a connection holds some 300 KB."""
 _FIRST_FLEXIBLE = 8
 _NEXT, _LAST = "qi6s", "qi4s"
 """Offset and leader epoch of a partition, then empty metadata, no tagged fields, and the number of
