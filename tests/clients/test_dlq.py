@@ -632,10 +632,9 @@ def test_a_queue_of_no_group_has_a_line(
 ) -> None:
     queue.serve(source)
     assert main(["dlq", "list", source, "-b", bootstrap_servers]) == 0
-    hint = "headrace dlq list without a name shows all"
     line = f"headrace dlq list: '{source}' is the queue of no group; "
     error = capsys.readouterr().err
-    assert error.startswith((line + hint, line + "did you mean dlq.")), error
+    assert error.startswith(line) and error.endswith(("without a name shows all\n", "?\n")), error
     assert main(["dlq", "list", queue.name, "-b", bootstrap_servers]) == 0
     assert "no group" not in capsys.readouterr().err
 
