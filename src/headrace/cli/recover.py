@@ -86,11 +86,11 @@ def run(options: Namespace) -> int:
                 _print(output, rebuild)
                 print_kept(damaged)
             executes = rebuild.is_needed and not options.dry_run
-            kept = None
+            old_catalog = None
             if executes:
                 sys.stdout.flush()
                 confirm("Recover?", _steps(rebuild), yes=options.yes)
-                kept = carry_out(directory, rebuild)
+                old_catalog = carry_out(directory, rebuild)
         finally:
             directory.abandon()
     except (CatalogError, DirectoryInUse, UnusableDirectory, OSError) as error:
@@ -101,7 +101,7 @@ def run(options: Namespace) -> int:
                 {
                     "reason": rebuild.reason,
                     "executed": executes,
-                    "old_catalog": kept,
+                    "old_catalog": old_catalog,
                     "cluster_id": rebuild.cluster_id,
                     "missing_partitions": list(rebuild.missing),
                     "topics": _topics(rebuild),
@@ -110,7 +110,7 @@ def run(options: Namespace) -> int:
             ]
         )
     elif executes:
-        print(f"Recovered{f'; the old catalog is {kept}' if kept else ''}.")
+        print(f"Recovered{f'; the old catalog is {old_catalog}' if old_catalog else ''}.")
     elif rebuild.is_needed:
         print("Nothing was changed.")
     return 0

@@ -54,7 +54,7 @@ def run(options: Namespace) -> int:
             and os.path.isdir(f"{directory}/{name}")
             and options.topic in (None, name.rpartition("-")[0])
         ]
-        kept = kept_files(directory, names)
+        set_aside = kept_files(directory, names)
         files = log_files(directory, names)
         verified.partition_count = len({file.partition for file in files})
         for name in sorted({file.partition for file in files}):
@@ -69,12 +69,12 @@ def run(options: Namespace) -> int:
         raise Failure(f"cannot read {error.filename or directory}: {error.strerror}") from error
     output = Output(options.output)
     if output.is_json:
-        row = {"data_dir": directory, **vars(verified), "problems": problems, "kept": kept}
+        row = {"data_dir": directory, **vars(verified), "problems": problems, "kept": set_aside}
         output.rows([row])
     else:
         for row in problems:
             print(row["problem"])
-        print_kept(kept)
+        print_kept(set_aside)
         print(
             f"verified {verified.record_count} records in {verified.batch_count} batches, "
             f"{verified.size_bytes} bytes, {verified.partition_count} partitions: "

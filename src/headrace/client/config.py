@@ -174,12 +174,12 @@ def _milliseconds(config: Mapping[str, Any], name: str, default: int) -> int:
 
 def _with_ports(servers: str) -> str:
     """Drop protocols and add missing ports: librdkafka accepts both."""
-    whole = []
+    with_ports = []
     for server in filter(None, (part.strip() for part in servers.split(","))):
         bare = server.rpartition("://")[2]
         has_port = bare.rpartition(":")[2].isdigit() and not bare.endswith("]")
-        whole.append(bare if has_port else f"{bare}:9092")
-    return ",".join(whole)
+        with_ports.append(bare if has_port else f"{bare}:9092")
+    return ",".join(with_ports)
 
 
 def _security(config: Mapping[str, Any]) -> Security:

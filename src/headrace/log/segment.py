@@ -68,8 +68,8 @@ def scan(fd: int, position: int, end: int, *, whole: bool = False, checked: bool
     :param whole: yield all bytes of each batch, not only those read along with its header
     :param checked: the same, and stop at a batch of another format or without its checksum
     """
-    whole = whole or checked
-    chunk = RECOVERY_CHUNK_BYTES if whole else HEADERS_CHUNK_BYTES
+    has_all_bytes = whole or checked
+    chunk = RECOVERY_CHUNK_BYTES if has_all_bytes else HEADERS_CHUNK_BYTES
     buffer, start, needed = memoryview(b""), position, HEADER_BYTES
     while position + needed <= end:
         if position - start + needed > len(buffer):
@@ -81,7 +81,7 @@ def scan(fd: int, position: int, end: int, *, whole: bool = False, checked: bool
         size = header.size_bytes
         if header.batch_length < HEADER_BYTES - LENGTH_OVERHEAD or position + size > end:
             break
-        if whole and position - start + size > len(buffer):
+        if has_all_bytes and position - start + size > len(buffer):
             needed = size  # once more, with all of it
             continue
         batch = buffer[position - start : position - start + size]

@@ -201,11 +201,11 @@ def _snappy_block(block: memoryview) -> Iterator[Bytes]:
         raise BadCompression(f"a snappy block of {len(block)} bytes claims {claimed}")
     if claimed > MAX_SNAPPY_BLOCK_BYTES:
         raise TooLargeToDecompress(f"a snappy block of {claimed} bytes")
-    whole = bytes(_cramjam().snappy.decompress_raw(block))
-    if len(whole) <= PIECE_BYTES:
-        yield whole
+    decompressed = bytes(_cramjam().snappy.decompress_raw(block))
+    if len(decompressed) <= PIECE_BYTES:
+        yield decompressed
     else:
-        yield from _plain_pieces(memoryview(whole))
+        yield from _plain_pieces(memoryview(decompressed))
 
 
 def _lz4_pieces(data: memoryview) -> Iterator[Bytes]:

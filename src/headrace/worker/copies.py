@@ -72,5 +72,5 @@ def letter(
             (dead_letters.EXCEPTION, type(error).__qualname__.encode(errors="backslashreplace")),
             (dead_letters.TRACEBACK, traceback_of(error).encode(errors="backslashreplace")),
         ]
-    whole = NewRecord(queue, record.value, record.key, [*record.headers, *headers])
-    return whole, NewRecord(queue, None, None, headers)
+    letter = NewRecord(queue, record.value, record.key, [*record.headers, *headers])
+    return letter, NewRecord(queue, None, None, headers)

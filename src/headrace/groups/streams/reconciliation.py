@@ -125,8 +125,8 @@ def _advance(
         if is_blocked or partition not in active.gained.get(subtopology_id, {}):
             standby.kept.setdefault(subtopology_id, {})[partition] = _NO_EPOCH
     if is_blocked:
-        kept = ByRole(*(_in_order(role.kept) for role in roles))
-        return StreamsAssignment(epoch, was.member_epoch, MemberState.UNREVOKED, kept, revoked)
+        held = ByRole(*(_in_order(role.kept) for role in roles))
+        return StreamsAssignment(epoch, was.member_epoch, MemberState.UNREVOKED, held, revoked)
     waits = any(role.waits for role in roles)
     return StreamsAssignment(
         goal.epoch,

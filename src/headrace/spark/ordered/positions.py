@@ -235,7 +235,9 @@ def detect_losses(
         partition: _loss(log, topics, partition, offset, ends.get(partition, offset))
         for partition, offset in position.items()
     }
-    kept = {partition: position[partition] for partition, loss in losses.items() if loss is None}
+    readable = {
+        partition: position[partition] for partition, loss in losses.items() if loss is None
+    }
     for problem, remedy in dict.fromkeys(filter(None, losses.values())):
         if fail_on_data_loss:
             raise SourceError(
@@ -243,7 +245,7 @@ def detect_losses(
                 "or start with a new checkpointLocation"
             )
         _log.warning("%s: failOnDataLoss=false makes the query %s", problem, remedy)
-    return Readable(topics, kept, {p: end for p, end in ends.items() if p in kept})
+    return Readable(topics, readable, {p: end for p, end in ends.items() if p in readable})
 
 
 def _ends_with_open_transactions(

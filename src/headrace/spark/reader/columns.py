@@ -298,14 +298,14 @@ def _gather(body: Bytes, bounds: Numbers, *lengths: Numbers) -> list[pa.Array]:
     flat = np.ascontiguousarray(bounds, np.int32).reshape(-1)
     # The bytes between the pieces become elements too, so that one array covers all of the body and
     # `take` copies the wanted elements.
-    whole = pa.Array.from_buffers(
+    slices = pa.Array.from_buffers(
         pa.binary(), len(flat) - 1, [None, pa.py_buffer(flat), pa.py_buffer(body)]
     )
     columns = []
     for piece, length in enumerate(lengths):
         indexes = np.arange(2 * piece, len(flat), width, dtype=np.int32)
         is_null = length < 0
-        columns.append(whole.take(pa.array(indexes, mask=is_null if is_null.any() else None)))
+        columns.append(slices.take(pa.array(indexes, mask=is_null if is_null.any() else None)))
     return columns
 
 
