@@ -83,6 +83,13 @@ def test_what_is_remembered(client: Connection, served: list[bool]) -> None:
     assert served == [False, True]
 
 
+def test_a_long_name_is_not_remembered(client: Connection, served: list[bool]) -> None:
+    for length in (900, 1100):
+        del served[:]
+        assert commit(client, 1, "g" * length) == commit(client, 2, "g" * length) == {0}
+        assert served[-1] == (length == 900)
+
+
 def test_it_is_limited(client: Connection, served: list[bool]) -> None:
     for number in (*range(MAX_COMMIT_TEMPLATES + 1), 0, 0):
         assert commit(client, 1, f"g-{number}") == {ErrorCode.NONE}

@@ -466,8 +466,8 @@ class Session:
     def _remember(self, frame: memoryview, header: RequestHeader, call: Call) -> None:
         """Make a template of a request, if its API has templates."""
         api = call.api
-        if api.template is None or call.request is None:
-            return
+        if api.template is None or call.request is None or call.client.charge is not None:
+            return  # a client that is charged is served by none
         if self._templates is None:
             self._templates = {}
         if api.key not in self._templates:

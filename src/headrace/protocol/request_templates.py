@@ -20,6 +20,9 @@ MAX_PREFIX_LENGTHS = 16
 templates. Names of different lengths give different prefix lengths.
 """
 
+MAX_PREFIX_BYTES = 1024
+"""The largest prefix of a template: it stays in memory, and its names may be of any length."""
+
 _FIXED_PREFIX = "4s4s"
 """Api key and version, correlation id."""
 
@@ -80,7 +83,7 @@ class RequestTemplates:
     def remember(self, frame: memoryview, header: RequestHeader, call: Any) -> None:
         """Make a template of a request that was served, if possible."""
         template = self._make(frame, header, call)
-        if template is None:
+        if template is None or template.prefix_bytes > MAX_PREFIX_BYTES:
             return
         length = template.prefix_bytes
         if len(self) >= self._max_templates or (
