@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from headrace.net.api import CREATE, DESCRIBE_CONFIGS, TOPIC, Api, Each, Inside
 from headrace.net.call import Call
 from headrace.protocol.api import CreateTopicsRequest, CreateTopicsResponse
-from headrace.protocol.errors import ErrorCode, Refusal
+from headrace.protocol.errors import ErrorCode, Refusal, invalid_config
 from headrace.protocol.internal_topics import INTERNAL_TOPICS
 from headrace.protocol.time_slices import chunks
 from headrace.topics.catalog import MAX_TOPICS_PER_TRANSACTION, NOT_CREATED, Topic
@@ -97,8 +97,9 @@ def _plan(call: Call, topic: NewTopicRequest) -> Topic | Refusal:
     """Return the topic to create, or its error."""
     without_value = [config.name for config in topic.configs if config.value is None]
     if without_value:
-        message = f"Null value not supported for topic configs: {','.join(without_value)}"
-        return Refusal(ErrorCode.INVALID_CONFIG, message)
+        return invalid_config(
+            f"Null value not supported for topic configs: {','.join(without_value)}"
+        )
     if topic.name in INTERNAL_TOPICS:
         default, configs = call.config.internal_topic(topic.name)
     else:

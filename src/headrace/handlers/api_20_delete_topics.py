@@ -20,7 +20,7 @@ from uuid import UUID
 from headrace.net.api import CLUSTER, DELETE, DESCRIBE, TOPIC, TOPIC_DENIED, Api, Inside
 from headrace.net.call import Call
 from headrace.protocol.api import DeleteTopicsRequest, DeleteTopicsResponse
-from headrace.protocol.errors import ErrorCode, Refusal
+from headrace.protocol.errors import ErrorCode, Refusal, invalid_request
 from headrace.protocol.time_slices import chunks
 from headrace.topics.catalog import MAX_TOPICS_PER_TRANSACTION, CatalogError, Topic
 
@@ -78,7 +78,7 @@ async def handle(call: Call, request: DeleteTopicsRequest) -> DeleteTopicsRespon
         elif topic.name in names and topic.topic_id in ids:  # refused, with one response
             if target.name is not None:
                 message = "The provided topic name maps to an ID that was already supplied."
-                results[target] = _result(topic, Refusal(ErrorCode.INVALID_REQUEST, message))
+                results[target] = _result(topic, invalid_request(message))
         else:
             refusal = call.charge_mutations(topic.partitions, _FIRST_WITH_QUOTA)
             results[target] = topic if refusal is None else _result(topic, refusal)
@@ -86,15 +86,12 @@ async def handle(call: Call, request: DeleteTopicsRequest) -> DeleteTopicsRespon
     topics = [topic for topic in results.values() if isinstance(topic, Topic)]
     deleted = await call.to_end(_delete_all(call, topics))
     await call.durable()  # Deleting a topic also deletes its offsets and share state.
-    responses = []
-    for target, topic in results.items():
-        if isinstance(topic, Result):
-            responses.append(topic)
-        elif topic.topic_id in deleted:
-            responses.append(_result(topic, deleted[topic.topic_id]))
-        else:
-            responses.append(_unknown(target))
-    return DeleteTopicsResponse(responses=responses)
+    return DeleteTopicsResponse(
+        responses=[
+            topic if isinstance(topic, Result) else deleted.get(topic.topic_id, _unknown(target))
+            for target, topic in results.items()
+        ]
+    )
 
 
 def _targets(request: DeleteTopicsRequest) -> list[Target]:
@@ -157,23 +154,21 @@ def _result(topic: Topic, outcome: Refusal | None) -> Result:
     return Result(topic.name, topic.topic_id).refused(outcome)
 
 
-def _delete_all(
-    call: Call, topics: Sequence[Topic]
-) -> Generator[None, None, dict[UUID, Refusal | None]]:
+def _delete_all(call: Call, topics: Sequence[Topic]) -> Generator[None, None, dict[UUID, Result]]:
     """Delete topics, many in one transaction; return the result of each. Those that another request
     has deleted since they were found have none.
     """
-    results: dict[UUID, Refusal | None] = {}
+    results: dict[UUID, Result] = {}
     by_id = call.catalog.topics_by_id
     for part in chunks(topics, MAX_TOPICS_PER_TRANSACTION):
         existing = [by_id[topic.topic_id] for topic in part if topic.topic_id in by_id]
-        result = None
+        refusal = None
         try:
             if existing:
                 yield from call.topic_deletions.delete(existing)
                 for topic in existing:
                     call.changed(DELETE, TOPIC, topic.name)
         except CatalogError as error:
-            result = Refusal(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
-        results |= dict.fromkeys((topic.topic_id for topic in existing), result)
+            refusal = Refusal(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
+        results |= {topic.topic_id: _result(topic, refusal) for topic in existing}
     return results

@@ -13,7 +13,7 @@ from __future__ import annotations
 from headrace.net.api import ALTER, TOPIC, Api, Each
 from headrace.net.call import Call
 from headrace.protocol.api import CreatePartitionsRequest, CreatePartitionsResponse
-from headrace.protocol.errors import ErrorCode, Refusal, failure_of
+from headrace.protocol.errors import ErrorCode, Refusal, failure_of, invalid_request
 from headrace.protocol.time_slices import chunks
 from headrace.topics.catalog import MAX_TOPICS_PER_TRANSACTION
 from headrace.topics.topic_rules import (
@@ -55,8 +55,9 @@ def _check(call: Call, topic: CreatePartitionsRequest.CreatePartitionsTopic) -> 
     if present is None:
         return Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     if present.internal:
-        message = f"{topic.name} holds the state of groups: its partitions cannot change."
-        return Refusal(ErrorCode.INVALID_REQUEST, message)
+        return invalid_request(
+            f"{topic.name} holds the state of groups: its partitions cannot change."
+        )
     if refusal := check_growth(topic, present.partitions, call.node_id):
         return refusal
     added = topic.count - present.partitions

@@ -16,7 +16,7 @@ from functools import partial
 from headrace.net.api import ALTER, Api, on_cluster
 from headrace.net.call import Call
 from headrace.protocol.api import ElectLeadersRequest, ElectLeadersResponse
-from headrace.protocol.errors import ErrorCode, Refusal
+from headrace.protocol.errors import ErrorCode, Refusal, invalid_request
 
 TopicResult = ElectLeadersResponse.ReplicaElectionResult
 PartitionResult = ElectLeadersResponse.PartitionResult
@@ -36,8 +36,7 @@ async def handle(call: Call, request: ElectLeadersRequest) -> ElectLeadersRespon
     response = ElectLeadersResponse()
     unknown_type = None
     if request.election_type not in (_PREFERRED, _UNCLEAN):
-        message = f"Unknown election type {request.election_type}"
-        unknown_type = Refusal(ErrorCode.INVALID_REQUEST, message)
+        unknown_type = invalid_request(f"Unknown election type {request.election_type}")
         response.error_code = unknown_type.code
     if request.topic_partitions is None:
         names = [] if unknown_type else list(call.catalog.topics)

@@ -19,7 +19,7 @@ from headrace.coordinators.waiting import run_to_end
 from headrace.net.api import ALTER, GROUP, READ, READ_GROUP, TOPIC, TOPIC_DENIED, Api, Each
 from headrace.net.call import Call
 from headrace.protocol.api import AlterShareGroupOffsetsRequest, AlterShareGroupOffsetsResponse
-from headrace.protocol.errors import ErrorCode, Refusal
+from headrace.protocol.errors import ErrorCode, Refusal, invalid_request
 from headrace.share.records import SharePartitionKey
 from headrace.share.share_state import NOT_HOSTED
 
@@ -42,10 +42,8 @@ API = Api(
 )
 
 NOTHING_HELD = Refusal(ErrorCode.INVALID_RECORD_STATE, "No member holds a record of the range.")
-_BAD_RELEASES = Refusal(
-    ErrorCode.INVALID_REQUEST,
-    f"A request releases at most {MAX_RELEASES_PER_REQUEST} ranges of records, and sets no "
-    "offsets.",
+_BAD_RELEASES = invalid_request(
+    f"A request releases at most {MAX_RELEASES_PER_REQUEST} ranges of records, and sets no offsets."
 )
 
 

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from headrace.protocol.errors import ConfigError, ErrorCode, Refusal
+from headrace.protocol.errors import ConfigError, Refusal, invalid_request
 from headrace.topics.catalog import Catalog
 from headrace.topics.settings import Settings
 
@@ -98,7 +98,7 @@ class ListenerSecurities:
             for part in self._concerned(changes):
                 part.check(config)
         except ConfigError as error:
-            return Refusal(ErrorCode.INVALID_REQUEST, str(error))
+            return invalid_request(str(error))
         return None
 
     def reload(self, changed: Iterable[str]) -> None:

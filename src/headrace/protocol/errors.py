@@ -177,6 +177,16 @@ class Refusal:
     message: str | None = None
 
 
+def invalid_request(message: str) -> Refusal:
+    """Return the refusal of a request that contradicts itself or the protocol."""
+    return Refusal(ErrorCode.INVALID_REQUEST, message)
+
+
+def invalid_config(message: str) -> Refusal:
+    """Return the refusal of a config that does not exist, or of its value."""
+    return Refusal(ErrorCode.INVALID_CONFIG, message)
+
+
 def failure_of(write: Callable[P, object], *values: P.args, **options: P.kwargs) -> Refusal | None:
     """Call a function that writes; return the error when the disk fails, None if it has written."""
     try:

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from headrace.protocol.errors import ErrorCode, Refusal
+from headrace.protocol.errors import ErrorCode, Refusal, invalid_request
 
 USER, CLIENT_ID, IP = "user", "client-id", "ip"
 TYPES = (USER, CLIENT_ID, IP)
@@ -57,20 +57,22 @@ def entity_of(names: Mapping[str, Name]) -> Entity:
 def duplicate(entity: Entity) -> Refusal:
     """Return the error for an entity, or a key of it, that a request has twice."""
     names = (f"{kind}={'null' if name is None else name}" for kind, name in entity)
-    return _invalid(f"Ignoring duplicate entity ClientQuotaEntity(entries={{{', '.join(names)}}})")
+    return invalid_request(
+        f"Ignoring duplicate entity ClientQuotaEntity(entries={{{', '.join(names)}}})"
+    )
 
 
 def check_entity(entity: Entity) -> Refusal | None:
     """Return the error for an entity without its values, None if it is valid so far."""
     if not entity:
-        return _invalid("Invalid empty client quota entity")
+        return invalid_request("Invalid empty client quota entity")
     for kind, name in entity:
         if kind not in TYPES:
-            return _invalid(f"Unhandled client quota entity type: {kind}")
+            return invalid_request(f"Unhandled client quota entity type: {kind}")
         if name == "":
-            return _invalid(f"Empty {kind} not supported")
+            return invalid_request(f"Empty {kind} not supported")
     if len(entity) > 1 and IP in dict(entity):
-        return _invalid(
+        return invalid_request(
             "Invalid quota entity combination, IP entity shouldnot be combined with User or "
             "ClientId"
         )
@@ -86,18 +88,18 @@ def check_value(entity: Entity, key: str, value: float) -> Refusal | None:
     """Return the error for a value of a valid entity, None if it can be set."""
     keys = _IP_KEYS if IP in dict(entity) else _CLIENT_KEYS
     if key not in keys:
-        return _invalid(f"Invalid configuration key {key}")
+        return invalid_request(f"Invalid configuration key {key}")
     if not math.isfinite(value):
-        return _invalid(f"Quota {key} must be a finite number")
+        return invalid_request(f"Quota {key} must be a finite number")
     if value <= 0:
-        return _invalid(f"Quota {key} must be greater than 0")
+        return invalid_request(f"Quota {key} must be greater than 0")
     integral = keys[key]
     if integral is not None:
         largest, kind = integral
         if value > largest:
-            return _invalid(f"Proposed value for {key} is too large for {kind}.")
+            return invalid_request(f"Proposed value for {key} is too large for {kind}.")
         if math.fmod(value, 1) > _EPSILON:
-            return _invalid(f"{key} cannot be a fractional value.")
+            return invalid_request(f"{key} cannot be a fractional value.")
     return None
 
 
@@ -120,7 +122,7 @@ def plan(
         return refusal
     host = host_of(entity)
     if host is not None and not is_host(host):
-        return _invalid(f"{host} is not a valid IP or resolvable host.")
+        return invalid_request(f"{host} is not a valid IP or resolvable host.")
     for key, value in changes:
         if value is not None and (refusal := check_value(entity, key, value)) is not None:
             return refusal
@@ -132,23 +134,27 @@ def check_filter(parts: Iterable[Part]) -> Refusal | None:
     types: set[str] = set()
     for kind, how, name in parts:
         if not kind:
-            return _invalid("Invalid empty entity type.")
+            return invalid_request("Invalid empty entity type.")
         if kind in types:
-            return _invalid(f"Entity type {kind} cannot appear more than once in the filter.")
+            return invalid_request(
+                f"Entity type {kind} cannot appear more than once in the filter."
+            )
         if kind not in TYPES:
             return Refusal(ErrorCode.UNSUPPORTED_VERSION, f"Unsupported entity type {kind}")
         types.add(kind)
         if how == EXACT and name is None:
-            return _invalid("Request specified MATCH_TYPE_EXACT, but set match string to null.")
+            return invalid_request(
+                "Request specified MATCH_TYPE_EXACT, but set match string to null."
+            )
         if how in (DEFAULT, ANY) and name is not None:
             match_type = "DEFAULT" if how == DEFAULT else "SPECIFIED"
-            return _invalid(
+            return invalid_request(
                 f"Request specified MATCH_TYPE_{match_type}, but also specified a match string."
             )
         if how not in (EXACT, DEFAULT, ANY):
-            return _invalid(f"Unknown match type {how}")
+            return invalid_request(f"Unknown match type {how}")
     if IP in types and len(types) > 1:
-        return _invalid(
+        return invalid_request(
             "Invalid entity filter component combination. IP filter component should not be used "
             "with user or clientId filter component."
         )
@@ -164,7 +170,3 @@ def matches(entity: Entity, parts: Sequence[Part], *, strict: bool) -> bool:
         return False
     names = dict(entity)
     return all(kind in names and (how == ANY or names[kind] == name) for kind, how, name in parts)
-
-
-def _invalid(message: str) -> Refusal:
-    return Refusal(ErrorCode.INVALID_REQUEST, message)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
-from headrace.protocol.errors import ErrorCode, Refusal
+from headrace.protocol.errors import ErrorCode, Refusal, invalid_request
 from headrace.share.records import (
     ACKNOWLEDGED,
     ARCHIVED,
@@ -30,13 +30,11 @@ NOT_IN_CACHE = Refusal(
     ErrorCode.INVALID_RECORD_STATE,
     "Batch record not found. The request batch offsets are not found in the cache.",
 )
-FIRST_PAST_ACQUIRED = Refusal(
-    ErrorCode.INVALID_REQUEST,
-    "Batch record not found. The first offset in request is past acquired records.",
+FIRST_PAST_ACQUIRED = invalid_request(
+    "Batch record not found. The first offset in request is past acquired records."
 )
-LAST_PAST_ACQUIRED = Refusal(
-    ErrorCode.INVALID_REQUEST,
-    "Batch record not found. The last offset in request is past acquired records.",
+LAST_PAST_ACQUIRED = invalid_request(
+    "Batch record not found. The last offset in request is past acquired records."
 )
 BATCH_NOT_ACQUIRED = Refusal(
     ErrorCode.INVALID_RECORD_STATE,

@@ -17,7 +17,7 @@ from uuid import UUID
 from headrace.deadlines import RETRY_MS
 from headrace.groups.catalog import TopicCatalog
 from headrace.outcome import NOWHERE, Outcome, Position, Unapplied
-from headrace.protocol.errors import ErrorCode, Refusal
+from headrace.protocol.errors import ErrorCode, Refusal, invalid_request
 from headrace.protocol.internal_topics import SHARE_GROUP_STATE
 from headrace.share.records import (
     ACKNOWLEDGED,
@@ -38,20 +38,12 @@ from . import records
 NOT_HOSTED = Refusal(
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition."
 )
-NEGATIVE_PARTITION = Refusal(
-    ErrorCode.INVALID_REQUEST, "The partition id cannot be a negative number."
-)
-NEGATIVE_LEADER_EPOCH = Refusal(
-    ErrorCode.INVALID_REQUEST, "The leader epoch cannot be a negative number."
-)
-NEGATIVE_STATE_EPOCH = Refusal(
-    ErrorCode.INVALID_REQUEST, "The state epoch cannot be a negative number."
-)
-READ_UNINITIALIZED = Refusal(
-    ErrorCode.INVALID_REQUEST, "Read operation on uninitialized share partition not allowed."
-)
-WRITE_UNINITIALIZED = Refusal(
-    ErrorCode.INVALID_REQUEST, "Write operation on uninitialized share partition not allowed."
+NEGATIVE_PARTITION = invalid_request("The partition id cannot be a negative number.")
+NEGATIVE_LEADER_EPOCH = invalid_request("The leader epoch cannot be a negative number.")
+NEGATIVE_STATE_EPOCH = invalid_request("The state epoch cannot be a negative number.")
+READ_UNINITIALIZED = invalid_request("Read operation on uninitialized share partition not allowed.")
+WRITE_UNINITIALIZED = invalid_request(
+    "Write operation on uninitialized share partition not allowed."
 )
 FENCED_LEADER_EPOCH = Refusal(
     ErrorCode.FENCED_LEADER_EPOCH,
@@ -72,12 +64,9 @@ SWEEP_AFTER_RECORDS, SWEEP_AFTER_RECORDS_EACH = 20_000, 20
 bounds the log that a restart has to read."""
 
 
-UNSOUND_BATCH = Refusal(
-    ErrorCode.INVALID_REQUEST,
-    (
-        "A state batch must have offsets in order, a state of 0, 2 or 4, and a delivery count "
-        "that is not negative."
-    ),
+UNSOUND_BATCH = invalid_request(
+    "A state batch must have offsets in order, a state of 0, 2 or 4, and a delivery count that is "
+    "not negative."
 )
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
-from headrace.protocol.errors import ErrorCode, Refusal, failure_of
+from headrace.protocol.errors import ErrorCode, Refusal, failure_of, invalid_request
 from headrace.protocol.topic_names import why_illegal
 
 from .catalog import Catalog, Topic, fold
@@ -23,7 +23,7 @@ TOO_MANY_PARTITIONS = Refusal(
     ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request."
 )
 
-_DUPLICATE = Refusal(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+_DUPLICATE = invalid_request("Duplicate topic name.")
 
 T = TypeVar(
     "T", "CreateTopicsRequest.CreatableTopic", "CreatePartitionsRequest.CreatePartitionsTopic"
@@ -52,9 +52,7 @@ def check_new_topic_name(name: str, twin: str | None) -> Refusal | None:
         metric names; None if there is none
     """
     if name == "__cluster_metadata":
-        return Refusal(
-            ErrorCode.INVALID_REQUEST, f"Creation of internal topic {name} is prohibited."
-        )
+        return invalid_request(f"Creation of internal topic {name} is prohibited.")
     if refusal := check_topic_name(name):
         return refusal
     if name == twin:
@@ -104,9 +102,8 @@ def _assigned_count(topic: CreateTopicsRequest.CreatableTopic, node_id: int) -> 
         (topic.num_partitions, "numPartitions"),
     ):
         if number != -1:
-            return Refusal(
-                ErrorCode.INVALID_REQUEST,
-                f"A manual partition assignment was specified, but {name} was not set to -1.",
+            return invalid_request(
+                f"A manual partition assignment was specified, but {name} was not set to -1."
             )
     seen = set()
     for replicas in topic.assignments:

@@ -11,7 +11,7 @@ from typing import TypeAlias
 from headrace.net.listener_security import ListenerSecurities
 from headrace.protocol.api import DescribeConfigsResponse, IncrementalAlterConfigsRequest
 from headrace.protocol.configs import ConfigOperation, ConfigSource, ConfigType, why_malformed
-from headrace.protocol.errors import ErrorCode, Refusal, failure_of
+from headrace.protocol.errors import ErrorCode, Refusal, failure_of, invalid_config, invalid_request
 from headrace.protocol.time_slices import chunks
 from headrace.topics.catalog import MAX_TOPICS_PER_TRANSACTION, Catalog, Topic
 from headrace.topics.topic_logs import TopicLogs
@@ -93,7 +93,7 @@ class ConfigAdministration:
             if name:
                 return self._describe_group(name)
             message = "Group name must not be empty"
-        return Refusal(ErrorCode.INVALID_REQUEST, message)
+        return invalid_request(message)
 
     def describe_topic(
         self, topic: Topic, *, all_synonyms: bool = False
@@ -195,7 +195,7 @@ class ConfigAdministration:
             for resource in resources
         ]
         times = Counter(place for place, _ in requested)
-        twice = Refusal(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
+        twice = invalid_request("Each resource must appear at most once.")
         results: list[Refusal | None] = []
         for part in chunks(requested, MAX_TOPICS_PER_TRANSACTION):
             planned = [
@@ -220,13 +220,13 @@ class ConfigAdministration:
         """
         message = why_malformed(changes)
         if message is not None:
-            return Refusal(ErrorCode.INVALID_REQUEST, message)
+            return invalid_request(message)
         refusal = self._check_resource(number, name)
         if refusal is not None:
             return refusal
         config_type = ConfigType(number)
         if config_type is ConfigType.BROKER_LOGGER and replaces:
-            return Refusal(ErrorCode.INVALID_REQUEST, f"Unknown resource type {config_type}")
+            return invalid_request(f"Unknown resource type {config_type}")
         if config_type is ConfigType.BROKER and not name:
             present = self.config.cluster_configs()
         else:
@@ -272,29 +272,29 @@ class ConfigAdministration:
                 message = _wrong_id(name, "Node", f"broker id, expected {node_id}, but")
         elif number not in _UNNAMED:
             message = f"Unknown resource type {number}"
-        return None if message is None else Refusal(ErrorCode.INVALID_REQUEST, message)
+        return None if message is None else invalid_request(message)
 
     def _edit_list(self, config_type: ConfigType, name: str, change: ConfigChange) -> str | Refusal:
         """Return the value of a LIST config after APPEND or SUBTRACT."""
         operation = ConfigOperation(change.config_operation)
         if config_type is ConfigType.BROKER_LOGGER:
-            message = f"{operation.name} operation is not allowed for the BROKER_LOGGER resource"
-            return Refusal(ErrorCode.INVALID_REQUEST, message)
+            return invalid_request(
+                f"{operation.name} operation is not allowed for the BROKER_LOGGER resource"
+            )
         key = config_keys(config_type.kind).get(change.name)
         message = f"Can't {operation.name} to key {change.name} because its type is not LIST."
         if config_type is ConfigType.CLIENT_METRICS:
             # As in Kafka, whose controller knows no types of these.
-            return Refusal(ErrorCode.INVALID_CONFIG, message)
+            return invalid_config(message)
         if key is None:
-            message = f"Unknown {config_type.kind} config name: {change.name}"
-            return Refusal(ErrorCode.INVALID_CONFIG, message)
+            return invalid_config(f"Unknown {config_type.kind} config name: {change.name}")
         if key.type != "LIST":
             if config_type is ConfigType.BROKER:
                 message = (
                     f"Config value {operation.name.lower()} is not allowed for config key: "
                     f"{change.name}"
                 )
-            return Refusal(ErrorCode.INVALID_CONFIG, message)
+            return invalid_config(message)
         if config_type is ConfigType.TOPIC:
             text = self.config.topic_value(self.catalog.topics[name], change.name)
         elif config_type is ConfigType.GROUP:

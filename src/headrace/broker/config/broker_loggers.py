@@ -11,7 +11,7 @@ import logging
 from collections.abc import Iterator, Mapping
 
 from headrace.log_lines import get_logger
-from headrace.protocol.errors import ErrorCode, Refusal
+from headrace.protocol.errors import Refusal, invalid_config, invalid_request
 
 ROOT = "root"
 """Kafka's name for the parent of all loggers."""
@@ -38,16 +38,14 @@ def check(changes: Mapping[str, str | None]) -> Refusal | None:
     names = {name for name, _ in _loggers()}
     for name, level in changes.items():
         if name not in names:
-            return Refusal(ErrorCode.INVALID_CONFIG, f"Logger {name} does not exist!")
+            return invalid_config(f"Logger {name} does not exist!")
         if level is None and name == ROOT:
-            message = f"Removing the log level of the {ROOT} logger is not allowed"
-            return Refusal(ErrorCode.INVALID_REQUEST, message)
+            return invalid_request(f"Removing the log level of the {ROOT} logger is not allowed")
         if level is not None and level not in _LEVELS:
-            message = (
+            return invalid_config(
                 f"Cannot set the log level of {name} to {level} as it is not a supported log "
                 f"level. Valid log levels are {', '.join(sorted(_LEVELS))}"
             )
-            return Refusal(ErrorCode.INVALID_CONFIG, message)
     return None
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from headrace.net.listeners import OVERRIDES, PER_IP, parse_overrides
 from headrace.protocol.configuration import Configuration, Value
-from headrace.protocol.errors import ErrorCode, Refusal
+from headrace.protocol.errors import Refusal, invalid_config, invalid_request
 from headrace.security.principal import super_users
 from headrace.topics.settings import Settings
 
@@ -113,17 +113,19 @@ def check_broker_changes(
     :param values: the new values, None for configs to remove
     """
     if broker_name and MIN_INSYNC_REPLICAS in values:
-        message = f"Broker-level {MIN_INSYNC_REPLICAS} cannot be altered while ELR is enabled."
-        return Refusal(ErrorCode.INVALID_CONFIG, message)
+        return invalid_config(
+            f"Broker-level {MIN_INSYNC_REPLICAS} cannot be altered while ELR is enabled."
+        )
     if values.get(MIN_INSYNC_REPLICAS, "") is None:
-        message = f"Cluster-level {MIN_INSYNC_REPLICAS} cannot be removed while ELR is enabled."
-        return Refusal(ErrorCode.INVALID_CONFIG, message)
+        return invalid_config(
+            f"Cluster-level {MIN_INSYNC_REPLICAS} cannot be removed while ELR is enabled."
+        )
     changes = {name: text for name, text in values.items() if text is not None}
     keys = {}
     for name in changes:
         key = broker_key(name)
         if key is None:
-            return Refusal(ErrorCode.INVALID_CONFIG, f"Unknown broker config name: {name}")
+            return invalid_config(f"Unknown broker config name: {name}")
         keys[name] = key
     refused: Mapping[str, Callable[[str], bool]] = {
         "Cannot update these configs dynamically": lambda name: not keys[name].dynamic,
@@ -142,7 +144,7 @@ def check_broker_changes(
     for message, is_refused in refused.items():
         names = list(filter(is_refused, changes))
         if names:
-            return Refusal(ErrorCode.INVALID_REQUEST, f"{message}: [{', '.join(names)}]")
+            return invalid_request(f"{message}: [{', '.join(names)}]")
     wrong = next(filter(None, (unserved(name, text) for name, text in changes.items())), None)
     if wrong is None:
         try:
@@ -152,7 +154,7 @@ def check_broker_changes(
             wrong = str(error)
         else:
             wrong = check_broker(config.with_changes(changes))
-    return None if wrong is None else Refusal(ErrorCode.INVALID_REQUEST, wrong)
+    return None if wrong is None else invalid_request(wrong)
 
 
 def check(kind: str, configs: Mapping[str, str], config: Configuration) -> Refusal | None:
@@ -164,19 +166,17 @@ def check(kind: str, configs: Mapping[str, str], config: Configuration) -> Refus
     for name in configs:
         if name not in keys:
             if kind == "client-metrics":
-                return Refusal(
-                    ErrorCode.INVALID_REQUEST, f"Unknown client metrics configuration: {name}"
-                )
-            return Refusal(ErrorCode.INVALID_CONFIG, f"Unknown {kind} config name: {name}")
+                return invalid_request(f"Unknown client metrics configuration: {name}")
+            return invalid_config(f"Unknown {kind} config name: {name}")
     try:
         values = {name: keys[name].parse(text) for name, text in configs.items()}
     except InvalidValue as error:
-        return Refusal(ErrorCode.INVALID_CONFIG, str(error))
+        return invalid_config(str(error))
     if kind == "client-metrics":
         return _client_metrics_conflict(values)
     conflicts = _topic_conflicts(values) if kind == "topic" else _group_conflicts(values, config)
     message = next(conflicts, None)
-    return None if message is None else Refusal(ErrorCode.INVALID_CONFIG, message)
+    return None if message is None else invalid_config(message)
 
 
 def _topic_conflicts(values: Mapping[str, Value]) -> Iterator[str]:
@@ -254,15 +254,13 @@ def _client_metrics_conflict(values: Mapping[str, Value]) -> Refusal | None:
     assert isinstance(interval_ms, int)
     assert isinstance(match, tuple)
     if not _MIN_INTERVAL_MS <= interval_ms <= _MAX_INTERVAL_MS:
-        message = (
+        return invalid_request(
             f"Invalid value {interval_ms} for interval.ms, interval must be between "
             f"{_MIN_INTERVAL_MS} and {_MAX_INTERVAL_MS} (1 hour)"
         )
-        return Refusal(ErrorCode.INVALID_REQUEST, message)
     for pattern in match:
         if not _selects_clients(pattern):
-            message = f"Illegal client matching pattern: {pattern}"
-            return Refusal(ErrorCode.INVALID_CONFIG, message)
+            return invalid_config(f"Illegal client matching pattern: {pattern}")
     return None
 
 

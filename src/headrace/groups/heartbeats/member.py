@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from headrace.protocol.configuration import Configuration
-from headrace.protocol.errors import ErrorCode, Refusal
+from headrace.protocol.errors import Refusal, invalid_request
 
 JOIN_EPOCH, LEAVE_EPOCH, STATIC_LEAVE_EPOCH = 0, -1, -2
 NO_TIMEOUT = -1
@@ -56,11 +56,11 @@ class Heartbeat:
         }
         for name, text in names.items():
             if text is not None and not text.strip():
-                return Refusal(ErrorCode.INVALID_REQUEST, f"{name} can't be empty.")
+                return invalid_request(f"{name} can't be empty.")
         if self.member_epoch == STATIC_LEAVE_EPOCH and self.instance_id is None:
-            return Refusal(ErrorCode.INVALID_REQUEST, "InstanceId can't be null.")
+            return invalid_request("InstanceId can't be null.")
         fault = self._fault()
-        return None if fault is None else Refusal(ErrorCode.INVALID_REQUEST, fault)
+        return None if fault is None else invalid_request(fault)
 
     def _fault(self) -> str | None:
         """Return the error text of other fields than names."""

@@ -32,7 +32,7 @@ from headrace.groups.records import (
 from headrace.groups.service import HeartbeatService
 from headrace.outcome import Outcome
 from headrace.protocol.configuration import Configuration
-from headrace.protocol.errors import ErrorCode, Refusal
+from headrace.protocol.errors import ErrorCode, Refusal, invalid_request
 
 from .assignors import assign_simple
 
@@ -67,7 +67,7 @@ class ShareHeartbeat(Heartbeat):
             message = "SubscribedTopicNames must be set in first request."
         elif self.member_epoch < LEAVE_EPOCH:
             message = "MemberEpoch is invalid."
-        return None if message is None else Refusal(ErrorCode.INVALID_REQUEST, message)
+        return None if message is None else invalid_request(message)
 
 
 ShareHeartbeatReply = HeartbeatReply[Assignment]

@@ -34,7 +34,7 @@ from headrace.groups.records import (
 from headrace.groups.service import HeartbeatService
 from headrace.outcome import Apply, Outcome
 from headrace.protocol.configuration import Configuration
-from headrace.protocol.errors import ErrorCode, Refusal
+from headrace.protocol.errors import ErrorCode, Refusal, invalid_request
 
 from .assignor import TaskMember, assign_sticky
 from .member import (
@@ -160,7 +160,7 @@ class StreamsTransition(HeartbeatTransition[StreamsState]):
             theirs.subtopologies
         )
         if ours.epoch <= theirs.epoch and not is_same:
-            return Refusal(ErrorCode.INVALID_REQUEST, "Topology updates are not supported yet.")
+            return invalid_request("Topology updates are not supported yet.")
         return ours
 
     def report(self, code: StatusCode, detail: str) -> None:
@@ -176,16 +176,14 @@ class StreamsTransition(HeartbeatTransition[StreamsState]):
             for subtopology_id, partitions in (tasks or {}).items():
                 subtopology = configured.subtopologies.get(subtopology_id)
                 if subtopology is None:
-                    return Refusal(
-                        ErrorCode.INVALID_REQUEST,
-                        f"Subtopology {subtopology_id} does not exist in the topology.",
+                    return invalid_request(
+                        f"Subtopology {subtopology_id} does not exist in the topology."
                     )
                 for partition in partitions:
                     if not 0 <= partition < subtopology.tasks:
-                        return Refusal(
-                            ErrorCode.INVALID_REQUEST,
+                        return invalid_request(
                             f"Task {partition} for subtopology {subtopology_id} is invalid. Number "
-                            f"of tasks for this subtopology: {subtopology.tasks}",
+                            f"of tasks for this subtopology: {subtopology.tasks}"
                         )
         return None
 
@@ -200,10 +198,9 @@ class StreamsTransition(HeartbeatTransition[StreamsState]):
             by_task: dict[tuple[str, int], int] = {}
             for subtopology_id, partition, offset in offsets or ():
                 if (subtopology_id, partition) in by_task:
-                    return Refusal(
-                        ErrorCode.INVALID_REQUEST,
+                    return invalid_request(
                         f"Task offsets contain a duplicate entry for subtopology {subtopology_id} "
-                        f"and partition {partition}.",
+                        f"and partition {partition}."
                     )
                 by_task[subtopology_id, partition] = offset
             tasks = [task for task in islice(by_task, MAX_STREAMS_TASKS) if task[0] in ids]

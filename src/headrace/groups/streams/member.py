@@ -23,7 +23,7 @@ from headrace.groups.records import (
     Topology,
 )
 from headrace.protocol.configuration import Configuration
-from headrace.protocol.errors import ErrorCode, Refusal
+from headrace.protocol.errors import ErrorCode, Refusal, invalid_request
 
 NO_LAG = -1
 """The acceptable recovery lag in answers that do not have it."""
@@ -93,8 +93,7 @@ class StreamsHeartbeat(Heartbeat):
         """Return the error of a request that is invalid for any group."""
         subtopologies = () if self.topology is None else self.topology.subtopologies
         if any(subtopology.source_topic_regex for subtopology in subtopologies):
-            message = "Regular expressions for source topics are not supported yet."
-            return Refusal(ErrorCode.INVALID_REQUEST, message)
+            return invalid_request("Regular expressions for source topics are not supported yet.")
         if refusal := Heartbeat.check(self, group_id, config):
             return refusal
         for subtopology in subtopologies:
