@@ -14,12 +14,12 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from headrace.log.data_directory import DataDirectory
-from headrace.log.log_config import LogConfig
 from headrace.log.log_directory import LogDirectory
 from headrace.topics.catalog import CATALOG_FILE, Catalog
 from tests.attacks.harness import MIB, Watch, watching
 from tests.cli.command import run
 from tests.log.disk import batch, put
+from tests.log_configs import log_config
 from tests.support import HeadraceProcess
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.alone, pytest.mark.timeout(600)]
@@ -37,7 +37,7 @@ def filled(data_dir: Path, partitions: int, data: bytes, batches: int) -> Path:
     catalog.close()
     home = LogDirectory(DataDirectory(data_dir, 64, sync=False))
     for partition in range(partitions):
-        log = home.open("orders", topic.topic_id, partition, LogConfig())
+        log = home.open("orders", topic.topic_id, partition, log_config())
         for _ in range(batches):
             put(log, data)
     home.close()

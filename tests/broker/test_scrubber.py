@@ -15,11 +15,11 @@ from headrace.broker import scrubber
 from headrace.broker.scrubber import Scrubber
 from headrace.log import cleaner
 from headrace.log.data_directory import DataDirectory
-from headrace.log.log_config import LogConfig
 from headrace.log.log_directory import LogDirectory
 from headrace.net.metrics import ScrubberMetrics
 from tests.clients.confluent import PATIENCE_S, create_topic, produce
 from tests.log.disk import TOPIC_ID, batch, put
+from tests.log_configs import log_config
 from tests.support import wait_until
 
 SIZE = len(batch(b"x"))
@@ -31,7 +31,7 @@ def logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(scrubber, "SCRUB_BYTES_PER_SECOND", 1 << 40)
     logs = LogDirectory(DataDirectory(tmp_path / "data", 16))
     for partition in range(PARTITIONS):
-        log = logs.open("t", TOPIC_ID, partition, LogConfig())
+        log = logs.open("t", TOPIC_ID, partition, log_config())
         for _ in range(BATCHES):
             put(log, batch(b"x"))
     yield logs
@@ -101,7 +101,7 @@ def test_partitions_that_come_and_go_meanwhile(logs: LogDirectory):
     thread.start()
     for number in range(100):
         name = f"u{number}"
-        put(logs.open(name, TOPIC_ID, 0, LogConfig()), batch(b"x"))
+        put(logs.open(name, TOPIC_ID, 0, log_config()), batch(b"x"))
         if number % 2:
             logs.removals.add(logs.delete(name, TOPIC_ID))
     ended.set()

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from headrace.log.data_directory import DataDirectory
-from headrace.log.log_config import LogConfig
 from headrace.log.log_directory import LogDirectory
 from headrace.topics.catalog import NOT_CREATED, Catalog, CatalogError, Topic
 from tests.faults.small_disk import FailingDevice
 from tests.log.disk import TOPIC_ID, batch, put, values
+from tests.log_configs import log_config
 
 VALUES = [bytes([number]) * 500_000 for number in range(3)]
 
@@ -34,7 +34,7 @@ def test_what_a_restart_has_verified_is_on_the_device(device: FailingDevice) -> 
     read as zeros without the page cache.
     """
     logs = open_logs(device)
-    log = logs.open("t", TOPIC_ID, 0, LogConfig())
+    log = logs.open("t", TOPIC_ID, 0, log_config())
     put(log, batch(VALUES[0]))
     log.flush()
     put(log, batch(VALUES[1]))
@@ -45,14 +45,14 @@ def test_what_a_restart_has_verified_is_on_the_device(device: FailingDevice) -> 
     logs.close()
 
     logs = open_logs(device)
-    log = logs.open("t", TOPIC_ID, 0, LogConfig())
+    log = logs.open("t", TOPIC_ID, 0, log_config())
     put(log, batch(VALUES[2]))
     log.flush()
     logs.close()
 
     device.forget_caches()
     logs = open_logs(device)
-    log = logs.open("t", TOPIC_ID, 0, LogConfig())
+    log = logs.open("t", TOPIC_ID, 0, log_config())
     assert values(log) == dict(enumerate(VALUES))
     logs.close()
 

@@ -130,9 +130,9 @@ def acquired(data: bytes) -> None:
 
 @cache
 def _log_configs() -> tuple[Any, ...]:
-    from headrace.log.log_config import LogConfig
+    from tests.log_configs import log_config
 
-    return LogConfig(), LogConfig(cleanup_policy="compact", message_timestamp_before_max_ms=1000)
+    return log_config(), log_config(cleanup_policy="compact", message_timestamp_before_max_ms=1000)
 
 
 def right_batch(data: bytes) -> None:

@@ -12,11 +12,11 @@ from typing import Any
 from headrace.log import timestamps
 from headrace.log.cleaner import Cleanable, Pace, Round
 from headrace.log.data_directory import DataDirectory
-from headrace.log.log_config import LogConfig
 from headrace.log.log_directory import LogDirectory
 from headrace.log.partition_log import Appended, PartitionLog
 from headrace.protocol.errors import Refusal
 from headrace.protocol.record_batch import NO_SEQUENCE, build, headers, records
+from tests.log_configs import log_config
 
 NOW = 1_800_000_000_000
 TOPIC_ID = uuid.UUID(int=77)
@@ -36,7 +36,7 @@ class Disk:
         self.home = LogDirectory(DataDirectory(self.path, file_limit, sync=False))
 
     def log(self, topic: str = "t", partition: int = 0, **config: Any) -> PartitionLog:
-        return self.home.open(topic, TOPIC_ID, partition, LogConfig(**config))
+        return self.home.open(topic, TOPIC_ID, partition, log_config(**config))
 
     def stop(self) -> None:
         self.home.close()

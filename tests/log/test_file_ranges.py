@@ -9,12 +9,12 @@ import shutil
 import pytest
 
 from headrace.log.cleaner import cleanable
-from headrace.log.log_config import LogConfig
 from headrace.log.partition_log import PartitionLog
 from headrace.protocol.errors import Refusal
 from headrace.protocol.file_range import LEAST_RANGE_BYTES, FileRange
 from headrace.protocol.record_batch import headers
 from tests.log.disk import NOW, Disk, apply_retention, batch, clean, put
+from tests.log_configs import log_config
 
 
 def found(log: PartitionLog, offset: int = 0, max_bytes: int = 1 << 20) -> FileRange:
@@ -98,7 +98,7 @@ def test_retention_leaves_ranges_alone(disk: Disk) -> None:
     log = filled(disk, segment_bytes=20_000)
     one = found(log)
     expected = bytes(one)
-    log.config = LogConfig(segment_bytes=20_000, retention_bytes=1)
+    log.config = log_config(segment_bytes=20_000, retention_bytes=1)
     assert apply_retention(log, NOW) > 0
     assert log.log_start_offset > 0
     assert bytes(one) == expected

@@ -18,7 +18,6 @@ import pytest
 
 from headrace.log.cleaner import cleanable
 from headrace.log.data_directory import DataDirectory
-from headrace.log.log_config import LogConfig
 from headrace.log.log_directory import SYNC_ALL_ABOVE, LogDirectory
 from headrace.log.partition_log import PartitionLog
 from headrace.log.segment import Segment
@@ -35,6 +34,7 @@ from tests.log.disk import (
     put,
     values,
 )
+from tests.log_configs import log_config
 from tests.simulation.disk import SYNC, Fault, Power
 from tests.simulation.disk import Disk as SimulatedDisk
 
@@ -78,7 +78,7 @@ class Home:
         self.logs = LogDirectory(DataDirectory(path, 16))
 
     def log(self, partition: int = 0, **config: Any) -> PartitionLog:
-        return self.logs.open("t", TOPIC_ID, partition, LogConfig(**config))
+        return self.logs.open("t", TOPIC_ID, partition, log_config(**config))
 
     def restart(self, *, cleanly: bool = True) -> None:
         self.logs.close()
@@ -397,7 +397,7 @@ def test_a_flush_that_meets_a_renamed_segment(
     disk = Disk(tmp_path)
     log = disk.log(retention_ms=1000, cleanup_policy="compact", min_cleanable_dirty_ratio=0.0)
     if replace is retain:
-        log.config = LogConfig(retention_ms=1000)
+        log.config = log_config(retention_ms=1000)
     put(log, batch(b"a"))
     put(log, batch(b"b"))
     path = log.segments[0].path(".log")

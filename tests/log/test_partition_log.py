@@ -11,7 +11,6 @@ import pytest
 
 from headrace.log.data_directory import DataDirectory
 from headrace.log.index import OffsetIndex, TimeIndex
-from headrace.log.log_config import LogConfig
 from headrace.log.log_directory import LogDirectory
 from headrace.protocol.errors import ErrorCode, Refusal
 from headrace.protocol.record_batch import build, header_at, headers, seal
@@ -28,6 +27,7 @@ from tests.log.disk import (
     put,
     values,
 )
+from tests.log_configs import log_config
 
 HOUR = 3_600_000
 
@@ -367,7 +367,7 @@ def test_the_log_start_is_on_disk_when_records_are_deleted(
 ):
     """Its file, and after that the name of the file."""
     home = LogDirectory(DataDirectory(tmp_path, 8))
-    log = home.open("t", TOPIC_ID, 0, LogConfig())
+    log = home.open("t", TOPIC_ID, 0, log_config())
     put(log, batch(b"a", b"b"))
     log.flush()
     steps: list[str] = []

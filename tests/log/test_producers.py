@@ -11,12 +11,12 @@ import pytest
 
 from headrace.log.data_directory import DataDirectory
 from headrace.log.files import replace_file
-from headrace.log.log_config import LogConfig
 from headrace.log.log_directory import LogDirectory
 from headrace.log.producer_state import ProducerState
 from headrace.log.recovery import snapshot_path
 from headrace.protocol.errors import ErrorCode, Refusal
 from tests.log.disk import NOW, TOPIC_ID, Disk, apply_retention, batch, delete_records, put, values
+from tests.log_configs import log_config
 
 
 def send(log, sequence: int, *, epoch: int = 0, producer: int = 1, count: int = 1, at: int = NOW):
@@ -211,11 +211,11 @@ def test_producers_are_on_disk_before_retention_deletes_all_their_batches(
         return LogDirectory(directory)
 
     home = start()
-    send(home.open("t", TOPIC_ID, 0, LogConfig(retention_ms=1000)), 0)
+    send(home.open("t", TOPIC_ID, 0, log_config(retention_ms=1000)), 0)
     if stopped:
         home.close()
         home = start()
-    log = home.open("t", TOPIC_ID, 0, LogConfig(retention_ms=1000))
+    log = home.open("t", TOPIC_ID, 0, log_config(retention_ms=1000))
     monkeypatch.setattr(os, "fsync", noted_fsync)
     monkeypatch.setattr(os, "rename", checked_rename)
     assert apply_retention(log, NOW + 2000) == 1

@@ -16,7 +16,6 @@ import pytest
 from headrace.log import segment as segment_module
 from headrace.log.data_directory import DataDirectory
 from headrace.log.directory_lock import DirectoryInUse
-from headrace.log.log_config import LogConfig
 from headrace.log.log_directory import LogDirectory
 from headrace.log.partition_log import PartitionLog
 from headrace.protocol.record_batch import build
@@ -33,6 +32,7 @@ from tests.log.disk import (
     put,
     values,
 )
+from tests.log_configs import log_config
 
 FIRST = "t-0/00000000000000000000"
 
@@ -187,7 +187,7 @@ def test_torn_in_an_older_segment_cuts_all_that_follows(
 
 def test_flushed_segments_are_not_verified_again(tmp_path: Path):
     home = LogDirectory(DataDirectory(tmp_path / "d", 8))
-    log = home.open("t", TOPIC_ID, 0, LogConfig(segment_bytes=300))
+    log = home.open("t", TOPIC_ID, 0, log_config(segment_bytes=300))
     for n in range(20):
         put(log, batch(b"%d" % n, bytes(50)))
     home.directory.finish_background_work()
@@ -197,7 +197,7 @@ def test_flushed_segments_are_not_verified_again(tmp_path: Path):
     older = tmp_path / "e" / "t-0" / "00000000000000000000.log"
     older.write_bytes(older.read_bytes()[:-1] + b"\0")
     home = LogDirectory(DataDirectory(tmp_path / "e", 8))
-    log = home.open("t", TOPIC_ID, 0, LogConfig())
+    log = home.open("t", TOPIC_ID, 0, log_config())
     assert log.end_offset == 40, "the spoilt byte is before the newest snapshot"
     assert len([name for name in os.listdir(log.path) if name.endswith(".snapshot")]) == 2
     assert {offset: value for offset, value in values(log).items() if offset > 10} == {
@@ -269,11 +269,11 @@ def test_a_log_start_beyond_the_end_starts_anew(disk: Disk):
 def test_a_topic_made_again_does_not_see_the_old_one(disk: Disk):
     put(disk.log(), batch(b"old"))
     disk.crash()
-    log = disk.home.open("t", uuid.UUID(int=78), 0, LogConfig())
+    log = disk.home.open("t", uuid.UUID(int=78), 0, log_config())
     assert log.end_offset == 0
     put(log, batch(b"new"))
     disk.crash()
-    assert values(disk.home.open("t", uuid.UUID(int=78), 0, LogConfig())) == {0: b"new"}
+    assert values(disk.home.open("t", uuid.UUID(int=78), 0, log_config())) == {0: b"new"}
 
 
 def test_half_deleted_directories_go_at_the_start(disk: Disk):
@@ -297,10 +297,10 @@ import sys, uuid
 from headrace.protocol.record_batch import build
 from headrace.log.data_directory import DataDirectory
 from headrace.log.log_directory import LogDirectory
-from headrace.log.log_config import LogConfig
+from tests.log_configs import log_config
 
 home = LogDirectory(DataDirectory(sys.argv[1], 8))
-logs = [home.open("t", uuid.UUID(int=77), n, LogConfig(segment_bytes=100_000)) for n in range(3)]
+logs = [home.open("t", uuid.UUID(int=77), n, log_config(segment_bytes=100_000)) for n in range(3)]
 while True:
     for log in logs:
         record = (b"k", b"%d" % log.end_offset * 50)
@@ -329,7 +329,7 @@ def test_kill_minus_9_loses_nothing_acknowledged(tmp_path: Path, after_s: float)
             acknowledged[partition] = offset
     home = LogDirectory(DataDirectory(tmp_path / "d", 8))
     for partition, last in acknowledged.items():
-        log = home.open("t", TOPIC_ID, partition, LogConfig())
+        log = home.open("t", TOPIC_ID, partition, log_config())
         assert log.end_offset - 1 in (last, last + 1)
         assert values(log, 100_000) == {n: b"%d" % n * 50 for n in range(log.end_offset)}
         end = log.end_offset

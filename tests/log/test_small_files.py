@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 import pytest
 
 from headrace.log.data_directory import CLEAN_SHUTDOWN_FILE, DataDirectory
-from headrace.log.log_config import LogConfig
 from headrace.log.log_directory import LogDirectory
 from headrace.log.partition_log import PartitionLog
 from headrace.protocol.record_batch import TRANSACTIONAL_BIT, Marker, build
@@ -28,9 +27,10 @@ from tests.log.disk import (
     put,
     values,
 )
+from tests.log_configs import log_config
 from tests.support import RUN_SEED
 
-CONFIG = LogConfig(segment_bytes=4000, index_interval_bytes=100)
+CONFIG = log_config(segment_bytes=4000, index_interval_bytes=100)
 MOST_CASES = 12
 """Truncations, and flipped bits, of one file: all of them, or a choice."""
 

@@ -15,7 +15,6 @@ from headrace.log import checked_file
 from headrace.log.cleaner import cleanable
 from headrace.log.data_directory import DataDirectory
 from headrace.log.directory_format import FORMAT_FILE
-from headrace.log.log_config import LogConfig
 from headrace.log.log_directory import LogDirectory
 from headrace.log.partition_log import PartitionLog
 from headrace.log.snapshot import SIZES_FILE, Snapshot, SnapshotStopped
@@ -32,6 +31,7 @@ from tests.log.disk import (
     put,
     values,
 )
+from tests.log_configs import log_config
 
 LATER = NOW + 10_000_000
 COMPACTED = {"cleanup_policy": "compact,delete", "segment_bytes": 400, "retention_ms": 1_000_000}
@@ -160,7 +160,7 @@ def test_the_copy_has_the_state_at_the_cut(disk: Disk, tmp_path: Path, seed: int
     found = copied(snapshot, tmp_path / "copy")
     names = sorted(found.directory.partition_names())
     assert names == sorted(expected.directory.partition_names())
-    config = LogConfig(**COMPACTED)
+    config = log_config(**COMPACTED)
     for partition in range(3):
         logs = [home.open("t", TOPIC_ID, partition, config) for home in (expected, found)]
         assert state(logs[1]) == state(logs[0]), partition
@@ -186,7 +186,7 @@ def test_a_thread_links_while_the_logs_are_used(disk: Disk, tmp_path: Path) -> N
         assert log.log_start_offset > 0
     linking.join()
     found = copied(snapshot, tmp_path / "copy")
-    config = LogConfig(**COMPACTED)
+    config = log_config(**COMPACTED)
     assert expected == [state(found.open("t", TOPIC_ID, p, config)) for p in range(len(logs))]
     found.close()
 
@@ -227,7 +227,7 @@ def test_the_aborted_transactions_of_a_copy_are_not_in_doubt(
     disk.log().roll(NOW)
     snapshot.link_all()
     found = copied(snapshot, tmp_path / "copy")
-    assert state(found.open("t", TOPIC_ID, 0, LogConfig())) == expected
+    assert state(found.open("t", TOPIC_ID, 0, log_config())) == expected
     assert expected.aborted == 2 and "finding the aborted transactions again" not in caplog.text
     found.close()
 
@@ -241,7 +241,7 @@ def test_a_log_without_records_keeps_its_offsets(disk: Disk, tmp_path: Path) -> 
     put(log, batch(b"b", at=LATER), LATER)
     snapshot.link_all()
     found = copied(snapshot, tmp_path / "copy")
-    copy = found.open("t", TOPIC_ID, 0, LogConfig())
+    copy = found.open("t", TOPIC_ID, 0, log_config())
     assert (copy.log_start_offset, copy.end_offset) == (1, 1)
     found.close()
 

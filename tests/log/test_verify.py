@@ -8,11 +8,11 @@ from typing import Any
 
 from headrace.log.cleaner import cleanable
 from headrace.log.data_directory import DataDirectory
-from headrace.log.log_config import LogConfig
 from headrace.log.log_directory import LogDirectory
 from headrace.log.verify import Verified, log_files, verify_file
 from headrace.protocol.record_batch import build
 from tests.log.disk import NOW, TOPIC_ID, Disk, batch, clean, put
+from tests.log_configs import log_config
 
 ROUNDS = 15
 CONFIG: dict[str, Any] = {
@@ -24,7 +24,7 @@ CONFIG: dict[str, Any] = {
 
 def test_what_compaction_replaces_meanwhile_is_no_damage(tmp_path):
     home = LogDirectory(DataDirectory(tmp_path / "d", 16, sync=False))
-    log = home.open("t", TOPIC_ID, 0, LogConfig(**CONFIG))
+    log = home.open("t", TOPIC_ID, 0, log_config(**CONFIG))
     ended, found, passes = threading.Event(), [], []
 
     def verify() -> None:
@@ -40,7 +40,7 @@ def test_what_compaction_replaces_meanwhile_is_no_damage(tmp_path):
         for n in range(30):  # each segment keeps a record in its middle
             key = b"%d %d" % (number % 3, n) if n % 3 == 1 else b"0"
             put(log, build([(key, bytes(40))], timestamp_ms=NOW))
-        log.config = LogConfig(**{**CONFIG, "segment_bytes": 400 + 400 * (number % 4)})
+        log.config = log_config(**{**CONFIG, "segment_bytes": 400 + 400 * (number % 4)})
         plan = cleanable(log, NOW)
         if plan is not None:
             clean(log, plan, NOW)

@@ -11,29 +11,27 @@ ANY_RECORD_BYTES = 2**31 - 9
 
 @dataclass(frozen=True, slots=True)
 class LogConfig:
-    """Kafka's topic configs that concern the log, with Kafka's units and defaults. -1 stands for no
-    limit.
-    """
+    """Kafka's topic configs that concern the log, with Kafka's units. -1 stands for no limit."""
 
-    segment_bytes: int = 1073741824
-    segment_ms: int = 604800000
-    segment_index_bytes: int = 10485760
-    index_interval_bytes: int = 4096
-    retention_ms: int = 604800000
-    retention_bytes: int = -1
-    flush_messages: int = FOREVER
-    flush_ms: int = FOREVER
-    max_message_bytes: int = 1048588
-    max_decompressed_message_bytes: int = ANY_RECORD_BYTES
-    message_timestamp_type: str = "CreateTime"
-    message_timestamp_before_max_ms: int = FOREVER
-    message_timestamp_after_max_ms: int = 3600000
-    cleanup_policy: str = "delete"
-    min_cleanable_dirty_ratio: float = 0.5
-    min_compaction_lag_ms: int = 0
-    max_compaction_lag_ms: int = FOREVER
-    delete_retention_ms: int = 86400000
-    producer_id_expiration_ms: int = 86400000
+    segment_bytes: int
+    segment_ms: int
+    segment_index_bytes: int
+    index_interval_bytes: int
+    retention_ms: int
+    retention_bytes: int
+    flush_messages: int
+    flush_ms: int
+    max_message_bytes: int
+    max_decompressed_message_bytes: int
+    message_timestamp_type: str
+    message_timestamp_before_max_ms: int
+    message_timestamp_after_max_ms: int
+    cleanup_policy: str
+    min_cleanable_dirty_ratio: float
+    min_compaction_lag_ms: int
+    max_compaction_lag_ms: int
+    delete_retention_ms: int
+    producer_id_expiration_ms: int
     internal: bool = False
     """True if the log holds the state of coordinators: damage before its tail is an error, and is
     not cut off.
