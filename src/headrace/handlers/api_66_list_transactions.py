@@ -18,13 +18,13 @@ from headrace.net.api import DESCRIBE, TRANSACTIONAL_ID, Api, Inside
 from headrace.net.call import Call
 from headrace.protocol.api import ListTransactionsRequest, ListTransactionsResponse
 from headrace.protocol.errors import ErrorCode
-from headrace.transactions.records import State, Transaction
+from headrace.transactions.records import State
 
 TransactionState = ListTransactionsResponse.TransactionState
 
 API = Api(66, Inside(DESCRIBE, TRANSACTIONAL_ID, "left out of the answer"))
 
-_STATES = {state.label: state for state in State}
+_STATES = {state.label for state in State}
 
 
 async def handle(call: Call, request: ListTransactionsRequest) -> ListTransactionsResponse:
@@ -39,30 +39,21 @@ async def handle(call: Call, request: ListTransactionsRequest) -> ListTransactio
         except InvalidRegex:
             return ListTransactionsResponse(error_code=ErrorCode.INVALID_REGULAR_EXPRESSION)
     unknown = [name for name in request.state_filters if name not in _STATES]
-    states = {_STATES[name] for name in request.state_filters if name in _STATES}
+    states = _STATES.intersection(request.state_filters)
     if unknown and not states:
         return ListTransactionsResponse(unknown_state_filters=unknown)
     wall_ms = call.clock.wall_ms()
-
-    def is_listed(transactional_id: str, transaction: Transaction) -> bool:
-        return (
-            (not states or transaction.state in states)
-            and (
-                not request.producer_id_filters
-                or transaction.producer_id in request.producer_id_filters
-            )
-            and (
-                request.duration_filter < 0
-                or wall_ms - transaction.start_ms > request.duration_filter
-            )
-            and (matching is None or transactional_id in matching)
-            and call.may(DESCRIBE, TRANSACTIONAL_ID, transactional_id)
-        )
-
+    producer_ids, least_ms = request.producer_id_filters, request.duration_filter
     listed = []
     for transactional_id, transaction in list(transactions.items()):
-        if is_listed(transactional_id, transaction):
-            state = transaction.state.label
-            listed.append(TransactionState(transactional_id, transaction.producer_id, state))
+        state, producer_id = transaction.state.label, transaction.producer_id
+        if (
+            (not states or state in states)
+            and (not producer_ids or producer_id in producer_ids)
+            and (least_ms < 0 or wall_ms - transaction.start_ms > least_ms)
+            and (matching is None or transactional_id in matching)
+            and call.may(DESCRIBE, TRANSACTIONAL_ID, transactional_id)
+        ):
+            listed.append(TransactionState(transactional_id, producer_id, state))
         await call.pause()
     return ListTransactionsResponse(unknown_state_filters=unknown, transaction_states=listed)

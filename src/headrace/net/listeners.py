@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from headrace.protocol.configuration import Configuration
+from headrace.protocol.configuration import Configuration, entries
 from headrace.protocol.errors import ConfigError
 
 
@@ -94,9 +94,8 @@ def protocol_map(config: Configuration) -> Mapping[str, SecurityProtocol]:
     :raises ConfigError: when it is malformed
     """
     setting = "listener.security.protocol.map"
-    text = config.get_str(setting) or ""
     protocols = {}
-    for entry in text.split(",") if text.strip() else ():
+    for entry in entries(config.get_str(setting)):
         name, _, protocol = (part.strip() for part in entry.partition(":"))
         try:
             protocols[name.upper()] = SecurityProtocol(protocol.upper())
@@ -114,13 +113,13 @@ def configured_listeners(config: Configuration, local_host: str) -> Sequence[Lis
     :param local_host: advertised for a listener on all addresses
     :raises ConfigError: when they contradict each other, or ``advertised.listeners``
     """
-    controllers = {name.upper() for name in _entries(config, "controller.listener.names")}
-    entries = _entries(config, "listeners")
-    addresses = map(split_address, entries)
+    controllers = {name.upper() for name in entries(config.get_str("controller.listener.names"))}
+    endpoints = entries(config.get_str("listeners"))
+    addresses = map(split_address, endpoints)
     parsed = [address for address in addresses if address[0] not in controllers]
     if not parsed:
         raise ConfigError(
-            f"listeners is {','.join(entries) or 'empty'}, without a listener for clients: add "
+            f"listeners is {','.join(endpoints) or 'empty'}, without a listener for clients: add "
             "one, such as PLAINTEXT://127.0.0.1:9092"
         )
     names = [name for name, _, _ in parsed]
@@ -185,7 +184,7 @@ def advertised_addresses(config: Configuration) -> Mapping[str, tuple[str, int]]
     :raises ConfigError: when one has no address that clients can connect to
     """
     addresses = {}
-    for entry in _entries(config, "advertised.listeners"):
+    for entry in entries(config.get_str("advertised.listeners")):
         name, host, port = split_address(entry)
         if host in ANY_HOSTS:
             raise ConfigError(
@@ -196,17 +195,13 @@ def advertised_addresses(config: Configuration) -> Mapping[str, tuple[str, int]]
     return addresses
 
 
-def _entries(config: Configuration, name: str) -> tuple[str, ...]:
-    return tuple(filter(None, config.get_list(name)))
-
-
 def parse_overrides(text: str) -> Mapping[str, int]:
     """Return the maximum for each address or host name of ``max.connections.per.ip.overrides``.
 
     :raises ValueError: an entry is not ``ADDRESS:NUMBER``
     """
     overrides = {}
-    for entry in text.split(",") if text.strip() else ():
+    for entry in entries(text):
         host, colon, number = entry.rpartition(":")
         if not colon:
             raise ValueError(entry)

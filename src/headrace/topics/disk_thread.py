@@ -17,17 +17,12 @@ class DiskThread:
     """
 
     def __init__(self, name: str) -> None:
-        self._name = name
-        self._executor: ThreadPoolExecutor | None = None
+        self._executor = ThreadPoolExecutor(1, name)
 
     async def run(self, work: Callable[[], T]) -> T:
         """Run a function in the thread, and return its result."""
-        if self._executor is None:
-            self._executor = ThreadPoolExecutor(1, self._name)
         return await asyncio.get_running_loop().run_in_executor(self._executor, work)
 
     def close(self) -> None:
         """Wait for the work that is running; what waits behind it is given up."""
-        if self._executor is not None:
-            self._executor.shutdown(wait=True, cancel_futures=True)
-            self._executor = None
+        self._executor.shutdown(wait=True, cancel_futures=True)
