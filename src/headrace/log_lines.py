@@ -233,13 +233,12 @@ class LimitedLog:
     The kind of a line is its message without values. ``peer`` is the host of the client, or the
     object that the line is about where no client is known.
 
+    :param name: of the logger
     :param limit: of the lines of a kind and a peer in a second
     """
 
-    def __init__(
-        self, logger: logging.Logger, limiter: Limiter = LIMITER, *, limit: int = 1
-    ) -> None:
-        self._logger = logger
+    def __init__(self, name: str, limiter: Limiter = LIMITER, *, limit: int = 1) -> None:
+        self._logger = get_logger(name)
         self._limiter = limiter
         self._limit = limit
 
@@ -275,7 +274,7 @@ class LimitedLog:
         self._logger.log(level, message, *values, exc_info=error)
 
 
-_unhandled = LimitedLog(get_logger("headrace"))
+_unhandled = LimitedLog("headrace")
 
 
 def log_unhandled(loop: asyncio.AbstractEventLoop, context: Mapping[str, Any]) -> None:

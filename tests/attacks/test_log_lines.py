@@ -140,12 +140,13 @@ def test_garbage_is_logged_once_a_second_for_each_kind(tmp_path: Path) -> None:
 
 def test_many_peers_do_not_grow_the_memory_of_lines() -> None:
     limiter = Limiter()
-    logger = logging.Logger("unused")
+    logger = logging.getLogger("headrace.many_peers")
     lines: list[str] = []
     handler = logging.Handler()
     handler.emit = lambda record: lines.append(record.getMessage())  # type: ignore[method-assign]
     logger.addHandler(handler)
-    log = LimitedLog(logger, limiter)
+    logger.propagate = False
+    log = LimitedLog(logger.name, limiter)
     for i in range(100_000):
         log.warning(f"/10.{i >> 16}.{i >> 8 & 255}.{i & 255}", "closing: %d", i)
     assert len(limiter) <= MAX_LIMITED_PEERS + 1

@@ -133,7 +133,7 @@ def test_a_long_or_circular_chain_of_errors_is_cut(written: Lines) -> None:
 
 
 def test_one_line_per_kind_and_peer_in_an_interval(written: Lines) -> None:
-    log = LimitedLog(LOG, Limiter())
+    log = LimitedLog(LOG.name, Limiter())
     for i in range(5):
         log.warning("/1", "closing %s: %d", "/1", i)
         log.warning("/2", "closing %s: %d", "/2", i)
@@ -144,7 +144,7 @@ def test_one_line_per_kind_and_peer_in_an_interval(written: Lines) -> None:
 
 def test_some_lines_per_kind_and_peer_in_an_interval(written: Lines) -> None:
     limiter = Limiter()
-    log = LimitedLog(LOG, limiter, limit=3)
+    log = LimitedLog(LOG.name, limiter, limit=3)
     for number in range(5):
         log.warning("task", "failed: %d", number)
     limiter.report()
@@ -160,7 +160,7 @@ def test_lines_that_were_left_out_are_counted_with_the_next_one_of_any_kind(
     written: Lines, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     limiter = Limiter()
-    log = LimitedLog(LOG, limiter)
+    log = LimitedLog(LOG.name, limiter)
     for _ in range(1000):
         log.warning("/1", "closing %s", "/1")
     monkeypatch.setattr("headrace.log_lines.LIMITED_LINE_INTERVAL_S", 0)
@@ -177,7 +177,7 @@ def test_lines_that_were_left_out_are_counted_with_the_next_one(
     written: Lines, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("headrace.log_lines.LIMITED_LINE_INTERVAL_S", 3600)
-    log = LimitedLog(LOG, Limiter())
+    log = LimitedLog(LOG.name, Limiter())
     for _ in range(4):
         log.warning("/1", "closing %s", "/1")
     monkeypatch.setattr("headrace.log_lines.LIMITED_LINE_INTERVAL_S", 0)
@@ -187,7 +187,7 @@ def test_lines_that_were_left_out_are_counted_with_the_next_one(
 
 def test_a_report_says_what_is_left_out_at_the_end(written: Lines) -> None:
     limiter = Limiter()
-    log = LimitedLog(LOG, limiter)
+    log = LimitedLog(LOG.name, limiter)
     for _ in range(4):
         log.warning("/1", "closing %s", "/1")
     limiter.report()
@@ -204,7 +204,7 @@ def test_a_report_says_what_is_left_out_at_the_end(written: Lines) -> None:
 
 def test_many_peers_share_one_entry(written: Lines) -> None:
     limiter = Limiter()
-    log = LimitedLog(LOG, limiter)
+    log = LimitedLog(LOG.name, limiter)
     for i in range(1000):
         log.warning(f"/{i}", "closing %d", i)
         log.warning(f"/{i}", "refusing %d", i)
@@ -215,7 +215,7 @@ def test_many_peers_share_one_entry(written: Lines) -> None:
 def test_places_of_old_peers_are_taken_by_new_ones_without_losing_counts(
     written: Lines, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    log = LimitedLog(LOG, Limiter())
+    log = LimitedLog(LOG.name, Limiter())
     for i in range(MAX_LIMITED_PEERS):
         log.warning(f"/{i}", "closing")
         log.warning(f"/{i}", "closing")

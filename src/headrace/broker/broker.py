@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 
 
 log = get_logger("headrace.broker")
-limited = LimitedLog(log)
+limited = LimitedLog("headrace.broker")
 
 
 class Broker(Services):

@@ -19,7 +19,7 @@ from types import FrameType
 from typing import Any, NamedTuple
 
 from headrace.handlers import APIS
-from headrace.log_lines import LimitedLog, get_logger
+from headrace.log_lines import LimitedLog
 from headrace.net.metrics import LoopMetrics
 from headrace.protocol.frames import RequestHeader
 
@@ -29,7 +29,7 @@ LOOP_WATCH_MS = 100
 LOOP_HELD_MS = 100
 """A longer delay of the event loop is logged with the request or timer that held it."""
 
-log = LimitedLog(get_logger("headrace.loop"))
+log = LimitedLog("headrace.loop")
 
 _HANDLERS = "headrace.handlers.api_"
 _OWN = "headrace."

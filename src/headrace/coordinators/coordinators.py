@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from .transactions import Transactions
 
 log = get_logger("headrace.coordinators")
-limited = LimitedLog(log)
+limited = LimitedLog("headrace.coordinators")
 
 
 class Expiring(Protocol):

@@ -32,7 +32,7 @@ from headrace.share.spans import offset_count, offsets_in
 from .environment import Environment
 
 log = get_logger("headrace.dead_letters")
-limited = LimitedLog(log)
+limited = LimitedLog("headrace.dead_letters")
 
 TOPIC_NAME, COPY_RECORD = (
     "errors.deadletterqueue.topic.name",

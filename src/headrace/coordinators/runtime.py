@@ -25,7 +25,7 @@ from typing import Any, Generic, TypeVar
 
 from headrace.coordinators.clock import Clock
 from headrace.coordinators.hashing import internal_partition
-from headrace.log_lines import LimitedLog, get_logger
+from headrace.log_lines import LimitedLog
 from headrace.outcome import Coordinator, Outcome, Position, make
 from headrace.protocol import record_batch
 from headrace.protocol.errors import StorageError
@@ -34,7 +34,7 @@ from headrace.transactions.producer import NO_PRODUCER, Producer
 from .environment import InternalLogs, WriteMeter
 from .waiting import Deferred, run_to_end
 
-log = LimitedLog(get_logger("headrace.coordinators"))
+log = LimitedLog("headrace.coordinators")
 
 TURN_MS = 10
 """The time of one turn of the event loop in which commands are decided and written, and the time in

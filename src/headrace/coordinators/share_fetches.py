@@ -17,7 +17,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from headrace.log.aborted_transactions import AbortedLookup
-from headrace.log_lines import LimitedLog, get_logger
+from headrace.log_lines import LimitedLog
 from headrace.protocol.errors import ErrorCode, Refusal, StorageError
 from headrace.protocol.file_range import FileRange
 from headrace.protocol.record_batch import (
@@ -34,7 +34,7 @@ from headrace.share.spans import offset_count
 
 from .share_partitions import LoadedPartition, SharePartitions
 
-logger = LimitedLog(get_logger("headrace.coordinators"))
+logger = LimitedLog("headrace.coordinators")
 
 _LEAST_READ_BYTES = 64 * 1024
 _READ_AHEAD_BYTES = 1024 * 1024

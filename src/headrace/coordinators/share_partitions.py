@@ -46,7 +46,7 @@ from .runtime import CoordinatorRuntime
 from .waiting import run_to_end
 
 _logger = get_logger("headrace.share")
-log = LimitedLog(_logger)
+log = LimitedLog("headrace.share")
 
 
 LATE_COMPLAINT_MS = 60_000

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from headrace.coordinators.hashing import internal_partition
 from headrace.deadlines import RETRY_MS
 from headrace.log.partition_log import PartitionLog
-from headrace.log_lines import LimitedLog, get_logger
+from headrace.log_lines import LimitedLog
 from headrace.protocol.errors import ErrorCode, Refusal, StorageError
 from headrace.protocol.internal_topics import CONSUMER_OFFSETS
 from headrace.protocol.partitions import TopicPartition
@@ -36,7 +36,7 @@ from .waiting import run_to_end
 if TYPE_CHECKING:
     from headrace.groups.coordinator import GroupCoordinator
 
-log = LimitedLog(get_logger("headrace.transactions"))
+log = LimitedLog("headrace.transactions")
 
 MARKERS_AT_ONCE = 20
 """The partitions of a transaction that get their markers in one turn of the event loop. A marker

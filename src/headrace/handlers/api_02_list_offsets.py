@@ -21,7 +21,7 @@ Version notes:
 from __future__ import annotations
 
 from headrace.log.partition_log import LEADER_EPOCH
-from headrace.log_lines import LimitedLog, get_logger
+from headrace.log_lines import LimitedLog
 from headrace.net.api import DESCRIBE, TOPIC, Api, Each
 from headrace.net.call import Call
 from headrace.protocol.api import ListOffsetsRequest, ListOffsetsResponse
@@ -32,7 +32,7 @@ Partition = ListOffsetsResponse.ListOffsetsPartitionResponse
 
 API = Api(2, Each(DESCRIBE, TOPIC, "name"))
 
-limited = LimitedLog(get_logger("headrace.broker"))
+limited = LimitedLog("headrace.broker")
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = range(
     -1, -7, -1

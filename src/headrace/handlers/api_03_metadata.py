@@ -27,7 +27,7 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
 from headrace.log.partition_log import LEADER_EPOCH
-from headrace.log_lines import LimitedLog, get_logger
+from headrace.log_lines import LimitedLog
 from headrace.net.api import CLUSTER, CREATE, DESCRIBE, TOPIC, Api, Inside
 from headrace.net.audit import log_changes
 from headrace.net.call import Call
@@ -54,7 +54,7 @@ API = Api(
     Inside(DESCRIBE, CLUSTER, "authorized operations are 0"),
 )
 
-log = LimitedLog(get_logger("headrace.metadata"))
+log = LimitedLog("headrace.metadata")
 
 _FIRST_WITH_TOPIC_IDS = 12
 """Versions 10 and 11 have a field for topic ids, which Apache Kafka refuses."""

@@ -19,7 +19,7 @@ from __future__ import annotations
 import re
 from functools import partial
 
-from headrace.log_lines import LimitedLog, get_logger
+from headrace.log_lines import LimitedLog
 from headrace.net.api import (
     CLUSTER,
     CLUSTER_ACTION,
@@ -45,7 +45,7 @@ API = Api(
     Inside(CLUSTER_ACTION, CLUSTER, "refused for the key of a share-partition"),
 )
 
-log = LimitedLog(get_logger("headrace.coordinators"))
+log = LimitedLog("headrace.coordinators")
 
 _GROUP, _TRANSACTION, _SHARE = 0, 1, 2
 _TOPICS = {_GROUP: CONSUMER_OFFSETS, _TRANSACTION: TRANSACTION_STATE, _SHARE: SHARE_GROUP_STATE}

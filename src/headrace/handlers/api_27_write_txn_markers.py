@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from headrace.log_lines import LimitedLog, get_logger
+from headrace.log_lines import LimitedLog
 from headrace.net.api import ALTER, CLUSTER_ACTION, Api, on_cluster
 from headrace.net.call import Call
 from headrace.protocol.api import WriteTxnMarkersRequest, WriteTxnMarkersResponse
@@ -26,7 +26,7 @@ PartitionResult = WriteTxnMarkersResponse.WritableTxnMarkerPartitionResult
 
 API = Api(27, on_cluster(ALTER, CLUSTER_ACTION))
 
-log = LimitedLog(get_logger("headrace.transactions"))
+log = LimitedLog("headrace.transactions")
 
 
 async def handle(call: Call, request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from headrace.coordinators import share_state_recovery
 from headrace.groups.share.group import ShareGroup
-from headrace.log_lines import LimitedLog, get_logger
+from headrace.log_lines import LimitedLog
 from headrace.net.api import DELETE, GROUP, Api, Each
 from headrace.net.call import Call
 from headrace.protocol.api import DeleteGroupsRequest, DeleteGroupsResponse
@@ -19,7 +19,7 @@ from headrace.protocol.errors import ErrorCode, StorageError
 
 Result = DeleteGroupsResponse.DeletableGroupResult
 
-log = LimitedLog(get_logger("headrace.coordinators"))
+log = LimitedLog("headrace.coordinators")
 
 
 API = Api(42, Each(DELETE, GROUP), of_coordinator=True, is_audited=True)
@@ -46,10 +46,9 @@ async def handle(call: Call, request: DeleteGroupsRequest) -> DeleteGroupsRespon
 def _delete(call: Call, group_id: str) -> ErrorCode:
     groups = call.groups
     group = groups.groups.get(group_id)
-    share_group = group if isinstance(group, ShareGroup) and group.is_empty else None
-    if share_group is not None:
-        share_state_recovery.delete(call.coordinators, share_group, share_group.topic_ids())
+    if isinstance(group, ShareGroup) and group.is_empty:
+        share_state_recovery.delete(call.coordinators, group, group.topic_ids())
     code = call.group_runtime.write_now(group_id, groups.delete(group_id))
-    if share_group is not None:
+    if not code:
         call.share.group_deleted(group_id)
     return code

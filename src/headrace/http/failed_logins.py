@@ -7,9 +7,9 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 
-from headrace.log_lines import LimitedLog, get_logger
+from headrace.log_lines import LimitedLog
 
-log = LimitedLog(get_logger("headrace.http"))
+log = LimitedLog("headrace.http")
 
 FAILED_LOGINS_S = 60
 """The time for which wrong passwords are counted."""

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import TYPE_CHECKING, cast
 
-from headrace.log_lines import LimitedLog, get_logger
+from headrace.log_lines import LimitedLog
 from headrace.net.acceptor import Acceptor, Begin, listening_sockets, plain
 
 from .hosts import Hosts
@@ -29,7 +29,7 @@ from .turns import Turns
 if TYPE_CHECKING:
     from headrace.net.tls.transport import Handshakes
 
-log = LimitedLog(get_logger("headrace.http"))
+log = LimitedLog("headrace.http")
 
 _BUSY = Response.plain(503, "Too many requests at a time.")
 _BUFFER_BYTES = 16 * 1024

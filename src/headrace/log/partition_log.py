@@ -43,7 +43,7 @@ from headrace.protocol.record_batch import (
 from . import aborted_transactions, checked_file, partition_metadata, recovery
 
 logger = get_logger("headrace.log")
-limited = LimitedLog(logger)
+limited = LimitedLog("headrace.log")
 
 _STAGING_ATTEMPTS = 3
 """The times that a large batch is written in pieces. Then it is written at once."""

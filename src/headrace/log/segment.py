@@ -30,7 +30,7 @@ from headrace.protocol.record_batch import (
 )
 
 logger = get_logger("headrace.log")
-limited = LimitedLog(logger)
+limited = LimitedLog("headrace.log")
 
 Buffers = Sequence[bytes | memoryview]
 Write = Callable[[int, Buffers, int], int]

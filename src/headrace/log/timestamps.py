@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from headrace.log.partition_log import PartitionLog
 from headrace.log.segment import Segment
-from headrace.log_lines import LimitedLog, get_logger
+from headrace.log_lines import LimitedLog
 from headrace.protocol.limits import OPENINGS_OF_ONE_SEARCH
 from headrace.protocol.primitives import read_varint
 from headrace.protocol.record_batch import (
@@ -28,7 +28,7 @@ from headrace.protocol.record_batch import (
     record_spans,
 )
 
-limited = LimitedLog(get_logger("headrace.log"))
+limited = LimitedLog("headrace.log")
 
 HEADERS_AT_A_TIME = 500
 """Headers that a search reads before it offers to pause."""

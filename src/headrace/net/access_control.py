@@ -19,7 +19,7 @@ from headrace.topics.catalog import Catalog
 from headrace.topics.settings import Settings
 
 logger = get_logger("headrace.authorizer")
-log = LimitedLog(logger)
+log = LimitedLog("headrace.authorizer")
 
 NO_AUTHORIZER = Refusal(ErrorCode.SECURITY_DISABLED, "No Authorizer is configured.")
 """The error of requests about ACLs without an authorizer."""

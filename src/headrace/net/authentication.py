@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.imports import require
-from headrace.log_lines import LimitedLog, get_logger
+from headrace.log_lines import LimitedLog
 from headrace.protocol.configuration import Value, entries
 from headrace.protocol.errors import ConfigError
 from headrace.security import jaas, plain, scram
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from .jwks import KeySource
 
-log = LimitedLog(get_logger("headrace.sasl"))
+log = LimitedLog("headrace.sasl")
 
 _NONCE_BYTES = 18
 

@@ -15,7 +15,7 @@ from concurrent.futures import Future
 from time import monotonic
 from urllib.parse import unquote, urlsplit
 
-from headrace.log_lines import LimitedLog, get_logger
+from headrace.log_lines import LimitedLog
 from headrace.security.oauthbearer import KeySet
 
 JWKS_TIMEOUT_S = 10.0
@@ -30,7 +30,7 @@ MIN_JWKS_INTERVAL_S = 5.0
 LEAST_JWKS_BACKOFF_S = 0.1
 """The least time to the next read of the keys after a failure."""
 
-log = LimitedLog(get_logger("headrace.sasl"))
+log = LimitedLog("headrace.sasl")
 
 
 class KeySource:

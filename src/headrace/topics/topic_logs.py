@@ -26,7 +26,7 @@ loop, if none of their partitions needs work.
 """
 
 log = get_logger("headrace.broker")
-limited = LimitedLog(log)
+limited = LimitedLog("headrace.broker")
 
 
 class TopicLogs:

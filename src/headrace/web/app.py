@@ -22,7 +22,7 @@ from headrace.client.errors import (
 from headrace.http.hosts import Hosts
 from headrace.http.messages import Request, Response
 from headrace.http.server import HttpServer
-from headrace.log_lines import LimitedLog, get_logger
+from headrace.log_lines import LimitedLog
 
 from . import groups, lists, record_views, tasks
 from .access import TOKEN_USER
@@ -45,7 +45,7 @@ from .schemas import parameters_of, parsed
 from .site import MAX_READS, Site, Visit, in_thread
 from .views import Error, Preview
 
-log = LimitedLog(get_logger("headrace.ui"))
+log = LimitedLog("headrace.ui")
 
 Handle = Callable[[PageRequest], Awaitable[Response]]
 

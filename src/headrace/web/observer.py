@@ -29,13 +29,13 @@ from headrace.client.loop_thread import LoopThread
 from headrace.client.offsets import LATEST, list_offsets
 from headrace.client.topics import topic_sizes
 from headrace.client.workers import WORKERS_TOPIC, WorkerWatch
-from headrace.log_lines import LimitedLog, get_logger
+from headrace.log_lines import LimitedLog
 from headrace.protocol.partitions import TopicPartition
 
 from .observation import PARTITIONS_OF_PAGE, Histories, InFlightLooks, Observation, notes
 from .views import GroupSummary, Point, TopicSummary
 
-log = LimitedLog(get_logger("headrace.ui"))
+log = LimitedLog("headrace.ui")
 
 WINDOW_MS = 30_000
 """The time over which rates are means."""

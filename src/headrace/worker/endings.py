@@ -84,7 +84,7 @@ class Endings:
         self._stuck: dict[int, asyncio.Task[None]] = {}
         """What waits to write a copy of a record again, by the record's ``id()``."""
         self._problem = ""
-        self._lines = LimitedLog(_log, limit=LINES_A_SECOND)
+        self._lines = LimitedLog(__name__, limit=LINES_A_SECOND)
         self._stopping = asyncio.Event()
         self._unconfirmed: OrderedDict[Place, None] = OrderedDict()
         """Records that have ended, and the broker has not confirmed it."""

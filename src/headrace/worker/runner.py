@@ -111,7 +111,7 @@ class Runner:
         """:data:`headrace.client.workers.COUNTERS`, accepted, written_again → records."""
         self.meter = Meter(concurrency, self.counts)
         self.breaker = deepcopy(task.breaker)
-        self._failure_lines = LimitedLog(_log, limit=LINES_A_SECOND)
+        self._failure_lines = LimitedLog(__name__, limit=LINES_A_SECOND)
         self.failures: deque[Failure] = deque(maxlen=MAX_FAILURES)
         """The last ones, the newest last."""
         self._conf = {

@@ -25,7 +25,7 @@ from headrace.groups.service import Group
 from headrace.groups.share.group import ShareGroup
 from headrace.handlers import APIS
 from headrace.log.partition_log import PartitionLog
-from headrace.log_lines import LimitedLog, get_logger
+from headrace.log_lines import LimitedLog
 from headrace.metric_family import labels, metric
 from headrace.net.metrics import Metrics, RequestMetrics
 from headrace.protocol.errors import ErrorCode
@@ -52,7 +52,7 @@ SCRAPE_LOADING_MS = 100
 continues.
 """
 
-limited = LimitedLog(get_logger("headrace.metrics"))
+limited = LimitedLog("headrace.metrics")
 
 _PARTITIONS_PER_SLICE = 100
 _STATES = {

@@ -13,10 +13,10 @@ from headrace.client.config import ClientConfig
 from headrace.client.errors import ClientError
 from headrace.client.lag.model import GroupLag, LagQuery
 from headrace.client.lag.watch import LagWatch
-from headrace.log_lines import LimitedLog, get_logger
+from headrace.log_lines import LimitedLog
 from headrace.metric_family import Family
 
-log = LimitedLog(get_logger("headrace.exporter"))
+log = LimitedLog("headrace.exporter")
 
 _PROBLEMS_LOGGED = 5
 

@@ -22,9 +22,9 @@ from headrace.client.lag.model import GroupLag, LagQuery, PartitionLag, records_
 from headrace.client.lag.partition_leaders import PartitionLeaders
 from headrace.client.lag.snapshot import GroupProgress, measure, read_positions
 from headrace.client.lag.times import RecordTimes
-from headrace.log_lines import LimitedLog, get_logger
+from headrace.log_lines import LimitedLog
 
-log = LimitedLog(get_logger("headrace.keda"))
+log = LimitedLog("headrace.keda")
 
 TOPICS_KEPT_S = 30.0
 """The time after which topics are looked up again, for new partitions."""

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from headrace.client.tracing import Tracing
 
 _log = get_logger(__name__)
-_lines = LimitedLog(_log)
+_lines = LimitedLog(__name__)
 
 T = TypeVar("T")
 

@@ -1,5 +1,5 @@
 """TLS: keys and certificates from a configuration, and connections that use them."""
 
-from headrace.log_lines import LimitedLog, get_logger
+from headrace.log_lines import LimitedLog
 
-log = LimitedLog(get_logger("headrace.tls"))
+log = LimitedLog("headrace.tls")
