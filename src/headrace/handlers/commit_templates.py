@@ -8,6 +8,7 @@ The handler serves a request whose topic has changed.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
 from struct import Struct
 
@@ -37,32 +38,25 @@ the next partition; or what ends topic and request.
 """
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class CommitTemplate:
     """OffsetCommit requests of one version and one member for the same partitions of a topic.
 
-    :param values: those of the request behind its prefix
-    :ivar prefix_bytes: the frame up to the first offset
+    :param prefix_bytes: the frame up to the first offset
+    :param _offsets: what follows: see :data:`_NEXT`
+    :param _constants: of what follows
+    :param _accepted: the frame of a response without errors, around the correlation id
     """
 
-    def __init__(
-        self,
-        call: Call,
-        header: RequestHeader,
-        topic: Topic,
-        prefix_bytes: int,
-        offsets: Struct,
-        values: tuple[bytes | int, ...],
-    ) -> None:
-        request: OffsetCommitRequest = call.request
-        self.prefix_bytes, self._offsets, self._constants = prefix_bytes, offsets, values[2::3]
-        self._call, self._request, self._topic = call, request, topic
-        self._member = MemberIdentity(request.member_id, request.group_instance_id)
-        partitions = request.topics[0].partitions
-        self._places = [(request.group_id, topic.name, p.partition_index) for p in partitions]
-        accepted = joined(
-            write_response(call.api, header, call.api.refused(request, ErrorCode.NONE))
-        )
-        self._accepted = accepted[: SIZE.size], accepted[2 * SIZE.size :]
+    prefix_bytes: int
+    _call: Call
+    _request: OffsetCommitRequest
+    _member: MemberIdentity
+    _topic: Topic
+    _places: list[tuple[str, str, int]]
+    _offsets: Struct
+    _constants: tuple[object, ...]
+    _accepted: tuple[bytes, bytes]
 
     def try_serve(
         self, frame: memoryview, correlation_id: bytes
@@ -114,7 +108,8 @@ def make_template(frame: memoryview, header: RequestHeader, call: Call) -> Commi
     """Return a template of a request that was served; None if it cannot have one. What the client
     may not read has none: so templates need no authorization.
     """
-    topics = call.request.topics
+    request: OffsetCommitRequest = call.request
+    topics = request.topics
     if header.api_version < _FIRST_FLEXIBLE or len(topics) != 1:
         return None
     (requested,) = topics
@@ -126,7 +121,6 @@ def make_template(frame: memoryview, header: RequestHeader, call: Call) -> Commi
         return None
     offsets = Struct(f">{_NEXT * (len(partitions) - 1)}{_LAST}")
     prefix_bytes = len(frame) - offsets.size
-    values = offsets.unpack_from(frame, prefix_bytes)
     following = [i32(partition.partition_index) for partition in partitions[1:]]
     expected: list[object] = []
     for partition, end in zip(partitions, [*following, b"\0\0"], strict=True):
@@ -135,6 +129,17 @@ def make_template(frame: memoryview, header: RequestHeader, call: Call) -> Commi
             return None
         expected += partition.committed_offset, partition.committed_leader_epoch
         expected.append(empty + b"\0" + end)
-    if values != tuple(expected):  # tagged fields
+    if offsets.unpack_from(frame, prefix_bytes) != tuple(expected):  # tagged fields
         return None
-    return CommitTemplate(call, header, topic, prefix_bytes, offsets, values)
+    accepted = joined(write_response(call.api, header, call.api.refused(request, ErrorCode.NONE)))
+    return CommitTemplate(
+        prefix_bytes,
+        call,
+        request,
+        MemberIdentity(request.member_id, request.group_instance_id),
+        topic,
+        [(request.group_id, topic.name, p.partition_index) for p in partitions],
+        offsets,
+        tuple(expected[2::3]),
+        (accepted[: SIZE.size], accepted[2 * SIZE.size :]),
+    )

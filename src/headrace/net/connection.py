@@ -152,7 +152,7 @@ class Connection(asyncio.BufferedProtocol):
                     self._send()
                 if nbytes > COUNTED_REQUEST_BYTES:
                     self._count_memory()
-                if session.task is not None or session.state is not State.OPEN:
+                if session.is_throttled or session.state is not State.OPEN:
                     self._regulate()
                 return
             session.receive(nbytes)
@@ -184,7 +184,13 @@ class Connection(asyncio.BufferedProtocol):
 
     def advance(self) -> None:
         """Serve queued requests and send answers, unless the connection waits for its turn."""
-        self._advance(self.shared.turns.end_ms())
+        session = self.session
+        if session.is_idle and self.is_receiving and not self._is_blocked:  # nothing else to do
+            if session.answers:
+                self._send()
+            self._count_memory()
+        else:
+            self._advance(self.shared.turns.end_ms())
 
     def serve_until(self, end_ms: int) -> None:
         """Send unsent answers and serve queued requests until a time: the connection's turn has
@@ -239,14 +245,13 @@ class Connection(asyncio.BufferedProtocol):
             transport.close()
             return
         queue, frame = session.queue, session.frame
-        is_throttled = session.task is not None and not session.is_waiting
         is_receiving = not (
             session.state is not State.OPEN
             or queue.count > MAX_QUEUED_REQUESTS
             or queue.size_bytes > MAX_QUEUED_BYTES
             or (queue.count > 0 and self.shared.request_memory.is_spent)
             or (frame is not None and frame.is_full)
-            or is_throttled
+            or session.is_throttled
         )
         if is_receiving != self.is_receiving and not self._is_at_end:
             self.is_receiving = is_receiving

@@ -115,8 +115,7 @@ def configured_listeners(config: Configuration, local_host: str) -> Sequence[Lis
     """
     controllers = {name.upper() for name in entries(config.get_str("controller.listener.names"))}
     endpoints = entries(config.get_str("listeners"))
-    addresses = map(split_address, endpoints)
-    parsed = [address for address in addresses if address[0] not in controllers]
+    parsed = [address for address in map(split_address, endpoints) if address[0] not in controllers]
     if not parsed:
         raise ConfigError(
             f"listeners is {','.join(endpoints) or 'empty'}, without a listener for clients: add "
@@ -173,8 +172,9 @@ def make_listener(
             f"No security protocol defined for listener {name}: name it in "
             "listener.security.protocol.map"
         )
-    address = advertised or advertised_addresses(config).get(name)
-    advertised_host, advertised_port = address or (None, None)
+    advertised_host, advertised_port = (
+        advertised or advertised_addresses(config).get(name) or (None, None)
+    )
     return Listener(host, port, advertised_host, advertised_port or None, name, protocol)
 
 

@@ -167,6 +167,16 @@ class Session:
         return isinstance(self.task, Waiting | Deferred)
 
     @property
+    def is_throttled(self) -> bool:
+        """True while nothing is served, as the client exceeds a quota."""
+        return self.task is not None and not self.is_waiting
+
+    @property
+    def is_idle(self) -> bool:
+        """True if there is no request."""
+        return self.task is None and not self.queue.count and self.state is State.OPEN
+
+    @property
     def held_bytes(self) -> int:
         """The memory of the requests that are not answered yet."""
         held = self.queue.size_bytes + self.task_bytes
