@@ -207,6 +207,34 @@ def test_events_in_groups(records: list[Any]) -> None:
     assert found == [fields for record in records if (fields := expected(record)) is not None]
 
 
+PLAIN = st.builds(
+    CommittedOffset,
+    st.integers(-(2**63), 2**63 - 1),
+    st.integers(-(2**31), 2**31 - 1),
+    st.just(""),
+    st.integers(-(2**63), 2**41) | st.just(2**63 - 1),  # Python has no dates between these
+    st.just(-1),
+    st.sampled_from((None, TOPIC_ID)),
+)
+
+
+@given(
+    st.lists(
+        st.builds(OffsetCommit, st.sampled_from(("a", "b")), NAMES, NUMBERS, PLAIN), min_size=1
+    ),
+    st.sampled_from((None, "a")),
+)
+@settings(deadline=None)
+def test_commits_that_are_decoded_at_once_are_as_those_that_are_decoded_one_by_one(
+    records: list[OffsetCommit], groups: str | None
+) -> None:
+    pairs = [record_schemas.encode(record) for record in records]
+    other = record_schemas.encode(GroupMetadata("a", None))
+    *one_by_one, last = rows([*pairs, other], CONSUMER_OFFSETS, groups)
+    assert last["event"] == GROUP_DELETED
+    assert rows(pairs, CONSUMER_OFFSETS, groups) == one_by_one
+
+
 @given(st.lists(SHARE_RECORDS, min_size=1, max_size=20))
 @settings(deadline=None)
 def test_events_in_share_partitions(records: list[Any]) -> None:

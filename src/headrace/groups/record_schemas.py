@@ -4,14 +4,18 @@ them.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from operator import attrgetter
 from typing import Any
 
 from headrace.outcome import make
-from headrace.protocol.coordinator_records import RecordTypes
+from headrace.protocol.coordinator_records import (
+    NO_METADATA,
+    PLAIN_OFFSET,
+    TOPIC_ID_TAG,
+    RecordTypes,
+)
 from headrace.protocol.primitives import i16, topic_id_from
 from headrace.protocol.record_batch import NO_TIMESTAMP
 from headrace.protocol.schema import Message
@@ -48,16 +52,6 @@ _WITH_RETENTION = 1
 _offset_fields = attrgetter(
     "offset", "leader_epoch", "metadata", "commit_timestamp", "expire_timestamp", "topic_id"
 )
-
-_PLAIN_OFFSET = struct.Struct(">hqiBq3s16s")
-"""Version, offset, leader epoch, length of the metadata, commit timestamp; one tagged field: the
-topic id. Most offsets, at once in a third of the time.
-"""
-NO_METADATA = 1
-"""The length of an empty text, as a compact string has it."""
-
-TOPIC_ID_TAG = b"\1\0\x10"
-"""One tagged field, with tag 0 and 16 bytes."""
 
 
 def encode(record: GroupRecord) -> tuple[bytes, bytes | None]:
@@ -111,7 +105,7 @@ def _encode_offset(committed: CommittedOffset) -> bytes:
     offset, leader_epoch, metadata, commit_ms, expire_ms, topic_id = committed
     if topic_id is not None and not metadata and expire_ms == NO_TIMESTAMP:
         id_bytes = topic_id.int.to_bytes(16)
-        return _PLAIN_OFFSET.pack(
+        return PLAIN_OFFSET.pack(
             4, offset, leader_epoch, NO_METADATA, commit_ms, TOPIC_ID_TAG, id_bytes
         )
     version = _OFFSET_COMMIT.version if expire_ms == NO_TIMESTAMP else _WITH_RETENTION
@@ -119,8 +113,8 @@ def _encode_offset(committed: CommittedOffset) -> bytes:
 
 
 def _plain_offset(value: bytes) -> CommittedOffset | None:
-    """Decode a value that :data:`_PLAIN_OFFSET` has packed; return None for another one."""
-    version, offset, leader_epoch, metadata, commit_ms, tag, id_bytes = _PLAIN_OFFSET.unpack(value)
+    """Decode a value that :data:`PLAIN_OFFSET` has packed; return None for another one."""
+    version, offset, leader_epoch, metadata, commit_ms, tag, id_bytes = PLAIN_OFFSET.unpack(value)
     if (version, metadata, tag) != (4, NO_METADATA, TOPIC_ID_TAG):
         return None
     fields = offset, leader_epoch, "", commit_ms, NO_TIMESTAMP, topic_id_from(id_bytes)
@@ -133,7 +127,7 @@ def decode(key: bytes, value: bytes | None) -> GroupRecord | None:
     :raises ValueError: the bytes are not a valid record
     """
     committed = None
-    if value is not None and len(value) == _PLAIN_OFFSET.size and key.startswith(_OFFSET_TYPE):
+    if value is not None and len(value) == PLAIN_OFFSET.size and key.startswith(_OFFSET_TYPE):
         committed = _plain_offset(value)
     raw = _TYPES.decode(key, None if committed is not None else value)
     if raw is None:

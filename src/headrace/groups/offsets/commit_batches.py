@@ -14,9 +14,10 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 from uuid import UUID
 
-from headrace.groups.record_schemas import NO_METADATA, TOPIC_ID_TAG, decode, offset_key
+from headrace.groups.record_schemas import decode, offset_key
 from headrace.groups.records import CommittedOffset, OffsetCommit
 from headrace.outcome import make
+from headrace.protocol.coordinator_records import NO_METADATA, TOPIC_ID_TAG
 from headrace.protocol.primitives import UUID_BYTES, i16, read_varint, varint
 from headrace.protocol.record_batch import (
     CODEC_MASK,

@@ -8,14 +8,24 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from headrace.patterns import matches
-from headrace.protocol.coordinator_records import RecordType, RecordTypes
+from headrace.protocol.coordinator_records import (
+    KEPT_KEY_BYTES,
+    KEYS_KEPT,
+    NO_METADATA,
+    TOPIC_ID_TAG,
+    RecordType,
+    RecordTypes,
+)
 from headrace.protocol.internal_topics import CONSUMER_OFFSETS, SHARE_GROUP_STATE
-from headrace.protocol.primitives import INT16
+from headrace.protocol.primitives import INT16, UUID_BYTES
 from headrace.spark.reader.columns import MOST_MICROSECONDS_AS_MS, arrow_schema
 
 COMMIT, COMMIT_DELETED = "commit", "commit deleted"
@@ -45,6 +55,24 @@ members of a classic group; ``timestamp`` that of the record.
 
 SHARE_SNAPSHOT = 0
 _ARROW_SCHEMA = arrow_schema(SCHEMA)
+_OF_COMMIT_KEYS = pa.schema(
+    [_ARROW_SCHEMA.field(name) for name in ("groupId", "topic", "partition", "recordType")]
+)
+_PLAIN_OFFSET = np.dtype(
+    [
+        ("version", ">i2"),
+        ("offset", ">i8"),
+        ("leaderEpoch", ">i4"),
+        ("metadata", "u1"),
+        ("commitTimestamp", ">i8"),
+    ]
+)
+"""The value of a commit of version 4 up to its tagged fields."""
+_TAGS = {
+    _PLAIN_OFFSET.itemsize + len(tags) + topic_id_bytes: np.frombuffer(tags, np.uint8)
+    for tags, topic_id_bytes in ((b"\0", 0), (TOPIC_ID_TAG, UUID_BYTES))
+}
+"""The tagged fields after that, without a topic id, by the size of the value: none, or it alone."""
 _ROWS_AT_ONCE = 2_000
 _GROUP_TYPE_OF_GROUP = {
     "GroupMetadata": "classic",
@@ -80,6 +108,9 @@ def events(batch: pa.RecordBatch, groups: str | None = None) -> Iterator[pa.Reco
     decode = _offsets_event if topic == CONSUMER_OFFSETS else _share_event
     for start in range(0, batch.num_rows, _ROWS_AT_ONCE):
         piece = batch.slice(start, _ROWS_AT_ONCE)
+        if topic == CONSUMER_OFFSETS and (commits := _plain_commits(piece, groups)) is not None:
+            yield commits
+            continue
         timestamps = piece.column("timestamp").cast(pa.int64())
         columns = (piece.column("key"), piece.column("value"), timestamps, piece.column("offset"))
         rows = []
@@ -95,6 +126,60 @@ def events(batch: pa.RecordBatch, groups: str | None = None) -> Iterator[pa.Reco
         yield pa.RecordBatch.from_pylist(rows, _ARROW_SCHEMA)
 
 
+def _plain_commits(piece: pa.RecordBatch, groups: str | None) -> pa.RecordBatch | None:
+    """Decode records of ``__consumer_offsets`` at once, as :func:`events` decodes them one by one;
+    return None if not all of them are commits without metadata, and of one size.
+    """
+    values, keys = piece.column("value"), piece.column("key").dictionary_encode()
+    lengths = pc.binary_length(values).fill_null(0).to_numpy()
+    tags = _TAGS.get(lengths[0])
+    if keys.null_count or tags is None or (lengths != lengths[0]).any():
+        return None
+    plain_bytes = _PLAIN_OFFSET.itemsize
+    data = np.frombuffer(b"".join(values.to_pylist()), np.uint8).reshape(-1, lengths[0])
+    committed = np.ascontiguousarray(data[:, :plain_bytes]).view(_PLAIN_OFFSET)[:, 0]
+    if (
+        (data[:, plain_bytes : plain_bytes + len(tags)] != tags).any()
+        or (committed["version"] != 4).any()
+        or (committed["metadata"] != NO_METADATA).any()
+    ):
+        return None
+    try:
+        columns = [_columns_of(key) for key in keys.dictionary.to_pylist()]
+    except (LookupError, ValueError, struct.error):
+        return None
+    if any(record_type.name != "OffsetCommit" for record_type, _ in columns):
+        return None
+    of_keys = pa.RecordBatch.from_pylist([row for _, row in columns], _OF_COMMIT_KEYS)
+    epoch, commit_ms = committed["leaderEpoch"], committed["commitTimestamp"]
+    has_no_time = (commit_ms < 0) | (commit_ms > MOST_MICROSECONDS_AS_MS)
+    times_us = np.where(has_no_time, 0, commit_ms) * 1000
+    count = piece.num_rows
+    decoded = {
+        "event": pa.repeat(COMMIT, count),
+        **dict(zip(_OF_COMMIT_KEYS.names, of_keys.take(keys.indices).columns, strict=True)),
+        "offset": pa.array(committed["offset"].astype(np.int64)),
+        "leaderEpoch": pa.array(epoch.astype(np.int32), mask=epoch < 0),
+        "commitTimestamp": pa.array(times_us.astype(np.int64), mask=has_no_time),
+        "timestamp": piece.column("timestamp"),
+        "version": pa.repeat(pa.scalar(4, pa.int32()), count),
+        "logTopic": piece.column("topic"),
+        "logPartition": piece.column("partition"),
+        "logOffset": piece.column("offset"),
+    }
+    commits = pa.RecordBatch.from_arrays(
+        [
+            decoded[field.name].cast(field.type)
+            if field.name in decoded
+            else pa.nulls(count, field.type)
+            for field in _ARROW_SCHEMA
+        ],
+        schema=_ARROW_SCHEMA,
+    )
+    chosen = [_is_chosen(groups, row) for _, row in columns]
+    return commits if all(chosen) else commits.filter(pa.array(chosen).take(keys.indices))
+
+
 def _is_chosen(groups: str | None, row: Row) -> bool:
     return groups is None or ("groupId" in row and matches(groups, row["groupId"].decode()))
 
@@ -108,16 +193,12 @@ def _offsets_event(row: Row, key: bytes, value: bytes | None) -> str | None:
     (row["recordType"],) = INT16.unpack_from(key)
     if row["recordType"] in _SKIPPED_TYPES:
         return None
-    record_type, (group_id, *names) = _key(_OFFSETS_TYPES, key)
-    row["groupId"] = _utf8(group_id)
+    record_type, columns = _columns_of(key)
+    row |= columns
     if record_type.name == "OffsetCommit":
-        topic, row["partition"] = names
-        row["topic"] = _utf8(topic)
         return COMMIT_DELETED if value is None else _commit(row, _value(row, record_type, value))
     if record_type.name in _GROUP_TYPE_OF_MEMBER:
-        row |= {"groupType": _GROUP_TYPE_OF_MEMBER[record_type.name], "memberId": _utf8(names[0])}
         return MEMBER_LEFT if value is None else MEMBER
-    row["groupType"] = _GROUP_TYPE_OF_GROUP[record_type.name]
     if value is None:
         return GROUP_DELETED
     group = _value(row, record_type, value)
@@ -126,6 +207,29 @@ def _offsets_event(row: Row, key: bytes, value: bytes | None) -> str | None:
     else:
         row["epoch"] = group.epoch
     return GROUP
+
+
+def _columns_of(key: bytes) -> tuple[RecordType, Row]:
+    """Return the type of a record of ``__consumer_offsets``, and what its key has for its row.
+
+    :raises ValueError, LookupError, struct.error: the key cannot be read
+    """
+    return (_columns if len(key) > KEPT_KEY_BYTES else _kept_columns)(key)
+
+
+def _columns(key: bytes) -> tuple[RecordType, Row]:
+    record_type, (group_id, *names) = _key(_OFFSETS_TYPES, key)
+    columns: Row = {"recordType": INT16.unpack_from(key)[0], "groupId": _utf8(group_id)}
+    if record_type.name == "OffsetCommit":
+        topic, partition = names
+        return record_type, columns | {"topic": _utf8(topic), "partition": partition}
+    if record_type.name in _GROUP_TYPE_OF_MEMBER:
+        columns |= {"memberId": _utf8(names[0])}
+    group_types = _GROUP_TYPE_OF_GROUP | _GROUP_TYPE_OF_MEMBER
+    return record_type, columns | {"groupType": group_types[record_type.name]}
+
+
+_kept_columns = lru_cache(KEYS_KEPT)(_columns)
 
 
 def _commit(row: Row, committed: Any) -> str:
