@@ -224,10 +224,7 @@ class Coordinators:
         """Return the runtime of the coordinator that stores its state in an internal topic."""
         if topic == CONSUMER_OFFSETS:
             return self.group_runtime
-        if topic == SHARE_GROUP_STATE:
-            return self.share_state_runtime
-        assert topic == TRANSACTION_STATE, topic
-        return self.transaction_runtime
+        return self.share_state_runtime if topic == SHARE_GROUP_STATE else self.transaction_runtime
 
     def load(self) -> None:
         """Replay the internal topics that exist.

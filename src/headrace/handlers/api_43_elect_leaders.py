@@ -59,8 +59,9 @@ def _elect(call: Call, unknown_type: Refusal | None, name: str, index: int) -> P
     elif topic is None:
         refusal = Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such topic as {name}")
     elif not 0 <= index < topic.partitions:
-        message = f"No such partition as {name}-{index}"
-        refusal = Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
+        refusal = Refusal(
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such partition as {name}-{index}"
+        )
     else:
         refusal = _NOT_NEEDED
     return PartitionResult(index).refused(refusal)

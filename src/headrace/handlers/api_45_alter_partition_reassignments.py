@@ -49,11 +49,13 @@ def _reassign(
     index, topic = partition.partition_index, call.catalog.topics.get(name)
     refusal: Refusal | None
     if topic is None:
-        message = f"Unable to find a topic named {name}."
-        refusal = Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
+        refusal = Refusal(
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find a topic named {name}."
+        )
     elif not 0 <= index < topic.partitions:
-        message = f"Unable to find partition {name}:{index}."
-        refusal = Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
+        refusal = Refusal(
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find partition {name}:{index}."
+        )
     elif partition.replicas is None:
         refusal = Refusal(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
     else:

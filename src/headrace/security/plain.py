@@ -10,8 +10,6 @@ from dataclasses import dataclass
 
 from .conversation import OTHER_AUTHORIZATION, Failure, Step, Success
 
-_INVALID = "Authentication failed: Invalid username or password"
-
 
 @dataclass(repr=False)
 class PlainServer:
@@ -36,7 +34,7 @@ class PlainServer:
         # Also compared for an unknown user, so that it takes as long.
         is_right = hmac.compare_digest((expected or "").encode(), password.encode())
         if expected is None or not is_right:
-            return Failure(_INVALID)
+            return Failure("Authentication failed: Invalid username or password")
         if authorization and authorization != name:
             return OTHER_AUTHORIZATION
         return Success(name)

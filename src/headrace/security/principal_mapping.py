@@ -93,8 +93,7 @@ def _rule(match: re.Match[str]) -> _Rule:
         return _Rule()
     try:
         pattern = compiled(match["pattern"].replace(r"\/", "/"))
-        references = map(int, _REFERENCE.findall(match["replacement"]))
-        if max(references, default=0) > pattern.groups:
+        if max(map(int, _REFERENCE.findall(match["replacement"])), default=0) > pattern.groups:
             raise InvalidRules(f"Invalid rule: `{match[0].strip()}`: it has no such group")
         # RE2's module reads the bytes of other characters as Latin-1.
         replacement = match["replacement"].encode("ascii", "backslashreplace").decode()

@@ -39,7 +39,8 @@ from headrace.topics.topic_logs import TOPICS_PER_TURN
 from .text import MetricsPage
 
 _VERSION = version("headrace")
-_ACKNOWLEDGE_TYPES = {1: "Accept", 2: "Release", 3: "Reject", 4: "Renew"}
+_ACKNOWLEDGE_TYPES = "Accept", "Release", "Reject", "Renew"
+"""By their numbers, which begin with 1."""
 
 
 MAX_METRIC_PARTITIONS = 50_000
@@ -309,16 +310,14 @@ def _write_group_counts(
     for type_name, count in types.items():
         page.sample(count, labels(protocol=type_name))
     for protocol in ("consumer", "share", "streams"):
-        meaning = f"{protocol.capitalize()} groups by state."
-        page.family(f"{prefix}{protocol}_group_count", meaning)
+        page.family(f"{prefix}{protocol}_group_count", f"{protocol.capitalize()} groups by state.")
         for state in _STATES[protocol].split():
             page.sample(states[protocol, state], labels(state=state))
     prefix = "kafka_coordinator_group_groupmetadatamanager_numgroups"
     page.single(prefix, "Classic groups.", types["classic"])
     for state in _STATES["classic"].split():
-        count = states["classic", state]
         meaning = f"Classic groups in the state {state}."
-        page.single(f"{prefix}{state.lower()}", meaning, count)
+        page.single(f"{prefix}{state.lower()}", meaning, states["classic", state])
 
 
 async def metrics_page(broker: Broker) -> bytes:
@@ -372,7 +371,7 @@ async def _write_share(broker: Broker, page: MetricsPage) -> None:
     page.family(
         "kafka_server_sharegroupmetrics_recordacknowledgements_total", "Records acknowledged."
     )
-    for acknowledge_type, name in _ACKNOWLEDGE_TYPES.items():
+    for acknowledge_type, name in enumerate(_ACKNOWLEDGE_TYPES, 1):
         page.sample(share.acknowledged[acknowledge_type], labels(ackType=name))
     await page.row(share)
     prefix = "kafka_server_sharesessioncache_"
