@@ -101,7 +101,13 @@ class Application:
                 self._drain("kafka-share", broker, topic, count, options)
 
             return self._watch(
-                partial(elsewhere, spark_share.fill, broker.bootstrap_servers), drain
+                partial(
+                    elsewhere,
+                    spark_share.fill,
+                    broker.bootstrap_servers,
+                    spark_share.PARTITIONS[-1],
+                ),
+                drain,
             )
 
     def ordered(self) -> dict[str, float]:

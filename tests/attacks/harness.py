@@ -24,7 +24,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from tests.support import ROOT, HeadraceProcess, unique
+from tests.support import ROOT, HeadraceProcess, unique, wait_until
 from tests.wire_client import batch, connection, request_frame
 
 MIB = 1 << 20
@@ -288,9 +288,13 @@ def fill(
         client.create_topic(topic, partitions)
         records = batch([bytes(1000)] * (batch_bytes // 1000))
         for partition in range(partitions):
-            for _ in range(-(-size_bytes // len(records))):
+
+            def is_written(partition: int = partition) -> bool:
                 code, _ = client.produce(topic, records, partition)
-                assert code == 0
+                return code == 0
+
+            for _ in range(-(-size_bytes // len(records))):
+                wait_until(is_written, 30, "the leader of a new partition")
 
 
 def create_topics(bootstrap_servers: str, count: int, partitions: int = 1) -> list[str]:
