@@ -17,7 +17,7 @@ from .outcomes import OUTCOMES
 
 _log = get_logger(__name__)
 
-DEFAULT_RECORDS_PER_TASK = 10_000
+DEFAULT_RECORDS_PER_TASK = 20_000
 
 _GROUP_PREFIXES = ("share.", "errors.deadletterqueue.")
 _LOCKS, _MOST_LOCKS = (
