@@ -291,7 +291,7 @@ def spark_history(scale: Scale) -> list[Cost]:
     )
     what = "kafka-group-history, one record to a batch"
     return [
-        Cost(f"{what}, local[2]", "records/s", two["records_per_s"], above=30_000),
+        Cost(f"{what}, local[2]", "records/s", two["records_per_s"], above=300_000),
         Cost("the same for each second of CPU, JVM and all", "records/s", two["records_per_cpu_s"]),
         Cost(f"{what}, local[1]", "records/s", one["records_per_s"]),
     ]
