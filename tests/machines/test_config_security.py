@@ -119,6 +119,11 @@ def test_stored_settings_are_named_and_start() -> None:
             "expected ADDRESS:NUMBER,...",
         ),
         (
+            {"max.connections.per.ip.overrides": "127.0.0.1:1,,::1:2"},
+            "Invalid value 127.0.0.1:1,,::1:2 for configuration max.connections.per.ip.overrides: "
+            "expected ADDRESS:NUMBER,...",
+        ),
+        (
             {"max.connections.per.ip.overrides": "a b:3"},
             "max.connections.per.ip.overrides contains invalid addresses : a b",
         ),

@@ -77,6 +77,7 @@ def test_no_listeners_are_configured_by_default() -> None:
         ({"advertised.listeners": "PLAINTEXT://0.0.0.0:1"}, "nonroutable meta-address 0.0.0.0"),
         ({"listener.security.protocol.map": "A:TLS"}, "maps A to TLS"),
         ({"listener.security.protocol.map": "A"}, "maps A to nothing"),
+        ({"listener.security.protocol.map": "A:SSL,,B:SSL"}, "maps  to nothing"),
     ],
 )
 def test_errors(configs: Mapping[str, str], message: str) -> None:

@@ -88,7 +88,7 @@ async def handle(call: Call, request: DeleteTopicsRequest) -> DeleteTopicsRespon
     await call.durable()  # Deleting a topic also deletes its offsets and share state.
     return DeleteTopicsResponse(
         responses=[
-            topic if isinstance(topic, Result) else deleted.get(topic.topic_id, _unknown(target))
+            topic if isinstance(topic, Result) else deleted.get(topic.topic_id) or _unknown(target)
             for target, topic in results.items()
         ]
     )

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from headrace.protocol.configuration import Configuration, entries
+from headrace.protocol.configuration import Configuration, entries, parts
 from headrace.protocol.errors import ConfigError
 
 
@@ -95,7 +95,7 @@ def protocol_map(config: Configuration) -> Mapping[str, SecurityProtocol]:
     """
     setting = "listener.security.protocol.map"
     protocols = {}
-    for entry in entries(config.get_str(setting)):
+    for entry in parts(config.get_str(setting)):
         name, _, protocol = (part.strip() for part in entry.partition(":"))
         try:
             protocols[name.upper()] = SecurityProtocol(protocol.upper())
@@ -201,7 +201,7 @@ def parse_overrides(text: str) -> Mapping[str, int]:
     :raises ValueError: an entry is not ``ADDRESS:NUMBER``
     """
     overrides = {}
-    for entry in entries(text):
+    for entry in parts(text):
         host, colon, number = entry.rpartition(":")
         if not colon:
             raise ValueError(entry)

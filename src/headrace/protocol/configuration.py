@@ -8,9 +8,14 @@ Value = bool | int | float | str | tuple[str, ...]
 """A parsed value: a tuple for LIST, a str for STRING, CLASS and PASSWORD."""
 
 
+def parts(text: str | None) -> list[str]:
+    """Return the entries of a list, also empty ones between commas."""
+    return [part.strip() for part in text.split(",")] if text and text.strip() else []
+
+
 def entries(text: str | None) -> list[str]:
     """Return the entries of a list, without empty ones."""
-    return [entry for part in (text or "").split(",") if (entry := part.strip())]
+    return list(filter(None, parts(text)))
 
 
 class Configuration(Protocol):

@@ -11,6 +11,7 @@ from typing import TypeAlias
 from headrace.net.listener_security import ListenerSecurities
 from headrace.protocol.api import DescribeConfigsResponse, IncrementalAlterConfigsRequest
 from headrace.protocol.configs import ConfigOperation, ConfigSource, ConfigType, why_malformed
+from headrace.protocol.configuration import parts
 from headrace.protocol.errors import ErrorCode, Refusal, failure_of, invalid_config, invalid_request
 from headrace.protocol.time_slices import chunks
 from headrace.topics.catalog import MAX_TOPICS_PER_TRANSACTION, Catalog, Topic
@@ -301,12 +302,12 @@ class ConfigAdministration:
             text = self.config.group_value(name, change.name)
         else:
             text = self.config.get_str(change.name)
-        before, named = _split(text), _split(change.value)
+        before, named = parts(text), parts(change.value)
         if operation is ConfigOperation.APPEND:
-            after = before + tuple(entry for entry in named if entry not in before)
+            after = before + [entry for entry in named if entry not in before]
         else:
-            after = tuple(entry for entry in before if entry not in named)
-        return render(after)
+            after = [entry for entry in before if entry not in named]
+        return render(tuple(after))
 
     def _carry_out(
         self, changed: Mapping[tuple[int, str], Values]
@@ -347,10 +348,6 @@ def _wrong_id(name: str, node: str, unexpected: str) -> str:
     if integer(name, "INT") is None:
         return f"{node} id must be an integer, but it is: {name}"
     return f"Unexpected {unexpected} received {name}"
-
-
-def _split(text: str | None) -> tuple[str, ...]:
-    return tuple(entry.strip() for entry in text.split(",")) if text and text.strip() else ()
 
 
 # Descriptions -------------------------------------------------------------------------------------
