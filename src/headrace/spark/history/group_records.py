@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -17,8 +16,6 @@ import pyarrow.compute as pc
 
 from headrace.patterns import matches
 from headrace.protocol.coordinator_records import (
-    KEPT_KEY_BYTES,
-    KEYS_KEPT,
     NO_METADATA,
     TOPIC_ID_TAG,
     RecordType,
@@ -214,10 +211,6 @@ def _columns_of(key: bytes) -> tuple[RecordType, Row]:
 
     :raises ValueError, LookupError, struct.error: the key cannot be read
     """
-    return (_columns if len(key) > KEPT_KEY_BYTES else _kept_columns)(key)
-
-
-def _columns(key: bytes) -> tuple[RecordType, Row]:
     record_type, (group_id, *names) = _key(_OFFSETS_TYPES, key)
     columns: Row = {"recordType": INT16.unpack_from(key)[0], "groupId": _utf8(group_id)}
     if record_type.name == "OffsetCommit":
@@ -227,9 +220,6 @@ def _columns(key: bytes) -> tuple[RecordType, Row]:
         columns |= {"memberId": _utf8(names[0])}
     group_types = _GROUP_TYPE_OF_GROUP | _GROUP_TYPE_OF_MEMBER
     return record_type, columns | {"groupType": group_types[record_type.name]}
-
-
-_kept_columns = lru_cache(KEYS_KEPT)(_columns)
 
 
 def _commit(row: Row, committed: Any) -> str:
