@@ -26,7 +26,7 @@ class CheckedInExecutors:
 
 
 def restore(driver_version: str, minimum_pyarrow: int, pickled: bytes) -> Any:
-    """Check the Python environment of this process, then unpickle an object.
+    """Check the Python environment of this process, prepare it, then unpickle an object.
 
     This function travels as code, so that it runs where headrace is missing.
 
@@ -59,6 +59,7 @@ def restore(driver_version: str, minimum_pyarrow: int, pickled: bytes) -> Any:
     if problem is not None:
         sys.tracebacklimit = 0  # Spark shows the last line only
         raise ImportError(f"{problem}: {remedy}") from None
+    importlib.import_module("headrace.spark.python_worker").prepare()
     source_type, values = pickle.loads(pickled)
     source = source_type.__new__(source_type)
     source.__dict__.update(values)

@@ -16,7 +16,6 @@ from pyspark.sql.types import StructType
 from headrace.client import Cluster
 from headrace.client.offsets import READ_COMMITTED, log_bounds
 from headrace.protocol.internal_topics import CONSUMER_OFFSETS, SHARE_GROUP_STATE
-from headrace.spark import python_worker
 from headrace.spark.data_source import KafkaDataSource, register_format
 from headrace.spark.errors import one_line_errors
 from headrace.spark.option_parsing import KafkaOptions, UserOptions
@@ -107,7 +106,6 @@ class GroupHistoryReader(DataSourceReader):
         """Yield the events of one task. Runs in an executor."""
         if not isinstance(partition, _HistoryPartition):
             return  # without records there are no tasks, and Spark passes one of its own
-        python_worker.prepare()
         with one_line_errors():
             for batch in read(self._kafka, partition.value, _READING):
                 yield from events(batch, self._groups)

@@ -21,7 +21,6 @@ from headrace.client.groups import ListedGroup
 from headrace.client.lag.model import GROUP_TYPES, LagQuery, Snapshot, rows
 from headrace.client.lag.snapshot import parts, select_groups
 from headrace.log_lines import get_logger
-from headrace.spark import python_worker
 from headrace.spark.data_source import KafkaDataSource
 from headrace.spark.errors import SourceError, one_line_errors
 from headrace.spark.option_parsing import KafkaOptions, UserOptions
@@ -229,7 +228,6 @@ def read(options: LagOptions, partition: LagPartition) -> Iterator[pa.RecordBatc
 
     :raises SourceError: the cluster does not answer
     """
-    python_worker.prepare()
     with one_line_errors():
         thread = options.kafka.shared_thread()
         snapshots: Any = parts(

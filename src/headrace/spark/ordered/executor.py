@@ -14,7 +14,6 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.protocol.partitions import TopicPartition
-from headrace.spark import python_worker
 from headrace.spark.errors import one_line_errors
 from headrace.spark.option_parsing import KafkaOptions
 from headrace.spark.ordered.broker_log import timestamps_ms
@@ -86,7 +85,6 @@ def read(work: TaskWork, kafka: KafkaOptions, options: ReadOptions) -> Iterator[
 
     :raises SourceError: records are lost or cannot be read
     """
-    python_worker.prepare()
     merge = ChunkMerge(len(work.ranges), work.stream_time_ms)
     with one_line_errors(), LogReader(kafka, work.ranges, options) as reader:
         yield from _merged(merge, reader, work)

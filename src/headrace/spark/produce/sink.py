@@ -20,7 +20,6 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from headrace.spark import python_worker
 from headrace.spark.data_source import KafkaDataSource
 from headrace.spark.errors import SourceError, one_line_errors
 from headrace.spark.pyspark_capabilities import ArrowStreamWriter, arrow_batches
@@ -240,7 +239,6 @@ def write_rows(
     :param batch_query_id: the query of a batch; None for a stream
     :raises SourceError: a row cannot be written; then the transaction is aborted
     """
-    python_worker.prepare()
     if options.prefix is None:
         producer = RecordProducer(options.producer_config())
         _write_batches(producer, batches, options)

@@ -11,7 +11,6 @@ from pyspark.sql.datasource import InputPartition
 
 from headrace.client import AcquiredRange
 from headrace.protocol.partitions import TopicPartition
-from headrace.spark import python_worker
 from headrace.spark.errors import one_line_errors
 from headrace.spark.option_parsing import KafkaOptions
 from headrace.spark.reader import log_reader
@@ -60,7 +59,6 @@ def read(
 
     :raises SourceError: a broker refuses, or has not delivered for a minute
     """
-    python_worker.prepare()
     counts: dict[TopicPartition, list[tuple[int, int]]] = {}
     for r in partition.value:
         counts.setdefault((r.topic, r.partition), []).append((r.start, r.delivery_count))
