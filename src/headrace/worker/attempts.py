@@ -8,15 +8,17 @@ deliveries are nearly spent is written again, with the number of the attempts be
 from __future__ import annotations
 
 import asyncio
+from bisect import bisect_right, insort
 from collections.abc import Container
-from heapq import heapify, heappop, heappush
-from itertools import count
+from math import inf
+from operator import attrgetter
 from typing import Any
 
 from headrace.client.records import Record
 from headrace.protocol.task_headers import ATTEMPTS, DUE_MS, EXPIRES_MS
 
 _HEADERS = (ATTEMPTS, DUE_MS, EXPIRES_MS)
+_due_s = attrgetter("due_s")
 
 
 class Attempt:
@@ -59,42 +61,33 @@ def _number(text: bytes | None) -> int:
 class Waiting:
     """Attempts that are not due yet, whose records are held.
 
+    :ivar attempts: the first one to be due first; changed by the methods only
     :ivar size_bytes: of their keys, values and headers
     """
 
     def __init__(self) -> None:
+        self.attempts: list[Attempt] = []
         self.size_bytes = 0
-        self._heap: list[tuple[float, int, Attempt]] = []
-        self._serial = count()
-
-    def __len__(self) -> int:
-        return len(self._heap)
 
     def add(self, attempt: Attempt) -> None:
         """Have an attempt wait."""
-        heappush(self._heap, (attempt.due_s, next(self._serial), attempt))
+        insort(self.attempts, attempt, key=_due_s)
         self.size_bytes += attempt.record.size_bytes
 
-    def next_due_s(self) -> float | None:
-        """Return when the first one is due; None if there is none."""
-        return self._heap[0][0] if self._heap else None
+    def next_due_s(self) -> float:
+        """Return when the first one is due; infinity if there is none."""
+        return self.attempts[0].due_s if self.attempts else inf
 
     def take_due(self, now_s: float, max_attempts: int) -> list[Attempt]:
         """Remove and return attempts that are due."""
-        due: list[Attempt] = []
-        while self._heap and self._heap[0][0] <= now_s and len(due) < max_attempts:
-            due.append(heappop(self._heap)[2])
+        due = self.attempts[: bisect_right(self.attempts, now_s, key=_due_s)][:max_attempts]
+        del self.attempts[: len(due)]
         self.size_bytes -= sum(attempt.record.size_bytes for attempt in due)
         return due
 
-    def attempts(self) -> list[Attempt]:
-        """Return all."""
-        return [attempt for _, _, attempt in self._heap]
-
     def remove(self, record_ids: Container[int]) -> list[Attempt]:
         """Remove and return the attempts at records with these ``id()``."""
-        removed = [a for a in self.attempts() if id(a.record) in record_ids]
-        self._heap = [entry for entry in self._heap if id(entry[2].record) not in record_ids]
-        heapify(self._heap)
+        removed = [attempt for attempt in self.attempts if id(attempt.record) in record_ids]
+        self.attempts = [a for a in self.attempts if id(a.record) not in record_ids]
         self.size_bytes -= sum(attempt.record.size_bytes for attempt in removed)
         return removed

@@ -280,10 +280,7 @@ class Endings:
         assert writer is not None
         self._stuck[record_id] = writer
         try:
-            async with asyncio.timeout(pause_s):
-                return await self._stopping.wait()
-        except TimeoutError:
-            return False
+            return await is_set_within(self._stopping, pause_s)
         finally:
             del self._stuck[record_id]
 
@@ -299,3 +296,12 @@ class Endings:
 
 def _place(record: Record) -> Place:
     return record.topic_id, record.partition, record.offset, record.timestamp_ms
+
+
+async def is_set_within(event: asyncio.Event, timeout_s: float | None) -> bool:
+    """Wait for an event; return whether it was set in time."""
+    try:
+        async with asyncio.timeout(timeout_s):
+            return await event.wait()
+    except TimeoutError:
+        return False

@@ -7,7 +7,7 @@ import random
 import time
 from collections import defaultdict, deque
 from collections.abc import Iterable, Mapping
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager
 from contextvars import copy_context
 from copy import deepcopy
 from itertools import count
@@ -26,7 +26,7 @@ from .attempts import Attempt, Waiting
 from .backends import Backend, LoopBackend, RunIn, ThreadBackend
 from .breaker import BreakerState
 from .copies import origin_of
-from .endings import HELD_S, LINES_A_SECOND, Endings
+from .endings import HELD_S, LINES_A_SECOND, Endings, is_set_within
 from .group import crowded, prepare
 from .meter import Meter
 from .outcomes import (
@@ -101,7 +101,6 @@ class Runner:
         self, task: Task[Any, Any], conf: Mapping[str, Any], worker: str, concurrency: int
     ) -> None:
         self.task = task
-        self.worker = worker
         self.concurrency = concurrency
         self.hurries = False
         """True in tests: retries and delayed records come at once."""
@@ -114,11 +113,7 @@ class Runner:
         self._failure_lines = LimitedLog(__name__, limit=LINES_A_SECOND)
         self.failures: deque[Failure] = deque(maxlen=MAX_FAILURES)
         """The last ones, the newest last."""
-        self._conf = {
-            **conf,
-            "group.id": task.group,
-            "client.id": f"{task.name}@{worker}",
-        }
+        self._conf = {**conf, "group.id": task.group, "client.id": f"{task.name}@{worker}"}
         self._backend = _BACKENDS[task.run_in](task.function, task.name, concurrency, conf)
         self._consumers: tuple[ShareConsumer, ...] = ()
         """That of the task's topics, and that of later records; none while it has not joined."""
@@ -200,8 +195,7 @@ class Runner:
                         raise
                     self._problem, pause_s = str(error), next(pauses_s)
                     _log.warning("%s: %s; it goes on in %.0f s", self, error, pause_s)
-                    with suppress(TimeoutError):
-                        await asyncio.wait_for(self._stopping.wait(), pause_s)
+                    await is_set_within(self._stopping, pause_s)
         finally:
             await self._backend.close()
 
@@ -232,7 +226,7 @@ class Runner:
                 for loop in loops:
                     loop.cancel()
                 await asyncio.gather(*loops, return_exceptions=True)
-                self._endings.put_back([*self._waiting.attempts(), *self._ready])
+                self._endings.put_back([*self._waiting.attempts, *self._ready])
                 self._waiting = Waiting()
                 self._ready.clear()
                 self._endings.stop()
@@ -266,7 +260,7 @@ class Runner:
             await asyncio.sleep(_CARE_INTERVAL_S)
             far = [
                 attempt
-                for attempt in self._waiting.attempts()
+                for attempt in self._waiting.attempts
                 if attempt.record.topic == self.task.later and attempt.due_s > time.time() + HELD_S
             ]
             reads_limit = number % _CARES_BETWEEN_LIMITS == 0
@@ -315,15 +309,13 @@ class Runner:
     async def _begin_due(self) -> None:
         """Begin the attempts that have waited until they are due."""
         while True:
-            due_s = self._waiting.next_due_s()
-            wait_s = None if due_s is None else min(due_s - time.time(), _POLL_S)
-            if wait_s is not None and wait_s <= 0:
+            self._waits_for_another.clear()
+            wait_s = min(self._waiting.next_due_s() - time.time(), _POLL_S)
+            if wait_s > 0:
+                await is_set_within(self._waits_for_another, wait_s)
+            else:
                 room = await self._room()
                 self._begin(self._waiting.take_due(time.time(), room))
-                continue
-            self._waits_for_another.clear()
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._waits_for_another.wait(), wait_s)
 
     async def _room(self) -> int:
         """Wait until records may be taken, and return how many. Those that wait long for a slot go
@@ -334,10 +326,7 @@ class Runner:
                 await asyncio.sleep(self.breaker.opens_for_s(time.monotonic()))
                 continue
             self._slot_free.clear()
-            try:
-                async with asyncio.timeout(_STALLED_S if self._ready else None):
-                    await self._slot_free.wait()
-            except TimeoutError:
+            if not await is_set_within(self._slot_free, _STALLED_S if self._ready else None):
                 self._endings.put_back(self._ready)
                 self._ready.clear()
         return room
@@ -394,7 +383,7 @@ class Runner:
         is_later = attempt.record.topic == self.task.later
         is_too_much = (
             attempt.due_s > time.time() + HELD_S
-            or len(self._waiting) > _MAX_WAITING
+            or len(self._waiting.attempts) > _MAX_WAITING
             or self._waiting.size_bytes > _MAX_WAITING_BYTES
         )
         # All deliveries so far were too early. Written again, the next one is the first.
