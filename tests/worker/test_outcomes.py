@@ -14,10 +14,9 @@ from confluent_kafka import KafkaError
 from headrace import App, Record, Reject, Retry
 from headrace.client.errors import ClientError
 from headrace.protocol import dead_letters
-from headrace.worker.attempts import Attempt, Waiting
+from headrace.worker.attempts import Attempt, Waiting, letter, origin_of, written_again
 from headrace.worker.backends import LoopBackend
 from headrace.worker.breaker import Breaker
-from headrace.worker.copies import letter, origin_of, written_again
 from headrace.worker.endings import Endings
 from headrace.worker.outcomes import ACCEPTED, Ending, Outcome, TimedOut, Undecodable, decide
 from headrace.worker.runner import Runner

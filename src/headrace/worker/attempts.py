@@ -1,8 +1,10 @@
-"""Attempts at records, and the times before and after which none is made. Pure.
+"""Attempts at records, the times before and after which none is made, and the copies of records
+that a worker writes. Pure.
 
 The broker counts deliveries, up to a limit after which it archives a record. So a record whose
-deliveries are nearly spent is written again, with the number of the attempts before: see
-:mod:`headrace.worker.copies`.
+deliveries are nearly spent is written again, with the number of the attempts before. It goes to a
+topic that belongs to the group alone: other groups of the first topic do not get it. The other
+copies are dead letters.
 """
 
 from __future__ import annotations
@@ -10,14 +12,22 @@ from __future__ import annotations
 import asyncio
 from bisect import bisect_right, insort
 from collections.abc import Container
-from math import inf
+from math import ceil, inf
 from operator import attrgetter
 from typing import Any
 
 from headrace.client.records import Record
-from headrace.protocol.task_headers import ATTEMPTS, DUE_MS, EXPIRES_MS
+from headrace.log_lines import printable
+from headrace.protocol import dead_letters
+from headrace.protocol.task_headers import ATTEMPTS, DUE_MS, EXPIRES_MS, OF_ATTEMPTS, ORIGIN
+
+from .child import traceback_of
+from .outcomes import Outcome
+from .sending import NewRecord
 
 _HEADERS = (ATTEMPTS, DUE_MS, EXPIRES_MS)
+_MAX_ORIGIN_BYTES = 300
+_MAX_TEXT_CHARS = 1000
 _due_s = attrgetter("due_s")
 
 
@@ -91,3 +101,60 @@ class Waiting:
         self.attempts = [a for a in self.attempts if id(a.record) not in record_ids]
         self.size_bytes -= sum(attempt.record.size_bytes for attempt in removed)
         return removed
+
+
+# Copies -------------------------------------------------------------------------------------------
+
+
+def origin_of(record: Record, later: str) -> bytes:
+    """Return the place of a record, before it was written again.
+
+    :param later: the group's topic of later records: in others, anybody may have written the header
+    """
+    for name, value in record.headers if record.topic == later else ():
+        if name == ORIGIN and value:
+            return value[:_MAX_ORIGIN_BYTES]
+    return f"{record.topic}/{record.partition}/{record.offset}".encode()
+
+
+def written_again(later: str, record: Record, earlier: int, due_s: float = 0.0) -> NewRecord:
+    """Return a record as it is written again.
+
+    :param later: the group's topic of later records
+    :param earlier: the attempts so far
+    :param due_s: the time before which it is not processed, in seconds since the epoch
+    """
+    headers = [header for header in record.headers if header[0] not in OF_ATTEMPTS]
+    headers.append((ORIGIN, origin_of(record, later)))
+    if earlier:
+        headers.append((ATTEMPTS, b"%d" % earlier))
+    if due_s:
+        headers.append((DUE_MS, b"%d" % ceil(due_s * 1000)))
+    return NewRecord(later, record.value, record.key, headers)
+
+
+def letter(
+    queue: str, attempt: Attempt, outcome: Outcome, *, group: str, worker: str
+) -> tuple[NewRecord, NewRecord]:
+    """Return the dead letter of a record (KIP-1191's headers, and those of
+    :mod:`headrace.protocol.dead_letters` that name the exception); and one without the content of
+    the record, which may be too large for the queue: the topic still has it for a while.
+    """
+    record, error = attempt.record, outcome.error
+    headers: list[tuple[str, bytes | None]] = [
+        (dead_letters.TOPIC, record.topic.encode()),
+        (dead_letters.PARTITION, b"%d" % record.partition),
+        (dead_letters.OFFSET, b"%d" % record.offset),
+        (dead_letters.GROUP, group.encode()),
+        (dead_letters.DELIVERY_COUNT, b"%d" % record.delivery_count),
+        (dead_letters.MESSAGE, printable(outcome.reason, _MAX_TEXT_CHARS).encode()),
+        (dead_letters.ATTEMPT, b"%d" % attempt.number),
+        (dead_letters.WORKER, worker.encode()),
+    ]
+    if error is not None:
+        headers += [
+            (dead_letters.EXCEPTION, type(error).__qualname__.encode(errors="backslashreplace")),
+            (dead_letters.TRACEBACK, traceback_of(error).encode(errors="backslashreplace")),
+        ]
+    letter = NewRecord(queue, record.value, record.key, [*record.headers, *headers])
+    return letter, NewRecord(queue, None, None, headers)

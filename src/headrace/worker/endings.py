@@ -14,8 +14,7 @@ from headrace.client.records import Record
 from headrace.client.share.consumer import OutcomesFailed, ShareConsumer
 from headrace.log_lines import LimitedLog, get_logger
 
-from .attempts import Attempt
-from .copies import letter, written_again
+from .attempts import Attempt, letter, written_again
 from .outcomes import Ending, Outcome, growing
 from .sending import NewRecord, SendFailed
 from .task import Task

@@ -22,10 +22,9 @@ from headrace.client.share.consumer import ShareConsumer, is_setting
 from headrace.client.workers import MAX_FAILURES, Failure, shortened
 from headrace.log_lines import LimitedLog, get_logger
 
-from .attempts import Attempt, Waiting
+from .attempts import Attempt, Waiting, origin_of
 from .backends import Backend, LoopBackend, RunIn, ThreadBackend
 from .breaker import BreakerState
-from .copies import origin_of
 from .endings import HELD_S, LINES_A_SECOND, Endings, is_set_within
 from .group import crowded, prepare
 from .meter import Meter
