@@ -14,6 +14,7 @@ import sys
 import threading
 from collections.abc import Callable
 from multiprocessing import spawn
+from operator import attrgetter
 from traceback import format_exception
 from typing import Any, NamedTuple
 
@@ -229,7 +230,4 @@ def find(module: str, qualname: str) -> Any:
     :raises ImportError: there is no such module
     :raises AttributeError: it has no such name
     """
-    target: Any = importlib.import_module(module)
-    for name in qualname.split("."):
-        target = getattr(target, name)
-    return target
+    return attrgetter(qualname)(importlib.import_module(module))
