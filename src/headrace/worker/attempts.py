@@ -44,11 +44,6 @@ class Attempt:
     :ivar is_given_up: whether its outcome is decided, though the function has not ended
     """
 
-    __slots__ = (
-        *("due_s", "earlier", "expires_s", "is_accepted", "is_given_up", "is_timed_out"),
-        *("number", "record", "since_s", "slot"),
-    )
-
     def __init__(self, record: Record) -> None:
         self.record = record
         numbers = {name: _number(text) for name, text in record.headers if name in _HEADERS}

@@ -27,6 +27,8 @@ partition are few, and new records wait for them.
 """
 LINES_A_SECOND = 10
 """The limit of lines of a kind about a task. Further ones are counted."""
+_lines = LimitedLog(__name__, limit=LINES_A_SECOND)
+
 _MAX_UNCONFIRMED = 10_000
 _WRITE_PAUSES_S = (1.0, 30.0)
 """The first and the longest pause until a copy that was refused is written again."""
@@ -72,7 +74,6 @@ class Endings:
         self._stuck: dict[int, asyncio.Task[None]] = {}
         """What waits to write a copy of a record again, by the record's ``id()``."""
         self._problem = ""
-        self._lines = LimitedLog(__name__, limit=LINES_A_SECOND)
         self._stopping = asyncio.Event()
         self._unconfirmed: OrderedDict[Place, bool] = OrderedDict()
         """Records that have ended, and the broker has not confirmed it; the values are True."""
@@ -265,7 +266,7 @@ class Endings:
             "too large to be written again: raise max.message.bytes of topic "
             f"'{self._task.later}', or set compression.type"
         )
-        self._lines.warning(repr(self._task), "%r: %s is %s", self._task, attempt, reason)
+        _lines.warning(repr(self._task), "%r: %s is %s", self._task, attempt, reason)
         self._end_without_success(attempt, Outcome(Ending.LETTER, reason=reason))
 
 

@@ -45,6 +45,7 @@ from .processes import ProcessBackend
 from .task import Task
 
 _log = get_logger(__name__)
+_lines = LimitedLog(__name__, limit=LINES_A_SECOND)
 
 _BACKENDS: dict[RunIn, type[Backend]] = {
     "loop": LoopBackend,
@@ -103,13 +104,12 @@ class Runner:
         self.concurrency = concurrency
         self.hurries = False
         """True in tests: retries and delayed records come at once."""
-        self.running: dict[int, Attempt] = {}
-        """Those whose functions run, by ``id()``; in the order of their beginning."""
+        self.running: set[Attempt] = set()
+        """Those whose functions run."""
         self.counts: defaultdict[str, int] = defaultdict(int)
         """:data:`headrace.client.workers.COUNTERS`, accepted, written_again → records."""
         self.meter = Meter(concurrency, self.counts)
         self.breaker = deepcopy(task.breaker)
-        self._failure_lines = LimitedLog(__name__, limit=LINES_A_SECOND)
         self.failures: deque[Failure] = deque(maxlen=MAX_FAILURES)
         """The last ones, the newest last."""
         self._conf = {**conf, "group.id": task.group, "client.id": f"{task.name}@{worker}"}
@@ -284,7 +284,7 @@ class Runner:
 
     def abandon(self) -> None:
         """Cancel what runs; its records are released."""
-        for attempt in list(self.running.values()):
+        for attempt in self.running:
             if not attempt.is_given_up:
                 attempt.is_given_up = True
                 self._endings.put_back([attempt])
@@ -429,7 +429,7 @@ class Runner:
                 _log.info("%s: %s", self, error)
                 return
             attempt.is_accepted = True
-        self.running[id(attempt)] = attempt
+        self.running.add(attempt)
         attempt.since_s, began_s = time.time(), time.monotonic()
         self.meter.begin(began_s)
         if attempt.number == 1:
@@ -441,7 +441,7 @@ class Runner:
         self._mean_s += (max(ended_s - began_s, 1e-6) - self._mean_s) / _MEAN_OF
         if len(self._ready) == self._ahead() // 2:
             self._slot_free.set()
-        del self.running[id(attempt)]
+        self.running.remove(attempt)
         if attempt.is_given_up:
             self._tell_late(attempt, result)
         elif result is None:
@@ -514,7 +514,7 @@ class Runner:
 
     def _give_up(self, attempt: Attempt) -> None:
         """Decide what becomes of a record, though its function still runs."""
-        if id(attempt) in self.running and not attempt.is_given_up:
+        if attempt in self.running and not attempt.is_given_up:
             attempt.is_given_up = True
             error = TimedOut(f"not done in {self.task.timeout_s:g} s, and still running")
             self._end(attempt, decide(error, attempt.number, self.task.retry, random.random))
@@ -584,7 +584,7 @@ class Runner:
             _log.error(line, self, outcome.pause_s, *told)
         else:
             line = "%s failed on %s, %s: %s; %s"
-            self._failure_lines.warning(repr(self.task), line, self, *told)
+            _lines.warning(repr(self.task), line, self, *told)
         record, time_ms = attempt.record, time.time_ns() // 1_000_000
         place = record.topic, record.partition, record.offset
         texts = shortened(outcome.reason), shortened(fate)
