@@ -223,13 +223,13 @@ class Endings:
         """
         pauses_s = growing(*_WRITE_PAUSES_S)
         while problem := await self._refusal(copies[0]):
-            is_too_large = isinstance(problem, SendFailed) and problem.is_too_large
-            if is_too_large and len(copies) > 1:
-                copies = copies[1:]
-                continue
-            if is_too_large and counted_as == _WRITTEN_AGAIN:
-                self._end_too_large(attempt)
-                return
+            if isinstance(problem, SendFailed) and problem.is_too_large:
+                if len(copies) > 1:
+                    copies = copies[1:]
+                    continue
+                if counted_as == _WRITTEN_AGAIN:
+                    self._end_too_large(attempt)
+                    return
             if str(problem) != self._problem:
                 self._problem = str(problem)
                 _log.error(

@@ -444,12 +444,9 @@ class Runner:
         self.running.remove(attempt)
         if attempt.is_given_up:
             self._tell_late(attempt, result)
-        elif result is None:
-            self.counts["done"] += 1
-            self._end(attempt, ACCEPTED)
         else:
-            outcome = decide(result, attempt.number, self.task.retry, random.random)
-            self._end(attempt, outcome)
+            self.counts["done"] += result is None
+            self._end_with(attempt, result)
 
     async def result_of(
         self, attempt: Attempt, context: AbstractContextManager[object]
@@ -517,7 +514,7 @@ class Runner:
         if attempt in self.running and not attempt.is_given_up:
             attempt.is_given_up = True
             error = TimedOut(f"not done in {self.task.timeout_s:g} s, and still running")
-            self._end(attempt, decide(error, attempt.number, self.task.retry, random.random))
+            self._end_with(attempt, error)
 
     def _tell_late(self, attempt: Attempt, result: object) -> None:
         if not isinstance(result, asyncio.CancelledError | TimedOut):
@@ -529,6 +526,9 @@ class Runner:
             )
 
     # -- outcomes
+
+    def _end_with(self, attempt: Attempt, result: object) -> None:
+        self._end(attempt, decide(result, attempt.number, self.task.retry, random.random))
 
     def _end(self, attempt: Attempt, outcome: Outcome) -> None:
         """Have an outcome sent; tell and count failures."""

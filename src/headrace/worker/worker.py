@@ -39,7 +39,7 @@ class Worker:
         conf: Mapping[str, Any],
         *,
         concurrency: int | None = None,
-        drain_timeout_s: float = 30.0,
+        drain_timeout_s: float,
     ) -> None:
         self.name = f"{socket.gethostname()}-{os.getpid()}"
         self._drain_timeout_s = drain_timeout_s
@@ -89,8 +89,8 @@ class Worker:
                 ]
                 _log.info("%s has ended: %s", runner, ", ".join(counts) or "no records")
         for run in runs:
-            if not run.cancelled() and (error := run.exception()) is not None:
-                raise error
+            if not run.cancelled():
+                run.result()
 
     async def _drain(self, runs: list[asyncio.Task[None]]) -> None:
         """Have functions end, then cancel them."""
