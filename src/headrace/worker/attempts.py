@@ -136,20 +136,19 @@ def letter(
     the record, which may be too large for the queue: the topic still has it for a while.
     """
     record, error = attempt.record, outcome.error
-    headers: list[tuple[str, bytes | None]] = [
-        (dead_letters.TOPIC, record.topic.encode()),
-        (dead_letters.PARTITION, b"%d" % record.partition),
-        (dead_letters.OFFSET, b"%d" % record.offset),
-        (dead_letters.GROUP, group.encode()),
-        (dead_letters.DELIVERY_COUNT, b"%d" % record.delivery_count),
-        (dead_letters.MESSAGE, printable(outcome.reason, _MAX_TEXT_CHARS).encode()),
-        (dead_letters.ATTEMPT, b"%d" % attempt.number),
-        (dead_letters.WORKER, worker.encode()),
-    ]
+    told: dict[str, object] = {
+        dead_letters.TOPIC: record.topic,
+        dead_letters.PARTITION: record.partition,
+        dead_letters.OFFSET: record.offset,
+        dead_letters.GROUP: group,
+        dead_letters.DELIVERY_COUNT: record.delivery_count,
+        dead_letters.MESSAGE: printable(outcome.reason, _MAX_TEXT_CHARS),
+        dead_letters.ATTEMPT: attempt.number,
+        dead_letters.WORKER: worker,
+    }
     if error is not None:
-        headers += [
-            (dead_letters.EXCEPTION, type(error).__qualname__.encode(errors="backslashreplace")),
-            (dead_letters.TRACEBACK, traceback_of(error).encode(errors="backslashreplace")),
-        ]
+        told[dead_letters.EXCEPTION] = type(error).__qualname__
+        told[dead_letters.TRACEBACK] = traceback_of(error)
+    headers = [(name, str(v).encode(errors="backslashreplace")) for name, v in told.items()]
     letter = NewRecord(queue, record.value, record.key, [*record.headers, *headers])
     return letter, NewRecord(queue, None, None, headers)
