@@ -185,14 +185,12 @@ def _call(function: Callable[..., Any], message: bytes) -> bytes:
     try:
         args, kwargs = pickle.loads(message)
         result = function(*args, **kwargs)
+        if isinstance(result, Reject | Retry):
+            result = Decision.of(result, is_raised=False)
     except (Reject, Retry) as decision:
-        return pickle.dumps(Decision.of(decision, is_raised=True))
+        result = Decision.of(decision, is_raised=True)
     except BaseException as error:  # also SystemExit: it ends the function, not the process
-        return pickle.dumps(Failure.of(error))
-    if result is None:
-        return _NONE
-    if isinstance(result, Reject | Retry):
-        return pickle.dumps(Decision.of(result, is_raised=False))
+        result = Failure.of(error)
     try:
         pickled = pickle.dumps(result)
     except Exception:

@@ -134,12 +134,10 @@ class Envelope:
 
     def __init__(self, signature: Signature, task: str) -> None:
         self._signature, self._task = signature, task
-        fields: list[Any] = [
-            (p.name, p.annotation)
-            if p.default is p.empty
-            else (p.name, p.annotation, msgspec.field(default=msgspec.UNSET))
-            for p in signature.parameters
-        ]
+        fields = []
+        for p in signature.parameters:
+            default = msgspec.NODEFAULT if p.default is p.empty else msgspec.UNSET
+            fields.append((p.name, p.annotation, msgspec.field(default=default)))
         struct = msgspec.defstruct("Arguments", fields, forbid_unknown_fields=True, kw_only=True)
         self._decode = _json_reader(struct, signature.name)
         self._encoder = msgspec.json.Encoder(enc_hook=_encoded)

@@ -470,9 +470,8 @@ class Runner:
     async def _run(self, attempt: Attempt) -> object:
         task = self.task
         arguments = task.decode(attempt.record)
-        delivery: Delivery | None = None
-        if task.signature.delivery is not None or task.middleware:
-            delivery = self._delivery(attempt)
+        takes_delivery = task.signature.delivery is not None or task.middleware
+        delivery = self._delivery(attempt) if takes_delivery else None
         call = task.signature.call(arguments, delivery)
         if task.timeout_s is None:
             return await self._call(call, delivery)
