@@ -126,9 +126,9 @@ class Task(Generic[P, R]):
                 f"{function.__qualname__}: run_in is {self.run_in!r}; an async function runs in "
                 "'loop', another one in 'thread' or 'process'"
             )
-        self.concurrency = _DEFAULT_CONCURRENCY[self.run_in]
-        if concurrency is not None:
-            self.concurrency = whole_number(concurrency, "concurrency")
+        if concurrency is None:
+            concurrency = _DEFAULT_CONCURRENCY[self.run_in]
+        self.concurrency = whole_number(concurrency, "concurrency")
         if breaker is not None and not isinstance(breaker, Breaker):
             raise ClientError(f"breaker is {breaker!r}, not a headrace.worker.breaker.Breaker")
         self.at_most_once = at_most_once
