@@ -17,6 +17,7 @@ from headrace.client.cluster import Cluster
 from headrace.client.config import read_config
 from headrace.client.configs import share_group_config
 from headrace.client.errors import ClientError
+from headrace.client.loop_thread import cancel_all
 from headrace.client.records import Record, UnreadableBatch
 from headrace.client.share.consumer import ShareConsumer, is_setting
 from headrace.client.workers import MAX_FAILURES, Failure, shortened
@@ -222,9 +223,7 @@ class Runner:
                     loop.result()
             finally:
                 # No new records; those that run end their own way, or are cancelled by the worker.
-                for loop in loops:
-                    loop.cancel()
-                await asyncio.gather(*loops, return_exceptions=True)
+                await cancel_all(loops)
                 self._endings.put_back([*self._waiting.attempts, *self._ready])
                 self._waiting = Waiting()
                 self._ready.clear()
