@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import defaultdict
+from math import inf
 from uuid import UUID
 
 import pytest
@@ -13,10 +14,9 @@ from confluent_kafka import KafkaError
 from headrace import App, Record, Reject, Retry
 from headrace.client.errors import ClientError
 from headrace.protocol import dead_letters
-from headrace.worker.attempts import Attempt, Waiting
+from headrace.worker.attempts import Attempt, Waiting, letter, origin_of, written_again
 from headrace.worker.backends import LoopBackend
 from headrace.worker.breaker import Breaker
-from headrace.worker.copies import letter, origin_of, written_again
 from headrace.worker.endings import Endings
 from headrace.worker.outcomes import ACCEPTED, Ending, Outcome, TimedOut, Undecodable, decide
 from headrace.worker.runner import Runner
@@ -151,12 +151,12 @@ def test_records_wait_in_the_order_of_their_times() -> None:
     third, first, second = due(30_000, b"1"), due(10_000, b"22"), due(20_000, b"333")
     for attempt in (third, first, second):
         waiting.add(attempt)
-    assert (len(waiting), waiting.size_bytes, waiting.next_due_s()) == (3, 6, 10.0)
+    assert (len(waiting.attempts), waiting.size_bytes, waiting.next_due_s()) == (3, 6, 10.0)
     assert waiting.take_due(9.9, 5) == []
     assert waiting.take_due(30, 1) == [first]
     assert waiting.remove({id(second.record)}) == [second]
     assert waiting.take_due(30, 5) == [third]
-    assert (len(waiting), waiting.size_bytes, waiting.next_due_s()) == (0, 0, None)
+    assert (len(waiting.attempts), waiting.size_bytes, waiting.next_due_s()) == (0, 0, inf)
 
 
 def test_a_lost_record_waits_no_longer_and_its_equal_does() -> None:
@@ -165,7 +165,7 @@ def test_a_lost_record_waits_no_longer_and_its_equal_does() -> None:
     waiting.add(lost)
     waiting.add(again)
     waiting.remove({id(lost.record)})
-    assert waiting.attempts() == [again]
+    assert waiting.attempts == [again]
 
 
 def failure() -> Exception:

@@ -251,7 +251,7 @@ async def test_a_worker_that_stops_gives_back_what_waits_without_counting_an_att
     await task.send(delay=15)
     for _ in range(2):
         async with working(app, task) as worker:
-            await until(lambda worker=worker: len(worker._waiting), began)  # type: ignore[misc]
+            await until(lambda worker=worker: worker._waiting.attempts, began)  # type: ignore[misc]
     async with working(app, task):
         await until(lambda: began)
     ((attempt, at_s),) = began
@@ -555,7 +555,7 @@ def test_letters_are_shown_and_redriven_records_begin_anew(
             await task.send()
             await until(lambda: worker.counts["dead_letters"] == 1)
             await until(lambda: not worker._endings.is_busy)
-            return worker.worker
+            return worker._endings._worker
 
     async def succeed() -> None:
         async with working(app, task) as worker:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Coroutine
+from collections.abc import Collection, Coroutine
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
@@ -95,9 +95,13 @@ def _run(loop: asyncio.AbstractEventLoop) -> None:
 
 async def _finish(last: Coroutine[Any, Any, None] | None) -> None:
     """Cancel all other tasks of the running loop, then await ``last``."""
-    others = asyncio.all_tasks() - {asyncio.current_task()}
-    for task in others:
-        task.cancel()
-    await asyncio.gather(*others, return_exceptions=True)
+    await cancel_all(asyncio.all_tasks() - {asyncio.current_task()})
     if last is not None:
         await last
+
+
+async def cancel_all(tasks: Collection[asyncio.Task[Any]]) -> None:
+    """Cancel tasks, and wait until they have ended, whatever their results."""
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import (
     TYPE_CHECKING,
@@ -166,7 +166,7 @@ class App:
         topics: Sequence[str] | None,
         start: str,
         options: Mapping[str, Any],
-        allowed: Iterable[str],
+        allowed: Collection[str],
     ) -> Any:
         for name in options:
             if name not in allowed:
@@ -246,9 +246,7 @@ class App:
         asyncio.run(self.worker().run_until_signal())
 
 
-def hint(name: str, names: Iterable[str], kind: str) -> str:
+def hint(name: str, names: Collection[str], kind: str) -> str:
     """Return what a name that does not exist may stand for."""
-    names = list(names)
-    if question := meant(name, names):
-        return question
-    return f"the {kind}s: {', '.join(names)}" if names else f"there is no {kind}"
+    existing = f"the {kind}s: {', '.join(names)}" if names else f"there is no {kind}"
+    return meant(name, names) or existing

@@ -14,6 +14,7 @@ import sys
 import threading
 from collections.abc import Callable
 from multiprocessing import spawn
+from operator import attrgetter
 from traceback import format_exception
 from typing import Any, NamedTuple
 
@@ -184,14 +185,12 @@ def _call(function: Callable[..., Any], message: bytes) -> bytes:
     try:
         args, kwargs = pickle.loads(message)
         result = function(*args, **kwargs)
+        if isinstance(result, Reject | Retry):
+            result = Decision.of(result, is_raised=False)
     except (Reject, Retry) as decision:
-        return pickle.dumps(Decision.of(decision, is_raised=True))
+        result = Decision.of(decision, is_raised=True)
     except BaseException as error:  # also SystemExit: it ends the function, not the process
-        return pickle.dumps(Failure.of(error))
-    if result is None:
-        return _NONE
-    if isinstance(result, Reject | Retry):
-        return pickle.dumps(Decision.of(result, is_raised=False))
+        result = Failure.of(error)
     try:
         pickled = pickle.dumps(result)
     except Exception:
@@ -229,7 +228,4 @@ def find(module: str, qualname: str) -> Any:
     :raises ImportError: there is no such module
     :raises AttributeError: it has no such name
     """
-    target: Any = importlib.import_module(module)
-    for name in qualname.split("."):
-        target = getattr(target, name)
-    return target
+    return attrgetter(qualname)(importlib.import_module(module))

@@ -6,15 +6,15 @@ import asyncio
 import time
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Collection, Container, Iterable, MutableMapping, Sequence
-from typing import Any, NamedTuple
+from itertools import starmap
+from typing import Any
 
 from headrace.client.errors import ClientError
 from headrace.client.records import Record
 from headrace.client.share.consumer import OutcomesFailed, ShareConsumer
 from headrace.log_lines import LimitedLog, get_logger
 
-from .attempts import Attempt
-from .copies import letter, written_again
+from .attempts import Attempt, letter, written_again
 from .outcomes import Ending, Outcome, growing
 from .sending import NewRecord, SendFailed
 from .task import Task
@@ -27,6 +27,8 @@ partition are few, and new records wait for them.
 """
 LINES_A_SECOND = 10
 """The limit of lines of a kind about a task. Further ones are counted."""
+_lines = LimitedLog(__name__, limit=LINES_A_SECOND)
+
 _MAX_UNCONFIRMED = 10_000
 _WRITE_PAUSES_S = (1.0, 30.0)
 """The first and the longest pause until a copy that was refused is written again."""
@@ -37,20 +39,8 @@ Place = tuple[Any, int, int, int]
 """Topic id, partition, offset, timestamp: after a power cut or an unclean election, another record
 may have the offset.
 """
-
-
-class _End(NamedTuple):
-    """What one call of a consumer does with several records.
-
-    :ivar verb: the name of a method of :class:`ShareConsumer`
-    :ivar terms: its arguments
-    """
-
-    verb: str
-    terms: tuple[tuple[str, Any], ...] = ()
-
-
-_ACCEPT = _End("accept")
+_Call = tuple[ShareConsumer, str, tuple[tuple[str, str | float], ...]]
+"""A consumer, the name of its method, and the arguments beside the records that it ends."""
 
 
 class Endings:
@@ -78,16 +68,15 @@ class Endings:
         self._task, self._worker, self._counts = task, worker, counts
         self._holder, self._on_change = holder, on_change
         self._all_count = True
-        self._pending: defaultdict[_End, list[Record]] = defaultdict(list)
+        self._pending: defaultdict[_Call, list[Record]] = defaultdict(list)
         self._sending: asyncio.Task[None] | None = None
         self._writing: set[asyncio.Task[None]] = set()
         self._stuck: dict[int, asyncio.Task[None]] = {}
         """What waits to write a copy of a record again, by the record's ``id()``."""
         self._problem = ""
-        self._lines = LimitedLog(__name__, limit=LINES_A_SECOND)
         self._stopping = asyncio.Event()
-        self._unconfirmed: OrderedDict[Place, None] = OrderedDict()
-        """Records that have ended, and the broker has not confirmed it."""
+        self._unconfirmed: OrderedDict[Place, bool] = OrderedDict()
+        """Records that have ended, and the broker has not confirmed it; the values are True."""
 
     # -- state
 
@@ -121,34 +110,27 @@ class Endings:
 
     def has_ended(self, record: Record) -> bool:
         """Return whether a record has ended before, and is delivered again. Forget it then."""
-        if not self._unconfirmed or (place := _place(record)) not in self._unconfirmed:
-            return False
-        del self._unconfirmed[place]
-        return True
+        return bool(self._unconfirmed) and self._unconfirmed.pop(_place(record), False)
 
     # -- outcomes
 
     def accept(self, attempt: Attempt) -> None:
         """Have a record accepted."""
-        self._send_soon(_ACCEPT, attempt)
+        self._send_soon(attempt, "accept")
 
     def put_back(self, attempts: Iterable[Attempt]) -> None:
         """Have records released of which no attempt was made."""
         for attempt in attempts:
-            self._release(attempt, 0.0, is_counted=False)
+            self._send_soon(attempt, "release", delay=0.0, counted=False)
 
     def end(self, attempt: Attempt, outcome: Outcome) -> None:
         """Have an outcome sent."""
-        match outcome.ending:
-            case Ending.ACCEPT:
-                self.accept(attempt)
-            case Ending.LETTER:
-                self._end_without_success(attempt, outcome)
-            case Ending.PUT_BACK:
-                self._try_later(attempt, attempt.number - 1, outcome.delay_s, is_counted=False)
-            case Ending.RETRY:
-                self._counts["retried"] += 1
-                self._try_later(attempt, attempt.number, outcome.delay_s, is_counted=True)
+        if outcome.ending is Ending.ACCEPT:
+            self.accept(attempt)
+        elif outcome.ending is Ending.LETTER:
+            self._end_without_success(attempt, outcome)
+        else:
+            self._try_later(attempt, outcome.delay_s, is_counted=outcome.ending is Ending.RETRY)
 
     def write_again(self, attempt: Attempt, earlier: int, due_s: float = 0.0) -> None:
         """Have a record written again, and accepted.
@@ -168,27 +150,26 @@ class Endings:
             self._write_soon(attempt, copies, "dead_letters")
             return
         self._counts["rejected"] += 1
-        self._send_soon(_End("reject", (("reason", outcome.reason),)), attempt)
+        self._send_soon(attempt, "reject", reason=outcome.reason)
 
-    def _try_later(
-        self, attempt: Attempt, earlier: int, delay_s: float, *, is_counted: bool
-    ) -> None:
+    def _try_later(self, attempt: Attempt, delay_s: float, *, is_counted: bool) -> None:
+        self._counts["retried"] += is_counted
         # A crash in the last delivery would be the end of the record.
         is_last = attempt.record.delivery_count >= self.max_deliveries - 1
         uses_delivery = is_counted or self._all_count
         if (is_last and uses_delivery) or (is_counted and delay_s > HELD_S):
+            earlier = attempt.number if is_counted else attempt.number - 1
             self.write_again(attempt, earlier, time.time() + delay_s if delay_s else 0.0)
         else:
             # Rounded to two digits, so that many records share a request.
-            self._release(attempt, float(f"{delay_s:.2g}"), is_counted=is_counted)
+            delay_s = float(f"{delay_s:.2g}")
+            self._send_soon(attempt, "release", delay=delay_s, counted=is_counted)
 
-    def _release(self, attempt: Attempt, delay_s: float, *, is_counted: bool) -> None:
-        self._send_soon(_End("release", (("delay", delay_s), ("counted", is_counted))), attempt)
-
-    def _send_soon(self, end: _End, attempt: Attempt) -> None:
+    def _send_soon(self, attempt: Attempt, verb: str, **terms: str | float) -> None:
         if attempt.is_accepted:  # before it was made: at most once
             return
-        self._pending[end].append(attempt.record)
+        call = self._holder(attempt.record), verb, tuple(terms.items())
+        self._pending[call].append(attempt.record)
         if self._sending is None:
             self._sending = asyncio.create_task(self._send())
 
@@ -197,34 +178,29 @@ class Endings:
         try:
             while pending := self._pending:
                 self._pending = defaultdict(list)
-                calls = []
-                for end, records in pending.items():
-                    held: defaultdict[ShareConsumer, list[Record]] = defaultdict(list)
-                    for record in records:
-                        held[self._holder(record)].append(record)
-                    calls += [self._confirm(end, *of_consumer) for of_consumer in held.items()]
-                await asyncio.gather(*calls)
+                await asyncio.gather(*starmap(self._confirm, pending.items()))
         finally:
             self._sending = None
             self._on_change()
 
-    async def _confirm(self, end: _End, consumer: ShareConsumer, records: list[Record]) -> None:
+    async def _confirm(self, call: _Call, records: list[Record]) -> None:
         """End records, and remember what the broker has not taken: if it is delivered again, it
         ends at once.
         """
-        if end is _ACCEPT:
+        consumer, verb, terms = call
+        if verb == "accept":
             self._counts["accepted"] += len(records)
         try:
-            await getattr(consumer, end.verb)(records, **dict(end.terms))
+            await getattr(consumer, verb)(records, **dict(terms))
         except ClientError as error:
             failed: Collection[Record] = records
             if isinstance(error, OutcomesFailed):  # the loss of their locks was logged
                 failed = error.failed
             else:
                 _log.warning("%s: %s; these records are delivered again", self._task, error)
-            if end.verb != "release":
+            if verb != "release":
                 self._counts["late"] += len(failed)
-                self._unconfirmed.update(dict.fromkeys(map(_place, failed)))
+                self._unconfirmed.update(dict.fromkeys(map(_place, failed), True))
                 while len(self._unconfirmed) > _MAX_UNCONFIRMED:
                     self._unconfirmed.popitem(last=False)
 
@@ -247,13 +223,13 @@ class Endings:
         """
         pauses_s = growing(*_WRITE_PAUSES_S)
         while problem := await self._refusal(copies[0]):
-            is_too_large = isinstance(problem, SendFailed) and problem.is_too_large
-            if is_too_large and len(copies) > 1:
-                copies = copies[1:]
-                continue
-            if is_too_large and counted_as == _WRITTEN_AGAIN:
-                self._end_too_large(attempt)
-                return
+            if isinstance(problem, SendFailed) and problem.is_too_large:
+                if len(copies) > 1:
+                    copies = copies[1:]
+                    continue
+                if counted_as == _WRITTEN_AGAIN:
+                    self._end_too_large(attempt)
+                    return
             if str(problem) != self._problem:
                 self._problem = str(problem)
                 _log.error(
@@ -280,10 +256,7 @@ class Endings:
         assert writer is not None
         self._stuck[record_id] = writer
         try:
-            async with asyncio.timeout(pause_s):
-                return await self._stopping.wait()
-        except TimeoutError:
-            return False
+            return await is_set_within(self._stopping, pause_s)
         finally:
             del self._stuck[record_id]
 
@@ -293,9 +266,18 @@ class Endings:
             "too large to be written again: raise max.message.bytes of topic "
             f"'{self._task.later}', or set compression.type"
         )
-        self._lines.warning(repr(self._task), "%r: %s is %s", self._task, attempt, reason)
+        _lines.warning(repr(self._task), "%r: %s is %s", self._task, attempt, reason)
         self._end_without_success(attempt, Outcome(Ending.LETTER, reason=reason))
 
 
 def _place(record: Record) -> Place:
     return record.topic_id, record.partition, record.offset, record.timestamp_ms
+
+
+async def is_set_within(event: asyncio.Event, timeout_s: float | None) -> bool:
+    """Wait for an event; return whether it was set in time."""
+    try:
+        async with asyncio.timeout(timeout_s):
+            return await event.wait()
+    except TimeoutError:
+        return False

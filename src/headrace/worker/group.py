@@ -97,11 +97,13 @@ def _check_group(group: GroupDescription, task: Task[Any, Any]) -> None:
 
 
 async def _configure_group(cluster: Cluster, task: Task[Any, Any], *, is_new: bool) -> None:
-    configs = dict[str, str]()
+    configs: dict[str, str] = {}
     if is_new:
-        configs["share.auto.offset.reset"] = task.start
-        configs["share.delivery.count.limit"] = str(_MAX_DELIVERIES)
-        configs[_RECORD_LOCKS] = str(_MAX_RECORD_LOCKS)
+        configs = {
+            "share.auto.offset.reset": task.start,
+            "share.delivery.count.limit": str(_MAX_DELIVERIES),
+            _RECORD_LOCKS: str(_MAX_RECORD_LOCKS),
+        }
     if task.dead_letters is not None:  # for records whose workers died at each delivery
         configs["errors.deadletterqueue.topic.name"] = task.dead_letters
         configs["errors.deadletterqueue.copy.record.enable"] = "true"

@@ -17,7 +17,6 @@ from typing import Any, TypeVar, get_type_hints
 
 import msgspec
 
-from headrace.client.arguments import deserializer
 from headrace.client.errors import ClientError
 from headrace.client.records import Record
 from headrace.log_lines import shown
@@ -84,7 +83,12 @@ class Signature:
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self.name = getattr(function, "__qualname__", repr(function))
-        hints = _hints(function)
+        try:
+            hints = get_type_hints(function, include_extras=True)
+        except NameError as error:  # an annotation of a name that only type checkers import
+            raise ClientError(
+                f"{self.name}: an annotation is not importable here: {error}"
+            ) from None
         self.delivery: str | None = None
         self.parameters: list[inspect.Parameter] = []
         signature = inspect.signature(function)
@@ -97,8 +101,8 @@ class Signature:
             else:
                 self.parameters.append(parameter.replace(annotation=annotation))
         self.names = [parameter.name for parameter in self.parameters]
-        is_plain = all(p.kind is not p.KEYWORD_ONLY for p in self.parameters)
-        self._positional = len(self.parameters) if is_plain else -1
+        has_named = any(p.kind is p.KEYWORD_ONLY for p in self.parameters)
+        self._positional = -1 if has_named else len(self.names)
         self._payload = signature.replace(parameters=self.parameters)
         self._positional_only = [
             p for p in signature.parameters.values() if p.kind is p.POSITIONAL_ONLY
@@ -129,18 +133,15 @@ class Envelope:
     """The records of a task: JSON objects with the arguments by name."""
 
     def __init__(self, signature: Signature, task: str) -> None:
-        self._signature = signature
-        self._task = task.encode()
-        fields: list[Any] = [
-            (p.name, p.annotation)
-            if p.default is p.empty
-            else (p.name, p.annotation, msgspec.field(default=msgspec.UNSET))
-            for p in signature.parameters
-        ]
+        self._signature, self._task = signature, task
+        fields = []
+        for p in signature.parameters:
+            default = msgspec.NODEFAULT if p.default is p.empty else msgspec.UNSET
+            fields.append((p.name, p.annotation, msgspec.field(default=default)))
         struct = msgspec.defstruct("Arguments", fields, forbid_unknown_fields=True, kw_only=True)
         self._decode = _json_reader(struct, signature.name)
         self._encoder = msgspec.json.Encoder(enc_hook=_encoded)
-        self.headers: list[tuple[str, bytes]] = [(TASK, self._task), (ENVELOPE, VERSION)]
+        self.headers: list[tuple[str, bytes]] = [(TASK, task.encode()), (ENVELOPE, VERSION)]
 
     def encode(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bytes:
         """Return the value of a record.
@@ -160,16 +161,16 @@ class Envelope:
             task = by_name.get(TASK)
             if not task:
                 raise Undecodable(f"it is no call of a task: it has no header {TASK}")
-            if task != self._task:
+            if task != self._task.encode():
                 name = task.decode(errors="replace")
-                raise Undecodable(f"it is of the task '{name}', not of '{self._task.decode()}'")
+                raise Undecodable(f"it is of the task '{name}', not of '{self._task}'")
             if by_name.get(ENVELOPE) != VERSION:
                 raise Undecodable(f"its {ENVELOPE} is {by_name.get(ENVELOPE)!r}, not {VERSION!r}")
         arguments = _read(self._decode, record.value or b"")
         return {
             name: value
-            for name in arguments.__struct_fields__
-            if (value := getattr(arguments, name)) is not msgspec.UNSET
+            for name, value in msgspec.structs.asdict(arguments).items()
+            if value is not msgspec.UNSET
         }
 
 
@@ -216,7 +217,7 @@ def _reader(annotation: Any, name: str) -> Callable[[bytes], Any]:
     if annotation is bytes:
         return bytes
     if annotation is str:
-        return deserializer(str)
+        return bytes.decode
     return _json_reader(annotation, name)
 
 
@@ -226,16 +227,6 @@ def _json_reader(annotation: Any, name: str) -> Callable[[bytes], Any]:
         return msgspec.json.Decoder(annotation, dec_hook=_decoded).decode
     except TypeError as error:
         raise ClientError(f"{name} takes what JSON does not describe: {error}") from None
-
-
-def _hints(function: Callable[..., Any]) -> dict[str, Any]:
-    try:
-        return get_type_hints(function, include_extras=True)
-    except NameError as error:  # an annotation of a name that only type checkers import
-        raise ClientError(
-            f"{getattr(function, '__qualname__', function)}: an annotation is not importable here: "
-            f"{error}"
-        ) from None
 
 
 def _decoded(kind: type, value: Any) -> Any:

@@ -21,6 +21,7 @@ from multiprocessing import spawn
 from typing import Any
 
 from headrace.client.errors import ClientError
+from headrace.client.loop_thread import cancel_all
 from headrace.log_lines import get_logger
 
 from . import child
@@ -89,9 +90,7 @@ class ProcessBackend(Backend):
 
     async def close(self) -> None:
         """Kill the processes."""
-        for keeper in self._keepers:
-            keeper.cancel()
-        await asyncio.gather(*self._keepers, return_exceptions=True)
+        await cancel_all(self._keepers)
 
     async def _next_free(self) -> _Process:
         while not (process := await self._free.get()).is_alive():

@@ -9,7 +9,6 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from heapq import nlargest, nsmallest
-from itertools import islice
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
@@ -73,11 +72,7 @@ class Reporter:
         """Return what the worker does now."""
         longest = nsmallest(
             MAX_RUNNING,
-            (
-                attempt
-                for runner in self._runners
-                for attempt in islice(runner.running.values(), MAX_RUNNING)
-            ),
+            (attempt for runner in self._runners for attempt in runner.running),
             key=attrgetter("since_s"),
         )
         newest = nlargest(
@@ -168,7 +163,7 @@ def task_state(
                 int(attempt.since_s * 1000),
             )
             for attempt in longest
-            if id(attempt) in runner.running
+            if attempt in runner.running
         ),
         failures=tuple(failure for failure in newest if failure in runner.failures),
     )

@@ -7,7 +7,7 @@ import random
 import time
 from collections import defaultdict, deque
 from collections.abc import Iterable, Mapping
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager
 from contextvars import copy_context
 from copy import deepcopy
 from itertools import count
@@ -17,16 +17,16 @@ from headrace.client.cluster import Cluster
 from headrace.client.config import read_config
 from headrace.client.configs import share_group_config
 from headrace.client.errors import ClientError
+from headrace.client.loop_thread import cancel_all
 from headrace.client.records import Record, UnreadableBatch
 from headrace.client.share.consumer import ShareConsumer, is_setting
 from headrace.client.workers import MAX_FAILURES, Failure, shortened
 from headrace.log_lines import LimitedLog, get_logger
 
-from .attempts import Attempt, Waiting
+from .attempts import Attempt, Waiting, origin_of
 from .backends import Backend, LoopBackend, RunIn, ThreadBackend
 from .breaker import BreakerState
-from .copies import origin_of
-from .endings import HELD_S, LINES_A_SECOND, Endings
+from .endings import HELD_S, LINES_A_SECOND, Endings, is_set_within
 from .group import crowded, prepare
 from .meter import Meter
 from .outcomes import (
@@ -46,6 +46,7 @@ from .processes import ProcessBackend
 from .task import Task
 
 _log = get_logger(__name__)
+_lines = LimitedLog(__name__, limit=LINES_A_SECOND)
 
 _BACKENDS: dict[RunIn, type[Backend]] = {
     "loop": LoopBackend,
@@ -101,24 +102,18 @@ class Runner:
         self, task: Task[Any, Any], conf: Mapping[str, Any], worker: str, concurrency: int
     ) -> None:
         self.task = task
-        self.worker = worker
         self.concurrency = concurrency
         self.hurries = False
         """True in tests: retries and delayed records come at once."""
-        self.running: dict[int, Attempt] = {}
-        """Those whose functions run, by ``id()``; in the order of their beginning."""
+        self.running: set[Attempt] = set()
+        """Those whose functions run."""
         self.counts: defaultdict[str, int] = defaultdict(int)
         """:data:`headrace.client.workers.COUNTERS`, accepted, written_again → records."""
         self.meter = Meter(concurrency, self.counts)
         self.breaker = deepcopy(task.breaker)
-        self._failure_lines = LimitedLog(__name__, limit=LINES_A_SECOND)
         self.failures: deque[Failure] = deque(maxlen=MAX_FAILURES)
         """The last ones, the newest last."""
-        self._conf = {
-            **conf,
-            "group.id": task.group,
-            "client.id": f"{task.name}@{worker}",
-        }
+        self._conf = {**conf, "group.id": task.group, "client.id": f"{task.name}@{worker}"}
         self._backend = _BACKENDS[task.run_in](task.function, task.name, concurrency, conf)
         self._consumers: tuple[ShareConsumer, ...] = ()
         """That of the task's topics, and that of later records; none while it has not joined."""
@@ -200,8 +195,7 @@ class Runner:
                         raise
                     self._problem, pause_s = str(error), next(pauses_s)
                     _log.warning("%s: %s; it goes on in %.0f s", self, error, pause_s)
-                    with suppress(TimeoutError):
-                        await asyncio.wait_for(self._stopping.wait(), pause_s)
+                    await is_set_within(self._stopping, pause_s)
         finally:
             await self._backend.close()
 
@@ -229,10 +223,8 @@ class Runner:
                     loop.result()
             finally:
                 # No new records; those that run end their own way, or are cancelled by the worker.
-                for loop in loops:
-                    loop.cancel()
-                await asyncio.gather(*loops, return_exceptions=True)
-                self._endings.put_back([*self._waiting.attempts(), *self._ready])
+                await cancel_all(loops)
+                self._endings.put_back([*self._waiting.attempts, *self._ready])
                 self._waiting = Waiting()
                 self._ready.clear()
                 self._endings.stop()
@@ -266,7 +258,7 @@ class Runner:
             await asyncio.sleep(_CARE_INTERVAL_S)
             far = [
                 attempt
-                for attempt in self._waiting.attempts()
+                for attempt in self._waiting.attempts
                 if attempt.record.topic == self.task.later and attempt.due_s > time.time() + HELD_S
             ]
             reads_limit = number % _CARES_BETWEEN_LIMITS == 0
@@ -291,7 +283,7 @@ class Runner:
 
     def abandon(self) -> None:
         """Cancel what runs; its records are released."""
-        for attempt in list(self.running.values()):
+        for attempt in self.running:
             if not attempt.is_given_up:
                 attempt.is_given_up = True
                 self._endings.put_back([attempt])
@@ -315,15 +307,13 @@ class Runner:
     async def _begin_due(self) -> None:
         """Begin the attempts that have waited until they are due."""
         while True:
-            due_s = self._waiting.next_due_s()
-            wait_s = None if due_s is None else min(due_s - time.time(), _POLL_S)
-            if wait_s is not None and wait_s <= 0:
+            self._waits_for_another.clear()
+            wait_s = min(self._waiting.next_due_s() - time.time(), _POLL_S)
+            if wait_s > 0:
+                await is_set_within(self._waits_for_another, wait_s)
+            else:
                 room = await self._room()
                 self._begin(self._waiting.take_due(time.time(), room))
-                continue
-            self._waits_for_another.clear()
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._waits_for_another.wait(), wait_s)
 
     async def _room(self) -> int:
         """Wait until records may be taken, and return how many. Those that wait long for a slot go
@@ -334,10 +324,7 @@ class Runner:
                 await asyncio.sleep(self.breaker.opens_for_s(time.monotonic()))
                 continue
             self._slot_free.clear()
-            try:
-                async with asyncio.timeout(_STALLED_S if self._ready else None):
-                    await self._slot_free.wait()
-            except TimeoutError:
+            if not await is_set_within(self._slot_free, _STALLED_S if self._ready else None):
                 self._endings.put_back(self._ready)
                 self._ready.clear()
         return room
@@ -394,7 +381,7 @@ class Runner:
         is_later = attempt.record.topic == self.task.later
         is_too_much = (
             attempt.due_s > time.time() + HELD_S
-            or len(self._waiting) > _MAX_WAITING
+            or len(self._waiting.attempts) > _MAX_WAITING
             or self._waiting.size_bytes > _MAX_WAITING_BYTES
         )
         # All deliveries so far were too early. Written again, the next one is the first.
@@ -441,7 +428,7 @@ class Runner:
                 _log.info("%s: %s", self, error)
                 return
             attempt.is_accepted = True
-        self.running[id(attempt)] = attempt
+        self.running.add(attempt)
         attempt.since_s, began_s = time.time(), time.monotonic()
         self.meter.begin(began_s)
         if attempt.number == 1:
@@ -453,15 +440,12 @@ class Runner:
         self._mean_s += (max(ended_s - began_s, 1e-6) - self._mean_s) / _MEAN_OF
         if len(self._ready) == self._ahead() // 2:
             self._slot_free.set()
-        del self.running[id(attempt)]
+        self.running.remove(attempt)
         if attempt.is_given_up:
             self._tell_late(attempt, result)
-        elif result is None:
-            self.counts["done"] += 1
-            self._end(attempt, ACCEPTED)
         else:
-            outcome = decide(result, attempt.number, self.task.retry, random.random)
-            self._end(attempt, outcome)
+            self.counts["done"] += result is None
+            self._end_with(attempt, result)
 
     async def result_of(
         self, attempt: Attempt, context: AbstractContextManager[object]
@@ -485,9 +469,8 @@ class Runner:
     async def _run(self, attempt: Attempt) -> object:
         task = self.task
         arguments = task.decode(attempt.record)
-        delivery: Delivery | None = None
-        if task.signature.delivery is not None or task.middleware:
-            delivery = self._delivery(attempt)
+        takes_delivery = task.signature.delivery is not None or task.middleware
+        delivery = self._delivery(attempt) if takes_delivery else None
         call = task.signature.call(arguments, delivery)
         if task.timeout_s is None:
             return await self._call(call, delivery)
@@ -526,10 +509,10 @@ class Runner:
 
     def _give_up(self, attempt: Attempt) -> None:
         """Decide what becomes of a record, though its function still runs."""
-        if id(attempt) in self.running and not attempt.is_given_up:
+        if attempt in self.running and not attempt.is_given_up:
             attempt.is_given_up = True
             error = TimedOut(f"not done in {self.task.timeout_s:g} s, and still running")
-            self._end(attempt, decide(error, attempt.number, self.task.retry, random.random))
+            self._end_with(attempt, error)
 
     def _tell_late(self, attempt: Attempt, result: object) -> None:
         if not isinstance(result, asyncio.CancelledError | TimedOut):
@@ -541,6 +524,9 @@ class Runner:
             )
 
     # -- outcomes
+
+    def _end_with(self, attempt: Attempt, result: object) -> None:
+        self._end(attempt, decide(result, attempt.number, self.task.retry, random.random))
 
     def _end(self, attempt: Attempt, outcome: Outcome) -> None:
         """Have an outcome sent; tell and count failures."""
@@ -596,7 +582,7 @@ class Runner:
             _log.error(line, self, outcome.pause_s, *told)
         else:
             line = "%s failed on %s, %s: %s; %s"
-            self._failure_lines.warning(repr(self.task), line, self, *told)
+            _lines.warning(repr(self.task), line, self, *told)
         record, time_ms = attempt.record, time.time_ns() // 1_000_000
         place = record.topic, record.partition, record.offset
         texts = shortened(outcome.reason), shortened(fate)

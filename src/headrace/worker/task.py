@@ -126,9 +126,9 @@ class Task(Generic[P, R]):
                 f"{function.__qualname__}: run_in is {self.run_in!r}; an async function runs in "
                 "'loop', another one in 'thread' or 'process'"
             )
-        self.concurrency = _DEFAULT_CONCURRENCY[self.run_in]
-        if concurrency is not None:
-            self.concurrency = whole_number(concurrency, "concurrency")
+        if concurrency is None:
+            concurrency = _DEFAULT_CONCURRENCY[self.run_in]
+        self.concurrency = whole_number(concurrency, "concurrency")
         if breaker is not None and not isinstance(breaker, Breaker):
             raise ClientError(f"breaker is {breaker!r}, not a headrace.worker.breaker.Breaker")
         self.at_most_once = at_most_once
@@ -213,10 +213,8 @@ class Task(Generic[P, R]):
             task._key = key.encode() if isinstance(key, str) else key
         encoded = ((name, v.encode() if isinstance(v, str) else v) for name, v in headers)
         task._headers = [*self._headers, *encoded]
-        if at is not None:
-            task._headers.append((DUE_MS, b"%d" % ceil(at.timestamp() * 1000)))
-        elif delay is not None:
-            due_s = time.time() + seconds(delay, "delay")
+        if at is not None or delay is not None:
+            due_s = time.time() + seconds(delay, "delay") if at is None else at.timestamp()
             task._headers.append((DUE_MS, b"%d" % ceil(due_s * 1000)))
         if expires is not None:
             task.expires_s = seconds(expires, "expires")

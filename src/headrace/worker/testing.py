@@ -198,16 +198,17 @@ class _NotingSender(Sender):
         self._trial = trial
 
     def produce(self, record: NewRecord, report: Report) -> bool:
-        is_produced = super().produce(record, report)
+        if not super().produce(record, report):
+            return False
         tasks = [task for task in self._trial.tasks if task.dead_letters == record.topic]
-        if is_produced and not tasks:
-            self._trial.note(record)
-        elif is_produced:
+        if tasks:
             headers = {name: value or b"" for name, value in record.headers}
             reason = headers[dead_letters.MESSAGE].decode()
             attempts = int(headers[dead_letters.ATTEMPT])
             self._trial.note_letter(tasks[0], _record(record, 0), reason, attempts)
-        return is_produced
+        else:
+            self._trial.note(record)
+        return True
 
 
 def _record(new: NewRecord, offset: int) -> Record:

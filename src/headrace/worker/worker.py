@@ -10,6 +10,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from headrace.client.loop_thread import cancel_all
 from headrace.client.workers import COUNTERS
 from headrace.log_lines import get_logger
 
@@ -39,7 +40,7 @@ class Worker:
         conf: Mapping[str, Any],
         *,
         concurrency: int | None = None,
-        drain_timeout_s: float = 30.0,
+        drain_timeout_s: float,
     ) -> None:
         self.name = f"{socket.gethostname()}-{os.getpid()}"
         self._drain_timeout_s = drain_timeout_s
@@ -65,8 +66,7 @@ class Worker:
                     await prepare
                     await self._work()
             finally:
-                prepare.cancel()
-                await asyncio.gather(prepare, return_exceptions=True)
+                await cancel_all([prepare])
 
     async def _prepare(self) -> None:
         for runner in self.runners:
@@ -89,8 +89,8 @@ class Worker:
                 ]
                 _log.info("%s has ended: %s", runner, ", ".join(counts) or "no records")
         for run in runs:
-            if not run.cancelled() and (error := run.exception()) is not None:
-                raise error
+            if not run.cancelled():
+                run.result()
 
     async def _drain(self, runs: list[asyncio.Task[None]]) -> None:
         """Have functions end, then cancel them."""
@@ -111,9 +111,7 @@ class Worker:
             for runner in self.runners:
                 runner.abandon()
             await asyncio.wait([ended], timeout=_CLOSE_GRACE_S)
-        for run in runs:
-            run.cancel()
-        await asyncio.gather(*runs, return_exceptions=True)
+        await cancel_all(runs)
 
     def _running(self) -> str:
         """Return the beginning of a sentence about the functions that run; nothing if none does."""
