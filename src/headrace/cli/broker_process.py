@@ -10,8 +10,9 @@ import sys
 import threading
 from argparse import Namespace
 from collections.abc import Sequence
+from itertools import cycle
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 from headrace.broker.broker import Broker
 from headrace.broker.config import retired
@@ -42,9 +43,6 @@ from .process import allow_all_descriptors, keep_collections_short, log_to_stder
 from .secret_files import entries, secret_file
 from .ui.beside import check as check_ui
 from .ui.beside import page_beside
-
-if TYPE_CHECKING:
-    from headrace.broker.metrics.server import MetricsAccess
 
 log = get_logger("headrace")
 
@@ -97,12 +95,9 @@ def _exit() -> NoReturn:
 
 
 def _config(options: Namespace) -> Config:
-    configs: dict[str, str] = {}
-    if options.config_file is not None:
-        configs = properties_file(options.config_file)
-    configs.update(options.configs)
+    configs = {} if options.config_file is None else properties_file(options.config_file)
     try:
-        config = Config(configs)
+        config = Config({**configs, **dict(options.configs)})
     except ConfigError as error:
         raise BadUsage(str(error)) from error
     if config.without_effect:
@@ -174,11 +169,8 @@ def _listeners(
         listen = listen or [ListenAddress(DEFAULT_LISTENER, DEFAULT_LISTEN)]
         if len(advertise) not in (0, 1, len(listen)):
             raise BadUsage("give --advertise once, or once for each --listen")
-        advertised: Sequence[Address | None] = advertise or [None]
-        if len(advertised) < len(listen):
-            advertised = [advertised[0]] * len(listen)
         listeners = []
-        for (name, at), advertised_at in zip(listen, advertised, strict=True):
+        for (name, at), advertised_at in zip(listen, cycle(advertise or [None]), strict=False):
             listener = make_listener(name, at.host, at.port, config, advertised_at)
             if at.host in _ANY_ADDRESS and listener.advertised_host is None:
                 raise BadUsage(
@@ -221,7 +213,11 @@ async def _serve(
         if options.metrics_port is not None:
             # Before the listeners start, because its imports take time, and clients would wait.
             at = Address(options.metrics_host, options.metrics_port)
-            metrics_at = await _serve_metrics(server, at, metrics_access(options))
+            access = metrics_access(options)
+            try:
+                metrics_at = Address(at.host, await server.serve_metrics(*at, access))
+            except OSError as error:
+                raise Failure(f"cannot serve metrics on {at}: {one_line_error(error)}") from error
         try:
             await server.start()
         except (OSError, UnicodeError) as error:
@@ -247,13 +243,6 @@ async def _serve(
 def _shown(listener: Listener) -> str:
     address = str(Address(listener.host, listener.port))
     return address if listener.name == DEFAULT_LISTENER else f"{listener.name}://{address}"
-
-
-async def _serve_metrics(server: Server, at: Address, access: MetricsAccess) -> Address:
-    try:
-        return Address(at.host, await server.serve_metrics(at.host, at.port, access))
-    except OSError as error:
-        raise Failure(f"cannot serve metrics on {at}: {one_line_error(error)}") from error
 
 
 def _give_up() -> None:
