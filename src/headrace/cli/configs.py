@@ -11,7 +11,7 @@ from .clients import Cluster, configs, errors
 from .errors import BadUsage, Failure
 from .nouns import Noun
 from .options import DRY_RUN, YES, Declaration, arg, properties_file, repeatable, switch
-from .output import Output, Row
+from .output import Output
 
 NOUN = Noun()
 _KIND = arg(
@@ -54,7 +54,18 @@ async def describe_configs(
     described = await configs.describe_configs(cluster, config_type, names, synonyms=True)
     output.rows(
         [
-            _row(kind, resource, config)
+            {
+                "resource_type": kind,
+                "resource_name": resource or _DEFAULT,
+                "config": config.name,
+                "value": config.value,
+                "source": config.source,
+                "sensitive": config.is_sensitive,
+                "read_only": config.is_read_only,
+                "synonyms": {
+                    f"{synonym.source}:{synonym.name}": synonym.value for synonym in config.synonyms
+                },
+            }
             for resource, answer in described.items()
             if not isinstance(answer, errors.ClientError)
             for config in answer
@@ -93,21 +104,6 @@ def _is_set(config: configs.Config, kind: str, name: str) -> bool:
     if kind == "broker" and not name:
         return config.source == "DYNAMIC_DEFAULT_BROKER_CONFIG"
     return kind == "broker-logger" or config.is_dynamic
-
-
-def _row(kind: str, name: str, config: configs.Config) -> Row:
-    return {
-        "resource_type": kind,
-        "resource_name": name or _DEFAULT,
-        "config": config.name,
-        "value": config.value,
-        "source": config.source,
-        "sensitive": config.is_sensitive,
-        "read_only": config.is_read_only,
-        "synonyms": {
-            f"{synonym.source}:{synonym.name}": synonym.value for synonym in config.synonyms
-        },
-    }
 
 
 @NOUN.cluster_verb(
