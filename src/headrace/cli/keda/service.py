@@ -138,16 +138,10 @@ class ExternalScaler:
                 ("IsActive", unary, self.is_active, ref, active),
                 ("StreamIsActive", stream, self.stream_is_active, ref, active),
                 ("GetMetricSpec", unary, self.metric_spec, ref, GetMetricSpecResponse),
-                (
-                    *("GetMetrics", unary, self.metrics),
-                    *(GetMetricsRequest, GetMetricsResponse),
-                ),
+                ("GetMetrics", unary, self.metrics, GetMetricsRequest, GetMetricsResponse),
             )
         }
-        for service, handlers in (
-            (SERVICE, methods),
-            (HEALTH_SERVICE, {"Check": unary(_check)}),
-        ):
+        for service, handlers in (SERVICE, methods), (HEALTH_SERVICE, {"Check": unary(_check)}):
             handler = grpc.method_handlers_generic_handler(service, handlers)
             server.add_generic_rpc_handlers((handler,))
 
@@ -237,10 +231,11 @@ async def _check(request: bytes, context: _Context) -> bytes:
 DEFAULT_LAG_THRESHOLD = 10.0
 MAX_TOPICS = 100
 
-_KEYS = frozenset({"group", "groupType", "topics", "lagThreshold", "activationLagThreshold"})
-_KEYS_OF_KEDA = frozenset(
-    {"scalerAddress", "tlsCertFile", "caCert", "tlsClientCert", "tlsClientKey", "unsafeSsl"}
-    | {"enableTLS", "metricType"}
+_KEYS = (
+    *("group", "groupType", "topics", "lagThreshold", "activationLagThreshold"),
+    # What KEDA reads itself.
+    *("scalerAddress", "tlsCertFile", "caCert", "tlsClientCert", "tlsClientKey", "unsafeSsl"),
+    *("enableTLS", "metricType"),
 )
 
 
@@ -281,7 +276,7 @@ def parse(metadata: Mapping[str, str]) -> ScaledObject:
 
     :raises InvalidMetadata: it is wrong
     """
-    unknown = sorted(metadata.keys() - _KEYS - _KEYS_OF_KEDA)
+    unknown = sorted(metadata.keys() - set(_KEYS))
     if unknown:
         raise InvalidMetadata(f"unknown metadata: {', '.join(unknown)}")
     group_id = metadata.get("group", "")
