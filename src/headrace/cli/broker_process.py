@@ -67,16 +67,18 @@ def run_broker(options: Namespace) -> NoReturn:
     keep_collections_short()
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     allow_all_descriptors()
-    config = _config(options)
-    listeners = _listeners(config, options.listen or [], options.advertise or [])
-    check_ui(options, listeners)
-    data_dir = _data_dir(options, config)
-    users = new_users(options.add_scram_file)
     watchdog = threading.Timer(STOP_WITHIN_S, _give_up)
     watchdog.daemon = True
     try:
+        config = _config(options)
+        listeners = _listeners(config, options.listen or [], options.advertise or [])
+        check_ui(options, listeners)
+        data_dir = _data_dir(options, config)
+        users = new_users(options.add_scram_file)
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
             runner.run(_serve(options, config, data_dir, users, listeners, watchdog))
+    except ConfigError as error:
+        raise BadUsage(str(error)) from error
     finally:
         watchdog.cancel()
         LIMITER.report()
@@ -96,10 +98,7 @@ def _exit() -> NoReturn:
 
 def _config(options: Namespace) -> Config:
     configs = {} if options.config_file is None else properties_file(options.config_file)
-    try:
-        config = Config({**configs, **dict(options.configs)})
-    except ConfigError as error:
-        raise BadUsage(str(error)) from error
+    config = Config({**configs, **dict(options.configs)})
     if config.without_effect:
         log.info("these configs have no effect here: %s", ", ".join(sorted(config.without_effect)))
     if config.retired:
@@ -153,33 +152,28 @@ def _listeners(
     config: Config, listen: Sequence[ListenAddress], advertise: Sequence[Address]
 ) -> Sequence[Listener]:
     """Return the listeners of ``--listen`` or of the configuration, or else the default."""
-    try:
-        configured = config.listeners(socket.gethostname())
-        if configured and listen:
+    configured = config.listeners(socket.gethostname())
+    if configured and listen:
+        raise BadUsage(
+            "--listen and the config listeners both name addresses, which may be protected "
+            "otherwise: give only one of them"
+        )
+    if configured and advertise:
+        raise BadUsage("--advertise belongs to --listen; set advertised.listeners for listeners")
+    if configured:
+        return configured
+    listen = listen or [ListenAddress(DEFAULT_LISTENER, DEFAULT_LISTEN)]
+    if len(advertise) not in (0, 1, len(listen)):
+        raise BadUsage("give --advertise once, or once for each --listen")
+    listeners = []
+    for (name, at), advertised_at in zip(listen, cycle(advertise or [None]), strict=False):
+        listener = make_listener(name, at.host, at.port, config, advertised_at)
+        if at.host in _ANY_ADDRESS and listener.advertised_host is None:
             raise BadUsage(
-                "--listen and the config listeners both name addresses, which may be protected "
-                "otherwise: give only one of them"
+                f"--listen {at} needs --advertise HOST:PORT: no client can connect to {at.host}"
             )
-        if configured and advertise:
-            raise BadUsage(
-                "--advertise belongs to --listen; set advertised.listeners for listeners"
-            )
-        if configured:
-            return configured
-        listen = listen or [ListenAddress(DEFAULT_LISTENER, DEFAULT_LISTEN)]
-        if len(advertise) not in (0, 1, len(listen)):
-            raise BadUsage("give --advertise once, or once for each --listen")
-        listeners = []
-        for (name, at), advertised_at in zip(listen, cycle(advertise or [None]), strict=False):
-            listener = make_listener(name, at.host, at.port, config, advertised_at)
-            if at.host in _ANY_ADDRESS and listener.advertised_host is None:
-                raise BadUsage(
-                    f"--listen {at} needs --advertise HOST:PORT: no client can connect to {at.host}"
-                )
-            listeners.append(listener)
-        return listeners
-    except ConfigError as error:
-        raise BadUsage(str(error)) from error
+        listeners.append(listener)
+    return listeners
 
 
 async def _serve(
@@ -198,9 +192,9 @@ async def _serve(
     broker.directory_watch.on_loss = stopping.set
     try:
         server = Server(broker, listeners)
-    except ConfigError as error:
+    except ConfigError:
         broker.close()
-        raise BadUsage(str(error)) from error
+        raise
     try:
         try:
             # The first collections after the start of a broker with many committed offsets would
