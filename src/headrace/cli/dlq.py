@@ -126,12 +126,38 @@ def _selection(options: Namespace) -> letters.LetterFilter:
 )
 def show(options: Namespace) -> None:
     """Print letters."""
+    from .console.json_records import json_bytes  # imports msgspec
+
     config, selection = client_config(options), _selection(options)
     output, endless = Output(options.output), threading.Event()
     chosen = list(
         reading.read_letters(config, options.queue, selection, endless, max_letters=options.max)
     )
-    rows = (_letter_row(letter, is_json=output.is_json) for letter in chosen)
+    data = json_bytes if output.is_json else _text
+    rows = [
+        {
+            "queue": letter.queue,
+            "partition": letter.partition,
+            "offset": letter.offset,
+            "timestamp_ms": letter.timestamp_ms,
+            "source_topic": letter.source[0],
+            "source_partition": letter.source[1],
+            "source_offset": letter.source_offset,
+            "group_id": letter.group_id,
+            "delivery_count": letter.delivery_count,
+            "redrive_count": letter.redrives,
+            "key": data(letter.key),
+            "value": data(letter.value) if letter.has_content or output.is_json else "(gone)",
+            "reason": letter.message,
+            "attempt": letter.attempt,
+            "worker": letter.worker,
+            "exception": letter.exception,
+            **({"traceback": letter.traceback} if output.is_json else {}),
+            "has_content": letter.has_content,
+            "headers": [[name, data(value)] for name, value in letter.headers],
+        }
+        for letter in chosen
+    ]
     wide = ("queue", "has_content", "headers", "attempt", "worker", "exception")
     output.rows(rows, wide=wide, nothing="there are no such letters")
     for letter in () if output.is_json else chosen:
@@ -143,33 +169,6 @@ def show(options: Namespace) -> None:
             print(printable(title))
             for line in letter.traceback.splitlines()[-_MAX_TRACEBACK_LINES:]:
                 print(f"    {printable(line)}")
-
-
-def _letter_row(letter: letters.DeadLetter, *, is_json: bool) -> Row:
-    from .console.json_records import json_bytes  # imports msgspec
-
-    data = json_bytes if is_json else _text
-    return {
-        "queue": letter.queue,
-        "partition": letter.partition,
-        "offset": letter.offset,
-        "timestamp_ms": letter.timestamp_ms,
-        "source_topic": letter.source[0],
-        "source_partition": letter.source[1],
-        "source_offset": letter.source_offset,
-        "group_id": letter.group_id,
-        "delivery_count": letter.delivery_count,
-        "redrive_count": letter.redrives,
-        "key": data(letter.key),
-        "value": data(letter.value) if letter.has_content or is_json else "(gone)",
-        "reason": letter.message,
-        "attempt": letter.attempt,
-        "worker": letter.worker,
-        "exception": letter.exception,
-        **({"traceback": letter.traceback} if is_json else {}),
-        "has_content": letter.has_content,
-        "headers": [[name, data(value)] for name, value in letter.headers],
-    }
 
 
 def _text(data: bytes | None) -> str | None:
