@@ -73,10 +73,9 @@ def run_broker(options: Namespace) -> NoReturn:
         config = _config(options)
         listeners = _listeners(config, options.listen or [], options.advertise or [])
         check_ui(options, listeners)
-        data_dir = _data_dir(options, config)
         users = new_users(options.add_scram_file)
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
-            runner.run(_serve(options, config, data_dir, users, listeners, watchdog))
+            runner.run(_serve(options, config, users, listeners, watchdog))
     except ConfigError as error:
         raise BadUsage(str(error)) from error
     finally:
@@ -179,14 +178,13 @@ def _listeners(
 async def _serve(
     options: Namespace,
     config: Config,
-    data_dir: Path | None,
     users: Sequence[NewUser],
     listeners: Sequence[Listener],
     watchdog: threading.Timer,
 ) -> None:
     stopping = stopping_event()
     try:
-        broker = Broker(config, data_dir, users=users)
+        broker = Broker(config, _data_dir(options, config), users=users)
     except (CatalogError, DirectoryInUse, UnusableDirectory, OSError) as error:
         raise Failure(one_line_error(error)) from error
     broker.directory_watch.on_loss = stopping.set
