@@ -169,12 +169,13 @@ async def alter_configs(
     """
     if not changes:
         raise BadUsage("name a config to set, as NAME=VALUE, or to --delete")
+    config_type = _type(kind)
     if kind == "topic":
         await cluster.topics([name])
     try:  # a refusal comes before the question
-        await configs.alter_configs(cluster, _type(kind), name, changes, validate_only=True)
+        await configs.alter_configs(cluster, config_type, name, changes, validate_only=True)
     except errors.RequestRefused as refusal:
-        raise await with_hint(cluster, refusal, _type(kind), name, changes) from refusal
+        raise await with_hint(cluster, refusal, config_type, name, changes) from refusal
 
     await output.change(
         {
@@ -187,6 +188,6 @@ async def alter_configs(
             }
             for config, value in changes.items()
         },
-        lambda: configs.alter_configs(cluster, _type(kind), name, changes),
+        lambda: configs.alter_configs(cluster, config_type, name, changes),
         "Make these changes?" if None in changes.values() else None,
     )
