@@ -109,10 +109,8 @@ def _class(name: str) -> Any:
 ScaledObjectRef = _class("ScaledObjectRef")
 IsActiveResponse = _class("IsActiveResponse")
 GetMetricSpecResponse = _class("GetMetricSpecResponse")
-MetricSpec = _class("MetricSpec")
 GetMetricsRequest = _class("GetMetricsRequest")
 GetMetricsResponse = _class("GetMetricsResponse")
-MetricValue = _class("MetricValue")
 
 
 # Answers ------------------------------------------------------------------------------------------
@@ -167,22 +165,22 @@ class ExternalScaler:
     async def metric_spec(self, ref: Any, context: _Context) -> Any:
         """Return the metric and its target for one replica."""
         async with _scaled_object(ref, context) as scaled:
-            spec = MetricSpec(
-                metricName=scaled.metric_name,
-                targetSize=math.ceil(scaled.lag_threshold),
-                targetSizeFloat=scaled.lag_threshold,
-            )
+            spec = {
+                "metricName": scaled.metric_name,
+                "targetSize": math.ceil(scaled.lag_threshold),
+                "targetSizeFloat": scaled.lag_threshold,
+            }
             return GetMetricSpecResponse(metricSpecs=[spec])
 
     async def metrics(self, request: Any, context: _Context) -> Any:
         """Return the records that the group still has to finish."""
         async with _scaled_object(request.scaledObjectRef, context) as scaled:
             value = scaled.metric(await self._collector.backlog(scaled.query))
-            metric = MetricValue(
-                metricName=request.metricName or scaled.metric_name,
-                metricValue=math.ceil(value),
-                metricValueFloat=value,
-            )
+            metric = {
+                "metricName": request.metricName or scaled.metric_name,
+                "metricValue": math.ceil(value),
+                "metricValueFloat": value,
+            }
             return GetMetricsResponse(metricValues=[metric])
 
     async def _is_active(self, scaled: ScaledObject, backlog: Backlog) -> bool:
