@@ -207,16 +207,15 @@ async def _scaled_object(ref: Any, context: _Context) -> AsyncIterator[ScaledObj
 
 def _status(error: ClientError) -> tuple[grpc.StatusCode, str]:
     """Return what a caller is told."""
+    code, text = grpc.StatusCode.UNAVAILABLE, str(error)
     if isinstance(error, ConnectionFailed | AuthenticationFailed):
         # The reason tells what listens where, and who logs in. The collector has logged it.
         text = "the cluster cannot be reached: the scaler's log has the reason"
-        return grpc.StatusCode.UNAVAILABLE, text
-    code = grpc.StatusCode.UNAVAILABLE
-    if isinstance(error, UnknownTopic):
+    elif isinstance(error, UnknownTopic):
         code = grpc.StatusCode.NOT_FOUND
     elif isinstance(error, RequestRefused) and error.advice is not None:
         code = grpc.StatusCode.PERMISSION_DENIED
-    return code, str(error)
+    return code, text
 
 
 async def _check(request: bytes, context: _Context) -> bytes:
