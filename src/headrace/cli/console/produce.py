@@ -164,7 +164,7 @@ def _lines(file: IO[bytes], *, whole: bool) -> Iterator[bytes]:
     if whole:
         yield file.read()
         return
-    while line := file.readline():
+    for line in file:
         yield line.removesuffix(b"\n").removesuffix(b"\r")
 
 
