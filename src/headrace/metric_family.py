@@ -101,16 +101,16 @@ def metric(name: str, meaning: str, *label_names: str, start: float | None = 0) 
 
     :param start: the first value of a number; None for no sample
     """
-    family = Family(name, label_names, meaning)
+    metadata = {"family": Family(name, label_names, meaning)}
     if label_names:
-        return field(default_factory=Counter, metadata={"family": family})
-    return field(default=start, metadata={"family": family})
+        return field(default_factory=Counter, metadata=metadata)
+    return field(default=start, metadata=metadata)
 
 
 def histogram(name: str, meaning: str, bounds: Sequence[float] = DURATION_BOUNDS_MS) -> Any:
     """Declare a field as a histogram."""
-    family = Family(name, (), meaning, "histogram")
-    return field(default_factory=partial(Histogram, bounds), metadata={"family": family})
+    metadata = {"family": Family(name, (), meaning, "histogram")}
+    return field(default_factory=partial(Histogram, bounds), metadata=metadata)
 
 
 def declared(kind: Any) -> list[tuple[str, Family]]:
