@@ -67,15 +67,11 @@ class Deadlines(Generic[K]):
         self._queued[key] = deadline_ms
         heappush(self._heap, (deadline_ms, self._sequence, key))
         if len(self._heap) > 2 * len(self._due) + _MOST_STALE:
-            self._drop_outdated()
-
-    def _drop_outdated(self) -> None:
-        """Drop the entries of cancelled keys, and those with an earlier one of the same key. Their
-        times may be days ahead.
-        """
-        self._queued = {key: at_ms for key, at_ms in self._queued.items() if key in self._due}
-        self._heap = [entry for entry in self._heap if self._queued.get(entry[2]) == entry[0]]
-        heapify(self._heap)
+            # Drop the entries of cancelled keys, and those with an earlier one of the same key.
+            # Their times may be days ahead.
+            self._queued = {key: at_ms for key, at_ms in self._queued.items() if key in self._due}
+            self._heap = [entry for entry in self._heap if self._queued.get(entry[2]) == entry[0]]
+            heapify(self._heap)
 
     def _update_head(self) -> None:
         """Update the head of the heap: drop cancelled keys, move postponed ones."""

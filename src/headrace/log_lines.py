@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import takewhile
 from traceback import format_tb
 from typing import Any
 
@@ -204,11 +205,7 @@ class Limiter:
 
     def _forget(self, until_s: float) -> dict[tuple[str, str], _Entry]:
         """Remove and return the entries whose intervals began until then."""
-        ended = {}
-        for key, entry in self._entries.items():
-            if entry.since_s > until_s:
-                break
-            ended[key] = entry
+        ended = dict(takewhile(lambda item: item[1].since_s <= until_s, self._entries.items()))
         for key in ended:
             del self._entries[key]
         return ended
@@ -244,25 +241,25 @@ class LimitedLog:
 
     def info(self, peer: str, message: str, *values: object) -> None:
         """Log a line for information."""
-        self._log(logging.INFO, peer, message, values, None)
+        self._log(logging.INFO, peer, message, *values)
 
     def warning(self, peer: str, message: str, *values: object) -> None:
         """Log a warning."""
-        self._log(logging.WARNING, peer, message, values, None)
+        self._log(logging.WARNING, peer, message, *values)
 
     def error(
         self, peer: str, message: str, *values: object, exc_info: BaseException | None = None
     ) -> None:
         """Log an error, with the traceback of ``exc_info``."""
-        self._log(logging.ERROR, peer, message, values, exc_info)
+        self._log(logging.ERROR, peer, message, *values, exc_info=exc_info)
 
     def _log(
         self,
         level: int,
         peer: str,
         message: str,
-        values: tuple[object, ...],
-        error: BaseException | None,
+        *values: object,
+        exc_info: BaseException | None = None,
     ) -> None:
         if not self._logger.isEnabledFor(level):
             return
@@ -271,7 +268,7 @@ class LimitedLog:
             return
         if left_out:
             message, values = f"{message} (%d more like this are left out)", (*values, left_out)
-        self._logger.log(level, message, *values, exc_info=error)
+        self._logger.log(level, message, *values, exc_info=exc_info)
 
 
 _unhandled = LimitedLog("headrace")

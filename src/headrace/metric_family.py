@@ -5,26 +5,41 @@ declaration of metrics as fields of a dataclass.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import field, fields
 from functools import partial
 from typing import Any, NamedTuple
 
-from .histogram import DURATION_BOUNDS_MS, Histogram
-
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+DURATION_BOUNDS_MS = (
+    0.1,
+    0.25,
+    0.5,
+    1.0,
+    2.5,
+    5.0,
+    10.0,
+    25.0,
+    50.0,
+    100.0,
+    250.0,
+    500.0,
+    1000.0,
+    2500.0,
+    10_000.0,
+)
+"""The bounds of histograms of durations in milliseconds."""
 
 _ESCAPED = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
 
 def labels(**values: object) -> str:
     """Return labels as text: ``{name="value",…}``."""
-    return (
-        "{"
-        + ",".join(f'{name}="{str(value).translate(_ESCAPED)}"' for name, value in values.items())
-        + "}"
-    )
+    pairs = (f'{name}="{str(value).translate(_ESCAPED)}"' for name, value in values.items())
+    return f"{{{','.join(pairs)}}}"
 
 
 class Family(NamedTuple):
@@ -60,21 +75,42 @@ class Family(NamedTuple):
         return f"{self.name}{label} {'+Inf' if value == math.inf else value}\n"
 
 
+class Histogram:
+    """Counts of observed values by their size.
+
+    :param bounds: the largest value of each bucket, ascending; one more bucket takes larger values
+    :ivar counts: the number of values in each bucket, not cumulative
+    :ivar total: the sum of all values
+    """
+
+    __slots__ = ("bounds", "counts", "total")
+
+    def __init__(self, bounds: Sequence[float]) -> None:
+        self.bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)
+        self.total = 0.0
+
+    def observe(self, value: float) -> None:
+        """Count a value."""
+        self.counts[bisect_left(self.bounds, value)] += 1
+        self.total += value
+
+
 def metric(name: str, meaning: str, *label_names: str, start: float | None = 0) -> Any:
     """Declare a field as a counter or gauge: a number, or a Counter by the value of its label.
 
     :param start: the first value of a number; None for no sample
     """
-    family = Family(name, label_names, meaning)
+    metadata = {"family": Family(name, label_names, meaning)}
     if label_names:
-        return field(default_factory=Counter, metadata={"family": family})
-    return field(default=start, metadata={"family": family})
+        return field(default_factory=Counter, metadata=metadata)
+    return field(default=start, metadata=metadata)
 
 
 def histogram(name: str, meaning: str, bounds: Sequence[float] = DURATION_BOUNDS_MS) -> Any:
     """Declare a field as a histogram."""
-    family = Family(name, (), meaning, "histogram")
-    return field(default_factory=partial(Histogram, bounds), metadata={"family": family})
+    metadata = {"family": Family(name, (), meaning, "histogram")}
+    return field(default_factory=partial(Histogram, bounds), metadata=metadata)
 
 
 def declared(kind: Any) -> list[tuple[str, Family]]:

@@ -188,13 +188,13 @@ async def _matching(
     """Return the ACLs that meet a condition; what is empty holds for all."""
     named: Sequence[tuple[ResourceType, str | None]] = resources or [(ResourceType.ANY, None)]
     any_text: Sequence[None] = (None,)
-    matching: dict[Acl, None] = {}
+    matching: set[Acl] = set()
     for (resource_type, name), principal, operation, host in product(
         named, principals or any_text, operations or (Operation.ANY,), hosts or any_text
     ):
         pattern = pattern_type if resources else PatternType.ANY
         condition = AclFilter(resource_type, name, pattern, principal, host, operation)
-        matching.update(dict.fromkeys(await security.describe_acls(cluster, condition)))
+        matching.update(await security.describe_acls(cluster, condition))
     return sorted(matching)
 
 

@@ -10,8 +10,9 @@ import sys
 import threading
 from argparse import Namespace
 from collections.abc import Sequence
+from itertools import cycle
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 from headrace.broker.broker import Broker
 from headrace.broker.config import retired
@@ -43,9 +44,6 @@ from .secret_files import entries, secret_file
 from .ui.beside import check as check_ui
 from .ui.beside import page_beside
 
-if TYPE_CHECKING:
-    from headrace.broker.metrics.server import MetricsAccess
-
 log = get_logger("headrace")
 
 SWITCH_INTERVAL_S = 0.0005
@@ -69,16 +67,17 @@ def run_broker(options: Namespace) -> NoReturn:
     keep_collections_short()
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     allow_all_descriptors()
-    config = _config(options)
-    listeners = _listeners(config, options.listen or [], options.advertise or [])
-    check_ui(options, listeners)
-    data_dir = _data_dir(options, config)
-    users = new_users(options.add_scram_file)
     watchdog = threading.Timer(STOP_WITHIN_S, _give_up)
     watchdog.daemon = True
     try:
+        config = _config(options)
+        listeners = _listeners(config, options.listen or [], options.advertise or [])
+        check_ui(options, listeners)
+        users = new_users(options.add_scram_file)
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
-            runner.run(_serve(options, config, data_dir, users, listeners, watchdog))
+            runner.run(_serve(options, config, users, listeners, watchdog))
+    except ConfigError as error:
+        raise BadUsage(str(error)) from error
     finally:
         watchdog.cancel()
         LIMITER.report()
@@ -97,14 +96,8 @@ def _exit() -> NoReturn:
 
 
 def _config(options: Namespace) -> Config:
-    configs: dict[str, str] = {}
-    if options.config_file is not None:
-        configs = properties_file(options.config_file)
-    configs.update(options.configs)
-    try:
-        config = Config(configs)
-    except ConfigError as error:
-        raise BadUsage(str(error)) from error
+    configs = {} if options.config_file is None else properties_file(options.config_file)
+    config = Config({**configs, **dict(options.configs)})
     if config.without_effect:
         log.info("these configs have no effect here: %s", ", ".join(sorted(config.without_effect)))
     if config.retired:
@@ -158,57 +151,48 @@ def _listeners(
     config: Config, listen: Sequence[ListenAddress], advertise: Sequence[Address]
 ) -> Sequence[Listener]:
     """Return the listeners of ``--listen`` or of the configuration, or else the default."""
-    try:
-        configured = config.listeners(socket.gethostname())
-        if configured and listen:
+    configured = config.listeners(socket.gethostname())
+    if configured and listen:
+        raise BadUsage(
+            "--listen and the config listeners both name addresses, which may be protected "
+            "otherwise: give only one of them"
+        )
+    if configured and advertise:
+        raise BadUsage("--advertise belongs to --listen; set advertised.listeners for listeners")
+    if configured:
+        return configured
+    listen = listen or [ListenAddress(DEFAULT_LISTENER, DEFAULT_LISTEN)]
+    if len(advertise) not in (0, 1, len(listen)):
+        raise BadUsage("give --advertise once, or once for each --listen")
+    listeners = []
+    for (name, at), advertised_at in zip(listen, cycle(advertise or [None]), strict=False):
+        listener = make_listener(name, at.host, at.port, config, advertised_at)
+        if at.host in _ANY_ADDRESS and listener.advertised_host is None:
             raise BadUsage(
-                "--listen and the config listeners both name addresses, which may be protected "
-                "otherwise: give only one of them"
+                f"--listen {at} needs --advertise HOST:PORT: no client can connect to {at.host}"
             )
-        if configured and advertise:
-            raise BadUsage(
-                "--advertise belongs to --listen; set advertised.listeners for listeners"
-            )
-        if configured:
-            return configured
-        listen = listen or [ListenAddress(DEFAULT_LISTENER, DEFAULT_LISTEN)]
-        if len(advertise) not in (0, 1, len(listen)):
-            raise BadUsage("give --advertise once, or once for each --listen")
-        advertised: Sequence[Address | None] = advertise or [None]
-        if len(advertised) < len(listen):
-            advertised = [advertised[0]] * len(listen)
-        listeners = []
-        for (name, at), advertised_at in zip(listen, advertised, strict=True):
-            listener = make_listener(name, at.host, at.port, config, advertised_at)
-            if at.host in _ANY_ADDRESS and listener.advertised_host is None:
-                raise BadUsage(
-                    f"--listen {at} needs --advertise HOST:PORT: no client can connect to {at.host}"
-                )
-            listeners.append(listener)
-        return listeners
-    except ConfigError as error:
-        raise BadUsage(str(error)) from error
+        listeners.append(listener)
+    return listeners
 
 
 async def _serve(
     options: Namespace,
     config: Config,
-    data_dir: Path | None,
     users: Sequence[NewUser],
     listeners: Sequence[Listener],
     watchdog: threading.Timer,
 ) -> None:
     stopping = stopping_event()
     try:
-        broker = Broker(config, data_dir, users=users)
+        broker = Broker(config, _data_dir(options, config), users=users)
     except (CatalogError, DirectoryInUse, UnusableDirectory, OSError) as error:
         raise Failure(one_line_error(error)) from error
     broker.directory_watch.on_loss = stopping.set
     try:
         server = Server(broker, listeners)
-    except ConfigError as error:
+    except ConfigError:
         broker.close()
-        raise BadUsage(str(error)) from error
+        raise
     try:
         try:
             # The first collections after the start of a broker with many committed offsets would
@@ -221,7 +205,11 @@ async def _serve(
         if options.metrics_port is not None:
             # Before the listeners start, because its imports take time, and clients would wait.
             at = Address(options.metrics_host, options.metrics_port)
-            metrics_at = await _serve_metrics(server, at, metrics_access(options))
+            access = metrics_access(options)
+            try:
+                metrics_at = Address(at.host, await server.serve_metrics(*at, access))
+            except OSError as error:
+                raise Failure(f"cannot serve metrics on {at}: {one_line_error(error)}") from error
         try:
             await server.start()
         except (OSError, UnicodeError) as error:
@@ -247,13 +235,6 @@ async def _serve(
 def _shown(listener: Listener) -> str:
     address = str(Address(listener.host, listener.port))
     return address if listener.name == DEFAULT_LISTENER else f"{listener.name}://{address}"
-
-
-async def _serve_metrics(server: Server, at: Address, access: MetricsAccess) -> Address:
-    try:
-        return Address(at.host, await server.serve_metrics(at.host, at.port, access))
-    except OSError as error:
-        raise Failure(f"cannot serve metrics on {at}: {one_line_error(error)}") from error
 
 
 def _give_up() -> None:

@@ -11,7 +11,7 @@ from .clients import Cluster, configs, errors
 from .errors import BadUsage, Failure
 from .nouns import Noun
 from .options import DRY_RUN, YES, Declaration, arg, properties_file, repeatable, switch
-from .output import Output, Row
+from .output import Output
 
 NOUN = Noun()
 _KIND = arg(
@@ -54,7 +54,18 @@ async def describe_configs(
     described = await configs.describe_configs(cluster, config_type, names, synonyms=True)
     output.rows(
         [
-            _row(kind, resource, config)
+            {
+                "resource_type": kind,
+                "resource_name": resource or _DEFAULT,
+                "config": config.name,
+                "value": config.value,
+                "source": config.source,
+                "sensitive": config.is_sensitive,
+                "read_only": config.is_read_only,
+                "synonyms": {
+                    f"{synonym.source}:{synonym.name}": synonym.value for synonym in config.synonyms
+                },
+            }
             for resource, answer in described.items()
             if not isinstance(answer, errors.ClientError)
             for config in answer
@@ -93,21 +104,6 @@ def _is_set(config: configs.Config, kind: str, name: str) -> bool:
     if kind == "broker" and not name:
         return config.source == "DYNAMIC_DEFAULT_BROKER_CONFIG"
     return kind == "broker-logger" or config.is_dynamic
-
-
-def _row(kind: str, name: str, config: configs.Config) -> Row:
-    return {
-        "resource_type": kind,
-        "resource_name": name or _DEFAULT,
-        "config": config.name,
-        "value": config.value,
-        "source": config.source,
-        "sensitive": config.is_sensitive,
-        "read_only": config.is_read_only,
-        "synonyms": {
-            f"{synonym.source}:{synonym.name}": synonym.value for synonym in config.synonyms
-        },
-    }
 
 
 @NOUN.cluster_verb(
@@ -173,12 +169,13 @@ async def alter_configs(
     """
     if not changes:
         raise BadUsage("name a config to set, as NAME=VALUE, or to --delete")
+    config_type = _type(kind)
     if kind == "topic":
         await cluster.topics([name])
     try:  # a refusal comes before the question
-        await configs.alter_configs(cluster, _type(kind), name, changes, validate_only=True)
+        await configs.alter_configs(cluster, config_type, name, changes, validate_only=True)
     except errors.RequestRefused as refusal:
-        raise await with_hint(cluster, refusal, _type(kind), name, changes) from refusal
+        raise await with_hint(cluster, refusal, config_type, name, changes) from refusal
 
     await output.change(
         {
@@ -191,6 +188,6 @@ async def alter_configs(
             }
             for config, value in changes.items()
         },
-        lambda: configs.alter_configs(cluster, _type(kind), name, changes),
+        lambda: configs.alter_configs(cluster, config_type, name, changes),
         "Make these changes?" if None in changes.values() else None,
     )

@@ -5,9 +5,6 @@ from __future__ import annotations
 import signal
 import threading
 from argparse import Namespace
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 from headrace.log_lines import printable
 from headrace.patterns import meant
@@ -16,16 +13,11 @@ from headrace.positions import Position
 from .client_options import client_config, client_options
 from .clients import letters, reading, redrive
 from .errors import BadUsage
-from .nouns import Lazy, Noun
+from .nouns import Noun
 from .options import DRY_RUN, YES, arg, repeatable, switch
 from .output import Output, Row, confirm, output_option, signals_handled
 from .progress import count_progress
 from .tables import tell
-
-if TYPE_CHECKING:
-    from headrace.cli.console import json_records
-else:
-    json_records = Lazy("headrace.cli.console.json_records")
 
 NOUN = Noun()
 _MAX_SHOWN_CHARS = 100
@@ -54,14 +46,6 @@ class _Stop(threading.Event):
         self.set()
 
 
-@contextmanager
-def _stoppable() -> Iterator[_Stop]:
-    """Yield what ends the calls of the block early."""
-    stop = _Stop()
-    with signals_handled(stop.on_signal, signal.SIGINT, signal.SIGTERM):
-        yield stop
-
-
 @NOUN.verb(
     "list",
     "count the letters of dead-letter queues",
@@ -85,33 +69,33 @@ def list_queues(options: Namespace) -> None:
             hint = meant(name, queues) or "headrace dlq list without a name shows all"
             tell(f"headrace dlq list: '{name}' is the queue of no group; {hint}")
         summary = reading.count_letters(config, name, queues.get(name, ()), endless, options.scan)
-        rows += _counts(summary)
+        counts = sorted(summary.counts.items(), key=str)
+        rows += [
+            {
+                "queue": name,
+                "group_id": group,
+                "source_topic": source or None,
+                "letter_count": count.letters,
+                "pending_count": count.pending,
+                "oldest_ms": count.oldest_ms if count.letters else None,
+                "newest_ms": count.newest_ms if count.letters else None,
+                "reason": reason,
+                "partition_count": summary.partitions,
+                "groups": list(summary.groups),
+                "record_count": summary.records,
+                "read_count": summary.read,
+                "other_count": summary.not_letters,
+            }
+            for (group, source, reason), count in (
+                counts or [((None, "", None), reading.LetterCount())]
+            )
+        ]
     wide = ("partition_count", "groups", "record_count", "read_count", "other_count")
     nothing = "there are no dead-letter queues, or the user may not describe them"
     if listed.advice is not None:
         tell(listed.advice)
     problems = (f"not all brokers answered: {error}" for error in listed.errors)
     Output(options.output).rows(rows, wide=wide, nothing=nothing, problems=problems)
-
-
-def _counts(summary: reading.QueueSummary) -> Iterator[Row]:
-    counts = sorted(summary.counts.items(), key=str)
-    for (group, source, reason), count in counts or [((None, "", None), reading.LetterCount())]:
-        yield {
-            "queue": summary.queue,
-            "group_id": group,
-            "source_topic": source or None,
-            "letter_count": count.letters,
-            "pending_count": count.pending,
-            "oldest_ms": count.oldest_ms if count.letters else None,
-            "newest_ms": count.newest_ms if count.letters else None,
-            "reason": reason,
-            "partition_count": summary.partitions,
-            "groups": list(summary.groups),
-            "record_count": summary.records,
-            "read_count": summary.read,
-            "other_count": summary.not_letters,
-        }
 
 
 def _selection(options: Namespace) -> letters.LetterFilter:
@@ -142,54 +126,49 @@ def _selection(options: Namespace) -> letters.LetterFilter:
 )
 def show(options: Namespace) -> None:
     """Print letters."""
+    from .console.json_records import json_bytes  # imports msgspec
+
     config, selection = client_config(options), _selection(options)
     output, endless = Output(options.output), threading.Event()
     chosen = list(
         reading.read_letters(config, options.queue, selection, endless, max_letters=options.max)
     )
-    rows = (_letter_row(letter, is_json=output.is_json) for letter in chosen)
+    data = json_bytes if output.is_json else _text
+    rows = [
+        {
+            "queue": letter.queue,
+            "partition": letter.partition,
+            "offset": letter.offset,
+            "timestamp_ms": letter.timestamp_ms,
+            "source_topic": letter.source[0],
+            "source_partition": letter.source[1],
+            "source_offset": letter.source_offset,
+            "group_id": letter.group_id,
+            "delivery_count": letter.delivery_count,
+            "redrive_count": letter.redrives,
+            "key": data(letter.key),
+            "value": data(letter.value) if letter.has_content or output.is_json else "(gone)",
+            "reason": letter.message,
+            "attempt": letter.attempt,
+            "worker": letter.worker,
+            "exception": letter.exception,
+            **({"traceback": letter.traceback} if output.is_json else {}),
+            "has_content": letter.has_content,
+            "headers": [[name, data(value)] for name, value in letter.headers],
+        }
+        for letter in chosen
+    ]
     wide = ("queue", "has_content", "headers", "attempt", "worker", "exception")
     output.rows(rows, wide=wide, nothing="there are no such letters")
     for letter in () if output.is_json else chosen:
-        _print_traceback(letter)
-
-
-def _print_traceback(letter: letters.DeadLetter) -> None:
-    if letter.traceback is None:
-        return
-    print(
-        printable(
-            f"{letter.queue}-{letter.partition} offset {letter.offset}: {letter.exception} in "
-            f"attempt {letter.attempt}, by worker {letter.worker}"
-        )
-    )
-    for line in letter.traceback.splitlines()[-_MAX_TRACEBACK_LINES:]:
-        print(f"    {printable(line)}")
-
-
-def _letter_row(letter: letters.DeadLetter, *, is_json: bool) -> Row:
-    data = json_records.json_bytes if is_json else _text
-    return {
-        "queue": letter.queue,
-        "partition": letter.partition,
-        "offset": letter.offset,
-        "timestamp_ms": letter.timestamp_ms,
-        "source_topic": letter.source[0],
-        "source_partition": letter.source[1],
-        "source_offset": letter.source_offset,
-        "group_id": letter.group_id,
-        "delivery_count": letter.delivery_count,
-        "redrive_count": letter.redrives,
-        "key": data(letter.key),
-        "value": data(letter.value) if letter.has_content or is_json else "(gone)",
-        "reason": letter.message,
-        "attempt": letter.attempt,
-        "worker": letter.worker,
-        "exception": letter.exception,
-        **({"traceback": letter.traceback} if is_json else {}),
-        "has_content": letter.has_content,
-        "headers": [[name, data(value)] for name, value in letter.headers],
-    }
+        if letter.traceback is not None:
+            title = (
+                f"{letter.queue}-{letter.partition} offset {letter.offset}: {letter.exception} in "
+                f"attempt {letter.attempt}, by worker {letter.worker}"
+            )
+            print(printable(title))
+            for line in letter.traceback.splitlines()[-_MAX_TRACEBACK_LINES:]:
+                print(f"    {printable(line)}")
 
 
 def _text(data: bytes | None) -> str | None:
@@ -236,9 +215,9 @@ def redrive_letters(options: Namespace) -> int:
     config = client_config(options)
     run = redrive.Redrive(config, options.queue, _selection(options), limits)
     asyncio.run(check_access(read_config(config)))  # Ctrl-C ends this wait
-    plans, runs = (False,) if dry_run or not options.yes else (), () if dry_run else (True,)
-    for executes in (*plans, *runs):
-        with _stoppable() as stop:
+    stop = _Stop()
+    for executes in [False] * (dry_run or not options.yes) + [True] * (not dry_run):
+        with signals_handled(stop.on_signal, signal.SIGINT, signal.SIGTERM):
             what = f"{'redriving' if executes else 'reading'} letters of {options.queue}"
             with count_progress(what) as progress:
                 counts = (run.run if executes else run.plan)(stop, progress)

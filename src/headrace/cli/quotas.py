@@ -6,7 +6,7 @@ import math
 from argparse import ArgumentTypeError
 from collections.abc import Mapping, Sequence
 
-from headrace.security.quota_entities import CLIENT_ID, IP, USER, Entity, entity_of
+from headrace.security.quota_entities import TYPES, Entity, entity_of
 
 from .clients import Cluster, errors, security
 from .errors import BadUsage
@@ -22,7 +22,7 @@ _DEFAULT = "<default>"
 
 _ENTITY = [
     declaration
-    for kind, what in ((USER, "a user"), (CLIENT_ID, "a client id"), (IP, "an address"))
+    for kind, what in zip(TYPES, ("a user", "a client id", "an address"), strict=True)
     for declaration in (
         repeatable(
             f"--{kind}", "NAME", what, dest="entity", type=lambda name, kind=kind: (kind, name)
@@ -85,7 +85,7 @@ def _names(entity: Names) -> dict[str, str | None]:
 
 def _row(entity: Entity) -> Row:
     names = {kind: _DEFAULT if name is None else name for kind, name in entity}
-    return {kind.replace("-", "_"): names.get(kind) for kind in (USER, CLIENT_ID, IP)}
+    return {kind.replace("-", "_"): names.get(kind) for kind in TYPES}
 
 
 @NOUN.cluster_verb(

@@ -89,7 +89,10 @@ def run(options: Namespace) -> int:
             old_catalog = None
             if executes:
                 sys.stdout.flush()
-                confirm("Recover?", _steps(rebuild), yes=options.yes)
+                steps = [f"give up {name} with all its records" for name in rebuild.missing]
+                if rebuild.reason is not None:
+                    steps.insert(0, f"rebuild the catalog: {rebuild.reason}")
+                confirm("Recover?", steps, yes=options.yes)
                 old_catalog = carry_out(directory, rebuild)
         finally:
             directory.abandon()
@@ -114,12 +117,6 @@ def run(options: Namespace) -> int:
     elif rebuild.is_needed:
         print("Nothing was changed.")
     return 0
-
-
-def _steps(rebuild: Rebuild) -> list[str]:
-    """Return what is done to recover."""
-    steps = [] if rebuild.reason is None else [f"rebuild the catalog: {rebuild.reason}"]
-    return steps + [f"give up {name} with all its records" for name in rebuild.missing]
 
 
 def _print(output: Output, rebuild: Rebuild) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 
 from headrace.patterns import matches
@@ -118,44 +118,40 @@ async def describe_topics(
             described.append(answer)
         elif not errors.has_code(answer, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):  # else deleted
             refusals.append(answer)
+    rows: list[Row]
     if partitions:
         rows = [
-            _partition_row(topic, partition)
+            {
+                "topic": topic.name,
+                "partition": partition.number,
+                "leader": partition.leader if partition.leader >= 0 else None,
+                "replicas": partition.replicas,
+                "isr": partition.isr,
+                "elr": partition.elr,
+                "last_known_elr": partition.last_known_elr,
+            }
             for topic in described
             for partition in topic.partitions
         ]
     else:
         own = await _own_configs(cluster, [topic.name for topic in described])
-        rows = [_topic_row(topic, own.get(topic.name)) for topic in described]
+        rows = [
+            {
+                "topic": topic.name,
+                "partition_count": len(topic.partitions),
+                "replication_factor": len(topic.partitions[0].replicas) if topic.partitions else 0,
+                "is_internal": topic.is_internal,
+                "topic_id": uuid_text(topic.topic_id),
+                "configs": own.get(topic.name),
+            }
+            for topic in described
+        ]
     output.rows(
         rows,
         wide=("is_internal", "topic_id", "elr", "last_known_elr"),
         nothing=_NOTHING,
         problems=refusals,
     )
-
-
-def _topic_row(topic: topics.TopicDescription, own: Mapping[str, str | None] | None) -> Row:
-    return {
-        "topic": topic.name,
-        "partition_count": len(topic.partitions),
-        "replication_factor": len(topic.partitions[0].replicas) if topic.partitions else 0,
-        "is_internal": topic.is_internal,
-        "topic_id": uuid_text(topic.topic_id),
-        "configs": own,
-    }
-
-
-def _partition_row(topic: topics.TopicDescription, partition: topics.PartitionInfo) -> Row:
-    return {
-        "topic": topic.name,
-        "partition": partition.number,
-        "leader": partition.leader if partition.leader >= 0 else None,
-        "replicas": partition.replicas,
-        "isr": partition.isr,
-        "elr": partition.elr,
-        "last_known_elr": partition.last_known_elr,
-    }
 
 
 async def _own_configs(cluster: Cluster, names: Sequence[str]) -> dict[str, dict[str, str | None]]:

@@ -50,10 +50,9 @@ async def list_users(cluster: Cluster, output: Output, *, names: Sequence[str]) 
 
 async def _credentials(
     cluster: Cluster, names: Sequence[str]
-) -> tuple[dict[str, Sequence[security.ScramCredential]], list[str]]:
+) -> tuple[dict[str, tuple[security.ScramCredential, ...]], list[str]]:
     """Return the credentials of users, and problems with some of them."""
-    credentials: dict[str, Sequence[security.ScramCredential]] = {}
-    problems = []
+    credentials, problems = {}, []
     for name, answer in (await security.describe_users(cluster, dict.fromkeys(names))).items():
         if not isinstance(answer, errors.ClientError):
             credentials[name] = answer
@@ -160,8 +159,8 @@ async def delete_users(
     without = credentials.keys() - {deletion.user for deletion in deletions}
     problems += [f"user '{name}' has no credential of {mechanism}" for name in sorted(without)]
 
-    async def execute() -> dict[security.ScramDeletion, errors.ClientError | None]:
-        outcomes: dict[security.ScramDeletion, errors.ClientError | None] = {}
+    async def execute() -> errors.Outcomes[security.ScramDeletion]:
+        outcomes: errors.Outcomes[security.ScramDeletion] = {}
         for code in security.MECHANISMS.values():  # a request may change a user once
             changes = {change.user: change for change in deletions if change.mechanism == code}
             if changes:

@@ -9,8 +9,7 @@ from itertools import chain
 from time import perf_counter
 from uuid import UUID
 
-from headrace.histogram import Histogram
-from headrace.metric_family import histogram, metric
+from headrace.metric_family import Histogram, histogram, metric
 from headrace.protocol.errors import ErrorCode, Refusal
 from headrace.share.acknowledgement import ACCEPT, REJECT, RELEASE, RENEW, AcknowledgementBatch
 from headrace.share.acquisition_locks import AcquiredRecords

@@ -14,8 +14,7 @@ from time import perf_counter, time
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from headrace.histogram import DURATION_BOUNDS_MS, Histogram
-from headrace.metric_family import histogram, metric
+from headrace.metric_family import DURATION_BOUNDS_MS, Histogram, histogram, metric
 
 if TYPE_CHECKING:
     from headrace.coordinators.share_metrics import ShareMetrics

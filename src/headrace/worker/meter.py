@@ -6,7 +6,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Mapping
 
-from headrace.histogram import Histogram
+from headrace.metric_family import Histogram
 
 WINDOW_S = 15.0
 """The time over which occupancy and rates are means."""

@@ -6,8 +6,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Sequence
 
-from headrace.histogram import Histogram
-from headrace.metric_family import Family, declared
+from headrace.metric_family import Family, Histogram, declared
 
 SCRAPE_SLICE_SAMPLES = 1000
 """The lines of metrics after which other requests are served."""

@@ -26,7 +26,7 @@ from headrace.protocol.partitions import TopicPartition
 from .output import OUTPUT_OPTIONS, RecordOutput
 
 if TYPE_CHECKING:
-    from headrace.client import Cluster, Record
+    from headrace.client import Record
     from headrace.client.partition_reader import PartitionReader
 
 
@@ -315,10 +315,11 @@ async def _partitions(
     :param numbers: only these, which all of the topics must have; None for all
     """
     if name.startswith("^"):
+        existing = await cluster.all_topics()
         topics = {
-            topic.name: topic
-            for topic in (await cluster.all_topics()).values()
-            if matches(name[1:], topic.name)
+            existing_name: topic
+            for existing_name, topic in existing.items()
+            if matches(name[1:], existing_name)
         }
         if not topics:
             raise Failure(f"no topic matches '{name}'")

@@ -164,7 +164,7 @@ def _lines(file: IO[bytes], *, whole: bool) -> Iterator[bytes]:
     if whole:
         yield file.read()
         return
-    while line := file.readline():
+    for line in file:
         yield line.removesuffix(b"\n").removesuffix(b"\r")
 
 
@@ -272,16 +272,16 @@ class Sender:
         key = record.key if options.key is None else options.key.encode()
         partition = record.partition if options.partition is None else options.partition
         timestamp_ms = record.timestamp_ms if options.timestamp is None else options.timestamp
-        more = {"partition": partition, "timestamp": timestamp_ms}
         while not self._interrupted and self._refused is None:
             try:
                 self.producer.produce(
                     options.topic,
                     record.value,
                     key,
+                    -1 if partition is None else partition,
                     headers=[*record.headers, *options.headers],
+                    timestamp=timestamp_ms or 0,
                     on_delivery=self._delivered,
-                    **{name: value for name, value in more.items() if value is not None},
                 )
                 self._sent += 1
                 return

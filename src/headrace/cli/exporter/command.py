@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from argparse import Namespace
-from typing import TYPE_CHECKING
 
 from headrace.cli.client_options import client_options, client_settings
 from headrace.cli.lag.show import QUERY_OPTIONS, lag_query
@@ -12,10 +11,6 @@ from headrace.cli.metrics_access import METRICS_ACCESS, metrics_access
 from headrace.cli.nouns import command
 from headrace.cli.options import Address, allow_host_option, listen_option, seconds_option, switch
 from headrace.cli.process import allow_all_descriptors, log_to_stderr, run_until_stopped
-
-if TYPE_CHECKING:
-    from headrace.broker.metrics.server import MetricsAccess
-    from headrace.cli.exporter.scraper import Scraper
 
 DEFAULT_LISTEN = Address("127.0.0.1", 9308)
 
@@ -44,26 +39,25 @@ def run(options: Namespace) -> None:
     query = lag_query(options)
     settings = client_settings(options, options.timeout)
     access = metrics_access(options)
+    from headrace.broker.metrics.server import MetricsServer
     from headrace.cli.exporter.scraper import Scraper
 
     scraper = Scraper(settings, query, by_partition=options.partitions, window_s=options.window)
-    log_to_stderr()
-    allow_all_descriptors()
-    asyncio.run(_serve(scraper, options.listen, access))
-
-
-async def _serve(scraper: Scraper, at: Address, access: MetricsAccess) -> None:
-    from headrace.broker.metrics.server import MetricsServer
-
     server = MetricsServer(scraper.page, access)
+    at = options.listen
 
     async def start() -> str:
         port = await server.start(*at)
         scheme = "http" if access.tls is None else "https"
         return f"metrics are at {scheme}://{Address(at.host, port)}/metrics"
 
-    try:
-        await run_until_stopped(at, start)
-    finally:
-        await server.close()
-        await scraper.close()
+    async def serve() -> None:
+        try:
+            await run_until_stopped(at, start)
+        finally:
+            await server.close()
+            await scraper.close()
+
+    log_to_stderr()
+    allow_all_descriptors()
+    asyncio.run(serve())

@@ -225,14 +225,12 @@ async def _backlogs(
     }
     for lag in await measure(leaders, progress, _QUERY, now_ms, times):
         lags[lag.group_id] = lag
-    resets = {}
-    if kind == SHARE:
-        beginning = [
-            group.group_id
-            for group in progress
-            if any(lag.position is None for lag in group.partitions.values())
-        ]
-        resets = await config_values(leaders.cluster, ConfigType.GROUP, beginning, _RESET)
+    beginning = [
+        group.group_id
+        for group in progress
+        if kind == SHARE and any(lag.position is None for lag in group.partitions.values())
+    ]
+    resets = await config_values(leaders.cluster, ConfigType.GROUP, beginning, _RESET)
     results: Backlogs = {}
     for query in queries:
         group = lags[query.group_id]

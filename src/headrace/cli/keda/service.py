@@ -109,10 +109,8 @@ def _class(name: str) -> Any:
 ScaledObjectRef = _class("ScaledObjectRef")
 IsActiveResponse = _class("IsActiveResponse")
 GetMetricSpecResponse = _class("GetMetricSpecResponse")
-MetricSpec = _class("MetricSpec")
 GetMetricsRequest = _class("GetMetricsRequest")
 GetMetricsResponse = _class("GetMetricsResponse")
-MetricValue = _class("MetricValue")
 
 
 # Answers ------------------------------------------------------------------------------------------
@@ -138,16 +136,10 @@ class ExternalScaler:
                 ("IsActive", unary, self.is_active, ref, active),
                 ("StreamIsActive", stream, self.stream_is_active, ref, active),
                 ("GetMetricSpec", unary, self.metric_spec, ref, GetMetricSpecResponse),
-                (
-                    *("GetMetrics", unary, self.metrics),
-                    *(GetMetricsRequest, GetMetricsResponse),
-                ),
+                ("GetMetrics", unary, self.metrics, GetMetricsRequest, GetMetricsResponse),
             )
         }
-        for service, handlers in (
-            (SERVICE, methods),
-            (HEALTH_SERVICE, {"Check": unary(_check)}),
-        ):
+        for service, handlers in (SERVICE, methods), (HEALTH_SERVICE, {"Check": unary(_check)}):
             handler = grpc.method_handlers_generic_handler(service, handlers)
             server.add_generic_rpc_handlers((handler,))
 
@@ -173,22 +165,22 @@ class ExternalScaler:
     async def metric_spec(self, ref: Any, context: _Context) -> Any:
         """Return the metric and its target for one replica."""
         async with _scaled_object(ref, context) as scaled:
-            spec = MetricSpec(
-                metricName=scaled.metric_name,
-                targetSize=math.ceil(scaled.lag_threshold),
-                targetSizeFloat=scaled.lag_threshold,
-            )
+            spec = {
+                "metricName": scaled.metric_name,
+                "targetSize": math.ceil(scaled.lag_threshold),
+                "targetSizeFloat": scaled.lag_threshold,
+            }
             return GetMetricSpecResponse(metricSpecs=[spec])
 
     async def metrics(self, request: Any, context: _Context) -> Any:
         """Return the records that the group still has to finish."""
         async with _scaled_object(request.scaledObjectRef, context) as scaled:
             value = scaled.metric(await self._collector.backlog(scaled.query))
-            metric = MetricValue(
-                metricName=request.metricName or scaled.metric_name,
-                metricValue=math.ceil(value),
-                metricValueFloat=value,
-            )
+            metric = {
+                "metricName": request.metricName or scaled.metric_name,
+                "metricValue": math.ceil(value),
+                "metricValueFloat": value,
+            }
             return GetMetricsResponse(metricValues=[metric])
 
     async def _is_active(self, scaled: ScaledObject, backlog: Backlog) -> bool:
@@ -215,16 +207,15 @@ async def _scaled_object(ref: Any, context: _Context) -> AsyncIterator[ScaledObj
 
 def _status(error: ClientError) -> tuple[grpc.StatusCode, str]:
     """Return what a caller is told."""
+    code, text = grpc.StatusCode.UNAVAILABLE, str(error)
     if isinstance(error, ConnectionFailed | AuthenticationFailed):
         # The reason tells what listens where, and who logs in. The collector has logged it.
         text = "the cluster cannot be reached: the scaler's log has the reason"
-        return grpc.StatusCode.UNAVAILABLE, text
-    code = grpc.StatusCode.UNAVAILABLE
-    if isinstance(error, UnknownTopic):
+    elif isinstance(error, UnknownTopic):
         code = grpc.StatusCode.NOT_FOUND
     elif isinstance(error, RequestRefused) and error.advice is not None:
         code = grpc.StatusCode.PERMISSION_DENIED
-    return code, str(error)
+    return code, text
 
 
 async def _check(request: bytes, context: _Context) -> bytes:
@@ -237,10 +228,11 @@ async def _check(request: bytes, context: _Context) -> bytes:
 DEFAULT_LAG_THRESHOLD = 10.0
 MAX_TOPICS = 100
 
-_KEYS = frozenset({"group", "groupType", "topics", "lagThreshold", "activationLagThreshold"})
-_KEYS_OF_KEDA = frozenset(
-    {"scalerAddress", "tlsCertFile", "caCert", "tlsClientCert", "tlsClientKey", "unsafeSsl"}
-    | {"enableTLS", "metricType"}
+_KEYS = (
+    *("group", "groupType", "topics", "lagThreshold", "activationLagThreshold"),
+    # What KEDA reads itself.
+    *("scalerAddress", "tlsCertFile", "caCert", "tlsClientCert", "tlsClientKey", "unsafeSsl"),
+    *("enableTLS", "metricType"),
 )
 
 
@@ -281,7 +273,7 @@ def parse(metadata: Mapping[str, str]) -> ScaledObject:
 
     :raises InvalidMetadata: it is wrong
     """
-    unknown = sorted(metadata.keys() - _KEYS - _KEYS_OF_KEDA)
+    unknown = sorted(metadata.keys() - set(_KEYS))
     if unknown:
         raise InvalidMetadata(f"unknown metadata: {', '.join(unknown)}")
     group_id = metadata.get("group", "")
