@@ -7,8 +7,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Sequence
-from operator import attrgetter
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from headrace.client.lag.model import sum_of_known
 
@@ -70,18 +69,14 @@ def listed(rows: Iterable[T], name: str, sort: str, text: str = "") -> list[T]:
         first: -1 stands for no end, and unknown ones are last
     """
 
-    def size(row: T) -> float:
+    def rank(row: T) -> tuple[bool, Any, str]:
         value = getattr(row, sort)
-        return math.inf if value == -1 else value
+        if isinstance(value, int | float):
+            value = -math.inf if value == -1 else -value
+        return value is None, value, getattr(row, name)
 
     text = text.strip().lower()
-    chosen = sorted(
-        (row for row in rows if text in getattr(row, name).lower()), key=attrgetter(name)
-    )
-    valued = [row for row in chosen if getattr(row, sort) is not None]
-    is_word = bool(valued) and isinstance(getattr(valued[0], sort), str)
-    valued.sort(key=size, reverse=not is_word)
-    return valued + [row for row in chosen if getattr(row, sort) is None]
+    return sorted((row for row in rows if text in getattr(row, name).lower()), key=rank)
 
 
 async def overview(visit: Visit) -> Overview:
