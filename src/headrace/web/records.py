@@ -111,7 +111,7 @@ class Query(NamedTuple):
     time_ms: int = 0
     limit: int = RECORDS_OF_PAGE
     filter: Filter = Filter()
-    positions: Mapping[int, int] | None = None
+    positions: Mapping[int, int] = {}
     rest: int = 0
     read_committed: bool = False
 
@@ -137,12 +137,12 @@ def cut_record(record: Record, max_bytes: int = SHOWN_VALUE_BYTES) -> Record:
         name, content = record.headers[at]
         name = name[:left_bytes]
         left_bytes -= len(name)
-        content = None if content is None else content[:left_bytes]
+        content = content and content[:left_bytes]
         left_bytes -= len(content or b"")
         headers[at] = name, content
     return record._replace(
-        key=None if record.key is None else record.key[:max_bytes],
-        value=None if record.value is None else record.value[:max_bytes],
+        key=record.key and record.key[:max_bytes],
+        value=record.value and record.value[:max_bytes],
         headers=tuple(headers[at] for at in sorted(headers)),
     )
 
@@ -286,18 +286,16 @@ async def find_records(
     :raises NotThere: it has no such partition
     :raises ClientError: the cluster cannot be reached, or refuses
     """
+    topics = await cluster.topics([query.topic])
     leaders = PartitionLeaders(cluster)
-    await leaders.learn([query.topic])
-    numbers = leaders.partitions(query.topic)
-    if numbers is None:
-        numbers = sorted((await cluster.topics([query.topic]))[query.topic].leaders)
+    leaders.topics |= topics
+    numbers = sorted(topics[query.topic].leaders)
     if query.partition is not None and query.partition not in numbers:
         raise NotThere(f"The topic {query.topic!r} has no partition {query.partition}.")
     chosen = numbers if query.partition is None else [query.partition]
     places = [(query.topic, number) for number in chosen]
     positions, ends = await _bounds(leaders, query, places)
-    is_latest = query.start == "latest"
-    at_once = len(positions) if is_latest else _PARTITIONS_AT_ONCE
+    at_once = len(positions) if query.start == "latest" else _PARTITIONS_AT_ONCE
     waiting = deque(key for key in positions if not query.is_begun(key[1]))
     shelf = Shelf(query, max_bytes, page_budget())
     reader = PartitionReader(
@@ -349,9 +347,10 @@ async def _bounds(
         first = {key: ends[key] - newest for key in fresh if key in ends}
     else:
         first = dict.fromkeys(fresh, query.offset if query.start == "offset" else 0)
-    positions = query.positions or {}
     first |= {
-        (query.topic, number): at for number, at in positions.items() if query.is_begun(number)
+        (query.topic, number): at
+        for number, at in query.positions.items()
+        if query.is_begun(number)
     }
     begins = {key: max(at, starts.get(key, 0)) for key, at in sorted(first.items()) if key in ends}
     return {key: at for key, at in begins.items() if at < ends[key]}, ends
@@ -397,9 +396,9 @@ async def record_at(
     """
     query = Query(topic, partition, "offset", offset, limit=1)
     page = await find_records(cluster, query, RECORD_VALUE_BYTES)
-    first = next(iter(page.records), None)
-    if first is None and page.positions.get(partition) == offset:
+    record = next((record for record in page.records if record.offset == offset), None)
+    if record is None and page.positions.get(partition) == offset:
         raise ClientError(
             f"{topic}-{partition} was not read up to offset {offset} in time: try again"
         )
-    return first if first is not None and first.offset == offset else None
+    return record
