@@ -15,6 +15,8 @@ from headrace.client.configs import ConfigType, alter_configs, describe_config
 from headrace.client.dead_letters.letters import LetterFilter
 from headrace.client.dead_letters.redrive import Redrive, RedriveOptions
 from headrace.client.errors import ClientError, UnknownGroup, raised
+from headrace.client.lag.model import LagQuery
+from headrace.client.lag.snapshot import snapshot
 from headrace.client.offsets import (
     alter_share_offsets,
     commit_offsets,
@@ -29,7 +31,6 @@ from headrace.positions import position
 from headrace.protocol.partitions import TopicPartition
 
 from .errors import BadRequest, NotThere
-from .groups import group_lag
 from .observation import NOTHING_SEEN
 from .plans import Plan, redrive_changes
 from .record_views import MAX_SPANS_OF_RECORD
@@ -85,9 +86,11 @@ async def _idle_group(
     :raises UnknownGroup: the group does not exist
     :raises BadRequest: the group has members
     """
-    group = await group_lag(site.cluster, group_id)
-    if group is None:
+    query = LagQuery(groups=(group_id,), time_lag=False, complete_counts=False)
+    groups = (await snapshot(site.cluster, query)).groups
+    if not groups:
         raise UnknownGroup(group_id)
+    (group,) = groups
     if group.members:
         members = count_of(len(group.members), "member")
         raise BadRequest(

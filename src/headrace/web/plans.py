@@ -91,18 +91,18 @@ class Plans:
         :raises ClientError: the cluster refuses or does not answer
         """
         log_line(user, host, f"has begun {plan.action}", plan.title)
-        outcome, error = "", None
+        deed, outcome = "has failed in", ""
         try:
             outcome = await plan.execute()
+            deed = "has done"
         except (ClientError, KafkaException) as failure:
-            error = str(failure)
-            raise ClientError(error) from failure
+            outcome = str(failure)
+            raise ClientError(outcome) from failure
         except BaseException as failure:
-            error = type(failure).__name__
+            outcome = type(failure).__name__
             raise
         finally:
-            deed = "has done" if error is None else "has failed in"
-            log_line(user, host, f"{deed} {plan.action}", f"{plan.title}: {error or outcome}")
+            log_line(user, host, f"{deed} {plan.action}", f"{plan.title}: {outcome}")
         return outcome
 
 
