@@ -19,18 +19,10 @@ from headrace.client.errors import ClientError, UnknownGroup, has_code, raised
 from headrace.client.groups import ListedGroup, describe_group
 from headrace.client.lag.model import LagQuery
 from headrace.client.lag.partition_leaders import PartitionLeaders
-from headrace.client.lag.snapshot import (
-    GroupProgress,
-    measure,
-    read_positions,
-)
+from headrace.client.lag.snapshot import GroupProgress, measure, read_positions
 from headrace.client.lag.times import RecordTimes
 from headrace.client.offsets import EARLIEST, LATEST
-from headrace.client.share_state import (
-    SPANS_OF_PARTITION,
-    SharePartitionState,
-    share_states,
-)
+from headrace.client.share_state import SPANS_OF_PARTITION, SharePartitionState, share_states
 from headrace.client.topics import describe_topics
 from headrace.client.workers import WORKERS_TOPIC
 from headrace.protocol.errors import ErrorCode

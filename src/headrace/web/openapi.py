@@ -11,11 +11,7 @@ from .actions import Action
 from .schemas import parameters_of, schemas_of
 from .views import Error, Preview
 
-_DRY_RUN = {
-    "type": "boolean",
-    "default": True,
-    "description": "true: only say what would change",
-}
+_DRY_RUN = {"type": "boolean", "default": True, "description": "true: only say what would change"}
 
 
 def document(views: Sequence[Callable[..., Any]], actions: Sequence[Action]) -> dict[str, Any]:

@@ -5,7 +5,6 @@ dead-letter queues, which run in threads, because they may take long.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import secrets
 import threading
 import time
@@ -173,9 +172,7 @@ class Redrives:
         """Stop all redrives. A later redrive of a queue continues where this one stopped."""
         for _, stop in self._running.values():
             stop.set()
-        for task in list(self._running):
-            with contextlib.suppress(Exception):
-                await task
+        await asyncio.gather(*self._running, return_exceptions=True)
 
 
 def summary(counts: RedriveCounts) -> str:

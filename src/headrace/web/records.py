@@ -102,6 +102,7 @@ class Query(NamedTuple):
     :param positions: partition → offset, where an earlier page ended; with "positions", and for the
         partitions below ``rest``. Those that are left out have ended
     :param rest: the first partition that no earlier page has begun to read
+    :param max_bytes: see :func:`cut_record`
     """
 
     topic: str
@@ -114,6 +115,7 @@ class Query(NamedTuple):
     positions: Mapping[int, int] = {}
     rest: int = 0
     read_committed: bool = False
+    max_bytes: int = SHOWN_VALUE_BYTES
 
     def is_begun(self, partition: int) -> bool:
         """Return whether an earlier page has begun to read a partition."""
@@ -179,22 +181,20 @@ def page_budget() -> ReadBudget:
 class Shelf:
     """The room for the records of one page. One thread at a time fills it.
 
-    :param max_bytes: see :func:`cut_record`
     :ivar budget: what reading them may cost
     :ivar selected: the records that the query selects
     :ivar scanned: the number of records that were compared with the filters
     :ivar problems: what could not be read, one line each; an ordered set
     """
 
-    def __init__(self, query: Query, max_bytes: int, budget: ReadBudget) -> None:
+    def __init__(self, query: Query, budget: ReadBudget) -> None:
         self.budget = budget
         self.selected: list[ShownRecord] = []
         self.scanned = 0
         self.problems: dict[str, None] = {}
-        self._filter = query.filter
+        self._query = query
         self._limit = sys.maxsize if query.start == "latest" else query.limit
         """All of the newest records are compared."""
-        self._max_bytes = max_bytes
         self._kept_bytes = 0
 
     @property
@@ -246,7 +246,7 @@ class Shelf:
         for record in reader.records(partition, batches):
             self.budget.spend_record(record)
             self.scanned += 1
-            if self._filter.selects(record):
+            if self._query.filter.selects(record):
                 self._keep(record)
             if self.is_full or len(self.selected) >= enough:
                 reader.skip_to(partition, record.offset + 1)
@@ -254,7 +254,7 @@ class Shelf:
 
     def _keep(self, record: Record) -> None:
         """Keep what the page shows of a record."""
-        cut = cut_record(record, self._max_bytes)
+        cut = cut_record(record, self._query.max_bytes)
         self._kept_bytes += size_of(cut.key, cut.value, cut.headers)
         self.selected.append(
             ShownRecord(
@@ -275,13 +275,10 @@ def _data(content: bytes | None) -> Data | None:
     return None if content is None else Data(content)
 
 
-async def find_records(
-    cluster: Cluster, query: Query, max_bytes: int = SHOWN_VALUE_BYTES
-) -> FoundRecords:
+async def find_records(cluster: Cluster, query: Query) -> FoundRecords:
     """Return the first records that a query selects; for "latest" the newest, if the budget of a
     page allows.
 
-    :param max_bytes: see :func:`cut_record`
     :raises UnknownTopic: the topic does not exist
     :raises NotThere: it has no such partition
     :raises ClientError: the cluster cannot be reached, or refuses
@@ -297,7 +294,7 @@ async def find_records(
     positions, ends = await _bounds(leaders, query, places)
     at_once = len(positions) if query.start == "latest" else _PARTITIONS_AT_ONCE
     waiting = deque(key for key in positions if not query.is_begun(key[1]))
-    shelf = Shelf(query, max_bytes, page_budget())
+    shelf = Shelf(query, page_budget())
     reader = PartitionReader(
         cluster,
         {key: at for key, at in positions.items() if query.is_begun(key[1])},
@@ -394,8 +391,8 @@ async def record_at(
 
     :raises ClientError: the cluster cannot be reached, or refuses
     """
-    query = Query(topic, partition, "offset", offset, limit=1)
-    page = await find_records(cluster, query, RECORD_VALUE_BYTES)
+    query = Query(topic, partition, "offset", offset, limit=1, max_bytes=RECORD_VALUE_BYTES)
+    page = await find_records(cluster, query)
     record = next((record for record in page.records if record.offset == offset), None)
     if record is None and page.positions.get(partition) == offset:
         raise ClientError(
