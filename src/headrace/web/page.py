@@ -18,10 +18,10 @@ from headrace.protocol.dead_letters import OFFSET
 
 from . import texts
 from .errors import NotThere
+from .lists import MAX_WORKERS_OF_PAGE
 from .requests import PageRequest, url
 from .schemas import as_json
 from .site import Site
-from .tasks import MAX_WORKERS_OF_PAGE
 
 _FOLDER = Path(__file__).parent
 _TYPES = {
