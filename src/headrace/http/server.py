@@ -16,6 +16,7 @@ import socket
 import ssl
 from collections.abc import Awaitable, Callable, Iterable
 from enum import IntEnum, auto
+from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, cast
 
@@ -147,7 +148,7 @@ class HttpServer:
         self._turns = Turns(max_requests)
         self._acceptors: list[Acceptor] = []
         self._handshakes: Handshakes | None = None
-        self._buffer = bytearray(_BUFFER_BYTES)
+        self._connected = partial(_Connection, bytearray(_BUFFER_BYTES), self._begin)
         self._connections: dict[_Connection, None] = {}
         """In the order in which they came to their states."""
         self._tasks: set[asyncio.Task[None]] = set()
@@ -159,7 +160,7 @@ class HttpServer:
 
         :raises OSError: when the address is in use or cannot be bound
         """
-        begin = plain(self._stream) if self._tls is None else self._tls_beginning(self._tls)
+        begin = plain(self._connected) if self._tls is None else self._tls_beginning(self._tls)
         sockets = await listening_sockets(host, port)
         self.port = sockets[0].getsockname()[1]
         self._acceptors = [Acceptor(sock, begin) for sock in sockets]
@@ -191,13 +192,9 @@ class HttpServer:
         self._handshakes = handshakes
 
         def begin(sock: socket.socket, ended: Callable[[], None]) -> None:
-            TlsTransport(sock, context, self._stream, handshakes, ended)
+            TlsTransport(sock, context, self._connected, handshakes, ended)
 
         return begin
-
-    def _stream(self) -> asyncio.BufferedProtocol:
-        """Return the protocol of a new connection."""
-        return _Connection(self._buffer, self._begin)
 
     def _begin(self, connection: _Connection) -> None:
         connection.task = asyncio.create_task(self._serve(connection))

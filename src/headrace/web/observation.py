@@ -8,7 +8,6 @@ import asyncio
 import threading
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import islice
 from typing import NamedTuple
 
@@ -40,8 +39,7 @@ LEAST_SPANS_OF_PARTITION = 10
 _WORST_FIRST = ("paused", "stuck", "letters", "late", "growing", "idle")
 
 
-@dataclass(frozen=True, slots=True)
-class Observation:
+class Observation(NamedTuple):
     """A cluster at one time.
 
     :param time_ms: since the epoch
@@ -56,10 +54,10 @@ class Observation:
     took_ms: int
     cluster_id: str | None
     brokers: int
-    groups: Mapping[str, GroupSummary] = field(default_factory=dict)
-    topics: Mapping[str, TopicSummary] = field(default_factory=dict)
-    topics_of: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    queues: Mapping[str, str] = field(default_factory=dict)
+    groups: Mapping[str, GroupSummary] = {}
+    topics: Mapping[str, TopicSummary] = {}
+    topics_of: Mapping[str, Sequence[str]] = {}
+    queues: Mapping[str, str] = {}
     notes: Sequence[Note] = ()
     warnings: Sequence[str] = ()
     workers: Sequence[SeenWorker] = ()

@@ -117,8 +117,7 @@ class Redrives:
     """The redrives that run, and the last ones that have ended."""
 
     def __init__(self) -> None:
-        self._running: dict[asyncio.Task[RedriveCounts], tuple[RunningRedrive, threading.Event]]
-        self._running = {}
+        self._running = dict[asyncio.Task[RedriveCounts], tuple[RunningRedrive, threading.Event]]()
         self._ended: deque[RunningRedrive] = deque(maxlen=MAX_ENDED_REDRIVES)
 
     def of(self, queue: str) -> list[RunningRedrive]:

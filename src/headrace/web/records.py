@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -149,8 +148,7 @@ def cut_record(record: Record, max_bytes: int = SHOWN_VALUE_BYTES) -> Record:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class FoundRecords:
+class FoundRecords(NamedTuple):
     """A page of records, by time.
 
     :ivar positions: partition → where the next page begins; partitions at their end are left out
