@@ -28,7 +28,6 @@ class Refused(Exception):
     def __init__(self, status: int, text: str) -> None:
         super().__init__(text)
         self.status = status
-        self.text = text
 
 
 class Request(NamedTuple):

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import socket
 import ssl
 from collections.abc import Awaitable, Callable, Iterable
 from enum import IntEnum, auto
@@ -188,13 +187,8 @@ class HttpServer:
         """Return the function that begins connections with TLS."""
         from headrace.net.tls.transport import Handshakes, TlsTransport
 
-        handshakes = Handshakes(HEAD_S, self._max_connections)
-        self._handshakes = handshakes
-
-        def begin(sock: socket.socket, ended: Callable[[], None]) -> None:
-            TlsTransport(sock, context, self._connected, handshakes, ended)
-
-        return begin
+        handshakes = self._handshakes = Handshakes(HEAD_S, self._max_connections)
+        return lambda sock, ended: TlsTransport(sock, context, self._connected, handshakes, ended)
 
     def _begin(self, connection: _Connection) -> None:
         connection.task = asyncio.create_task(self._serve(connection))
@@ -287,7 +281,7 @@ class HttpServer:
             response = await self._respond(connection, head, body)
             keeps_open = head.keeps_open
         except Refused as refused:
-            response = Response.plain(refused.status, refused.text)
+            response = Response.plain(refused.status, str(refused))
             is_refused = True
         self._bound(
             MAX_UNSENT_BYTES,

@@ -178,7 +178,7 @@ class App:
 
     @cached_property
     def _document(self) -> dict[str, Any]:
-        return document(VIEWS, list(ACTIONS.values()))
+        return document(VIEWS)
 
     async def _openapi(self, _: PageRequest) -> Response:
         return json_response(self._document)
