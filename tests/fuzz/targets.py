@@ -386,7 +386,7 @@ def page_of_records(data: bytes) -> None:
     budget = ReadBudget(1 << 20, 1000, TOO_LONG_S)
     aborted = (AbortedTransaction(7, 0),) if data[0] & 4 else ()
     with only():
-        shelf = records.Shelf(query, records.SHOWN_VALUE_BYTES, budget)
+        shelf = records.Shelf(query, budget)
         searched(shelf, data[1:], 0, 1 << 60, aborted)
         if shelf.scanned > 1000 or len(shelf.selected) > shelf.scanned:
             raise Crash(f"{shelf.scanned} records compared, {len(shelf.selected)} found")

@@ -54,7 +54,7 @@ from headrace.web.observer import LETTERS_OVER_MS, WINDOW_MS, Observer, pause_s
 from headrace.web.openapi import document
 from headrace.web.plans import MAX_PLANS, PLAN_S, Plan, Plans
 from headrace.web.record_views import standing
-from headrace.web.records import SHOWN_VALUE_BYTES, Filter, Query, Shelf, page_budget
+from headrace.web.records import Filter, Query, Shelf, page_budget
 from headrace.web.requests import PageRequest
 from headrace.web.site import Site
 from headrace.web.views import Change, GroupSummary, Page, Point, Standing
@@ -288,14 +288,14 @@ def test_records_are_searched_within_a_batch() -> None:
     data = bytes(batch)
 
     def page(data: bytes, position: int, query: Query) -> tuple[int, Shelf]:
-        shelf = Shelf(query, SHOWN_VALUE_BYTES, page_budget())
+        shelf = Shelf(query, page_budget())
         return searched(shelf, data, position, 110), shelf
 
     position, shelf = page(data, 103, Query("t", limit=50))
     assert [record.offset for record in shelf.selected] == [*range(103, 110)]
     assert (position, shelf.scanned, shelf.problems) == (110, 7, {})
     # The records before the place cost nothing.
-    shelf = Shelf(Query("t", limit=50), SHOWN_VALUE_BYTES, ReadBudget(10_000, 7, 60))
+    shelf = Shelf(Query("t", limit=50), ReadBudget(10_000, 7, 60))
     searched(shelf, data, 103, 110)
     assert shelf.scanned == 7
     asked = Query("t", start="offset", limit=1, filter=Filter(value="value 5"))
@@ -322,7 +322,7 @@ def test_a_committed_transaction_after_an_aborted_one_of_its_producer_is_shown()
 
     data = transaction(0, b"aborted", commit=False) + transaction(2, b"committed", commit=True)
     asked = Query("t", start="earliest", read_committed=True)
-    shelf = Shelf(asked, SHOWN_VALUE_BYTES, page_budget())
+    shelf = Shelf(asked, page_budget())
     searched(shelf, data, 0, 4, (AbortedTransaction(7, 0),))
     assert [record.value for record in shelf.selected] == [b"committed"]
     assert not shelf.problems
@@ -696,7 +696,7 @@ def test_a_login_ends_when_its_user_does_nothing() -> None:
 
 def test_batches_of_an_unknown_format_do_not_end_the_search() -> None:
     old = bytearray(struct.pack(">qi", 0, 49) + bytes(49))
-    shelf = Shelf(Query("t", start="earliest", limit=5), SHOWN_VALUE_BYTES, page_budget())
+    shelf = Shelf(Query("t", start="earliest", limit=5), page_budget())
     assert searched(shelf, bytes(old), 0, 10) > 0
     assert (shelf.selected, len(shelf.problems)) == ([], 1)
 
@@ -748,7 +748,7 @@ def test_fields_are_named_by_what_they_hold() -> None:
         types = [choice.get("type") for choice in schema.get("anyOf", [schema])]
         return next((kind for name, kind in kinds.items() if name in types), None)
 
-    described = document(VIEWS, list(ACTIONS.values()))
+    described = document(VIEWS)
     for schema in described["components"]["schemas"].values():
         fields = {name: example(of) for name, of in schema.get("properties", {}).items()}
         assert misnamed(fields) == [], schema["title"]

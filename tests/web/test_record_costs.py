@@ -134,7 +134,7 @@ def _page(
     data: bytes, end: int, budget: ReadBudget, query: Query | None = None
 ) -> tuple[int, Shelf]:
     query = query or Query("t", start="earliest", limit=200, filter=Filter(value="zzz"))
-    shelf = Shelf(query, SHOWN_VALUE_BYTES, budget)
+    shelf = Shelf(query, budget)
     return searched(shelf, data, 0, end), shelf
 
 
@@ -159,7 +159,7 @@ def test_a_page_ends_with_its_records_and_with_its_seconds() -> None:
 def test_a_page_whose_seconds_went_by_while_the_broker_answered_advances() -> None:
     data = b"".join(_batch(offset, b"x", 10) for offset in range(0, 100, 10))
     for position in (0, 1):
-        shelf = Shelf(Query("t"), SHOWN_VALUE_BYTES, ReadBudget(MIB, 1000, 0))
+        shelf = Shelf(Query("t"), ReadBudget(MIB, 1000, 0))
         assert searched(shelf, data, position, 100) == position + 1
 
 
@@ -201,8 +201,8 @@ def test_a_letter_says_the_same_when_its_record_has_such_headers_itself() -> Non
 def test_a_page_ends_with_what_it_keeps() -> None:
     kept = 100_000
     data = _batch(0, bytes(kept), 50)
-    query = Query("t", start="latest", limit=200)
-    shelf = Shelf(query, kept, _patient())
+    query = Query("t", start="latest", limit=200, max_bytes=kept)
+    shelf = Shelf(query, _patient())
     position = searched(shelf, data, 0, 50)
     assert len(shelf.selected) == position == -(-MAX_KEPT_BYTES // kept)
 

@@ -10,10 +10,10 @@ import msgspec
 from headrace.client.config import read_config
 from headrace.client.workers import MAX_FAILURES, MAX_RUNNING, SeenWorker, TaskState, WorkerState
 from headrace.web.access import Access
+from headrace.web.lists import MAX_FAILURES_OF_PAGE, MAX_RUNNING_OF_PAGE
 from headrace.web.observation import Observation, notes
 from headrace.web.observer import Observer
 from headrace.web.site import Site
-from headrace.web.tasks import MAX_FAILURES_OF_PAGE, MAX_RUNNING_OF_PAGE
 from headrace.web.views import GroupSummary
 from tests.support import story
 from tests.web.serving import HOSTILE, browsing_site

@@ -7,7 +7,9 @@ import re
 import socket
 from collections.abc import Collection
 
-_HOST = re.compile(r"(?:\[(?P<v6>[0-9a-f:.]+)\]|(?P<name>[a-z0-9._-]+))(?::[0-9]{1,5})?", re.I)
+_HOST = re.compile(
+    r"(?:\[(?P<v6>[0-9a-f.]*:[0-9a-f:.]*)\]|(?P<name>[a-z0-9._-]+))(?::[0-9]{1,5})?", re.I
+)
 
 
 class Hosts:
@@ -29,11 +31,9 @@ class Hosts:
         match = _HOST.fullmatch(host)
         if match is None:
             return False
+        name = match["v6"] or match["name"]
         try:
-            if match["v6"] is not None:
-                ipaddress.IPv6Address(match["v6"])
-            else:
-                ipaddress.IPv4Address(match["name"])
+            ipaddress.ip_address(name)
         except ValueError:
-            return match["v6"] is None and match["name"].lower().rstrip(".") in self._names
+            return name.lower().rstrip(".") in self._names
         return True

@@ -28,7 +28,6 @@ class Refused(Exception):
     def __init__(self, status: int, text: str) -> None:
         super().__init__(text)
         self.status = status
-        self.text = text
 
 
 class Request(NamedTuple):
@@ -68,9 +67,11 @@ class Response(NamedTuple):
 
     def head(self, *, keeps_open: bool) -> bytes:
         """Return the bytes before the body."""
-        lines = [f"HTTP/1.1 {self.status} {HTTPStatus(self.status).phrase}".encode()]
-        lines.append(b"date: " + formatdate(usegmt=True).encode())
-        lines += [name + b": " + value for name, value in self.headers]
+        lines = [
+            f"HTTP/1.1 {self.status} {HTTPStatus(self.status).phrase}".encode(),
+            b"date: " + formatdate(usegmt=True).encode(),
+            *(name + b": " + value for name, value in self.headers),
+        ]
         names = {name.lower() for name, _ in self.headers}
         if b"content-length" not in names and self.status != HTTPStatus.NO_CONTENT:
             lines.append(b"content-length: %d" % len(self.body))

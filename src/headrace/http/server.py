@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import socket
 import ssl
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
-from enum import Enum, auto
+from collections.abc import Awaitable, Callable, Iterable
+from enum import IntEnum, auto
+from functools import partial
+from operator import attrgetter
 from typing import TYPE_CHECKING, cast
 
 from headrace.log_lines import LimitedLog
@@ -57,78 +57,49 @@ DISCARD_S = 2
 """The time for which the rest of a refused request is received."""
 
 
-class _State(Enum):
-    """The progress of a connection."""
+class _State(IntEnum):
+    """The progress of a connection. For another one, a connection in the first of these states is
+    closed; never one whose request is being answered.
+    """
 
-    STRANGER = auto()
-    IDLE = auto()
-    QUEUED = auto()
-    """Its request waits for its turn."""
-    BODY = auto()
-    WAITING = auto()
-    SENDING = auto()
     LEAVING = auto()
     """Its request was refused, and the answer sent."""
+    STRANGER = auto()
+    IDLE = auto()
+    BODY = auto()
+    SENDING = auto()
+    QUEUED = auto()
+    """Its request waits for its turn."""
+    WAITING = auto()
 
 
-_CLOSED_FIRST = (
-    _State.LEAVING,
-    _State.STRANGER,
-    _State.IDLE,
-    _State.BODY,
-    _State.SENDING,
-    _State.QUEUED,
-)
-"""The connections that are closed for another one. One whose request is being answered is not."""
+class _Connection(asyncio.StreamReaderProtocol, asyncio.BufferedProtocol):
+    """A connection, whose transport receives into a buffer.
 
-
-@dataclass(slots=True, eq=False)
-class _Connection:
-    """A connection.
-
+    :param buffer: shared by all connections, as the bytes are copied out of it at once
+    :param begin: called when it is open; begins the task
     :ivar is_safe: whether its request changes nothing
     :ivar has_body: whether its request has a body
     """
 
     task: asyncio.Task[None]
-    transport: asyncio.WriteTransport
-    address: str
-    state: _State = _State.STRANGER
-    is_safe: bool = False
-    has_body: bool = False
+    state = _State.STRANGER
+    is_safe = False
+    has_body = False
 
-
-def _nothing() -> None:
-    pass
-
-
-class _Stream(asyncio.StreamReaderProtocol, asyncio.BufferedProtocol):
-    """A stream whose transport receives into a buffer.
-
-    :param buffer: shared by all streams, as the bytes are copied out of it at once
-    :param connected: called with the reader and the writer. Nothing here refers to itself, so that
-        the memory of a connection is free when it has ended
-    :ivar gone: called when the client has closed the connection
-    """
-
-    def __init__(
-        self,
-        buffer: bytearray,
-        connected: Callable[[_Stream, asyncio.StreamReader, asyncio.StreamWriter], None],
-    ) -> None:
-        self._new: asyncio.StreamReader | None = asyncio.StreamReader(MAX_HEAD_BYTES)
-        super().__init__(self._new)
-        self._buffer = buffer
-        self._connected = connected
-        self.gone: Callable[[], None] = _nothing
+    def __init__(self, buffer: bytearray, begin: Callable[[_Connection], None]) -> None:
+        self.reader = asyncio.StreamReader(MAX_HEAD_BYTES)
+        super().__init__(self.reader)
+        self._buffer, self._begin = buffer, begin
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
-        reader, self._new = self._new, None
-        assert reader is not None
         to_client = cast(asyncio.WriteTransport, transport)  # uvloop has classes of its own
         loop = asyncio.get_running_loop()
-        self._connected(self, reader, asyncio.StreamWriter(to_client, self, reader, loop))
+        self.writer = asyncio.StreamWriter(to_client, self, self.reader, loop)
+        peer = transport.get_extra_info("peername")
+        self.address = str(peer[0]) if peer else ""
+        self._begin(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return memoryview(self._buffer)
@@ -136,12 +107,16 @@ class _Stream(asyncio.StreamReaderProtocol, asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         self.data_received(bytes(self._buffer[:nbytes]))
 
+    def _stop_answering(self) -> None:
+        if self.state in (_State.QUEUED, _State.WAITING) and self.is_safe:
+            self.task.cancel()
+
     def eof_received(self) -> bool | None:
-        self.gone()
+        self._stop_answering()
         return super().eof_received()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self.gone()
+        self._stop_answering()
         super().connection_lost(exc)
 
 
@@ -172,7 +147,7 @@ class HttpServer:
         self._turns = Turns(max_requests)
         self._acceptors: list[Acceptor] = []
         self._handshakes: Handshakes | None = None
-        self._buffer = bytearray(_BUFFER_BYTES)
+        self._connected = partial(_Connection, bytearray(_BUFFER_BYTES), self._begin)
         self._connections: dict[_Connection, None] = {}
         """In the order in which they came to their states."""
         self._tasks: set[asyncio.Task[None]] = set()
@@ -184,7 +159,7 @@ class HttpServer:
 
         :raises OSError: when the address is in use or cannot be bound
         """
-        begin = plain(self._stream) if self._tls is None else self._tls_beginning(self._tls)
+        begin = plain(self._connected) if self._tls is None else self._tls_beginning(self._tls)
         sockets = await listening_sockets(host, port)
         self.port = sockets[0].getsockname()[1]
         self._acceptors = [Acceptor(sock, begin) for sock in sockets]
@@ -212,24 +187,13 @@ class HttpServer:
         """Return the function that begins connections with TLS."""
         from headrace.net.tls.transport import Handshakes, TlsTransport
 
-        handshakes = Handshakes(HEAD_S, self._max_connections)
-        self._handshakes = handshakes
+        handshakes = self._handshakes = Handshakes(HEAD_S, self._max_connections)
+        return lambda sock, ended: TlsTransport(sock, context, self._connected, handshakes, ended)
 
-        def begin(sock: socket.socket, ended: Callable[[], None]) -> None:
-            TlsTransport(sock, context, self._stream, handshakes, ended)
-
-        return begin
-
-    def _stream(self) -> asyncio.BufferedProtocol:
-        """Return the protocol of a new connection."""
-        return _Stream(self._buffer, self._begin)
-
-    def _begin(
-        self, stream: _Stream, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> None:
-        task = asyncio.get_running_loop().create_task(self._serve(stream, reader, writer))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+    def _begin(self, connection: _Connection) -> None:
+        connection.task = asyncio.create_task(self._serve(connection))
+        self._tasks.add(connection.task)
+        connection.task.add_done_callback(self._tasks.discard)
 
     def _in(self, *states: _State) -> list[_Connection]:
         return [connection for connection in self._connections if connection.state in states]
@@ -247,18 +211,13 @@ class HttpServer:
         ]
         if len(of_address) >= max(1, self._max_connections // 2):
             return self._make_room(of_address)
-        return len(self._connections) < self._max_connections or self._make_room(
-            list(self._connections)
-        )
+        return len(self._connections) < self._max_connections or self._make_room(self._connections)
 
-    def _make_room(self, connections: list[_Connection]) -> bool:
-        for state in _CLOSED_FIRST:
-            in_state = (connection for connection in connections if connection.state is state)
-            oldest = next(in_state, None)
-            if oldest is not None:
-                self._close_for_another(oldest)
-                return True
-        return False
+    def _make_room(self, connections: Iterable[_Connection]) -> bool:
+        closable = [each for each in connections if each.state is not _State.WAITING]
+        if closable:
+            self._close_for_another(min(closable, key=attrgetter("state")))  # the oldest of these
+        return bool(closable)
 
     def _bound(
         self,
@@ -282,58 +241,47 @@ class HttpServer:
     def _close_for_another(self, connection: _Connection) -> None:
         del self._connections[connection]
         connection.task.cancel()
-        connection.transport.abort()
+        connection.writer.transport.abort()
 
-    async def _serve(
-        self, stream: _Stream, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> None:
-        task = asyncio.current_task()
-        assert task is not None
+    async def _serve(self, connection: _Connection) -> None:
+        writer = connection.writer
         # A response is sent when no byte of it waits any more: an idle connection may be closed.
         writer.transport.set_write_buffer_limits(0)
-        peer = writer.get_extra_info("peername")
-        connection = _Connection(task, writer.transport, str(peer[0]) if peer else "")
         has_room = self._has_room(connection.address)
-
-        def gone() -> None:
-            if connection.state in (_State.QUEUED, _State.WAITING) and connection.is_safe:
-                task.cancel()
-
-        stream.gone = gone
         try:
             if not has_room:
                 writer.write(_BUSY.head(keeps_open=False) + _BUSY.body)
                 return
             self._connections[connection] = None
-            while await self._exchange(connection, reader, writer):
+            while await self._exchange(connection):
                 self._enter(connection, _State.IDLE)
                 # Half of the places stay for strangers.
                 self._bound(self._max_connections // 2, self._in(_State.IDLE), connection.address)
         except (TimeoutError, OSError, EOFError, asyncio.CancelledError):
             pass  # the client sends nothing, receives nothing, or has gone; or this makes room
         finally:
-            stream.gone = _nothing
             self._connections.pop(connection, None)
+            # They refer to the connection, whose memory is free at once without this cycle.
+            del connection.reader, connection.writer
             writer.transport.close() if not has_room else writer.transport.abort()
 
     # Requests -------------------------------------------------------------------------------------
 
-    async def _exchange(
-        self, connection: _Connection, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> bool:
+    async def _exchange(self, connection: _Connection) -> bool:
         """Receive a request, and send the response; return whether another one may follow."""
+        writer = connection.writer
         method, keeps_open, is_refused = "", False, False
         try:
             async with asyncio.timeout(HEAD_S if connection.state is _State.STRANGER else IDLE_S):
-                head = await _read_head(reader)
+                head = await _read_head(connection.reader)
             method = head.method
             if not all(map(self._hosts.admits, head.hosts)):
                 raise Refused(421, "This port is not served under this name: see --allow-host.")
-            body = await self._read_body(connection, head, reader)
+            body = await self._read_body(connection, head)
             response = await self._respond(connection, head, body)
             keeps_open = head.keeps_open
         except Refused as refused:
-            response = Response.plain(refused.status, refused.text)
+            response = Response.plain(refused.status, str(refused))
             is_refused = True
         self._bound(
             MAX_UNSENT_BYTES,
@@ -349,15 +297,13 @@ class HttpServer:
             await writer.drain()
             if is_refused:
                 self._enter(connection, _State.LEAVING)
-                await _discard_rest(reader, writer)
+                await _discard_rest(connection)
             if not keeps_open:
                 writer.close()
                 await writer.wait_closed()
         return keeps_open
 
-    async def _read_body(
-        self, connection: _Connection, head: Head, reader: asyncio.StreamReader
-    ) -> bytes:
+    async def _read_body(self, connection: _Connection, head: Head) -> bytes:
         connection.has_body = head.length != 0
         if not connection.has_body:
             return b""
@@ -366,9 +312,9 @@ class HttpServer:
         with_body = [sender for sender in in_memory if sender.has_body]
         self._bound(MAX_BODIES, with_body, connection.address)
         if (b"expect", b"100-continue") in ((name, value.lower()) for name, value in head.headers):
-            connection.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+            connection.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         async with asyncio.timeout(BODY_S):
-            return await reader.readexactly(head.length)
+            return await connection.reader.readexactly(head.length)
 
     async def _respond(self, connection: _Connection, head: Head, body: bytes) -> Response:
         connection.is_safe = head.method in ("GET", "HEAD")
@@ -381,20 +327,16 @@ class HttpServer:
         self._enter(connection, _State.WAITING)
         request = Request(head.method, head.target, head.headers, body, connection.address)
         try:
-            return await self._answered(request)
-        finally:
-            self._turns.end(connection.address)
-
-    async def _answered(self, request: Request) -> Response:
-        try:
             return await self._answer(request)
         except Exception as error:
             log.error("", "cannot answer a request", exc_info=error)
             return Response.plain(500, "This request has failed; the log has the reason.")
+        finally:
+            self._turns.end(connection.address)
 
 
 def _unsent_bytes(connections: list[_Connection]) -> int:
-    return sum(connection.transport.get_write_buffer_size() for connection in connections)
+    return sum(connection.writer.transport.get_write_buffer_size() for connection in connections)
 
 
 async def _read_head(reader: asyncio.StreamReader) -> Head:
@@ -404,13 +346,13 @@ async def _read_head(reader: asyncio.StreamReader) -> Head:
         raise Refused(431, "The head of the request is too long.") from None
 
 
-async def _discard_rest(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def _discard_rest(connection: _Connection) -> None:
     """Receive what a client sends after a request that was refused. A connection that is closed
     with unread bytes is reset, and the client may lose the answer.
     """
-    if writer.can_write_eof():
-        writer.write_eof()
+    if connection.writer.can_write_eof():
+        connection.writer.write_eof()
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(DISCARD_S):
-            while await reader.read(MAX_HEAD_BYTES):
+            while await connection.reader.read(MAX_HEAD_BYTES):
                 pass

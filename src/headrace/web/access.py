@@ -148,11 +148,9 @@ class Access:
             if _is_same(secret, password) and is_named:
                 admitted = user
         if admitted is None:
-            self._count_wrong(request, name if name in self.users else None)
+            named = name if name in self.users else None
+            request.is_late = self.failed_logins.count(request.host, named)
         return admitted
-
-    def _count_wrong(self, request: PageRequest, user: str | None = None) -> None:
-        request.is_late = self.failed_logins.count(request.host, user)
 
     def first_login(self) -> str:
         """Return the code of a login with the token that is good once, and not for long: for the
@@ -165,7 +163,7 @@ class Access:
         """Return the user of the code of the first login, which then is used up."""
         first, until_s = self._first_login
         if self._clock_s() >= until_s or not _is_same(code, first):
-            self._count_wrong(request)
+            request.is_late = self.failed_logins.count(request.host, None)
             return None
         self._first_login = "", 0.0
         return TOKEN_USER

@@ -11,25 +11,18 @@ from typing import Annotated, Any, NamedTuple
 from confluent_kafka import KafkaException, Producer
 
 from headrace.amounts import count_of, size
+from headrace.client import offsets, topics
 from headrace.client.configs import ConfigType, alter_configs, describe_config
 from headrace.client.dead_letters.letters import LetterFilter
 from headrace.client.dead_letters.redrive import Redrive, RedriveOptions
 from headrace.client.errors import ClientError, UnknownGroup, raised
-from headrace.client.offsets import (
-    alter_share_offsets,
-    commit_offsets,
-    delete_share_offsets,
-    offsets_of_positions,
-)
-from headrace.client.offsets import delete_offsets as delete_committed_offsets
+from headrace.client.lag.model import LagQuery
+from headrace.client.lag.snapshot import snapshot
 from headrace.client.share_state import release_records, share_states
-from headrace.client.topics import NewTopic, delete_topics
-from headrace.client.topics import create_topic as create
 from headrace.positions import position
 from headrace.protocol.partitions import TopicPartition
 
 from .errors import BadRequest, NotThere
-from .groups import group_lag
 from .observation import NOTHING_SEEN
 from .plans import Plan, redrive_changes
 from .record_views import MAX_SPANS_OF_RECORD
@@ -85,9 +78,11 @@ async def _idle_group(
     :raises UnknownGroup: the group does not exist
     :raises BadRequest: the group has members
     """
-    group = await group_lag(site.cluster, group_id)
-    if group is None:
+    query = LagQuery(groups=(group_id,), time_lag=False, complete_counts=False)
+    groups = (await snapshot(site.cluster, query)).groups
+    if not groups:
         raise UnknownGroup(group_id)
+    (group,) = groups
     if group.members:
         members = count_of(len(group.members), "member")
         raise BadRequest(
@@ -121,10 +116,10 @@ async def reset_offsets(
     if len(keys) > _MAX_CHANGES:
         raise BadRequest(f"At most {_MAX_CHANGES} partitions at a time: name a topic.")
     positions = dict.fromkeys(keys, parsed_text(position, to.strip()))
-    targets = raised(await offsets_of_positions(cluster, positions))
+    targets = raised(await offsets.offsets_of_positions(cluster, positions))
 
     async def execute() -> str:
-        change = alter_share_offsets if is_share else commit_offsets
+        change = offsets.alter_share_offsets if is_share else offsets.commit_offsets
         raised(await change(cluster, group_id, targets))
         return f"{count_of(len(targets), 'partition')} set"
 
@@ -154,9 +149,9 @@ async def delete_offsets(site: Site, *, group_id: GroupId, topic: Topic) -> Plan
 
     async def execute() -> str:
         if is_share:
-            raised(await delete_share_offsets(cluster, group_id, [topic]))
+            raised(await offsets.delete_share_offsets(cluster, group_id, [topic]))
         else:
-            raised(await delete_committed_offsets(cluster, group_id, before))
+            raised(await offsets.delete_offsets(cluster, group_id, before))
         return f"the offsets of {count_of(len(before), 'partition')} are deleted"
 
     return Plan(
@@ -206,11 +201,11 @@ async def create_topic(
     partitions: Annotated[int, whole("their number", least=1, most=_MAX_PARTITION)] | None = None,
 ) -> Plan:
     """Create a topic."""
-    new = NewTopic(topic, -1 if partitions is None else partitions)
-    await create(site.cluster, new, validate_only=True)
+    new = topics.NewTopic(topic, -1 if partitions is None else partitions)
+    await topics.create_topic(site.cluster, new, validate_only=True)
 
     async def execute() -> str:
-        await create(site.cluster, new)
+        await topics.create_topic(site.cluster, new)
         return "created"
 
     count = "the broker's default" if partitions is None else str(partitions)
@@ -231,15 +226,10 @@ async def delete_topic(site: Site, *, topic: Topic) -> Plan:
     ]
 
     async def execute() -> str:
-        raised(await delete_topics(site.cluster, [topic]))
+        raised(await topics.delete_topics(site.cluster, [topic]))
         return "deleted"
 
-    return Plan(
-        f"Delete topic {topic!r}",
-        changes,
-        execute,
-        ["All its records are lost."],
-    )
+    return Plan(f"Delete topic {topic!r}", changes, execute, ["All its records are lost."])
 
 
 # Records ------------------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ from headrace.http.messages import Request, Response
 from headrace.http.server import HttpServer
 from headrace.log_lines import LimitedLog
 
-from . import groups, lists, record_views, tasks
+from . import groups, lists, record_views
 from .access import TOKEN_USER
 from .actions import ACTIONS, Action
 from .errors import (
@@ -79,7 +79,7 @@ View = Callable[..., Awaitable[Any]]
 _OF_RECORDS: tuple[View, ...] = (record_views.letters, record_views.records, record_views.record)
 """Few of these are computed and rendered at a time, in threads."""
 VIEWS: tuple[View, ...] = (
-    *(lists.overview, lists.groups, groups.group, lists.topics, groups.topic, tasks.tasks),
+    *(lists.overview, lists.groups, groups.group, lists.topics, groups.topic, lists.tasks),
     *_OF_RECORDS,
     lists.search,
 )
@@ -178,7 +178,7 @@ class App:
 
     @cached_property
     def _document(self) -> dict[str, Any]:
-        return document(VIEWS, list(ACTIONS.values()))
+        return document(VIEWS)
 
     async def _openapi(self, _: PageRequest) -> Response:
         return json_response(self._document)

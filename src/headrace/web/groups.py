@@ -17,21 +17,12 @@ from headrace.client.configs import Config, ConfigType, describe_configs
 from headrace.client.dead_letters import reading
 from headrace.client.errors import ClientError, UnknownGroup, has_code, raised
 from headrace.client.groups import ListedGroup, describe_group
-from headrace.client.lag.model import GroupLag, LagQuery
+from headrace.client.lag.model import LagQuery
 from headrace.client.lag.partition_leaders import PartitionLeaders
-from headrace.client.lag.snapshot import (
-    GroupProgress,
-    measure,
-    read_positions,
-    snapshot,
-)
+from headrace.client.lag.snapshot import GroupProgress, measure, read_positions
 from headrace.client.lag.times import RecordTimes
 from headrace.client.offsets import EARLIEST, LATEST
-from headrace.client.share_state import (
-    SPANS_OF_PARTITION,
-    SharePartitionState,
-    share_states,
-)
+from headrace.client.share_state import SPANS_OF_PARTITION, SharePartitionState, share_states
 from headrace.client.topics import describe_topics
 from headrace.client.workers import WORKERS_TOPIC
 from headrace.protocol.errors import ErrorCode
@@ -73,7 +64,7 @@ async def group(
     spans_limit = min(max(LEAST_SPANS_OF_PARTITION, fair), SPANS_OF_PARTITION)
     of_page = replace(progress, partitions={key: progress.partitions[key] for key in shown})
     (lag,), states, configs = await asyncio.gather(
-        measure(leaders, [of_page], query, _now_ms(), RecordTimes()),
+        measure(leaders, [of_page], query, time.time_ns() // 1_000_000, RecordTimes()),
         _share_states(cluster, progress, shown, spans_limit),
         configs_of(visit, ConfigType.GROUP, group_id, warnings),
     )
@@ -108,15 +99,6 @@ async def group(
         site.observer.groups.of(group_id),
         [*warnings, *leaders.problems],
     )
-
-
-async def group_lag(cluster: Cluster, group_id: str) -> GroupLag | None:
-    """Return the lag of a group without times; None if there is no such group.
-
-    :raises ClientError: the cluster cannot be reached, or refuses
-    """
-    query = LagQuery(groups=(group_id,), time_lag=False, complete_counts=False)
-    return next(iter((await snapshot(cluster, query)).groups), None)
 
 
 async def _progress(query: LagQuery, leaders: PartitionLeaders, seen: Observation) -> GroupProgress:
@@ -170,20 +152,17 @@ async def configs_of(
 
 def members_of(progress: GroupProgress) -> list[MemberOfGroup]:
     """Return the members of a group, by client id."""
-    shown = [
+    return [
         MemberOfGroup(
             member.member_id,
             member.client_id,
             member.host.removeprefix("/"),
             by_topic(member.assignment),
         )
-        for member in progress.members
+        for member in sorted(
+            progress.members, key=lambda member: (member.client_id, member.member_id)
+        )
     ]
-    return sorted(shown, key=lambda member: (member.client_id, member.member_id))
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 # Topics -------------------------------------------------------------------------------------------

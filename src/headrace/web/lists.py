@@ -1,21 +1,35 @@
-"""The overview, and the lists of groups and topics: filtered, sorted, a page at a time; and the
-search.
+"""The overview, and the lists of groups, topics and tasks: filtered, sorted, a page at a time; and
+the search.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Sequence
-from operator import attrgetter
-from typing import Annotated, Literal, TypeVar
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Annotated, Any, Literal, TypeVar
 
 from headrace.client.lag.model import sum_of_known
+from headrace.client.workers import OLD_MS, SeenWorker, TaskState, by_task, summed
 
 from .requests import url
 from .schemas import about, text, whole
 from .site import Visit
-from .views import GroupSummary, Hit, Hits, Overview, Page, TopicSummary, Totals
+from .views import (
+    FailureOfTask,
+    GroupSummary,
+    Hit,
+    Hits,
+    Overview,
+    Page,
+    RunningOfTask,
+    Task,
+    Tasks,
+    TopicSummary,
+    Totals,
+    WorkerOfTasks,
+    WorkerStatus,
+)
 
 T = TypeVar("T")
 
@@ -45,6 +59,8 @@ PageNumber = Annotated[int, whole("the page, from 1", least=1)]
 _OVERVIEW_ROWS = 15
 ROWS_OF_PAGE = 50
 """Rows of a table of groups or topics."""
+MAX_RUNNING_OF_PAGE, MAX_FAILURES_OF_PAGE, MAX_WORKERS_OF_PAGE = 50, 50, 200
+"""Rows below the table of tasks."""
 MAX_HITS = 20
 """Results of a search."""
 _RECORD = re.compile(r"(.+)-(\d{1,9})[@ :](\d{1,18})")
@@ -70,18 +86,14 @@ def listed(rows: Iterable[T], name: str, sort: str, text: str = "") -> list[T]:
         first: -1 stands for no end, and unknown ones are last
     """
 
-    def size(row: T) -> float:
+    def rank(row: T) -> tuple[bool, Any, str]:
         value = getattr(row, sort)
-        return math.inf if value == -1 else value
+        if isinstance(value, int | float):
+            value = -math.inf if value == -1 else -value
+        return value is None, value, getattr(row, name)
 
     text = text.strip().lower()
-    chosen = sorted(
-        (row for row in rows if text in getattr(row, name).lower()), key=attrgetter(name)
-    )
-    valued = [row for row in chosen if getattr(row, sort) is not None]
-    is_word = bool(valued) and isinstance(getattr(valued[0], sort), str)
-    valued.sort(key=size, reverse=not is_word)
-    return valued + [row for row in chosen if getattr(row, sort) is None]
+    return sorted((row for row in rows if text in getattr(row, name).lower()), key=rank)
 
 
 async def overview(visit: Visit) -> Overview:
@@ -153,6 +165,69 @@ async def topics(
     return page_of(listed(rows, "topic", sort, filter), page)
 
 
+# Tasks --------------------------------------------------------------------------------------------
+
+
+async def tasks(visit: Visit, *, filter: NameFilter = "", page: PageNumber = 1) -> Tasks:
+    """Return a page of the tasks of workers: what runs, how busy they are, and what has failed."""
+    seen = await visit.seen()
+    states = by_task(seen.workers)
+    keys = [key for key in sorted(states) if filter.strip().lower() in key[0].lower()]
+    on_page = page_of(keys, page)
+    told = [
+        (worker.state.worker, state)
+        for key in on_page.rows
+        for worker, state in states[key]
+        if not worker.is_gone
+    ]
+    running = [
+        RunningOfTask(state.task, worker, record)
+        for worker, state in told
+        for record in state.records
+    ]
+    failures = [
+        FailureOfTask(state.task, worker, failure)
+        for worker, state in told
+        for failure in state.failures
+    ]
+    return Tasks(
+        seen.time_ms,
+        on_page.of([_task(states[key], seen.groups) for key in on_page.rows]),
+        sorted(running, key=lambda each: each.record.since_ms)[:MAX_RUNNING_OF_PAGE],
+        sorted(failures, key=lambda each: -each.failure.time_ms)[:MAX_FAILURES_OF_PAGE],
+        [
+            WorkerOfTasks(
+                worker.state.worker,
+                _status(worker),
+                [task.task for task in worker.state.tasks],
+                worker.state.started_ms,
+                worker.seen_ms,
+            )
+            for worker in seen.workers
+        ],
+    )
+
+
+def _task(
+    states: Sequence[tuple[SeenWorker, TaskState]], groups: Mapping[str, GroupSummary]
+) -> Task:
+    worker_count, age_ms, total = summed(states)
+    group = groups.get(total.group_id)
+    lags = (None, None) if group is None else (group.lag, group.time_lag_ms)
+    return Task(worker_count, age_ms, *lags, total)
+
+
+def _status(worker: SeenWorker) -> WorkerStatus:
+    if worker.is_gone:
+        return "gone"
+    if worker.age_ms > OLD_MS:
+        return "silent"
+    return "stopping" if worker.state.is_stopping else "working"
+
+
+# Search -------------------------------------------------------------------------------------------
+
+
 async def search(
     visit: Visit,
     *,
@@ -161,11 +236,11 @@ async def search(
     """Return the groups, topics, tasks and records with a name."""
     seen = await visit.seen()
     part = name.strip().lower()
-    tasks = {task.task for worker in seen.workers for task in worker.state.tasks}
+    tasks_seen = {task.task for worker in seen.workers for task in worker.state.tasks}
     names = [
         *(Hit("group", each, url("/group", group_id=each)) for each in seen.groups),
         *(Hit("topic", each, url("/topic", topic=each)) for each in seen.topics),
-        *(Hit("task", each, url("/tasks", filter=each)) for each in tasks),
+        *(Hit("task", each, url("/tasks", filter=each)) for each in tasks_seen),
     ]
     hits = [hit for hit in names if part in hit.name.lower()] if part else []
     # The whole name comes first, then names that begin with the text.

@@ -8,7 +8,6 @@ import asyncio
 import threading
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import islice
 from typing import NamedTuple
 
@@ -17,7 +16,7 @@ from headrace.client.cluster import Cluster
 from headrace.client.errors import ClientError
 from headrace.client.groups import GroupMember
 from headrace.client.lag.model import GroupLag
-from headrace.client.share_state import SharePartitionState, Span, holds, share_states
+from headrace.client.share_state import SharePartitionState, holds, share_states
 from headrace.client.workers import SeenWorker
 from headrace.protocol.partitions import TopicPartition
 
@@ -40,8 +39,7 @@ LEAST_SPANS_OF_PARTITION = 10
 _WORST_FIRST = ("paused", "stuck", "letters", "late", "growing", "idle")
 
 
-@dataclass(frozen=True, slots=True)
-class Observation:
+class Observation(NamedTuple):
     """A cluster at one time.
 
     :param time_ms: since the epoch
@@ -56,10 +54,10 @@ class Observation:
     took_ms: int
     cluster_id: str | None
     brokers: int
-    groups: Mapping[str, GroupSummary] = field(default_factory=dict)
-    topics: Mapping[str, TopicSummary] = field(default_factory=dict)
-    topics_of: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    queues: Mapping[str, str] = field(default_factory=dict)
+    groups: Mapping[str, GroupSummary] = {}
+    topics: Mapping[str, TopicSummary] = {}
+    topics_of: Mapping[str, Sequence[str]] = {}
+    queues: Mapping[str, str] = {}
     notes: Sequence[Note] = ()
     warnings: Sequence[str] = ()
     workers: Sequence[SeenWorker] = ()
@@ -157,9 +155,7 @@ def notes(
 
     def rank(note: Note) -> tuple[int, float, str]:
         group = groups.get(note.group_id or "")
-        activity = 0.0
-        if group is not None:
-            activity = (group.done_per_s or 0) + (group.produced_per_s or 0)
+        activity = 0.0 if group is None else (group.done_per_s or 0) + (group.produced_per_s or 0)
         return _WORST_FIRST.index(note.kind), -activity, note.group_id or ""
 
     return sorted(lines, key=rank) + _idle(groups.values())
@@ -209,6 +205,28 @@ _NAMED = 3
 """The members that a sentence names."""
 
 
+States = Mapping[TopicPartition, SharePartitionState]
+
+
+async def states_if_told(
+    cluster: Cluster, partitions: Mapping[str, Sequence[TopicPartition]], spans: int
+) -> dict[str, States]:
+    """Return group id → the states of partitions, without the groups that cannot be asked: their
+    own views tell why.
+
+    :param spans: the limit of those of one partition
+    """
+
+    async def ask(group_id: str) -> States | None:
+        try:
+            return await share_states(cluster, group_id, partitions[group_id], spans)
+        except ClientError:
+            return None
+
+    answers = zip(partitions, await asyncio.gather(*map(ask, partitions)), strict=True)
+    return {group_id: answer for group_id, answer in answers if answer is not None}
+
+
 class _Late(NamedTuple):
     """The late acknowledgements of a group: their count in all, what it has grown by while the page
     looked, and when it grew last.
@@ -250,30 +268,25 @@ class InFlightLooks:
         at = self._turn % max(1, len(names))
         self._turn += GROUPS_OF_TURN
         for group_id in (names[at:] + names[:at])[:GROUPS_OF_TURN]:
-            keys[group_id] = list({*keys.get(group_id, ()), *partitions[group_id]})
-
-        async def ask(group_id: str) -> Mapping[TopicPartition, SharePartitionState]:
-            chosen = keys[group_id][:PARTITIONS_OF_PAGE]
-            try:
-                return await share_states(cluster, group_id, chosen, LEAST_SPANS_OF_PARTITION)
-            except ClientError:  # the view of the group tells why
-                return {}
-
-        answers = await asyncio.gather(*map(ask, keys))
-        states = dict(zip(keys, answers, strict=True))
+            chosen = {*keys.get(group_id, ()), *partitions[group_id]}
+            keys[group_id] = list(chosen)[:PARTITIONS_OF_PAGE]
+        states = await states_if_told(cluster, keys, LEAST_SPANS_OF_PARTITION)
         self._seen = {group: seen for group, seen in self._seen.items() if group in groups}
         self._note_late(states, now_ms)
-        sentences = []
-        for group_id, key in worst.items():
-            state = states.get(group_id, {}).get(key)
-            spans = None if state is None else state.spans
-            members = groups[group_id].members
-            sentences.append((group_id, _sentence(stuck[group_id], key, spans, members)))
-        return sentences
+        return [
+            (
+                group_id,
+                _sentence(
+                    stuck[group_id],
+                    key,
+                    states.get(group_id, {}).get(key),
+                    groups[group_id].members,
+                ),
+            )
+            for group_id, key in worst.items()
+        ]
 
-    def _note_late(
-        self, states: Mapping[str, Mapping[TopicPartition, SharePartitionState]], now_ms: int
-    ) -> None:
+    def _note_late(self, states: Mapping[str, States], now_ms: int) -> None:
         for group_id, of_group in states.items():
             total = sum(state.late_count or 0 for state in of_group.values())
             seen = self._seen.pop(group_id, _Late(total, 0, 0))
@@ -290,20 +303,20 @@ class InFlightLooks:
 def _sentence(
     stuck: Mapping[TopicPartition, float],
     key: TopicPartition,
-    spans: Sequence[Span] | None,
+    state: SharePartitionState | None,
     members: Sequence[GroupMember],
 ) -> str:
     """Return a sentence about a partition that is stuck.
 
     :param stuck: the partitions of the group that are, and for how many seconds
-    :param spans: the records in flight, if the broker tells them
+    :param state: with the records in flight, if the broker tells them
     """
     text = f"{key[0]}-{key[1]}: nothing finished for {duration(round(stuck[key] * 1000))}"
     if len(stuck) > 1:
         text += f", nor in {count_of(len(stuck) - 1, 'other partition')}"
-    if spans is None:
+    if state is None or state.spans is None:
         names = [member.client_id for member in members if key in member.assignment]
         return f"{text}; assigned to {', '.join(names[:_NAMED])}" if names else text
-    held = holds(spans, members)[:_NAMED]
+    held = holds(state.spans, members)[:_NAMED]
     holders = [f"{hold.holder} holds {count_of(hold.record_count, 'record')}" for hold in held]
     return f"{text}; {', '.join(holders) or 'no member holds its records'}"

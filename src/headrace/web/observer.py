@@ -16,7 +16,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from itertools import islice
 
-from headrace.client.cluster import Cluster, TopicMetadata
+from headrace.client.cluster import TopicMetadata
 from headrace.client.config import ClientConfig
 from headrace.client.configs import ConfigType, config_values
 from headrace.client.coordinators import Leaders
@@ -84,7 +84,9 @@ class Observer:
         self.observation: Observation | None = None
         self.problem: str | None = None
         self.tried = threading.Event()
-        self._config = config
+        self._cluster = config.cluster()
+        self._lags = LagWatch(self._cluster, window=WINDOW_MS / 1000)
+        self._workers = WorkerWatch(self._cluster)
         self.groups = Histories()
         self.topics = Histories()
         self._ends: dict[str, Course] = {}
@@ -147,13 +149,11 @@ class Observer:
             self._thread.submit(wake())
 
     async def _observe_repeatedly(self) -> None:
-        async with self._config.cluster() as cluster:
-            watch = LagWatch(cluster, window=WINDOW_MS / 1000)
-            workers = WorkerWatch(cluster)
+        async with self._cluster:
             while True:
                 self._wake.clear()
                 started_s = time.monotonic()
-                await self._try_to_observe(cluster, watch, workers)
+                await self._try_to_observe()
                 now_s = time.monotonic()
                 took_s = now_s - started_s
                 pause = pause_s(took_s, attended=now_s < self._watched_until_s)
@@ -162,31 +162,26 @@ class Observer:
                     async with asyncio.timeout(pause):
                         await self._wake.wait()
 
-    async def _try_to_observe(
-        self, cluster: Cluster, watch: LagWatch, workers: WorkerWatch
-    ) -> None:
+    async def _try_to_observe(self) -> None:
         """Observe once; a failure becomes :attr:`problem`."""
         # It creates many objects and no cycles: a search for cycles would take a third of its time.
         gc.disable()
         try:
-            observation = await self._observe(cluster, watch, workers)
-        except ClientError as error:
-            self.problem = str(error)
-            log.warning("", "cannot look at the cluster: %s", error)
-            await cluster.close()
+            self.observation = await self._observe()
+            self.problem = None
         except Exception as error:
-            self.problem = f"cannot look at the cluster: {type(error).__name__}"
-            log.error("", "cannot look at the cluster", exc_info=error)
-            await cluster.close()
-        else:
-            self.observation, self.problem = observation, None
+            if isinstance(error, ClientError):
+                self.problem = str(error)
+                log.warning("", "cannot look at the cluster: %s", error)
+            else:
+                self.problem = f"cannot look at the cluster: {type(error).__name__}"
+                log.error("", "cannot look at the cluster", exc_info=error)
+            await self._cluster.close()
         finally:
             gc.enable()
         self.tried.set()
 
-    async def _observe(
-        self, cluster: Cluster, watch: LagWatch, workers: WorkerWatch
-    ) -> Observation:
+    async def _observe(self) -> Observation:
         started_s = time.monotonic()
         now_ms = time.time_ns() // 1_000_000
         partitions: dict[str, list[TopicPartition]] = {}
@@ -196,25 +191,24 @@ class Observer:
             for group in part:
                 if group.type == "share" and group.members:
                     first = group.partitions[:PARTITIONS_OF_PAGE]
-                    partitions[group.group_id] = [(lag.topic, lag.partition) for lag in first]
+                    partitions[group.group_id] = [lag.key for lag in first]
 
         self._standstills.begin(started_s)
-        lags = await watch.snapshot(note_partitions)
+        lags = await self._lags.snapshot(note_partitions)
         warnings = list(lags.warnings)
-        groups = {group.group_id: GroupSummary(**summary(group)) for group in lags.groups}
         by_id = {group.group_id: group for group in lags.groups}
+        groups = {group_id: GroupSummary(**summary(group)) for group_id, group in by_id.items()}
         stuck = self._standstills.end()
-        sentences = await self._in_flight.look(cluster, by_id, partitions, stuck, now_ms)
-        described = await self._observe_topics(cluster, now_ms, warnings)
+        sentences = await self._in_flight.look(self._cluster, by_id, partitions, stuck, now_ms)
+        described = await self._observe_topics(now_ms, warnings)
         await self._learn_settings(
-            cluster,
             [group_id for group_id, group in groups.items() if group.group_type == "share"],
             list(described),
         )
         topics = self._summaries(
             described, Counter(topic for group in lags.groups for topic in group.topics)
         )
-        seen_workers = await workers.look_or_tell(warnings) if WORKERS_TOPIC in topics else []
+        seen_workers = await self._workers.look_or_tell(warnings) if WORKERS_TOPIC in topics else []
         after_gap = self.problem is not None or time.time() > self._overdue_s
         self.groups.add(
             {
@@ -240,11 +234,11 @@ class Observer:
         return Observation(
             time_ms=now_ms,
             took_ms=int((time.monotonic() - started_s) * 1000),
-            cluster_id=cluster.cluster_id,
-            brokers=len(cluster.nodes),
+            cluster_id=self._cluster.cluster_id,
+            brokers=len(self._cluster.nodes),
             groups=groups,
             topics=topics,
-            topics_of={group.group_id: tuple(group.topics) for group in lags.groups},
+            topics_of={group_id: tuple(group.topics) for group_id, group in by_id.items()},
             queues=self._queues,
             notes=notes(groups, letters, seen_workers, sentences, self._in_flight.late),
             warnings=warnings,
@@ -274,9 +268,7 @@ class Observer:
             )
         return summaries
 
-    async def _learn_settings(
-        self, cluster: Cluster, group_ids: Sequence[str], topics: Sequence[str]
-    ) -> None:
+    async def _learn_settings(self, group_ids: Sequence[str], topics: Sequence[str]) -> None:
         """Ask for the dead-letter queues of share groups, and for the retention and sizes of
         topics; without permission they are unknown.
         """
@@ -284,8 +276,8 @@ class Observer:
         names = frozenset((*group_ids, *topics))
         if now_s < self._settings_due_s and self._settings_of == names:
             return
-        group, topic = ConfigType.GROUP, ConfigType.TOPIC
-        self._queues = await config_values(cluster, group, group_ids, TOPIC_NAME)
+        cluster, topic = self._cluster, ConfigType.TOPIC
+        self._queues = await config_values(cluster, ConfigType.GROUP, group_ids, TOPIC_NAME)
         self._retentions = await config_values(cluster, topic, topics, "retention.ms")
         self._policies = await config_values(cluster, topic, topics, "cleanup.policy")
         try:
@@ -295,16 +287,14 @@ class Observer:
             self._sizes = {}
         self._settings_of, self._settings_due_s = names, now_s + _SETTINGS_EVERY_S
 
-    async def _observe_topics(
-        self, cluster: Cluster, now_ms: int, warnings: list[str]
-    ) -> dict[str, TopicMetadata]:
+    async def _observe_topics(self, now_ms: int, warnings: list[str]) -> dict[str, TopicMetadata]:
         """Return all topics, and note the sums of their end offsets."""
-        topics = await cluster.all_topics()
-        leaders = Leaders(cluster)
+        topics = await self._cluster.all_topics()
+        leaders = Leaders(self._cluster)
         leaders.topics |= topics
         keys = [(name, number) for name, topic in topics.items() for number in topic.leaders]
         answers = await list_offsets(
-            cluster, dict.fromkeys(keys, LATEST), leaders=leaders, attempts=1
+            self._cluster, dict.fromkeys(keys, LATEST), leaders=leaders, attempts=1
         )
         totals: Counter[str] = Counter()
         problems: dict[str, ClientError] = {}
@@ -313,8 +303,10 @@ class Observer:
                 problems[name] = answer
             else:
                 totals[name] += answer.offset or 0
-        for name, problem in islice(problems.items(), _MAX_WARNINGS):
-            warnings.append(f"the end offsets of topic '{name}' are unknown: {problem}")
+        warnings += [
+            f"the end offsets of topic '{name}' are unknown: {problem}"
+            for name, problem in islice(problems.items(), _MAX_WARNINGS)
+        ]
         self._ends = {
             name: self._ends.get(name) or Course(LETTERS_OVER_MS)
             for name in totals

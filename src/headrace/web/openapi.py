@@ -7,24 +7,20 @@ from typing import Any, get_type_hints
 
 from headrace import __version__
 
-from .actions import Action
+from .actions import ACTIONS
 from .schemas import parameters_of, schemas_of
 from .views import Error, Preview
 
-_DRY_RUN = {
-    "type": "boolean",
-    "default": True,
-    "description": "true: only say what would change",
-}
+_DRY_RUN = {"type": "boolean", "default": True, "description": "true: only say what would change"}
 
 
-def document(views: Sequence[Callable[..., Any]], actions: Sequence[Action]) -> dict[str, Any]:
+def document(views: Sequence[Callable[..., Any]]) -> dict[str, Any]:
     """Return the OpenAPI document.
 
     :param views: the functions of the views
     """
     results = {view: get_type_hints(view)["return"] for view in views}
-    functions = [*views, *(action.make_plan for action in actions)]
+    functions = [*views, *(action.make_plan for action in ACTIONS.values())]
     schemas, parts = schemas_of([*results.values(), Preview, Error, *map(parameters_of, functions)])
     requests = {function: parts.pop(function.__name__) for function in functions}
 
@@ -45,7 +41,7 @@ def document(views: Sequence[Callable[..., Any]], actions: Sequence[Action]) -> 
             for name, schema in requests[view]["properties"].items()
         ]
         paths[f"/api/{view.__name__}"] = {"get": operation(view, result, parameters=parameters)}
-    for action in actions:
+    for action in ACTIONS.values():
         body = requests[action.make_plan]
         body["properties"]["dry_run"] = _DRY_RUN
         post = operation(

@@ -18,10 +18,10 @@ from headrace.protocol.dead_letters import OFFSET
 
 from . import texts
 from .errors import NotThere
+from .lists import MAX_WORKERS_OF_PAGE
 from .requests import PageRequest, url
 from .schemas import as_json
 from .site import Site
-from .tasks import MAX_WORKERS_OF_PAGE
 
 _FOLDER = Path(__file__).parent
 _TYPES = {
@@ -101,7 +101,7 @@ class Pages:
             "seen": observer and observer.observation,
             "problem": observer and observer.problem,
             "stale_ms": observer and observer.stale_ms(time.time_ns() // 1_000_000),
-            "cluster_address": observer and self._site.address,
+            "cluster_address": observer and self._site.cluster.bootstrap_servers,
             "retry_s": _RETRY_S if status == 502 and request.method == "GET" else None,
             "path": request.path,
             "address": request.target,

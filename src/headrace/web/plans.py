@@ -5,7 +5,6 @@ dead-letter queues, which run in threads, because they may take long.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import secrets
 import threading
 import time
@@ -91,18 +90,18 @@ class Plans:
         :raises ClientError: the cluster refuses or does not answer
         """
         log_line(user, host, f"has begun {plan.action}", plan.title)
-        outcome, error = "", None
+        deed, outcome = "has failed in", ""
         try:
             outcome = await plan.execute()
+            deed = "has done"
         except (ClientError, KafkaException) as failure:
-            error = str(failure)
-            raise ClientError(error) from failure
+            outcome = str(failure)
+            raise ClientError(outcome) from failure
         except BaseException as failure:
-            error = type(failure).__name__
+            outcome = type(failure).__name__
             raise
         finally:
-            deed = "has done" if error is None else "has failed in"
-            log_line(user, host, f"{deed} {plan.action}", f"{plan.title}: {error or outcome}")
+            log_line(user, host, f"{deed} {plan.action}", f"{plan.title}: {outcome}")
         return outcome
 
 
@@ -118,8 +117,7 @@ class Redrives:
     """The redrives that run, and the last ones that have ended."""
 
     def __init__(self) -> None:
-        self._running: dict[asyncio.Task[RedriveCounts], tuple[RunningRedrive, threading.Event]]
-        self._running = {}
+        self._running = dict[asyncio.Task[RedriveCounts], tuple[RunningRedrive, threading.Event]]()
         self._ended: deque[RunningRedrive] = deque(maxlen=MAX_ENDED_REDRIVES)
 
     def of(self, queue: str) -> list[RunningRedrive]:
@@ -173,9 +171,7 @@ class Redrives:
         """Stop all redrives. A later redrive of a queue continues where this one stopped."""
         for _, stop in self._running.values():
             stop.set()
-        for task in list(self._running):
-            with contextlib.suppress(Exception):
-                await task
+        await asyncio.gather(*self._running, return_exceptions=True)
 
 
 def summary(counts: RedriveCounts) -> str:

@@ -4,8 +4,7 @@ waiting, dead-lettered.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Literal
 from urllib.parse import urlencode
 
@@ -14,15 +13,13 @@ from msgspec.structs import replace
 from headrace.client.cluster import Cluster
 from headrace.client.dead_letters.letters import parse_letter
 from headrace.client.dead_letters.reading import DEFAULT_PREFIX
-from headrace.client.errors import ClientError
 from headrace.client.records import Record as WholeRecord
-from headrace.client.share_state import SharePartitionState, share_states
+from headrace.client.share_state import SharePartitionState
 from headrace.protocol.dead_letters import MESSAGE
-from headrace.protocol.partitions import TopicPartition
 from headrace.times import time_ms
 
 from .errors import BadRequest, NotThere
-from .observation import Observation
+from .observation import Observation, states_if_told
 from .records import RECORDS_OF_PAGE, Filter, FoundRecords, Query, find_records, record_at
 from .requests import MAX_URL_BYTES
 from .schemas import about, parsed_text, text, whole
@@ -237,22 +234,10 @@ def _sharing_groups(seen: Observation, topic: str) -> list[str]:
 async def _with_standing(
     cluster: Cluster, group_ids: Sequence[str], topic: str, records: Sequence[ShownRecord]
 ) -> list[ShownRecord]:
-    """Return records with their standing, without that in groups that refuse to tell it.
-
-    :raises ClientError: the cluster cannot be reached
-    """
+    """Return records with their standing, without that in groups that cannot be asked for it."""
     keys = [(topic, number) for number in sorted({record.partition for record in records})]
-    group_ids = group_ids if keys else ()
-    answers = await asyncio.gather(
-        *(share_states(cluster, group_id, keys, MAX_SPANS_OF_RECORD) for group_id in group_ids),
-        return_exceptions=True,
-    )
-    states: dict[str, Mapping[TopicPartition, SharePartitionState]] = {}
-    for group_id, answer in zip(group_ids, answers, strict=True):
-        if isinstance(answer, BaseException) and not isinstance(answer, ClientError):
-            raise answer
-        if not isinstance(answer, BaseException):
-            states[group_id] = answer
+    partitions = dict.fromkeys(group_ids if keys else (), keys)
+    states = await states_if_told(cluster, partitions, MAX_SPANS_OF_RECORD)
     return [
         replace(
             record,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -102,6 +101,7 @@ class Query(NamedTuple):
     :param positions: partition → offset, where an earlier page ended; with "positions", and for the
         partitions below ``rest``. Those that are left out have ended
     :param rest: the first partition that no earlier page has begun to read
+    :param max_bytes: see :func:`cut_record`
     """
 
     topic: str
@@ -111,9 +111,10 @@ class Query(NamedTuple):
     time_ms: int = 0
     limit: int = RECORDS_OF_PAGE
     filter: Filter = Filter()
-    positions: Mapping[int, int] | None = None
+    positions: Mapping[int, int] = {}
     rest: int = 0
     read_committed: bool = False
+    max_bytes: int = SHOWN_VALUE_BYTES
 
     def is_begun(self, partition: int) -> bool:
         """Return whether an earlier page has begun to read a partition."""
@@ -137,18 +138,17 @@ def cut_record(record: Record, max_bytes: int = SHOWN_VALUE_BYTES) -> Record:
         name, content = record.headers[at]
         name = name[:left_bytes]
         left_bytes -= len(name)
-        content = None if content is None else content[:left_bytes]
+        content = content and content[:left_bytes]
         left_bytes -= len(content or b"")
         headers[at] = name, content
     return record._replace(
-        key=None if record.key is None else record.key[:max_bytes],
-        value=None if record.value is None else record.value[:max_bytes],
+        key=record.key and record.key[:max_bytes],
+        value=record.value and record.value[:max_bytes],
         headers=tuple(headers[at] for at in sorted(headers)),
     )
 
 
-@dataclass(frozen=True, slots=True)
-class FoundRecords:
+class FoundRecords(NamedTuple):
     """A page of records, by time.
 
     :ivar positions: partition → where the next page begins; partitions at their end are left out
@@ -179,22 +179,20 @@ def page_budget() -> ReadBudget:
 class Shelf:
     """The room for the records of one page. One thread at a time fills it.
 
-    :param max_bytes: see :func:`cut_record`
     :ivar budget: what reading them may cost
     :ivar selected: the records that the query selects
     :ivar scanned: the number of records that were compared with the filters
     :ivar problems: what could not be read, one line each; an ordered set
     """
 
-    def __init__(self, query: Query, max_bytes: int, budget: ReadBudget) -> None:
+    def __init__(self, query: Query, budget: ReadBudget) -> None:
         self.budget = budget
         self.selected: list[ShownRecord] = []
         self.scanned = 0
         self.problems: dict[str, None] = {}
-        self._filter = query.filter
+        self._query = query
         self._limit = sys.maxsize if query.start == "latest" else query.limit
         """All of the newest records are compared."""
-        self._max_bytes = max_bytes
         self._kept_bytes = 0
 
     @property
@@ -246,7 +244,7 @@ class Shelf:
         for record in reader.records(partition, batches):
             self.budget.spend_record(record)
             self.scanned += 1
-            if self._filter.selects(record):
+            if self._query.filter.selects(record):
                 self._keep(record)
             if self.is_full or len(self.selected) >= enough:
                 reader.skip_to(partition, record.offset + 1)
@@ -254,7 +252,7 @@ class Shelf:
 
     def _keep(self, record: Record) -> None:
         """Keep what the page shows of a record."""
-        cut = cut_record(record, self._max_bytes)
+        cut = cut_record(record, self._query.max_bytes)
         self._kept_bytes += size_of(cut.key, cut.value, cut.headers)
         self.selected.append(
             ShownRecord(
@@ -275,31 +273,26 @@ def _data(content: bytes | None) -> Data | None:
     return None if content is None else Data(content)
 
 
-async def find_records(
-    cluster: Cluster, query: Query, max_bytes: int = SHOWN_VALUE_BYTES
-) -> FoundRecords:
+async def find_records(cluster: Cluster, query: Query) -> FoundRecords:
     """Return the first records that a query selects; for "latest" the newest, if the budget of a
     page allows.
 
-    :param max_bytes: see :func:`cut_record`
     :raises UnknownTopic: the topic does not exist
     :raises NotThere: it has no such partition
     :raises ClientError: the cluster cannot be reached, or refuses
     """
+    topics = await cluster.topics([query.topic])
     leaders = PartitionLeaders(cluster)
-    await leaders.learn([query.topic])
-    numbers = leaders.partitions(query.topic)
-    if numbers is None:
-        numbers = sorted((await cluster.topics([query.topic]))[query.topic].leaders)
+    leaders.topics |= topics
+    numbers = sorted(topics[query.topic].leaders)
     if query.partition is not None and query.partition not in numbers:
         raise NotThere(f"The topic {query.topic!r} has no partition {query.partition}.")
     chosen = numbers if query.partition is None else [query.partition]
     places = [(query.topic, number) for number in chosen]
     positions, ends = await _bounds(leaders, query, places)
-    is_latest = query.start == "latest"
-    at_once = len(positions) if is_latest else _PARTITIONS_AT_ONCE
+    at_once = len(positions) if query.start == "latest" else _PARTITIONS_AT_ONCE
     waiting = deque(key for key in positions if not query.is_begun(key[1]))
-    shelf = Shelf(query, max_bytes, page_budget())
+    shelf = Shelf(query, page_budget())
     reader = PartitionReader(
         cluster,
         {key: at for key, at in positions.items() if query.is_begun(key[1])},
@@ -349,9 +342,10 @@ async def _bounds(
         first = {key: ends[key] - newest for key in fresh if key in ends}
     else:
         first = dict.fromkeys(fresh, query.offset if query.start == "offset" else 0)
-    positions = query.positions or {}
     first |= {
-        (query.topic, number): at for number, at in positions.items() if query.is_begun(number)
+        (query.topic, number): at
+        for number, at in query.positions.items()
+        if query.is_begun(number)
     }
     begins = {key: max(at, starts.get(key, 0)) for key, at in sorted(first.items()) if key in ends}
     return {key: at for key, at in begins.items() if at < ends[key]}, ends
@@ -395,11 +389,11 @@ async def record_at(
 
     :raises ClientError: the cluster cannot be reached, or refuses
     """
-    query = Query(topic, partition, "offset", offset, limit=1)
-    page = await find_records(cluster, query, RECORD_VALUE_BYTES)
-    first = next(iter(page.records), None)
-    if first is None and page.positions.get(partition) == offset:
+    query = Query(topic, partition, "offset", offset, limit=1, max_bytes=RECORD_VALUE_BYTES)
+    page = await find_records(cluster, query)
+    record = next((record for record in page.records if record.offset == offset), None)
+    if record is None and page.positions.get(partition) == offset:
         raise ClientError(
             f"{topic}-{partition} was not read up to offset {offset} in time: try again"
         )
-    return first if first is not None and first.offset == offset else None
+    return record

@@ -12,7 +12,7 @@ from inspect import Parameter, signature
 from typing import Any, TypeVar, get_type_hints
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import NODEFAULT, Meta, Struct
 
 from .errors import BadRequest
 
@@ -47,9 +47,11 @@ def parameters_of(function: Callable[..., Any]) -> type[Struct]:
     """Return the class of the requests that a function answers."""
     hints = get_type_hints(function, include_extras=True)
     fields: list[Any] = [
-        (name, hints[name])
-        if argument.default is Parameter.empty
-        else (name, hints[name], argument.default)
+        (
+            name,
+            hints[name],
+            NODEFAULT if argument.default is Parameter.empty else argument.default,
+        )
         for name, argument in signature(function).parameters.items()
         if argument.kind is Parameter.KEYWORD_ONLY
     ]

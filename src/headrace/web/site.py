@@ -39,7 +39,6 @@ class Site:
         producer_config: Mapping[str, str],
     ) -> None:
         self.access = access
-        self.address = config.bootstrap_servers
         self.observer = observer
         self.cluster = config.cluster()
         self.producer_config = producer_config

@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import re
 from datetime import UTC, datetime
+from string import whitespace
 
 from headrace import amounts
 from headrace.log_lines import printable
@@ -74,13 +75,12 @@ def short(data: bytes | None, max_chars: int) -> str:
     """Return bytes on one line: as text if they are UTF-8, else as hex."""
     if data is None:
         return ""
-    head = data[: 4 * max_chars]
-    text = _decoded(head, is_cut=len(head) < len(data))
+    text, is_cut = _decoded(data, max_chars)
     if text is None:
         shown = data[: max_chars // 3].hex(" ")
         return f"0x {shown}{'…' if len(data) > max_chars // 3 else ''}"
-    line, is_cut = _escaped(re.sub("[ \n\t]+", " ", text).strip(" "), max_chars)
-    return f"{line}…" if is_cut or len(head) < len(data) else line
+    line, is_longer = _escaped(re.sub("[ \n\t]+", " ", text).strip(" "), max_chars)
+    return f"{line}…" if is_longer or is_cut else line
 
 
 FORMATS = ("auto", "text", "hex")
@@ -95,22 +95,22 @@ def rendered(data: bytes | None, form: str, max_chars: int) -> tuple[str, str, b
     """
     if data is None:
         return "", "null", False
-    # Cut before decoding: a value may have megabytes. A character has up to four bytes.
-    head = data[: 4 * max_chars]
-    decoded = None if form == "hex" else _decoded(head, is_cut=len(head) < len(data))
-    if decoded is None:
+    decoded, is_cut = _decoded(data, max_chars)
+    if decoded is None or form == "hex":
         shown = max_chars // 4
         return as_hex(data, shown), "hex", len(data) > shown
-    text, is_cut = _escaped(decoded, max_chars)
-    is_json = form == "auto" and head.lstrip()[:1] in (b"{", b"[")
-    return text, "json" if is_json else "text", is_cut or len(head) < len(data)
+    text, is_longer = _escaped(decoded, max_chars)
+    is_json = form == "auto" and decoded.lstrip(whitespace).startswith(("{", "["))
+    return text, "json" if is_json else "text", is_longer or is_cut
 
 
-def _decoded(head: bytes, *, is_cut: bool) -> str | None:
-    """Return the text of bytes, which may end within a character if they were cut; None if they are
-    not UTF-8.
-    """
+def _decoded(data: bytes, max_chars: int) -> tuple[str | None, bool]:
+    """Return the text of the first bytes, None if they are not UTF-8; and whether more follow."""
+    # Cut before decoding: a value may have megabytes. A character has up to four bytes.
+    head = data[: 4 * max_chars]
+    is_cut = len(head) < len(data)
     try:
-        return codecs.utf_8_decode(head, "strict", not is_cut)[0]
+        # It may end within a character if it was cut.
+        return codecs.utf_8_decode(head, "strict", not is_cut)[0], is_cut
     except UnicodeDecodeError:
-        return None
+        return None, is_cut
