@@ -375,15 +375,14 @@ class ShareConsumer:
         while not self._problems:
             if records := self._take(max_records):
                 return records
-            if self._problems or not left_s:
-                break
-            left_s = max(deadline_s - time.monotonic(), 0)
-            with suppress(TimeoutError):
-                async with asyncio.timeout(left_s + _ANSWER_S):
-                    await self._acquire(max_records, left_s)
-        if self._problems:
-            raise self._next_problem()
-        return []
+            if not self._problems:
+                if not left_s:
+                    return []
+                left_s = max(deadline_s - time.monotonic(), 0)
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(left_s + _ANSWER_S):
+                        await self._acquire(max_records, left_s)
+        raise self._next_problem()
 
     def _next_problem(self) -> ClientError:
         return self._problems.pop(next(iter(self._problems)))
@@ -446,7 +445,8 @@ class ShareConsumer:
             self._problems[id(record)] = undecodable
         else:
             _log.warning("%s rejects a record: %s", self, undecodable)
-            self._ranges.submit(AcknowledgeType.REJECT, _spans_of([record]), **_reason(undecodable))
+            spans = _spans_of([record])
+            self._ranges.submit(AcknowledgeType.REJECT, spans, reject_reason=_reason(undecodable))
         return None
 
     async def _acquire(self, max_records: int | None, wait_s: float) -> None:
@@ -507,16 +507,16 @@ class ShareConsumer:
         :raises OutcomesFailed: the broker has not accepted the outcome of some records
         """
         delay = seconds(delay, "delay", _MAX_DELAY_S)
-        terms = {} if counted else {"uncounted_release": True}
         if delay:  # also if the caller is cancelled, as other outcomes
-            await asyncio.shield(self._run(self._release_delayed(records, delay, terms)))
+            await asyncio.shield(self._run(self._release_delayed(records, delay, counted)))
         else:
-            await self._end(records, RELEASE, **terms)
+            await self._end(records, RELEASE, uncounted_release=not counted)
 
-    async def _release_delayed(self, records: Records, delay: float, terms: dict[str, Any]) -> None:
+    async def _release_delayed(self, records: Records, delay: float, counted: bool) -> None:
         if await self.broker_delays():
             delay_ms = math.ceil(delay * 1000)
-            await self._end(records, RELEASE, release_delay_ms=delay_ms, **terms)
+            terms = {"release_delay_ms": delay_ms, "uncounted_release": not counted}
+            await self._end(records, RELEASE, **terms)
         else:
             self._release_later(records, delay)
 
@@ -528,10 +528,10 @@ class ShareConsumer:
         :raises OutcomesFailed: the broker has not accepted the outcome of some records
         """
         records = _listed(records)
-        terms = _reason(reason)
-        if terms:
-            _log.info("%s rejects %d records: %s", self, len(records), *terms.values())
-        await self._end(records, AcknowledgeType.REJECT, **terms)
+        reason = _reason(reason)
+        if reason:
+            _log.info("%s rejects %d records: %s", self, len(records), reason)
+        await self._end(records, AcknowledgeType.REJECT, reject_reason=reason)
 
     async def renew(self, records: Records) -> None:
         """Restart the acquisition locks of held records now.
@@ -741,9 +741,8 @@ def _remove(records: dict[int, Record], lost: PartitionSpans) -> list[Record]:
     return list(gone.values())
 
 
-def _reason(reason: object) -> dict[str, str]:
-    text = printable(str(reason), _MAX_REASON_CHARS)
-    return {"reject_reason": text} if text else {}
+def _reason(reason: object) -> str:
+    return printable(str(reason), _MAX_REASON_CHARS)
 
 
 async def _call(callback: Callable[[list[Record]], object], records: list[Record]) -> None:
