@@ -16,9 +16,7 @@ from headrace.protocol.record_batch import (
     BatchHeader,
     CorruptBatch,
     Opening,
-    has_right_crc,
     headers,
-    record_lists,
 )
 from headrace.protocol.record_batch import Record as PlainRecord
 
@@ -28,7 +26,7 @@ from .coordinators import LEADER_MOVED, Leaders, ask_brokers
 from .errors import Answers, ClientError, ConnectionFailed, UnknownTopic, has_code, raised, refused
 from .fetch import FetchedPartition, FetchLimits, FetchPosition, Unread, fetch
 from .offsets import EARLIEST, list_offsets
-from .records import Record
+from .records import Record, opened
 
 _PARTITION_BYTES = 1024 * 1024
 _FETCH_BYTES = 50 * 1024 * 1024
@@ -166,16 +164,18 @@ class PartitionReader:
                 if position is None:  # the end was reached
                     return
                 if not unread.has(header) and header.last_offset >= position:
-                    for plain in self._opened(partition, view[at:], header, position):
-                        if plain.offset >= position and (end is None or plain.offset < end):
+                    batch = view[at : at + header.size_bytes]
+                    plain = self._opened(partition, batch, header, position)
+                    for offset, timestamp_ms, key, value, fields in plain:
+                        if offset >= position and (end is None or offset < end):
                             yield Record(
                                 topic,
                                 number,
-                                plain.offset,
-                                plain.key,
-                                plain.value,
-                                plain.headers,
-                                plain.timestamp_ms,
+                                offset,
+                                key,
+                                value,
+                                fields,
+                                timestamp_ms,
                                 header.timestamp_type,
                                 0,
                             )
@@ -184,21 +184,14 @@ class PartitionReader:
             raise ClientError(f"reading {topic}-{number}: {error}") from error
 
     def _opened(
-        self, partition: TopicPartition, data: memoryview, header: BatchHeader, position: int
+        self, partition: TopicPartition, batch: memoryview, header: BatchHeader, position: int
     ) -> Iterator[PlainRecord]:
-        """Yield the records of the first batch; those before the position may be left out.
+        """Yield the records of a batch; those before the position may be left out.
 
         :raises CorruptRecords: they cannot be read, or were damaged
         """
-        batch = data[: header.size_bytes]
-        is_complete = header.record_count == header.last_offset_delta + 1  # not compacted
-        skip = max(0, position - header.base_offset) if is_complete else 0
         try:
-            if header.magic != 2:
-                raise CorruptBatch(f"magic {header.magic}")
-            if not has_right_crc(batch, header):
-                raise CorruptBatch(f"the batch at offset {header.base_offset} has a wrong checksum")
-            for listed in record_lists(batch, header, self._opening, skip=skip):
+            for listed in opened(batch, header, self._opening, position):
                 yield from listed
         except CorruptBatch as error:
             text = f"reading {partition[0]}-{partition[1]}: {error}"
@@ -382,7 +375,5 @@ def size_of(
     key: bytes | None, value: bytes | None, headers: Iterable[tuple[str, bytes | None]]
 ) -> int:
     """Return the bytes of a record's key, value and headers."""
-    size_bytes = len(key or b"") + len(value or b"")
-    for name, content in headers:
-        size_bytes += len(name) + len(content or b"") + _HEADER_BYTES
-    return size_bytes
+    of_headers = (len(name) + len(content or b"") + _HEADER_BYTES for name, content in headers)
+    return len(key or b"") + len(value or b"") + sum(of_headers)
