@@ -16,7 +16,7 @@ from collections.abc import (
     Sequence,
 )
 from contextlib import AbstractContextManager, nullcontext, suppress
-from itertools import groupby, repeat
+from itertools import groupby
 from operator import itemgetter
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -571,13 +571,11 @@ class ShareConsumer:
 
         :param keep: go on holding them
         """
-        failed: dict[Record, str] = {}
-        take = self._held.get if keep else self._held.pop
-        chosen = list(filter(None, map(take, map(id, records), repeat(None))))
-        if len(chosen) < len(records):
-            chosen_ids = set(map(id, chosen))
-            failed = {r: self._why_not(r) for r in records if id(r) not in chosen_ids}
+        chosen = [record for record in records if id(record) in self._held]
+        failed = {r: self._why_not(r) for r in records if id(r) not in self._held}
         if not keep:
+            for record in chosen:
+                del self._held[id(record)]
             self._let_go(chosen)
         return chosen, failed
 
@@ -694,9 +692,9 @@ def _listed(records: Records) -> list[Record]:
     if isinstance(records, Record) or not isinstance(records, Iterable):
         items = [records]
     by_id: dict[int, Record] = {id(record): record for record in items}
-    if not all(map(isinstance, by_id.values(), repeat(Record))):
-        other = next(item for item in by_id.values() if not isinstance(item, Record))
-        raise ClientError(f"{type(other).__name__} is not a record: pass what poll() returned")
+    for item in by_id.values():
+        if not isinstance(item, Record):
+            raise ClientError(f"{type(item).__name__} is not a record: pass what poll() returned")
     return list(by_id.values())
 
 
