@@ -204,22 +204,18 @@ class PartitionReader:
         """
         firsts: set[TopicPartition] = set()
         partitions = list(self.positions)
-        has_waited = False
 
         async def send(
             connection: Connection, led: Sequence[TopicPartition], timeout_ms: int
         ) -> Answers[TopicPartition, FetchedPartition]:
-            nonlocal has_waited
             # The answer of one leader must not wait for a record at another.
-            has_waited = len(led) == len(partitions)
+            max_wait_s = wait_s if len(led) == len(partitions) else 0
             firsts.add(led[0])
             fetched = await fetch(
                 connection,
                 {p: FetchPosition(self.positions[p], self._fetch_bytes[p]) for p in led},
                 {topic: self._leaders.topics[topic].topic_id for topic, _ in led},
-                FetchLimits(
-                    int(wait_s * 1000) if has_waited else 0, 1, _FETCH_BYTES, self._isolation_level
-                ),
+                FetchLimits(int(max_wait_s * 1000), _FETCH_BYTES, self._isolation_level),
                 timeout_ms=timeout_ms,
             )
             return {
@@ -244,9 +240,8 @@ class PartitionReader:
                 with_batches.append((partition, answer))
             else:
                 self._take_empty(partition, answer, is_first=partition in firsts)
-        has_answers = has_waited and not errors
-        for partition in await self._skip_deleted(errors):
-            del errors[partition]
+        has_waited = len(firsts) == 1 and not errors
+        await self._skip_deleted(errors)
         for partition, error in errors.items():
             self._leaders.forget(partition)
             if self._on_error is None:
@@ -258,7 +253,7 @@ class PartitionReader:
         if self.positions:
             first = next(iter(self.positions))
             self.positions[first] = self.positions.pop(first)
-        if not with_batches and not has_answers:
+        if not with_batches and not has_waited:
             await asyncio.sleep(min(wait_s, _RETRY_S))
         return with_batches
 
@@ -287,13 +282,11 @@ class PartitionReader:
         if not isinstance(error, UnknownTopic) or now_s - self._absent_since_s >= _ABSENT_S:
             raise error
 
-    async def _skip_deleted(
-        self, errors: Mapping[TopicPartition, ClientError]
-    ) -> list[TopicPartition]:
+    async def _skip_deleted(self, errors: dict[TopicPartition, ClientError]) -> None:
         """Continue with the oldest record where the one at the position was deleted.
 
-        :returns: the partitions where it was; in others that are out of range the position is
-            behind the end
+        :param errors: loses those of the partitions where it was; in others that are out of range
+            the position is behind the end
         :raises ClientError: a broker refuses, or no leader answers in time
         """
         out_of_range = [
@@ -302,14 +295,12 @@ class PartitionReader:
             if has_code(error, ErrorCode.OFFSET_OUT_OF_RANGE)
         ]
         if not out_of_range:
-            return []
+            return
         oldest = raised(await list_offsets(self._cluster, dict.fromkeys(out_of_range, EARLIEST)))
-        deleted = []
         for partition, listed in oldest.items():
             if listed.offset is not None and listed.offset > self.positions[partition]:
                 self.skip_to(partition, listed.offset)
-                deleted.append(partition)
-        return deleted
+                del errors[partition]
 
 
 # Limits -------------------------------------------------------------------------------------------
@@ -360,15 +351,14 @@ class ReadBudget:
         self._is_stopped = True
 
     def spend(self, size_bytes: int) -> None:
-        """Count bytes of batches of which no record is read."""
+        """Count bytes."""
         self._has_begun = True
         self._left_bytes -= size_bytes
 
     def spend_record(self, record: Record) -> None:
         """Count a record."""
-        self._has_begun = True
         self._left_records -= 1
-        self._left_bytes -= size_of(record.key, record.value, record.headers)
+        self.spend(size_of(record.key, record.value, record.headers))
 
 
 def size_of(
