@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -98,7 +99,9 @@ class OrderedConsumer:
         max_task_idle: float | None = 0,
         max_buffered_records: int = MAX_BUFFERED_RECORDS,
     ) -> None:
-        self.topics = checked_topics(topics)
+        if isinstance(topics, str) or not topics or len(set(topics)) != len(topics):
+            raise ValueError(f"topics is {topics!r}: give a list of one or more different names")
+        self.topics = tuple(topics)
         self._idle_ms = checked_idle_ms(max_task_idle)
         if max_buffered_records < 1:
             raise ValueError(
@@ -120,7 +123,9 @@ class OrderedConsumer:
         self._is_closed = False
         self._clock_offset_s = time.time() - time.monotonic()
         self._conf = librdkafka_config(conf)
-        self._group_id = checked_group(self._conf)
+        if not self._conf.get("group.id"):
+            raise UnsupportedSetting("group.id is missing: set it in conf to the group to join")
+        self._group_id = str(self._conf["group.id"])
         self._servers = str(self._conf.get("bootstrap.servers"))
         config = consumer_config(self._conf, self._is_incremental)
         check_login(self._conf)
@@ -326,12 +331,9 @@ class OrderedConsumer:
 
     def _wait_s(self) -> float:
         """Return the longest wait for records: until a task is ready without more of them."""
-        deadlines = [
-            ms for task in self._tasks.values() if (ms := task.next_deadline_ms()) is not None
-        ]
-        return min(
-            [POLL_INTERVAL_S, *(max(0.001, (ms - self._now_ms()) / 1000) for ms in deadlines)]
-        )
+        deadlines_ms = (task.next_deadline_ms() for task in self._tasks.values())
+        first_ms = min((ms for ms in deadlines_ms if ms is not None), default=math.inf)
+        return min(POLL_INTERVAL_S, max(0.001, (first_ms - self._now_ms()) / 1000))
 
     def _pause_and_resume(self, grown: Iterable[TopicPartition]) -> None:
         for key in self._paused.union(grown) & self._assigned:
@@ -492,16 +494,6 @@ class InvalidTopics(ClientError):
     """A topic is missing, or the topics are not co-partitioned. The text is one line."""
 
 
-def checked_topics(topics: Sequence[str]) -> tuple[str, ...]:
-    """Return the topics, in order.
-
-    :raises ValueError: it is not a list of distinct names, or empty
-    """
-    if isinstance(topics, str) or not topics or len(set(topics)) != len(topics):
-        raise ValueError(f"topics is {topics!r}: give a list of one or more different names")
-    return tuple(topics)
-
-
 def checked_idle_ms(max_task_idle: float | None) -> int:
     """Return ``max.task.idle.ms`` for a time in seconds.
 
@@ -515,17 +507,6 @@ def checked_idle_ms(max_task_idle: float | None) -> int:
             "broker has) or a number of seconds to wait for producers, too"
         )
     return round(max_task_idle * 1000)
-
-
-def checked_group(conf: Mapping[str, Any]) -> str:
-    """Return ``group.id``.
-
-    :raises UnsupportedSetting: it is missing
-    """
-    group_id = conf.get("group.id")
-    if not group_id:
-        raise UnsupportedSetting("group.id is missing: set it in conf to the group to join")
-    return str(group_id)
 
 
 def consumer_config(conf: Mapping[str, Any], is_incremental: bool) -> dict[str, Any]:

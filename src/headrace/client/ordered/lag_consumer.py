@@ -193,10 +193,11 @@ class LagConsumer(Consumer):
         :raises KafkaException: an error that librdkafka does not recover from, once the records
             before it have been returned
         """
-        messages = [] if self._failure is not None else super().consume(num_messages, 0)
-        if not messages and timeout > 0 and self._failure is None:
-            first = super().poll(timeout)
-            messages = [] if first is None else [first, *super().consume(num_messages, 0)]
+        messages: list[Message] = []
+        if self._failure is None:
+            messages = super().consume(num_messages, 0)
+            if not messages and timeout > 0 and (first := super().poll(timeout)) is not None:
+                messages = [first, *super().consume(num_messages, 0)]
         messages_of: dict[TopicPartition, list[Message]] = {}
         for message in self._track_positions(messages):
             if message.error() is None:
