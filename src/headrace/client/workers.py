@@ -185,10 +185,7 @@ def shortened(text: str) -> str:
 
 
 _WORST_FIRST = ("open", "probing", "closed")
-_SUMMED = (
-    *COUNTERS,
-    *("slots", "running", "waiting", "done_per_s", "failed_per_s", "retried_per_s"),
-)
+_SUMMED = [*COUNTERS, "slots", "running", "waiting", "done_per_s", "failed_per_s", "retried_per_s"]
 _DECODER = msgspec.json.Decoder(WorkerState)
 
 
