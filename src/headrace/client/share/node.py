@@ -155,7 +155,8 @@ class ShareNode:
         accepted: PartitionSpans = {}
         async with self._lock:
             waiting, _ = self._waiting.pop((kind, terms))
-            parts, requests = deque([_normalized(waiting)]), 0
+            whole = {partition: normalize(spans) for partition, spans in waiting.items() if spans}
+            parts, requests = deque([whole]), 0
             while parts:
                 requests += 1
                 part, may_split = parts.popleft(), requests < _MAX_REQUESTS
@@ -368,10 +369,6 @@ class ShareNode:
 def next_epoch(epoch: int) -> int:
     """Return the share session epoch of the request after one."""
     return 1 if epoch == _MAX_EPOCH else epoch + 1
-
-
-def _normalized(records: PartitionSpans) -> PartitionSpans:
-    return {partition: normalize(spans) for partition, spans in records.items() if spans}
 
 
 def _halves(records: PartitionSpans) -> tuple[PartitionSpans, PartitionSpans]:

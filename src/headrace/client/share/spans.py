@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from headrace.protocol.partitions import TopicIdPartition
 
@@ -69,24 +69,16 @@ PartitionSpans = dict[TopicIdPartition, list[Span]]
 
 
 def intersection(left: PartitionSpans, right: PartitionSpans) -> PartitionSpans:
-    """Return the offsets in both."""
-    return _by_partition(intersect, left, right)
+    """Return the offsets in both. There are few in ``left``, or as many."""
+    return difference(left, difference(left, right))
 
 
 def difference(left: PartitionSpans, right: PartitionSpans) -> PartitionSpans:
     """Return the offsets of ``left`` that are not in ``right``."""
-    return _by_partition(subtract, left, right)
-
-
-def _by_partition(
-    combine: Callable[[Sequence[Span], Sequence[Span]], list[Span]],
-    left: PartitionSpans,
-    right: PartitionSpans,
-) -> PartitionSpans:
     return {
-        partition: spans
-        for partition in left
-        if (spans := combine(left[partition], right.get(partition, ())))
+        partition: rest
+        for partition, spans in left.items()
+        if (rest := subtract(spans, right.get(partition, ())))
     }
 
 
