@@ -140,8 +140,8 @@ def decode_lists(
             batch = memoryview(data)[position : position + header.size_bytes]
             try:
                 for some in _acquired(batch, header, runs, at, next_offset):
-                    yield some
                     next_offset = some[-1].offset + 1
+                    yield some
             except CorruptBatch as error:
                 last_offset = min(end, last_offsets[-1])
                 yield UnreadableBatch(runs[at], next_offset, last_offset, error)
@@ -251,10 +251,11 @@ def opened(
 def _without_overlaps(ranges: Sequence[AcquiredRange]) -> list[AcquiredRange]:
     """Return the runs in ascending order, each offset once."""
     runs: list[AcquiredRange] = []
+    next_offset = 0
     for run in sorted(ranges, key=lambda run: run.first_offset):
-        first_offset = max(run.first_offset, runs[-1].last_offset + 1) if runs else run.first_offset
-        if first_offset <= run.last_offset:
-            runs.append(
-                run if first_offset == run.first_offset else replace(run, first_offset=first_offset)
-            )
+        if run.first_offset < next_offset:
+            run = replace(run, first_offset=next_offset)
+        if run.first_offset <= run.last_offset:
+            runs.append(run)
+            next_offset = run.last_offset + 1
     return runs
