@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message
+from confluent_kafka import KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as ConfluentPartition
 
 from headrace.client.config import check_login, librdkafka_config
@@ -45,6 +45,9 @@ if a task lacks records.
 
 CHECK_INTERVAL_S = 5.0
 """The interval of looking up the topics while inputs of a task are not assigned."""
+
+METADATA_TIMEOUT_S = 10.0
+"""The timeout of looking up one topic."""
 
 _NO_EPOCH = -1
 
@@ -102,7 +105,12 @@ class OrderedConsumer:
         if isinstance(topics, str) or not topics or len(set(topics)) != len(topics):
             raise ValueError(f"topics is {topics!r}: give a list of one or more different names")
         self.topics = tuple(topics)
-        self._idle_ms = checked_idle_ms(max_task_idle)
+        if max_task_idle is not None and not max_task_idle >= 0:
+            raise ValueError(
+                f"max_task_idle is {max_task_idle}: it may be None (never wait), 0 (wait for what "
+                "the broker has) or a number of seconds to wait for producers, too"
+            )
+        self._idle_ms = IDLING_DISABLED if max_task_idle is None else round(max_task_idle * 1000)
         if max_buffered_records < 1:
             raise ValueError(
                 f"max_buffered_records is {max_buffered_records}: it must be at least 1"
@@ -133,7 +141,7 @@ class OrderedConsumer:
         with translated_errors(self._group_id):
             self._consumer = LagConsumer({**config, "error_cb": self._on_error})
         try:
-            check_co_partitioned(self._consumer, self.topics, self._servers)
+            self._check_co_partitioned()
             self._consumer.subscribe(
                 list(self.topics),
                 on_assign=self._on_assign,
@@ -431,7 +439,7 @@ class OrderedConsumer:
     def _check_assignment(self) -> None:
         missing = {key for task in self._tasks.values() for key in task.partitions} - self._assigned
         if missing:
-            check_co_partitioned(self._consumer, self.topics, self._servers)
+            self._check_co_partitioned()
             topic, number = min(missing)
             raise InvalidTopics(
                 f"this member of group '{self._group_id}' was not assigned {topic}-{number}, which "
@@ -450,11 +458,42 @@ class OrderedConsumer:
         elif now_s >= self._next_check_s:
             self._next_check_s = now_s + CHECK_INTERVAL_S
             try:
-                check_co_partitioned(self._consumer, self.topics, self._servers)
+                self._check_co_partitioned()
             except InvalidTopics as problem:
                 self._problem = problem
             except ConnectionFailed as error:
                 logger.warning("cannot look up the topics: %s", error)
+
+    def _check_co_partitioned(self) -> None:
+        """Check that the topics have equal numbers of partitions. Creates no topic.
+
+        :raises InvalidTopics: a topic is missing, or they differ
+        :raises ConnectionFailed: no broker answers
+        """
+        counts: dict[str, int] = {}
+        for topic in self.topics:
+            try:
+                cluster = self._consumer.list_topics(topic, timeout=METADATA_TIMEOUT_S)
+            except KafkaException as error:
+                raise ConnectionFailed(
+                    f"{self._servers} cannot be reached: {error.args[0].str()}"
+                ) from None
+            metadata = cluster.topics.get(topic)
+            if metadata is None:
+                raise InvalidTopics(
+                    f"topic '{topic}' is missing in the metadata of {self._servers}"
+                )
+            if metadata.error is not None:
+                needs = missing_permission(metadata.error.code(), f"DESCRIBE on topic '{topic}'")
+                reason = metadata.error.str() + (f": {needs}" if needs else "")
+                raise InvalidTopics(f"topic '{topic}' cannot be read: {reason}")
+            counts[topic] = len(metadata.partitions)
+        if len(set(counts.values())) > 1:
+            listed = ", ".join(f"'{topic}' has {count}" for topic, count in counts.items())
+            raise InvalidTopics(
+                f"the topics are not co-partitioned: of partitions, {listed}; they need equal "
+                "numbers"
+            )
 
     def _on_revoke(self, consumer: Any, partitions: list[ConfluentPartition]) -> None:
         self._store()  # librdkafka commits it before it revokes the partitions
@@ -474,10 +513,7 @@ class OrderedConsumer:
             self._turns.remove(index)
 
 
-# Checks and errors --------------------------------------------------------------------------------
-
-METADATA_TIMEOUT_S = 10.0
-"""The timeout of looking up one topic."""
+# Configuration and errors -------------------------------------------------------------------------
 
 _CONNECTION_ERRORS = frozenset(
     {
@@ -492,21 +528,6 @@ _CONNECTION_ERRORS = frozenset(
 
 class InvalidTopics(ClientError):
     """A topic is missing, or the topics are not co-partitioned. The text is one line."""
-
-
-def checked_idle_ms(max_task_idle: float | None) -> int:
-    """Return ``max.task.idle.ms`` for a time in seconds.
-
-    :raises ValueError: the time is negative
-    """
-    if max_task_idle is None:
-        return IDLING_DISABLED
-    if not max_task_idle >= 0:
-        raise ValueError(
-            f"max_task_idle is {max_task_idle}: it may be None (never wait), 0 (wait for what the "
-            "broker has) or a number of seconds to wait for producers, too"
-        )
-    return round(max_task_idle * 1000)
 
 
 def consumer_config(conf: Mapping[str, Any], is_incremental: bool) -> dict[str, Any]:
@@ -536,32 +557,6 @@ def consumer_config(conf: Mapping[str, Any], is_incremental: bool) -> dict[str, 
         "enable.auto.offset.store": False,
         assignor: "range",
     }
-
-
-def check_co_partitioned(consumer: Consumer, topics: Sequence[str], servers: str) -> None:
-    """Check that the topics have equal numbers of partitions. Creates no topic.
-
-    :raises InvalidTopics: a topic is missing, or they differ
-    :raises ConnectionFailed: no broker of ``servers`` answers
-    """
-    counts: dict[str, int] = {}
-    for topic in topics:
-        try:
-            metadata = consumer.list_topics(topic, timeout=METADATA_TIMEOUT_S).topics.get(topic)
-        except KafkaException as error:
-            raise ConnectionFailed(f"{servers} cannot be reached: {error.args[0].str()}") from None
-        if metadata is None:
-            raise InvalidTopics(f"topic '{topic}' is missing in the metadata of {servers}")
-        if metadata.error is not None:
-            needs = missing_permission(metadata.error.code(), f"DESCRIBE on topic '{topic}'")
-            reason = metadata.error.str() + (f": {needs}" if needs else "")
-            raise InvalidTopics(f"topic '{topic}' cannot be read: {reason}")
-        counts[topic] = len(metadata.partitions)
-    if len(set(counts.values())) > 1:
-        listed = ", ".join(f"'{topic}' has {count}" for topic, count in counts.items())
-        raise InvalidTopics(
-            f"the topics are not co-partitioned: of partitions, {listed}; they need equal numbers"
-        )
 
 
 def translated(error: KafkaException, group_id: str) -> ClientError:
