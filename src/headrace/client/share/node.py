@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from headrace.client.cluster import Cluster
@@ -23,7 +23,7 @@ from .membership import Trouble
 from .spans import PartitionSpans, add, count, drop, intersection, normalize, subtract
 from .types import AcknowledgeType, AcquireLimits
 
-_RETRY_PAUSES_MS = (100, 1000)
+_FIRST_PAUSE_MS, _LAST_PAUSE_MS = 100, 1000
 """The first and the longest pause after a failure."""
 _MAX_REQUESTS = 33
 """The limit of requests that look for the records for which a broker refuses others."""
@@ -73,7 +73,7 @@ class ShareNode:
         self._about = f"share session of group {group_id} with broker {node_id}"
         self._epoch = 0
         """The share session epoch of the next request; 0 while no session is open."""
-        self._pause_ms = _RETRY_PAUSES_MS[0]
+        self._pause_ms = _FIRST_PAUSE_MS
         self._lock = asyncio.Lock()
         self._connection: Connection | None = None
         self._may_renew = True
@@ -121,7 +121,7 @@ class ShareNode:
                 return None
             self.partitions = partitions
             self._epoch = next_epoch(self._epoch)
-            self._pause_ms = _RETRY_PAUSES_MS[0]
+            self._pause_ms = _FIRST_PAUSE_MS
             if response.acquisition_lock_timeout_ms > 0:
                 self.lock_timeout_ms = response.acquisition_lock_timeout_ms
             return response
@@ -160,39 +160,34 @@ class ShareNode:
             while parts:
                 requests += 1
                 part, may_split = parts.popleft(), requests < _MAX_REQUESTS
-                parts += await self._share_acknowledge(kind, part, terms, accepted, may_split)
+                response = await self._share_acknowledge(kind, part, terms)
+                if response is not None:
+                    refused = self._settle(kind, part, response, accepted, may_split)
+                    if refused:
+                        parts += _halves(refused)
         return accepted
 
     async def _share_acknowledge(
-        self,
-        kind: AcknowledgeType,
-        part: PartitionSpans,
-        terms: Terms,
-        accepted: PartitionSpans,
-        may_split: bool,
-    ) -> Sequence[PartitionSpans]:
-        """Send one ShareAcknowledge, and add to ``accepted`` what the broker accepts.
-
-        :returns: the parts in which to send what it refuses because of some of the records
-        """
+        self, kind: AcknowledgeType, part: PartitionSpans, terms: Terms
+    ) -> Any | None:
+        """Send one ShareAcknowledge; return the response, None if the session has ended."""
         if not part:
-            return ()
+            return None
         if not self._epoch or self._connection is None:
             self.lose(part, "the share session has ended")
-            return ()
+            return None
         try:
             request = self._acknowledge_request(kind, part, terms)
             response = await self._request(self._connection, request, self._cluster.timeout_ms)
         except ClientError as failure:
             problem = f"{failure}; outcomes on the way may have been applied"
             await self._end_session(self.held, problem)
-            return ()
+            return None
         if response.error_code:
             await self._refused(response.error_code, "ShareAcknowledge", part)
-            return ()  # the next fetch raises it
+            return None  # the next fetch raises it
         self._epoch = next_epoch(self._epoch)
-        refused = self._settle(kind, part, response, accepted, may_split)
-        return _halves(refused) if refused else ()
+        return response
 
     def _settle(
         self,
@@ -202,7 +197,10 @@ class ShareNode:
         accepted: PartitionSpans,
         may_split: bool,
     ) -> PartitionSpans:
-        """Apply the response to a ShareAcknowledge; return the outcomes to send in parts."""
+        """Apply the response to a ShareAcknowledge, and add to ``accepted`` what it accepts.
+
+        :returns: what it refuses because of some of the records, to be sent in parts
+        """
         answers = {
             (topic.topic_id, p.partition_index): p
             for topic in response.responses
@@ -294,7 +292,7 @@ class ShareNode:
         self.lose(lost, reason)  # which says it
         self._trouble.begin(self, f"{self._about}: {what}{reason}", is_told=is_told)
         if pauses:
-            pause_ms, self._pause_ms = self._pause_ms, min(2 * self._pause_ms, _RETRY_PAUSES_MS[1])
+            pause_ms, self._pause_ms = self._pause_ms, min(2 * self._pause_ms, _LAST_PAUSE_MS)
             await asyncio.sleep(pause_ms / 1000)
 
     # -- requests

@@ -34,7 +34,7 @@ _RETRY_PAUSE_MS = 100
 _MAX_NAMES = 10
 """The limit of partitions that a log line names."""
 _CLOSE_TIMEOUT_MS = 3000
-_RENEWAL_INTERVALS_MS = (20, 250)
+_MIN_RENEWAL_MS, _MAX_RENEWAL_MS = 20, 250
 """The shortest and the longest interval of looking for locks to renew."""
 
 
@@ -436,8 +436,8 @@ class RangeConsumer:
         may_warn, renewed_s = True, time.monotonic()
         while True:
             # The broker tells the duration of locks when records are first acquired.
-            first_ms, last_ms = _RENEWAL_INTERVALS_MS
-            await asyncio.sleep(max(min(self.lock_timeout_ms / 6, last_ms), first_ms) / 1000)
+            interval_ms = max(min(self.lock_timeout_ms / 6, _MAX_RENEWAL_MS), _MIN_RENEWAL_MS)
+            await asyncio.sleep(interval_ms / 1000)
             if time.monotonic() - renewed_s >= self.lock_timeout_ms / 3000:
                 renewed_s = time.monotonic()
                 for node in self._nodes.values():
