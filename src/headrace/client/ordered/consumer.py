@@ -303,8 +303,8 @@ class OrderedConsumer:
         try:
             messages_of = self._consumer.consume_by_partition(MAX_POLL_RECORDS, wait_s)
         except KafkaException as error:
-            problem = translated(error, self._group_id)
-            if not is_lasting(error):
+            problem = translated(error.args[0], self._group_id)
+            if not is_lasting(error.args[0]):
                 raise problem from None
             self._problem = self._problem or problem
         if self._is_login_in_doubt:
@@ -559,10 +559,9 @@ def consumer_config(conf: Mapping[str, Any], is_incremental: bool) -> dict[str, 
     }
 
 
-def translated(error: KafkaException, group_id: str) -> ClientError:
+def translated(error: KafkaError, group_id: str) -> ClientError:
     """Return an error of the inner consumer as one of headrace's."""
-    kafka_error: KafkaError = error.args[0]
-    code, text = kafka_error.code(), kafka_error.str()
+    code, text = error.code(), error.str()
     if code == KafkaError.UNKNOWN_TOPIC_OR_PART:
         return InvalidTopics(text)
     if code in _CONNECTION_ERRORS:
@@ -574,10 +573,9 @@ def translated(error: KafkaException, group_id: str) -> ClientError:
     return ClientError(text)
 
 
-def is_lasting(error: KafkaException) -> bool:
+def is_lasting(error: KafkaError) -> bool:
     """Return whether a partition is not read any more after an error of the inner consumer."""
-    kafka_error: KafkaError = error.args[0]
-    return kafka_error.fatal() or kafka_error.code() in (
+    return error.fatal() or error.code() in (
         KafkaError.UNKNOWN_TOPIC_OR_PART,
         KafkaError.GROUP_AUTHORIZATION_FAILED,
         KafkaError._AUTO_OFFSET_RESET,
@@ -590,4 +588,4 @@ def translated_errors(group_id: str) -> Iterator[None]:
     try:
         yield
     except KafkaException as error:
-        raise translated(error, group_id) from None
+        raise translated(error.args[0], group_id) from None
