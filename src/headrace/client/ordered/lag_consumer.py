@@ -112,9 +112,7 @@ class LagConsumer(Consumer):
         :raises KafkaException: the partition is not assigned to this consumer (``_STATE``)
         """
         lag = self._assigned(key)
-        high_watermark = self._cached_high_watermark(key)
-        if high_watermark is not None:
-            lag.see_high_watermark(high_watermark)
+        lag.see_high_watermark(self._cached_high_watermark(key))
         return lag.lag()
 
     def position_of(self, key: TopicPartition) -> int | None:
@@ -149,12 +147,13 @@ class LagConsumer(Consumer):
             if end.error is None and end.offset >= 0
         }
 
-    def _cached_high_watermark(self, key: TopicPartition) -> int | None:
+    def _cached_high_watermark(self, key: TopicPartition) -> int:
+        """Return the high watermark of the last fetch response; less than 0 while it is unknown."""
         try:
             watermarks = self.get_watermark_offsets(ConfluentPartition(*key), cached=True)
         except KafkaException:
-            return None  # librdkafka does not know the partition yet
-        return watermarks[1] if watermarks is not None and watermarks[1] >= 0 else None
+            return -1  # librdkafka does not know the partition yet
+        return -1 if watermarks is None else watermarks[1]
 
     # -- reading
 
