@@ -417,7 +417,7 @@ class ShareConsumer:
         return taken
 
     def _hold(self, records: Sequence[Record]) -> None:
-        self._held.update(zip(map(id, records), records, strict=False))
+        self._held.update((id(record), record) for record in records)
         self._held_bytes += sum(map(size_of, records))
         self._changed_at_s = time.monotonic()
 
@@ -617,11 +617,11 @@ class ShareConsumer:
 
         def release() -> None:
             due = self._delayed.pop(handle)
-            self._ranges.submit(RELEASE, _spans_of(list(due.values())))
+            self._ranges.submit(RELEASE, _spans_of(due.values()))
 
         assert self._loop is not None
         handle = self._loop.call_later(delay, release)
-        self._delayed[handle] = dict(zip(map(id, chosen), chosen, strict=True))
+        self._delayed[handle] = {id(record): record for record in chosen}
         if self._tracing is not None:  # the delivery has ended, whatever becomes of the release
             self._tracing.ended(records, failed, "release", 0.0)
         if failed:
@@ -718,7 +718,7 @@ def _partitions(partitions: Collection[TopicPartition]) -> Collection[TopicParti
     return partitions
 
 
-def _spans_of(records: Sequence[Record]) -> PartitionSpans:
+def _spans_of(records: Iterable[Record]) -> PartitionSpans:
     offsets: defaultdict[TopicIdPartition, list[int]] = defaultdict(list)
     # By topic and then by number: half the time of groups by both.
     for topic_id, of_topic in groupby(records, _topic_id_of):
