@@ -167,8 +167,15 @@ class OrderedConsumer:
         self._finish_record()
         if not self._left_in_turn:
             self._poll_broker_if_due()
-        record = self._take()
-        return record if record is not None else self._wait(timeout)
+        if (record := self._take()) is None:
+            deadline_s = math.inf if timeout is None else time.monotonic() + timeout
+            self._poll_broker(0)
+            while (record := self._take()) is None:
+                wait_s = min(self._wait_s(), deadline_s - time.monotonic())
+                if wait_s <= 0:
+                    return None
+                self._poll_broker(wait_s)
+        return record
 
     def _finish_record(self) -> None:
         """Count the last returned record as processed."""
@@ -176,18 +183,6 @@ class OrderedConsumer:
             key, record = self._handed_out
             self._processed[key] = record
             self._handed_out = None
-
-    def _wait(self, timeout: float | None) -> Message | None:
-        deadline_s = None if timeout is None else time.monotonic() + timeout
-        self._poll_broker(0)
-        while (record := self._take()) is None:
-            wait_s = self._wait_s()
-            if deadline_s is not None:
-                wait_s = min(wait_s, deadline_s - time.monotonic())
-                if wait_s <= 0:
-                    return None
-            self._poll_broker(wait_s)
-        return record
 
     def __iter__(self) -> Iterator[Message]:
         return self
@@ -223,7 +218,7 @@ class OrderedConsumer:
         """
         self._check_open()
         self._finish_record()
-        offsets = self._offsets(self._assigned)
+        offsets = self._offsets()
         if offsets:
             with translated_errors(self._group_id):
                 self._consumer.commit(offsets=offsets, asynchronous=False)
@@ -368,10 +363,10 @@ class OrderedConsumer:
         head = self._tasks[key[1]].peek(key)
         return self._consumer.position_of(key) if head is None else head.offset()
 
-    def _offsets(self, keys: Iterable[TopicPartition]) -> list[ConfluentPartition]:
+    def _offsets(self) -> list[ConfluentPartition]:
         """Return the offsets to commit: those after the processed records."""
         offsets = []
-        for key in keys:
+        for key in self._assigned:
             processed = self._processed.get(key)
             is_in_hand = self._handed_out is not None and self._handed_out[0] == key
             # Without buffered records, the position is also after transaction markers.
@@ -393,7 +388,7 @@ class OrderedConsumer:
             return
         changed = [
             offset
-            for offset in self._offsets(self._assigned)
+            for offset in self._offsets()
             if self._stored.get(partition_key(offset)) != offset.offset
         ]
         if changed:
@@ -410,7 +405,7 @@ class OrderedConsumer:
         librdkafka commits stored offsets when it closes. If it has just begun to rebalance, for
         instance because a topic was deleted, it does so after leaving, and is refused.
         """
-        offsets = self._offsets(self._assigned) if self._stores_offsets else []
+        offsets = self._offsets() if self._stores_offsets else []
         if offsets:
             try:
                 self._consumer.commit(offsets=offsets, asynchronous=True)
