@@ -20,7 +20,7 @@ from headrace.protocol.schema import Message
 from tests.clients.confluent import create_topic, produce
 from tests.support import set_quotas, story, unique
 
-LIMITS = FetchLimits(max_wait_ms=0, min_bytes=0, max_bytes=1 << 20, isolation_level=0)
+LIMITS = FetchLimits(max_wait_ms=0, max_bytes=1 << 20, isolation_level=0)
 
 
 @pytest.fixture

@@ -19,7 +19,6 @@ import pytest
 from headrace.client.cluster import Cluster
 from headrace.client.config import read_config
 from headrace.client.errors import ClientError
-from headrace.client.fetch import AbortedTransaction
 from headrace.client.groups import GroupMember
 from headrace.client.lag.model import GroupLag, PartitionLag, group_lag
 from headrace.client.lag.watch import Course, LagRates
@@ -323,7 +322,7 @@ def test_a_committed_transaction_after_an_aborted_one_of_its_producer_is_shown()
     data = transaction(0, b"aborted", commit=False) + transaction(2, b"committed", commit=True)
     asked = Query("t", start="earliest", read_committed=True)
     shelf = Shelf(asked, page_budget())
-    searched(shelf, data, 0, 4, (AbortedTransaction(7, 0),))
+    searched(shelf, data, 0, 4, ((7, 0),))
     assert [record.value for record in shelf.selected] == [b"committed"]
     assert not shelf.problems
 

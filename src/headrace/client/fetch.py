@@ -24,6 +24,10 @@ from .errors import ConnectionFailed, check_answer
 _LAST_WITH_NAMES = 12
 
 
+AbortedTransaction = tuple[int, int]
+"""An aborted transaction among fetched batches: the producer id, and the first offset there."""
+
+
 class FetchPosition(NamedTuple):
     """The offset to read a partition from, and the limit of bytes."""
 
@@ -31,20 +35,13 @@ class FetchPosition(NamedTuple):
     max_bytes: int
 
 
-class AbortedTransaction(NamedTuple):
-    """An aborted transaction among fetched batches, from its first offset there on."""
-
-    producer_id: int
-    first_offset: int
-
-
 class Unread:
     """The batches that a reader leaves out: markers, and those of aborted transactions.
 
-    :param aborted: producer id and first offset of each aborted transaction
+    :param aborted: the aborted transactions among them
     """
 
-    def __init__(self, aborted: Iterable[tuple[int, int]]) -> None:
+    def __init__(self, aborted: Iterable[AbortedTransaction]) -> None:
         self._begun = deque(sorted(aborted, key=itemgetter(1)))
         self._open: set[int] = set()
 
@@ -77,12 +74,11 @@ class FetchedPartition:
 class FetchLimits:
     """The limits of a request, over all partitions.
 
-    :param max_wait_ms: the time that the broker may wait for ``min_bytes``
+    :param max_wait_ms: the time that the broker may wait for a record
     :param isolation_level: 0 read_uncommitted, 1 read_committed
     """
 
     max_wait_ms: int
-    min_bytes: int
     max_bytes: int
     isolation_level: int
 
@@ -107,7 +103,7 @@ async def fetch(
     has_ids = version > _LAST_WITH_NAMES
     request = FetchRequest(
         max_wait_ms=limits.max_wait_ms,
-        min_bytes=limits.min_bytes,
+        min_bytes=1,
         max_bytes=limits.max_bytes,
         isolation_level=limits.isolation_level,
         topics=[
@@ -138,7 +134,7 @@ async def fetch(
                 answer.last_stable_offset,
                 bytes(answer.records or b""),
                 tuple(
-                    AbortedTransaction(aborted.producer_id, aborted.first_offset)
+                    (aborted.producer_id, aborted.first_offset)
                     for aborted in answer.aborted_transactions or ()
                 ),
             )

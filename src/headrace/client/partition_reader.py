@@ -16,9 +16,7 @@ from headrace.protocol.record_batch import (
     BatchHeader,
     CorruptBatch,
     Opening,
-    has_right_crc,
     headers,
-    record_lists,
 )
 from headrace.protocol.record_batch import Record as PlainRecord
 
@@ -28,7 +26,7 @@ from .coordinators import LEADER_MOVED, Leaders, ask_brokers
 from .errors import Answers, ClientError, ConnectionFailed, UnknownTopic, has_code, raised, refused
 from .fetch import FetchedPartition, FetchLimits, FetchPosition, Unread, fetch
 from .offsets import EARLIEST, list_offsets
-from .records import Record
+from .records import Record, opened
 
 _PARTITION_BYTES = 1024 * 1024
 _FETCH_BYTES = 50 * 1024 * 1024
@@ -166,16 +164,18 @@ class PartitionReader:
                 if position is None:  # the end was reached
                     return
                 if not unread.has(header) and header.last_offset >= position:
-                    for plain in self._opened(partition, view[at:], header, position):
-                        if plain.offset >= position and (end is None or plain.offset < end):
+                    batch = view[at : at + header.size_bytes]
+                    plain = self._opened(partition, batch, header, position)
+                    for offset, timestamp_ms, key, value, fields in plain:
+                        if offset >= position and (end is None or offset < end):
                             yield Record(
                                 topic,
                                 number,
-                                plain.offset,
-                                plain.key,
-                                plain.value,
-                                plain.headers,
-                                plain.timestamp_ms,
+                                offset,
+                                key,
+                                value,
+                                fields,
+                                timestamp_ms,
                                 header.timestamp_type,
                                 0,
                             )
@@ -184,21 +184,14 @@ class PartitionReader:
             raise ClientError(f"reading {topic}-{number}: {error}") from error
 
     def _opened(
-        self, partition: TopicPartition, data: memoryview, header: BatchHeader, position: int
+        self, partition: TopicPartition, batch: memoryview, header: BatchHeader, position: int
     ) -> Iterator[PlainRecord]:
-        """Yield the records of the first batch; those before the position may be left out.
+        """Yield the records of a batch; those before the position may be left out.
 
         :raises CorruptRecords: they cannot be read, or were damaged
         """
-        batch = data[: header.size_bytes]
-        is_complete = header.record_count == header.last_offset_delta + 1  # not compacted
-        skip = max(0, position - header.base_offset) if is_complete else 0
         try:
-            if header.magic != 2:
-                raise CorruptBatch(f"magic {header.magic}")
-            if not has_right_crc(batch, header):
-                raise CorruptBatch(f"the batch at offset {header.base_offset} has a wrong checksum")
-            for listed in record_lists(batch, header, self._opening, skip=skip):
+            for listed in opened(batch, header, self._opening, position):
                 yield from listed
         except CorruptBatch as error:
             text = f"reading {partition[0]}-{partition[1]}: {error}"
@@ -211,22 +204,18 @@ class PartitionReader:
         """
         firsts: set[TopicPartition] = set()
         partitions = list(self.positions)
-        has_waited = False
 
         async def send(
             connection: Connection, led: Sequence[TopicPartition], timeout_ms: int
         ) -> Answers[TopicPartition, FetchedPartition]:
-            nonlocal has_waited
             # The answer of one leader must not wait for a record at another.
-            has_waited = len(led) == len(partitions)
+            max_wait_s = wait_s if len(led) == len(partitions) else 0
             firsts.add(led[0])
             fetched = await fetch(
                 connection,
                 {p: FetchPosition(self.positions[p], self._fetch_bytes[p]) for p in led},
                 {topic: self._leaders.topics[topic].topic_id for topic, _ in led},
-                FetchLimits(
-                    int(wait_s * 1000) if has_waited else 0, 1, _FETCH_BYTES, self._isolation_level
-                ),
+                FetchLimits(int(max_wait_s * 1000), _FETCH_BYTES, self._isolation_level),
                 timeout_ms=timeout_ms,
             )
             return {
@@ -251,9 +240,8 @@ class PartitionReader:
                 with_batches.append((partition, answer))
             else:
                 self._take_empty(partition, answer, is_first=partition in firsts)
-        has_answers = has_waited and not errors
-        for partition in await self._skip_deleted(errors):
-            del errors[partition]
+        has_waited = len(firsts) == 1 and not errors
+        await self._skip_deleted(errors)
         for partition, error in errors.items():
             self._leaders.forget(partition)
             if self._on_error is None:
@@ -265,7 +253,7 @@ class PartitionReader:
         if self.positions:
             first = next(iter(self.positions))
             self.positions[first] = self.positions.pop(first)
-        if not with_batches and not has_answers:
+        if not with_batches and not has_waited:
             await asyncio.sleep(min(wait_s, _RETRY_S))
         return with_batches
 
@@ -294,13 +282,11 @@ class PartitionReader:
         if not isinstance(error, UnknownTopic) or now_s - self._absent_since_s >= _ABSENT_S:
             raise error
 
-    async def _skip_deleted(
-        self, errors: Mapping[TopicPartition, ClientError]
-    ) -> list[TopicPartition]:
+    async def _skip_deleted(self, errors: dict[TopicPartition, ClientError]) -> None:
         """Continue with the oldest record where the one at the position was deleted.
 
-        :returns: the partitions where it was; in others that are out of range the position is
-            behind the end
+        :param errors: loses those of the partitions where it was; in others that are out of range
+            the position is behind the end
         :raises ClientError: a broker refuses, or no leader answers in time
         """
         out_of_range = [
@@ -309,14 +295,12 @@ class PartitionReader:
             if has_code(error, ErrorCode.OFFSET_OUT_OF_RANGE)
         ]
         if not out_of_range:
-            return []
+            return
         oldest = raised(await list_offsets(self._cluster, dict.fromkeys(out_of_range, EARLIEST)))
-        deleted = []
         for partition, listed in oldest.items():
             if listed.offset is not None and listed.offset > self.positions[partition]:
                 self.skip_to(partition, listed.offset)
-                deleted.append(partition)
-        return deleted
+                del errors[partition]
 
 
 # Limits -------------------------------------------------------------------------------------------
@@ -367,22 +351,19 @@ class ReadBudget:
         self._is_stopped = True
 
     def spend(self, size_bytes: int) -> None:
-        """Count bytes of batches of which no record is read."""
+        """Count bytes."""
         self._has_begun = True
         self._left_bytes -= size_bytes
 
     def spend_record(self, record: Record) -> None:
         """Count a record."""
-        self._has_begun = True
         self._left_records -= 1
-        self._left_bytes -= size_of(record.key, record.value, record.headers)
+        self.spend(size_of(record.key, record.value, record.headers))
 
 
 def size_of(
     key: bytes | None, value: bytes | None, headers: Iterable[tuple[str, bytes | None]]
 ) -> int:
     """Return the bytes of a record's key, value and headers."""
-    size_bytes = len(key or b"") + len(value or b"")
-    for name, content in headers:
-        size_bytes += len(name) + len(content or b"") + _HEADER_BYTES
-    return size_bytes
+    of_headers = (len(name) + len(content or b"") + _HEADER_BYTES for name, content in headers)
+    return len(key or b"") + len(value or b"") + sum(of_headers)

@@ -23,21 +23,7 @@ _OPENING = record_batch.Opening(max_record_bytes=MAX_OPENED_BYTES)
 _offset_of = itemgetter(0)
 
 
-class _Fields(NamedTuple):
-    topic: str
-    partition: int
-    offset: int
-    key: bytes | None
-    value: Any
-    headers: tuple[Header, ...]
-    timestamp_ms: int
-    timestamp_type: str
-    delivery_count: int
-    topic_id: UUID | None = None
-    size_bytes: int = 0
-
-
-class Record(_Fields):
+class Record(NamedTuple):
     """A record that a member of a share group has acquired. It is immutable.
 
     :ivar topic: the name of its topic
@@ -54,7 +40,17 @@ class Record(_Fields):
     :ivar size_bytes: the size of key, value and headers as bytes; it does not count, either
     """
 
-    __slots__ = ()
+    topic: str
+    partition: int
+    offset: int
+    key: bytes | None
+    value: Any
+    headers: tuple[Header, ...]
+    timestamp_ms: int
+    timestamp_type: str
+    delivery_count: int
+    topic_id: UUID | None = None
+    size_bytes: int = 0
 
     def __repr__(self) -> str:
         fields = ", ".join(
@@ -144,8 +140,8 @@ def decode_lists(
             batch = memoryview(data)[position : position + header.size_bytes]
             try:
                 for some in _acquired(batch, header, runs, at, next_offset):
-                    yield some
                     next_offset = some[-1].offset + 1
+                    yield some
             except CorruptBatch as error:
                 last_offset = min(end, last_offsets[-1])
                 yield UnreadableBatch(runs[at], next_offset, last_offset, error)
@@ -169,14 +165,12 @@ def _acquired(
     :param first_offset: the records before it are left out
     :raises CorruptBatch: the batch cannot be read
     """
-    _check(batch, header)
+    lists = opened(batch, header, _OPENING, first_offset, whole=True)
     if header.is_control:
         return
-    is_complete = header.record_count == header.last_offset_delta + 1  # not compacted
-    skip = first_offset - header.base_offset if is_complete else 0
     before = header.base_offset - 1
     timestamp_type, last_offset, new = header.timestamp_type, header.last_offset, tuple.__new__
-    for plain in record_batch.record_lists(batch, header, _OPENING, skip=skip, whole=True):
+    for plain in lists:
         offsets = list(map(_offset_of, plain))
         if (
             not before < offsets[0]
@@ -227,10 +221,18 @@ def _headers_bytes(headers: tuple[Header, ...]) -> int:
     return sum(len(name) + len(value or b"") for name, value in headers)
 
 
-def _check(batch: memoryview, header: BatchHeader) -> None:
-    """Check the header and the checksum of a batch.
+def opened(
+    batch: memoryview,
+    header: BatchHeader,
+    opening: record_batch.Opening,
+    first_offset: int,
+    *,
+    whole: bool = False,
+) -> Iterator[list[record_batch.Record]]:
+    """Check a batch, and return what yields its records like :func:`record_batch.record_lists`.
 
-    :raises CorruptBatch: they are wrong
+    :param first_offset: records before it may be left out
+    :raises CorruptBatch: the header or the checksum is wrong
     """
     reason = None
     if header.magic != 2:
@@ -241,15 +243,19 @@ def _check(batch: memoryview, header: BatchHeader) -> None:
         reason = f"claims {header.record_count} records for {header.last_offset_delta + 1} offsets"
     if reason is not None:
         raise CorruptBatch(f"the batch at offset {header.base_offset} {reason}")
+    is_complete = header.record_count == header.last_offset_delta + 1  # not compacted
+    skip = max(0, first_offset - header.base_offset) if is_complete else 0
+    return record_batch.record_lists(batch, header, opening, skip=skip, whole=whole)
 
 
 def _without_overlaps(ranges: Sequence[AcquiredRange]) -> list[AcquiredRange]:
     """Return the runs in ascending order, each offset once."""
     runs: list[AcquiredRange] = []
+    next_offset = 0
     for run in sorted(ranges, key=lambda run: run.first_offset):
-        first_offset = max(run.first_offset, runs[-1].last_offset + 1) if runs else run.first_offset
-        if first_offset <= run.last_offset:
-            runs.append(
-                run if first_offset == run.first_offset else replace(run, first_offset=first_offset)
-            )
+        if run.first_offset < next_offset:
+            run = replace(run, first_offset=next_offset)
+        if run.first_offset <= run.last_offset:
+            runs.append(run)
+            next_offset = run.last_offset + 1
     return runs

@@ -23,7 +23,6 @@ from .records import Record
 MAX_OPEN_DELIVERIES = 10_000
 """The limit of deliveries of a member with an open span. Further deliveries get no span."""
 
-_SYSTEM = {"messaging.system": "kafka"}
 LOST = "lost"
 
 Headers = Iterable[tuple[str, Any]]
@@ -87,7 +86,7 @@ class Tracing:
         value: str | bytes | None = None,
         key: str | bytes | None = None,
         *,
-        headers: Mapping[str, Any] | Iterable[tuple[str, Any]] = (),
+        headers: Mapping[str, Any] | Headers = (),
         on_delivery: Callable[[Any, Any], object] | None = None,
         **more: Any,
     ) -> None:
@@ -97,7 +96,7 @@ class Tracing:
         :param on_delivery: called with the error or None, and the message
         :param more: further arguments of ``producer.produce``
         """
-        described = _described("send", topic)
+        described = _described("send", topic, {})
         began_s = time.monotonic()
         span = self.tracer.start_span(
             f"send {topic}",
@@ -210,9 +209,9 @@ class MemberTracing:
         span.end()
 
 
-def _described(operation: str, topic: str, more: Mapping[str, str] = _SYSTEM) -> dict[str, str]:
+def _described(operation: str, topic: str, more: Mapping[str, str]) -> dict[str, str]:
     return {
-        **_SYSTEM,
+        "messaging.system": "kafka",
         **more,
         "messaging.operation.name": operation,
         "messaging.destination.name": topic,

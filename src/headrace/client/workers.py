@@ -185,10 +185,7 @@ def shortened(text: str) -> str:
 
 
 _WORST_FIRST = ("open", "probing", "closed")
-_SUMMED = (
-    *COUNTERS,
-    *("slots", "running", "waiting", "done_per_s", "failed_per_s", "retried_per_s"),
-)
+_SUMMED = [*COUNTERS, "slots", "running", "waiting", "done_per_s", "failed_per_s", "retried_per_s"]
 _DECODER = msgspec.json.Decoder(WorkerState)
 
 
@@ -289,8 +286,8 @@ class WorkerWatch:
         if self._reader is None:
             positions = await self._positions(now_ms)
             if not positions:
-                for name in list(self._workers):
-                    self._forget(name)
+                self._workers.clear()
+                self._states_bytes = 0
                 return
             self._reader = PartitionReader(self._cluster, positions, {}, 0)
         left_bytes = _LOOK_BYTES

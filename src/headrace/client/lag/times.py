@@ -350,7 +350,7 @@ class _BrokerSearch:
                 for partition, search in searches.items()
             },
             self.leaders.topic_ids,
-            FetchLimits(0, 0, max(_ANSWER_BYTES, all_bytes), int(self.read_committed)),
+            FetchLimits(0, max(_ANSWER_BYTES, all_bytes), int(self.read_committed)),
             timeout_ms=cluster.timeout_ms,
         )
         beyond = []

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message
+from confluent_kafka import KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as ConfluentPartition
 
 from headrace.client.config import check_login, librdkafka_config
@@ -44,6 +45,9 @@ if a task lacks records.
 
 CHECK_INTERVAL_S = 5.0
 """The interval of looking up the topics while inputs of a task are not assigned."""
+
+METADATA_TIMEOUT_S = 10.0
+"""The timeout of looking up one topic."""
 
 _NO_EPOCH = -1
 
@@ -98,8 +102,15 @@ class OrderedConsumer:
         max_task_idle: float | None = 0,
         max_buffered_records: int = MAX_BUFFERED_RECORDS,
     ) -> None:
-        self.topics = checked_topics(topics)
-        self._idle_ms = checked_idle_ms(max_task_idle)
+        if isinstance(topics, str) or not topics or len(set(topics)) != len(topics):
+            raise ValueError(f"topics is {topics!r}: give a list of one or more different names")
+        self.topics = tuple(topics)
+        if max_task_idle is not None and not max_task_idle >= 0:
+            raise ValueError(
+                f"max_task_idle is {max_task_idle}: it may be None (never wait), 0 (wait for what "
+                "the broker has) or a number of seconds to wait for producers, too"
+            )
+        self._idle_ms = IDLING_DISABLED if max_task_idle is None else round(max_task_idle * 1000)
         if max_buffered_records < 1:
             raise ValueError(
                 f"max_buffered_records is {max_buffered_records}: it must be at least 1"
@@ -120,7 +131,9 @@ class OrderedConsumer:
         self._is_closed = False
         self._clock_offset_s = time.time() - time.monotonic()
         self._conf = librdkafka_config(conf)
-        self._group_id = checked_group(self._conf)
+        if not self._conf.get("group.id"):
+            raise UnsupportedSetting("group.id is missing: set it in conf to the group to join")
+        self._group_id = str(self._conf["group.id"])
         self._servers = str(self._conf.get("bootstrap.servers"))
         config = consumer_config(self._conf, self._is_incremental)
         check_login(self._conf)
@@ -128,7 +141,7 @@ class OrderedConsumer:
         with translated_errors(self._group_id):
             self._consumer = LagConsumer({**config, "error_cb": self._on_error})
         try:
-            check_co_partitioned(self._consumer, self.topics, self._servers)
+            self._check_co_partitioned()
             self._consumer.subscribe(
                 list(self.topics),
                 on_assign=self._on_assign,
@@ -154,8 +167,15 @@ class OrderedConsumer:
         self._finish_record()
         if not self._left_in_turn:
             self._poll_broker_if_due()
-        record = self._take()
-        return record if record is not None else self._wait(timeout)
+        if (record := self._take()) is None:
+            deadline_s = math.inf if timeout is None else time.monotonic() + timeout
+            self._poll_broker(0)
+            while (record := self._take()) is None:
+                wait_s = min(self._wait_s(), deadline_s - time.monotonic())
+                if wait_s <= 0:
+                    return None
+                self._poll_broker(wait_s)
+        return record
 
     def _finish_record(self) -> None:
         """Count the last returned record as processed."""
@@ -163,18 +183,6 @@ class OrderedConsumer:
             key, record = self._handed_out
             self._processed[key] = record
             self._handed_out = None
-
-    def _wait(self, timeout: float | None) -> Message | None:
-        deadline_s = None if timeout is None else time.monotonic() + timeout
-        self._poll_broker(0)
-        while (record := self._take()) is None:
-            wait_s = self._wait_s()
-            if deadline_s is not None:
-                wait_s = min(wait_s, deadline_s - time.monotonic())
-                if wait_s <= 0:
-                    return None
-            self._poll_broker(wait_s)
-        return record
 
     def __iter__(self) -> Iterator[Message]:
         return self
@@ -210,7 +218,7 @@ class OrderedConsumer:
         """
         self._check_open()
         self._finish_record()
-        offsets = self._offsets(self._assigned)
+        offsets = self._offsets()
         if offsets:
             with translated_errors(self._group_id):
                 self._consumer.commit(offsets=offsets, asynchronous=False)
@@ -290,8 +298,8 @@ class OrderedConsumer:
         try:
             messages_of = self._consumer.consume_by_partition(MAX_POLL_RECORDS, wait_s)
         except KafkaException as error:
-            problem = translated(error, self._group_id)
-            if not is_lasting(error):
+            problem = translated(error.args[0], self._group_id)
+            if not is_lasting(error.args[0]):
                 raise problem from None
             self._problem = self._problem or problem
         if self._is_login_in_doubt:
@@ -326,12 +334,9 @@ class OrderedConsumer:
 
     def _wait_s(self) -> float:
         """Return the longest wait for records: until a task is ready without more of them."""
-        deadlines = [
-            ms for task in self._tasks.values() if (ms := task.next_deadline_ms()) is not None
-        ]
-        return min(
-            [POLL_INTERVAL_S, *(max(0.001, (ms - self._now_ms()) / 1000) for ms in deadlines)]
-        )
+        deadlines_ms = (task.next_deadline_ms() for task in self._tasks.values())
+        first_ms = min((ms for ms in deadlines_ms if ms is not None), default=math.inf)
+        return min(POLL_INTERVAL_S, max(0.001, (first_ms - self._now_ms()) / 1000))
 
     def _pause_and_resume(self, grown: Iterable[TopicPartition]) -> None:
         for key in self._paused.union(grown) & self._assigned:
@@ -358,10 +363,10 @@ class OrderedConsumer:
         head = self._tasks[key[1]].peek(key)
         return self._consumer.position_of(key) if head is None else head.offset()
 
-    def _offsets(self, keys: Iterable[TopicPartition]) -> list[ConfluentPartition]:
+    def _offsets(self) -> list[ConfluentPartition]:
         """Return the offsets to commit: those after the processed records."""
         offsets = []
-        for key in keys:
+        for key in self._assigned:
             processed = self._processed.get(key)
             is_in_hand = self._handed_out is not None and self._handed_out[0] == key
             # Without buffered records, the position is also after transaction markers.
@@ -383,7 +388,7 @@ class OrderedConsumer:
             return
         changed = [
             offset
-            for offset in self._offsets(self._assigned)
+            for offset in self._offsets()
             if self._stored.get(partition_key(offset)) != offset.offset
         ]
         if changed:
@@ -400,7 +405,7 @@ class OrderedConsumer:
         librdkafka commits stored offsets when it closes. If it has just begun to rebalance, for
         instance because a topic was deleted, it does so after leaving, and is refused.
         """
-        offsets = self._offsets(self._assigned) if self._stores_offsets else []
+        offsets = self._offsets() if self._stores_offsets else []
         if offsets:
             try:
                 self._consumer.commit(offsets=offsets, asynchronous=True)
@@ -429,7 +434,7 @@ class OrderedConsumer:
     def _check_assignment(self) -> None:
         missing = {key for task in self._tasks.values() for key in task.partitions} - self._assigned
         if missing:
-            check_co_partitioned(self._consumer, self.topics, self._servers)
+            self._check_co_partitioned()
             topic, number = min(missing)
             raise InvalidTopics(
                 f"this member of group '{self._group_id}' was not assigned {topic}-{number}, which "
@@ -448,11 +453,42 @@ class OrderedConsumer:
         elif now_s >= self._next_check_s:
             self._next_check_s = now_s + CHECK_INTERVAL_S
             try:
-                check_co_partitioned(self._consumer, self.topics, self._servers)
+                self._check_co_partitioned()
             except InvalidTopics as problem:
                 self._problem = problem
             except ConnectionFailed as error:
                 logger.warning("cannot look up the topics: %s", error)
+
+    def _check_co_partitioned(self) -> None:
+        """Check that the topics have equal numbers of partitions. Creates no topic.
+
+        :raises InvalidTopics: a topic is missing, or they differ
+        :raises ConnectionFailed: no broker answers
+        """
+        counts: dict[str, int] = {}
+        for topic in self.topics:
+            try:
+                cluster = self._consumer.list_topics(topic, timeout=METADATA_TIMEOUT_S)
+            except KafkaException as error:
+                raise ConnectionFailed(
+                    f"{self._servers} cannot be reached: {error.args[0].str()}"
+                ) from None
+            metadata = cluster.topics.get(topic)
+            if metadata is None:
+                raise InvalidTopics(
+                    f"topic '{topic}' is missing in the metadata of {self._servers}"
+                )
+            if metadata.error is not None:
+                needs = missing_permission(metadata.error.code(), f"DESCRIBE on topic '{topic}'")
+                reason = metadata.error.str() + (f": {needs}" if needs else "")
+                raise InvalidTopics(f"topic '{topic}' cannot be read: {reason}")
+            counts[topic] = len(metadata.partitions)
+        if len(set(counts.values())) > 1:
+            listed = ", ".join(f"'{topic}' has {count}" for topic, count in counts.items())
+            raise InvalidTopics(
+                f"the topics are not co-partitioned: of partitions, {listed}; they need equal "
+                "numbers"
+            )
 
     def _on_revoke(self, consumer: Any, partitions: list[ConfluentPartition]) -> None:
         self._store()  # librdkafka commits it before it revokes the partitions
@@ -472,10 +508,7 @@ class OrderedConsumer:
             self._turns.remove(index)
 
 
-# Checks and errors --------------------------------------------------------------------------------
-
-METADATA_TIMEOUT_S = 10.0
-"""The timeout of looking up one topic."""
+# Configuration and errors -------------------------------------------------------------------------
 
 _CONNECTION_ERRORS = frozenset(
     {
@@ -490,42 +523,6 @@ _CONNECTION_ERRORS = frozenset(
 
 class InvalidTopics(ClientError):
     """A topic is missing, or the topics are not co-partitioned. The text is one line."""
-
-
-def checked_topics(topics: Sequence[str]) -> tuple[str, ...]:
-    """Return the topics, in order.
-
-    :raises ValueError: it is not a list of distinct names, or empty
-    """
-    if isinstance(topics, str) or not topics or len(set(topics)) != len(topics):
-        raise ValueError(f"topics is {topics!r}: give a list of one or more different names")
-    return tuple(topics)
-
-
-def checked_idle_ms(max_task_idle: float | None) -> int:
-    """Return ``max.task.idle.ms`` for a time in seconds.
-
-    :raises ValueError: the time is negative
-    """
-    if max_task_idle is None:
-        return IDLING_DISABLED
-    if not max_task_idle >= 0:
-        raise ValueError(
-            f"max_task_idle is {max_task_idle}: it may be None (never wait), 0 (wait for what the "
-            "broker has) or a number of seconds to wait for producers, too"
-        )
-    return round(max_task_idle * 1000)
-
-
-def checked_group(conf: Mapping[str, Any]) -> str:
-    """Return ``group.id``.
-
-    :raises UnsupportedSetting: it is missing
-    """
-    group_id = conf.get("group.id")
-    if not group_id:
-        raise UnsupportedSetting("group.id is missing: set it in conf to the group to join")
-    return str(group_id)
 
 
 def consumer_config(conf: Mapping[str, Any], is_incremental: bool) -> dict[str, Any]:
@@ -557,36 +554,9 @@ def consumer_config(conf: Mapping[str, Any], is_incremental: bool) -> dict[str, 
     }
 
 
-def check_co_partitioned(consumer: Consumer, topics: Sequence[str], servers: str) -> None:
-    """Check that the topics have equal numbers of partitions. Creates no topic.
-
-    :raises InvalidTopics: a topic is missing, or they differ
-    :raises ConnectionFailed: no broker of ``servers`` answers
-    """
-    counts: dict[str, int] = {}
-    for topic in topics:
-        try:
-            metadata = consumer.list_topics(topic, timeout=METADATA_TIMEOUT_S).topics.get(topic)
-        except KafkaException as error:
-            raise ConnectionFailed(f"{servers} cannot be reached: {error.args[0].str()}") from None
-        if metadata is None:
-            raise InvalidTopics(f"topic '{topic}' is missing in the metadata of {servers}")
-        if metadata.error is not None:
-            needs = missing_permission(metadata.error.code(), f"DESCRIBE on topic '{topic}'")
-            reason = metadata.error.str() + (f": {needs}" if needs else "")
-            raise InvalidTopics(f"topic '{topic}' cannot be read: {reason}")
-        counts[topic] = len(metadata.partitions)
-    if len(set(counts.values())) > 1:
-        listed = ", ".join(f"'{topic}' has {count}" for topic, count in counts.items())
-        raise InvalidTopics(
-            f"the topics are not co-partitioned: of partitions, {listed}; they need equal numbers"
-        )
-
-
-def translated(error: KafkaException, group_id: str) -> ClientError:
+def translated(error: KafkaError, group_id: str) -> ClientError:
     """Return an error of the inner consumer as one of headrace's."""
-    kafka_error: KafkaError = error.args[0]
-    code, text = kafka_error.code(), kafka_error.str()
+    code, text = error.code(), error.str()
     if code == KafkaError.UNKNOWN_TOPIC_OR_PART:
         return InvalidTopics(text)
     if code in _CONNECTION_ERRORS:
@@ -598,10 +568,9 @@ def translated(error: KafkaException, group_id: str) -> ClientError:
     return ClientError(text)
 
 
-def is_lasting(error: KafkaException) -> bool:
+def is_lasting(error: KafkaError) -> bool:
     """Return whether a partition is not read any more after an error of the inner consumer."""
-    kafka_error: KafkaError = error.args[0]
-    return kafka_error.fatal() or kafka_error.code() in (
+    return error.fatal() or error.code() in (
         KafkaError.UNKNOWN_TOPIC_OR_PART,
         KafkaError.GROUP_AUTHORIZATION_FAILED,
         KafkaError._AUTO_OFFSET_RESET,
@@ -614,4 +583,4 @@ def translated_errors(group_id: str) -> Iterator[None]:
     try:
         yield
     except KafkaException as error:
-        raise translated(error, group_id) from None
+        raise translated(error.args[0], group_id) from None

@@ -112,9 +112,7 @@ class LagConsumer(Consumer):
         :raises KafkaException: the partition is not assigned to this consumer (``_STATE``)
         """
         lag = self._assigned(key)
-        high_watermark = self._cached_high_watermark(key)
-        if high_watermark is not None:
-            lag.see_high_watermark(high_watermark)
+        lag.see_high_watermark(self._cached_high_watermark(key))
         return lag.lag()
 
     def position_of(self, key: TopicPartition) -> int | None:
@@ -149,12 +147,13 @@ class LagConsumer(Consumer):
             if end.error is None and end.offset >= 0
         }
 
-    def _cached_high_watermark(self, key: TopicPartition) -> int | None:
+    def _cached_high_watermark(self, key: TopicPartition) -> int:
+        """Return the high watermark of the last fetch response; less than 0 while it is unknown."""
         try:
             watermarks = self.get_watermark_offsets(ConfluentPartition(*key), cached=True)
         except KafkaException:
-            return None  # librdkafka does not know the partition yet
-        return watermarks[1] if watermarks is not None and watermarks[1] >= 0 else None
+            return -1  # librdkafka does not know the partition yet
+        return -1 if watermarks is None else watermarks[1]
 
     # -- reading
 
@@ -193,10 +192,11 @@ class LagConsumer(Consumer):
         :raises KafkaException: an error that librdkafka does not recover from, once the records
             before it have been returned
         """
-        messages = [] if self._failure is not None else super().consume(num_messages, 0)
-        if not messages and timeout > 0 and self._failure is None:
-            first = super().poll(timeout)
-            messages = [] if first is None else [first, *super().consume(num_messages, 0)]
+        messages: list[Message] = []
+        if self._failure is None:
+            messages = super().consume(num_messages, 0)
+            if not messages and timeout > 0 and (first := super().poll(timeout)) is not None:
+                messages = [first, *super().consume(num_messages, 0)]
         messages_of: dict[TopicPartition, list[Message]] = {}
         for message in self._track_positions(messages):
             if message.error() is None:

@@ -32,7 +32,6 @@ class Arrived:
         self.left = normalize(run.span for run in ranges)
         self._lists = decode_lists(data, ranges)
         self._records: list[Record] = []
-        self._taken = 0
         self._has_lost = False
 
     def take(self, max_records: int, max_bytes: int) -> list[Record]:
@@ -43,19 +42,18 @@ class Arrived:
             returns records after them
         """
         while True:
-            if self._taken == len(self._records):
+            if not self._records:
                 decoded = next(self._lists, [])
-                self._records, self._taken = [], 0
                 if isinstance(decoded, UnreadableBatch):
                     raise decoded
                 if not decoded:
                     return []
                 self._records = decoded
-            records = self._records[self._taken : self._taken + max_records]
+            records = self._records[:max_records]
             if sum(map(size_of, records)) > max_bytes:
                 fitting = bisect_right(list(accumulate(map(size_of, records))), max_bytes)
                 del records[max(fitting, 1) :]
-            self._taken += len(records)
+            del self._records[: len(records)]
             if self._has_lost:
                 records = [record for record in records if contains(self.left, record.offset)]
             if records:

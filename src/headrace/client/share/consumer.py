@@ -16,7 +16,7 @@ from collections.abc import (
     Sequence,
 )
 from contextlib import AbstractContextManager, nullcontext, suppress
-from itertools import groupby, repeat
+from itertools import groupby
 from operator import itemgetter
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -375,15 +375,14 @@ class ShareConsumer:
         while not self._problems:
             if records := self._take(max_records):
                 return records
-            if self._problems or not left_s:
-                break
-            left_s = max(deadline_s - time.monotonic(), 0)
-            with suppress(TimeoutError):
-                async with asyncio.timeout(left_s + _ANSWER_S):
-                    await self._acquire(max_records, left_s)
-        if self._problems:
-            raise self._next_problem()
-        return []
+            if not self._problems:
+                if not left_s:
+                    return []
+                left_s = max(deadline_s - time.monotonic(), 0)
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(left_s + _ANSWER_S):
+                        await self._acquire(max_records, left_s)
+        raise self._next_problem()
 
     def _next_problem(self) -> ClientError:
         return self._problems.pop(next(iter(self._problems)))
@@ -418,7 +417,7 @@ class ShareConsumer:
         return taken
 
     def _hold(self, records: Sequence[Record]) -> None:
-        self._held.update(zip(map(id, records), records, strict=False))
+        self._held.update((id(record), record) for record in records)
         self._held_bytes += sum(map(size_of, records))
         self._changed_at_s = time.monotonic()
 
@@ -446,7 +445,8 @@ class ShareConsumer:
             self._problems[id(record)] = undecodable
         else:
             _log.warning("%s rejects a record: %s", self, undecodable)
-            self._ranges.submit(AcknowledgeType.REJECT, _spans_of([record]), **_reason(undecodable))
+            spans = _spans_of([record])
+            self._ranges.submit(AcknowledgeType.REJECT, spans, reject_reason=_reason(undecodable))
         return None
 
     async def _acquire(self, max_records: int | None, wait_s: float) -> None:
@@ -507,16 +507,16 @@ class ShareConsumer:
         :raises OutcomesFailed: the broker has not accepted the outcome of some records
         """
         delay = seconds(delay, "delay", _MAX_DELAY_S)
-        terms = {} if counted else {"uncounted_release": True}
         if delay:  # also if the caller is cancelled, as other outcomes
-            await asyncio.shield(self._run(self._release_delayed(records, delay, terms)))
+            await asyncio.shield(self._run(self._release_delayed(records, delay, counted)))
         else:
-            await self._end(records, RELEASE, **terms)
+            await self._end(records, RELEASE, uncounted_release=not counted)
 
-    async def _release_delayed(self, records: Records, delay: float, terms: dict[str, Any]) -> None:
+    async def _release_delayed(self, records: Records, delay: float, counted: bool) -> None:
         if await self.broker_delays():
             delay_ms = math.ceil(delay * 1000)
-            await self._end(records, RELEASE, release_delay_ms=delay_ms, **terms)
+            terms = {"release_delay_ms": delay_ms, "uncounted_release": not counted}
+            await self._end(records, RELEASE, **terms)
         else:
             self._release_later(records, delay)
 
@@ -528,10 +528,10 @@ class ShareConsumer:
         :raises OutcomesFailed: the broker has not accepted the outcome of some records
         """
         records = _listed(records)
-        terms = _reason(reason)
-        if terms:
-            _log.info("%s rejects %d records: %s", self, len(records), *terms.values())
-        await self._end(records, AcknowledgeType.REJECT, **terms)
+        reason = _reason(reason)
+        if reason:
+            _log.info("%s rejects %d records: %s", self, len(records), reason)
+        await self._end(records, AcknowledgeType.REJECT, reject_reason=reason)
 
     async def renew(self, records: Records) -> None:
         """Restart the acquisition locks of held records now.
@@ -571,13 +571,11 @@ class ShareConsumer:
 
         :param keep: go on holding them
         """
-        failed: dict[Record, str] = {}
-        take = self._held.get if keep else self._held.pop
-        chosen = list(filter(None, map(take, map(id, records), repeat(None))))
-        if len(chosen) < len(records):
-            chosen_ids = set(map(id, chosen))
-            failed = {r: self._why_not(r) for r in records if id(r) not in chosen_ids}
+        chosen = [record for record in records if id(record) in self._held]
+        failed = {r: self._why_not(r) for r in records if id(r) not in self._held}
         if not keep:
+            for record in chosen:
+                del self._held[id(record)]
             self._let_go(chosen)
         return chosen, failed
 
@@ -619,11 +617,11 @@ class ShareConsumer:
 
         def release() -> None:
             due = self._delayed.pop(handle)
-            self._ranges.submit(RELEASE, _spans_of(list(due.values())))
+            self._ranges.submit(RELEASE, _spans_of(due.values()))
 
         assert self._loop is not None
         handle = self._loop.call_later(delay, release)
-        self._delayed[handle] = dict(zip(map(id, chosen), chosen, strict=True))
+        self._delayed[handle] = {id(record): record for record in chosen}
         if self._tracing is not None:  # the delivery has ended, whatever becomes of the release
             self._tracing.ended(records, failed, "release", 0.0)
         if failed:
@@ -694,9 +692,9 @@ def _listed(records: Records) -> list[Record]:
     if isinstance(records, Record) or not isinstance(records, Iterable):
         items = [records]
     by_id: dict[int, Record] = {id(record): record for record in items}
-    if not all(map(isinstance, by_id.values(), repeat(Record))):
-        other = next(item for item in by_id.values() if not isinstance(item, Record))
-        raise ClientError(f"{type(other).__name__} is not a record: pass what poll() returned")
+    for item in by_id.values():
+        if not isinstance(item, Record):
+            raise ClientError(f"{type(item).__name__} is not a record: pass what poll() returned")
     return list(by_id.values())
 
 
@@ -720,7 +718,7 @@ def _partitions(partitions: Collection[TopicPartition]) -> Collection[TopicParti
     return partitions
 
 
-def _spans_of(records: Sequence[Record]) -> PartitionSpans:
+def _spans_of(records: Iterable[Record]) -> PartitionSpans:
     offsets: defaultdict[TopicIdPartition, list[int]] = defaultdict(list)
     # By topic and then by number: half the time of groups by both.
     for topic_id, of_topic in groupby(records, _topic_id_of):
@@ -741,9 +739,8 @@ def _remove(records: dict[int, Record], lost: PartitionSpans) -> list[Record]:
     return list(gone.values())
 
 
-def _reason(reason: object) -> dict[str, str]:
-    text = printable(str(reason), _MAX_REASON_CHARS)
-    return {"reject_reason": text} if text else {}
+def _reason(reason: object) -> str:
+    return printable(str(reason), _MAX_REASON_CHARS)
 
 
 async def _call(callback: Callable[[list[Record]], object], records: list[Record]) -> None:

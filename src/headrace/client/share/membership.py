@@ -24,13 +24,6 @@ _LEAVE_EPOCH = -1
 
 # Errors after which the member joins again with epoch 0.
 _REJOIN = {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH}
-# Errors after which the member repeats the heartbeat.
-_RETRY = {
-    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-    ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_COORDINATOR,
-    ErrorCode.UNKNOWN_SERVER_ERROR,
-}
 
 _EAGER_INTERVAL_MS = 100
 _MIN_INTERVAL_MS = 100
@@ -220,7 +213,7 @@ class Membership:
             self._trouble.end(self)
             if any(topic_id not in self.topics for topic_id, _ in self.assignment):
                 await self.learn_topics()
-        elif code in _REJOIN or code in _RETRY:
+        elif code in _REJOIN or code == ErrorCode.UNKNOWN_SERVER_ERROR:
             if code in _REJOIN:
                 self._epoch, self.assignment = 0, frozenset()
             self._miss(error_name(code))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from headrace.client.cluster import Cluster
@@ -20,17 +20,22 @@ from headrace.protocol.partitions import TopicIdPartition, by_topic
 from headrace.protocol.schema import Message
 
 from .membership import Trouble
-from .spans import PartitionSpans, count, drop, intersection, normalize, subtract
+from .spans import PartitionSpans, add, count, drop, intersection, normalize, subtract
 from .types import AcknowledgeType, AcquireLimits
 
-_RETRY_PAUSES_MS = (100, 1000)
+_FIRST_PAUSE_MS, _LAST_PAUSE_MS = 100, 1000
 """The first and the longest pause after a failure."""
 _MAX_REQUESTS = 33
 """The limit of requests that look for the records for which a broker refuses others."""
 _MAX_EPOCH = 2**31 - 1
 _CLOSE_EPOCH = -1
 """The share session epoch that closes a session and releases its records."""
-_SESSION_GONE = {ErrorCode.SHARE_SESSION_NOT_FOUND, ErrorCode.INVALID_SHARE_SESSION_EPOCH}
+_WITHOUT_PAUSE = {
+    ErrorCode.SHARE_SESSION_NOT_FOUND,
+    ErrorCode.INVALID_SHARE_SESSION_EPOCH,
+    ErrorCode.GROUP_AUTHORIZATION_FAILED,
+}
+"""Errors after which the next request need not wait: another session helps, or nothing does."""
 
 Terms = tuple[tuple[str, Any], ...]
 """headrace's fields of ShareAcknowledge (:mod:`headrace.protocol.own_fields`)."""
@@ -68,7 +73,7 @@ class ShareNode:
         self._about = f"share session of group {group_id} with broker {node_id}"
         self._epoch = 0
         """The share session epoch of the next request; 0 while no session is open."""
-        self._pause_ms = _RETRY_PAUSES_MS[0]
+        self._pause_ms = _FIRST_PAUSE_MS
         self._lock = asyncio.Lock()
         self._connection: Connection | None = None
         self._may_renew = True
@@ -106,15 +111,17 @@ class ShareNode:
                     self._connection, request, self._cluster.timeout_ms + limits.max_wait_ms
                 )
             except ConnectionFailed as failure:
-                await self._connection_lost(str(failure))
+                await self._end_session(self.held, str(failure))
                 return None
-            if response.error_code:
-                if refusal := await self._refused(response.error_code, "ShareFetch", {}):
-                    raise refusal
+            if code := response.error_code:
+                await self._refused(code, "ShareFetch", {})
+                if code == ErrorCode.GROUP_AUTHORIZATION_FAILED:
+                    group = f"group '{self._group_id}'"
+                    raise RequestRefused(f"ShareFetch of {group}", code, needs=f"READ on {group}")
                 return None
             self.partitions = partitions
             self._epoch = next_epoch(self._epoch)
-            self._pause_ms = _RETRY_PAUSES_MS[0]
+            self._pause_ms = _FIRST_PAUSE_MS
             if response.acquisition_lock_timeout_ms > 0:
                 self.lock_timeout_ms = response.acquisition_lock_timeout_ms
             return response
@@ -148,42 +155,39 @@ class ShareNode:
         accepted: PartitionSpans = {}
         async with self._lock:
             waiting, _ = self._waiting.pop((kind, terms))
-            parts, requests = deque([_normalized(waiting)]), 0
+            whole = {partition: normalize(spans) for partition, spans in waiting.items() if spans}
+            parts, requests = deque([whole]), 0
             while parts:
                 requests += 1
                 part, may_split = parts.popleft(), requests < _MAX_REQUESTS
-                parts += await self._share_acknowledge(kind, part, terms, accepted, may_split)
-        return _normalized(accepted)
+                response = await self._share_acknowledge(kind, part, terms)
+                if response is not None:
+                    refused = self._settle(kind, part, response, accepted, may_split)
+                    if refused:
+                        parts += _halves(refused)
+        return accepted
 
     async def _share_acknowledge(
-        self,
-        kind: AcknowledgeType,
-        part: PartitionSpans,
-        terms: Terms,
-        accepted: PartitionSpans,
-        may_split: bool,
-    ) -> Sequence[PartitionSpans]:
-        """Send one ShareAcknowledge, and add to ``accepted`` what the broker accepts.
-
-        :returns: the parts in which to send what it refuses because of some of the records
-        """
+        self, kind: AcknowledgeType, part: PartitionSpans, terms: Terms
+    ) -> Any | None:
+        """Send one ShareAcknowledge; return the response, None if the session has ended."""
         if not part:
-            return ()
+            return None
         if not self._epoch or self._connection is None:
             self.lose(part, "the share session has ended")
-            return ()
+            return None
         try:
             request = self._acknowledge_request(kind, part, terms)
             response = await self._request(self._connection, request, self._cluster.timeout_ms)
         except ClientError as failure:
-            await self._connection_lost(f"{failure}; outcomes on the way may have been applied")
-            return ()
+            problem = f"{failure}; outcomes on the way may have been applied"
+            await self._end_session(self.held, problem)
+            return None
         if response.error_code:
             await self._refused(response.error_code, "ShareAcknowledge", part)
-            return ()  # the next fetch raises it
+            return None  # the next fetch raises it
         self._epoch = next_epoch(self._epoch)
-        refused = self._settle(kind, part, response, accepted, may_split)
-        return _halves(refused) if refused else ()
+        return response
 
     def _settle(
         self,
@@ -193,7 +197,10 @@ class ShareNode:
         accepted: PartitionSpans,
         may_split: bool,
     ) -> PartitionSpans:
-        """Apply the response to a ShareAcknowledge; return the outcomes to send in parts."""
+        """Apply the response to a ShareAcknowledge, and add to ``accepted`` what it accepts.
+
+        :returns: what it refuses because of some of the records, to be sent in parts
+        """
         answers = {
             (topic.topic_id, p.partition_index): p
             for topic in response.responses
@@ -208,7 +215,6 @@ class ShareNode:
             message = None if answer is None else answer.error_message
             if not code:
                 ended[partition] = spans
-                accepted.setdefault(partition, []).extend(spans)
             elif kind is AcknowledgeType.RENEW and "not enabled" in (message or ""):
                 self._may_renew = False  # the locks go on, to their ends
             elif may_split and code == ErrorCode.INVALID_RECORD_STATE and count(spans) > 1:
@@ -216,6 +222,7 @@ class ShareNode:
             else:
                 reason = error_name(code) + (f" ({message})" if message else "")
                 lost[reason][partition] = spans
+        add(accepted, ended)
         if kind is not AcknowledgeType.RENEW:
             self._drop(ended)
         for reason, records in lost.items():
@@ -267,35 +274,26 @@ class ShareNode:
         self._epoch, self.partitions = 0, frozenset()
         self.lose(self.held, reason)
 
-    async def _connection_lost(self, problem: str) -> None:
-        """Lose the session and its records."""
-        is_told = bool(self.held)
-        self._forget(problem)  # the loss says it
-        self._trouble.begin(self, f"{self._about}: {problem}", is_told=is_told)
-        await self._pause()
-
-    async def _refused(self, code: int, what: str, sent: PartitionSpans) -> RequestRefused | None:
-        """Lose the session, so that the next call opens another.
+    async def _refused(self, code: int, what: str, sent: PartitionSpans) -> None:
+        """Lose the session.
 
         :param sent: refused outcomes, whose records are lost
-        :returns: the refusal if the user may not read with this group
         """
         lost = self.held if code == ErrorCode.SHARE_SESSION_NOT_FOUND else sent
-        self._epoch, self.partitions = 0, frozenset()
-        is_told = bool(lost)
-        self.lose(lost, error_name(code))  # the loss says it
-        problem = f"{self._about}: {what}: {error_name(code)}"
-        self._trouble.begin(self, problem, is_told=is_told)
-        if code == ErrorCode.GROUP_AUTHORIZATION_FAILED:
-            needs = f"READ on group '{self._group_id}'"
-            return RequestRefused(f"{what} of group '{self._group_id}'", code, needs=needs)
-        if code not in _SESSION_GONE:
-            await self._pause()
-        return None
+        pauses = code not in _WITHOUT_PAUSE
+        await self._end_session(lost, error_name(code), f"{what}: ", pauses=pauses)
 
-    async def _pause(self) -> None:
-        pause_ms, self._pause_ms = self._pause_ms, min(2 * self._pause_ms, _RETRY_PAUSES_MS[1])
-        await asyncio.sleep(pause_ms / 1000)
+    async def _end_session(
+        self, lost: PartitionSpans, reason: str, what: str = "", *, pauses: bool = True
+    ) -> None:
+        """Lose the session and records, so that the next call opens another."""
+        is_told = bool(lost)
+        self._epoch, self.partitions = 0, frozenset()
+        self.lose(lost, reason)  # which says it
+        self._trouble.begin(self, f"{self._about}: {what}{reason}", is_told=is_told)
+        if pauses:
+            pause_ms, self._pause_ms = self._pause_ms, min(2 * self._pause_ms, _LAST_PAUSE_MS)
+            await asyncio.sleep(pause_ms / 1000)
 
     # -- requests
 
@@ -369,10 +367,6 @@ class ShareNode:
 def next_epoch(epoch: int) -> int:
     """Return the share session epoch of the request after one."""
     return 1 if epoch == _MAX_EPOCH else epoch + 1
-
-
-def _normalized(records: PartitionSpans) -> PartitionSpans:
-    return {partition: normalize(spans) for partition, spans in records.items() if spans}
 
 
 def _halves(records: PartitionSpans) -> tuple[PartitionSpans, PartitionSpans]:

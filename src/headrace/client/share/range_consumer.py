@@ -34,7 +34,7 @@ _RETRY_PAUSE_MS = 100
 _MAX_NAMES = 10
 """The limit of partitions that a log line names."""
 _CLOSE_TIMEOUT_MS = 3000
-_RENEWAL_INTERVALS_MS = (20, 250)
+_MIN_RENEWAL_MS, _MAX_RENEWAL_MS = 20, 250
 """The shortest and the longest interval of looking for locks to renew."""
 
 
@@ -324,7 +324,6 @@ class RangeConsumer:
 
     def _acquired(self, node: ShareNode, response: Any) -> tuple[Acquired, bool]:
         """Return what a broker has acquired, and whether a partition has moved."""
-        acquired: PartitionSpans = {}
         ranges: list[AcquiredRange] = []
         data: dict[TopicPartition, bytes] = {}
         is_moved = is_refused = False
@@ -345,16 +344,15 @@ class RangeConsumer:
                     place = "{}-{}".format(*key)
                     self._trouble.begin(node, f"group {self.group_id}, {place}: {problem}")
                 if partition.acquired_records:
-                    runs = [
+                    ranges += (
                         AcquiredRange(
                             *key, a.first_offset, a.last_offset, a.delivery_count, topic.topic_id
                         )
                         for a in partition.acquired_records
-                    ]
-                    ranges += runs
-                    acquired[topic.topic_id, key[1]] = normalize(run.span for run in runs)
+                    )
                     if partition.records:
                         data[key] = bytes(partition.records)
+        acquired = self._by_id(ranges)
         for other in self._nodes.values():  # also one that has led the partition before
             other.lose(acquired, "the lock has timed out")
         add(node.held, acquired)
@@ -379,11 +377,9 @@ class RangeConsumer:
             by_outcome[run.type, run.reason, run.delay_ms].append(run)
         calls: list[tuple[AcknowledgeType, PartitionSpans, Sent]] = []
         for (kind, reason, delay_ms), runs in by_outcome.items():
-            terms: dict[str, Any] = {"reject_reason": reason} if reason else {}
-            if delay_ms:
-                terms["release_delay_ms"] = delay_ms
             records = self._by_id(runs)
-            calls.append((kind, records, self.submit(kind, records, **terms)))
+            sent = self.submit(kind, records, reject_reason=reason, release_delay_ms=delay_ms)
+            calls.append((kind, records, sent))
         return [
             Acknowledgement(*self._membership.named(partition), *span, kind, partition[0])
             for kind, records, sent in calls
@@ -412,15 +408,16 @@ class RangeConsumer:
     ) -> PartitionSpans:
         """Send the outcome of records, as far as they are held; also if the caller is cancelled.
 
-        :param terms: headrace's fields of ``ShareAcknowledgeRequest``
+        :param terms: headrace's fields of ``ShareAcknowledgeRequest``; false ones are left out
         :returns: those whose outcome the brokers have accepted
         """
         return await _accepted(records, self.submit(kind, records, **terms))
 
     def submit(self, kind: AcknowledgeType, records: PartitionSpans, **terms: Any) -> Sent:
         """Begin to send the outcome of records, as far as they are held."""
+        own_fields = tuple(term for term in terms.items() if term[1])
         return [
-            node.acknowledge(kind, held, tuple(terms.items()))
+            node.acknowledge(kind, held, own_fields)
             for node in self._nodes.values()
             if (held := intersection(records, node.held))
         ]
@@ -439,8 +436,8 @@ class RangeConsumer:
         may_warn, renewed_s = True, time.monotonic()
         while True:
             # The broker tells the duration of locks when records are first acquired.
-            first_ms, last_ms = _RENEWAL_INTERVALS_MS
-            await asyncio.sleep(max(min(self.lock_timeout_ms / 6, last_ms), first_ms) / 1000)
+            interval_ms = max(min(self.lock_timeout_ms / 6, _MAX_RENEWAL_MS), _MIN_RENEWAL_MS)
+            await asyncio.sleep(interval_ms / 1000)
             if time.monotonic() - renewed_s >= self.lock_timeout_ms / 3000:
                 renewed_s = time.monotonic()
                 for node in self._nodes.values():
@@ -488,6 +485,5 @@ async def _accepted(records: PartitionSpans, sent: Sent) -> PartitionSpans:
         await asyncio.wait(sent)
     for request in sent:
         if not request.cancelled():  # by a close
-            for partition, spans in intersection(records, request.result()).items():
-                accepted[partition] = normalize([*accepted.get(partition, ()), *spans])
+            add(accepted, intersection(records, request.result()))
     return accepted

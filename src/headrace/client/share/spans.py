@@ -1,4 +1,4 @@
-"""Set operations on runs of offsets, each in one linear pass at most.
+"""Set operations on runs of offsets, each in linear time at most.
 
 Results are sorted and disjoint. Both ends of a run are inclusive.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from headrace.protocol.partitions import TopicIdPartition
 
@@ -28,21 +28,9 @@ def normalize(spans: Iterable[Span]) -> list[Span]:
 
 def intersect(left: Sequence[Span], right: Sequence[Span]) -> list[Span]:
     """Return the offsets in both; each argument is sorted and disjoint."""
-    if not left or not right:
-        return []
-    common: list[Span] = []
-    # Few of many runs need not pass by all of them.
-    i = max(bisect_right(left, right[0]) - 1, 0)
-    j = max(bisect_right(right, left[0]) - 1, 0)
-    while i < len(left) and j < len(right):
-        first, last = max(left[i][0], right[j][0]), min(left[i][1], right[j][1])
-        if first <= last:
-            common.append((first, last))
-        if left[i][1] < right[j][1]:
-            i += 1
-        else:
-            j += 1
-    return common
+    if len(left) > len(right):
+        left, right = right, left  # few runs need not pass by all of many
+    return subtract(left, subtract(left, right))
 
 
 def subtract(left: Sequence[Span], right: Sequence[Span]) -> list[Span]:
@@ -81,24 +69,16 @@ PartitionSpans = dict[TopicIdPartition, list[Span]]
 
 
 def intersection(left: PartitionSpans, right: PartitionSpans) -> PartitionSpans:
-    """Return the offsets in both."""
-    return _by_partition(intersect, left, right)
+    """Return the offsets in both. There are few in ``left``, or as many."""
+    return difference(left, difference(left, right))
 
 
 def difference(left: PartitionSpans, right: PartitionSpans) -> PartitionSpans:
     """Return the offsets of ``left`` that are not in ``right``."""
-    return _by_partition(subtract, left, right)
-
-
-def _by_partition(
-    combine: Callable[[Sequence[Span], Sequence[Span]], list[Span]],
-    left: PartitionSpans,
-    right: PartitionSpans,
-) -> PartitionSpans:
     return {
-        partition: spans
-        for partition in left
-        if (spans := combine(left[partition], right.get(partition, ())))
+        partition: rest
+        for partition, spans in left.items()
+        if (rest := subtract(spans, right.get(partition, ())))
     }
 
 

@@ -345,7 +345,7 @@ class Fetcher:
             },
             self._topic_ids,
             FetchLimits(
-                _MAX_WAIT_MS, 1, self._options.buffer_bytes // 2, self._options.isolation_level
+                _MAX_WAIT_MS, self._options.buffer_bytes // 2, self._options.isolation_level
             ),
             timeout_ms=self._options.timeout_ms,
         )
