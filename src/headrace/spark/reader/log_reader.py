@@ -110,14 +110,11 @@ class LogReader:
             raise ReadError(str(error)) from None
 
     def _decode(self, piece: Piece) -> Iterator[Records]:
-        batches = piece.batches
         try:
-            chosen = batches.with_data(piece.aborted)
-            kept_offsets = self._wanted[piece.key].not_before(piece.start)
             yield from decode(
-                batches,
-                chosen,
-                kept_offsets,
+                piece.batches,
+                piece.aborted,
+                self._wanted[piece.key].not_before(piece.start),
                 headers=self._options.headers,
                 most_bytes=self._opened_bytes,
             )
