@@ -141,8 +141,6 @@ class PartitionFetch:
 class Fetcher:
     """A fetcher of ranges of several topic partitions; at most one piece of each waits to be taken.
 
-    Starts at once, in the running event loop.
-
     :param ranges: ascending, disjoint ``(start, end)`` pairs of each topic partition
     """
 
@@ -164,6 +162,9 @@ class Fetcher:
         self._arrived = asyncio.Event()
         """Set when :meth:`take` may have a result."""
         self._failure: ClientError | SourceError | MemoryError | None = None
+
+    async def start(self) -> None:
+        """Begin to fetch, in the running event loop."""
         self._running = asyncio.create_task(self._run())
 
     async def take(self, key: TopicPartition | None) -> Piece | None:
