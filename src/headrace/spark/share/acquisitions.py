@@ -294,7 +294,7 @@ class Acquisitions:
 
     async def _broker_can_uncount(self, acquired: AcquiredRange) -> bool:
         """Return whether the broker answers with headrace's tagged fields; False if not at all."""
-        partition = (acquired.topic, acquired.partition)
+        partition = acquired.topic_partition
         cluster = self._consumer.cluster
         try:
             states = await share_states(cluster, self._options.group_id, [partition], 1)
@@ -315,7 +315,7 @@ class Acquisitions:
         group_id = self._options.group_id
         starts: dict[TopicPartition, int] = {}
         for r in sorted(ranges, key=lambda r: r.first_offset):
-            starts.setdefault((r.topic, r.partition), r.first_offset)
+            starts.setdefault(r.topic_partition, r.first_offset)
         self._later = []
         await self._consumer.close()
         deadline_s = loop.time() + _PATIENCE_S
@@ -409,7 +409,7 @@ class Acquisitions:
             await self._consumer.release_unprocessed(later)
 
     def _is_of_run(self, acquired: AcquiredRange) -> bool:
-        return acquired.first_offset < self._run_ends.get((acquired.topic, acquired.partition), 0)
+        return acquired.first_offset < self._run_ends.get(acquired.topic_partition, 0)
 
     async def _unfinished(self) -> list[TopicPartition]:
         """Return the partitions with unfinished records from before the run began."""
@@ -442,7 +442,7 @@ class Acquisitions:
         if sum(r.count for r in self._running) == 1:
             limits = await self._read_limits()
             if limits is not None and limits.keeps_given_up:
-                counted = {(r.topic, r.partition): [r.span] for r in self._running}
+                counted = {r.topic_partition: [r.span] for r in self._running}
         await self._consumer.release_unprocessed(
             AcquiredRange(*partition, *span, 0)
             for partition, spans in held.items()
@@ -452,10 +452,7 @@ class Acquisitions:
     async def acknowledge(self, ranges: Sequence[AcquiredRange], outcome: AcknowledgeType) -> None:
         """Acknowledge what is still held of some ranges."""
         await self._send(
-            Acknowledgement(
-                r.topic, r.partition, r.first_offset, r.last_offset, outcome, r.topic_id
-            )
-            for r in ranges
+            Acknowledgement(*r.topic_partition, *r.span, outcome, r.topic_id) for r in ranges
         )
 
     async def apply(self, outcomes: Sequence[Acknowledgement]) -> dict[str, int]:
