@@ -74,6 +74,7 @@ class Acquisitions:
 
     :ivar topics: names of the topics that are subscribed to
     :ivar counts: numbers of records since the query began
+    :ivar suspects: records of a micro-batch that did not finish
     """
 
     def __init__(self, consumer: RangeConsumer, options: ShareOptions) -> None:
@@ -91,7 +92,7 @@ class Acquisitions:
         self._running: Sequence[AcquiredRange] = ()
         self._later: list[AcquiredRange] = []
         """Records that are held for a later micro-batch than the next one."""
-        self._suspects = Suspects()
+        self.suspects = Suspects()
         self._is_last_delivery = False
         """A failure of the micro-batch may give up its records."""
 
@@ -100,11 +101,6 @@ class Acquisitions:
         self.topics = tuple(topics)
         self._consumer.subscribe(self.topics)
 
-    @property
-    def failed_alone(self) -> list[Position]:
-        """Records that were alone in a micro-batch that failed, and wait for others."""
-        return self._suspects.alone
-
     async def suspect(
         self, count: int, spans: Mapping[TopicPartition, Span], alone: Iterable[Position]
     ) -> None:
@@ -112,9 +108,9 @@ class Acquisitions:
 
         :param count: the number of its records
         :param spans: the first and the last offset of each partition
-        :param alone: :attr:`failed_alone` of this micro-batch
+        :param alone: :attr:`Suspects.alone` at the time of this micro-batch
         """
-        self._suspects.begin(count, spans, alone, asyncio.get_running_loop().time())
+        self.suspects.begin(count, spans, alone, asyncio.get_running_loop().time())
         names = "; ".join(
             f"{topic}-{number} offset {first}"
             if first == last
@@ -136,7 +132,7 @@ class Acquisitions:
                 self._options.group_id,
                 count,
                 names,
-                self._suspects.most_records,
+                self.suspects.most_records,
             )
 
     async def stop_at_current_end(self) -> None:
@@ -170,7 +166,7 @@ class Acquisitions:
         :param unless_finished: empty only when the group has finished what the topics hold now:
             records that other members hold are waited for, up to a time limit
         """
-        self._suspects.processed(self._running)
+        self.suspects.processed(self._running)
         if unless_finished:
             ranges = await self._acquire_unless_finished()
         elif self._run_ends:
@@ -178,7 +174,7 @@ class Acquisitions:
         else:
             ranges, _ = await self._acquire_batch()
         self._running = ranges
-        may_acquire_ahead = self._options.acquire_ahead and not self._suspects
+        may_acquire_ahead = self._options.acquire_ahead and not self.suspects
         if ranges and may_acquire_ahead and not self._is_last_delivery:
             self._ahead.start(self._most_records)
         return ranges
@@ -204,7 +200,7 @@ class Acquisitions:
         """
         before = [*self._later, *await self._ahead.take()]
         ranges = still_held(before, self._consumer.held())
-        room = self._suspects.most_to_hold(self._most_records) - sum(r.count for r in ranges)
+        room = self.suspects.most_to_hold(self._most_records) - sum(r.count for r in ranges)
         complete = True
         step = await self._next_step(ranges)
         while room > 0 and step is Step.RUN:
@@ -232,7 +228,7 @@ class Acquisitions:
             self._warn(step, f"{text}. If this micro-batch fails, they are given up")
         ranges = still_held(ranges, self._consumer.held())
         now_s = asyncio.get_running_loop().time()
-        ranges, self._later = self._suspects.choose(ranges, self._most_records, now_s)
+        ranges, self._later = self.suspects.choose(ranges, self._most_records, now_s)
         for r in ranges:
             self.counts["acquired"] += r.count
             self.counts["redelivered"] += r.count if r.delivery_count > 1 else 0
@@ -358,7 +354,7 @@ class Acquisitions:
         return next((error for error in altered.values() if error is not None), None)
 
     async def _acquire_at_most(self, max_records: int, max_wait_ms: int) -> Acquired:
-        has_limit = self._suspects.most_to_hold(self._most_records) < NO_LIMIT
+        has_limit = self.suspects.most_to_hold(self._most_records) < NO_LIMIT
         return await self._consumer.acquire(
             max_records=max_records,
             max_wait_ms=max_wait_ms,

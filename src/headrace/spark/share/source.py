@@ -20,7 +20,6 @@ from headrace.client import AcquiredRange, ClientError, Cluster, RangeConsumer
 from headrace.client.errors import is_missing_group
 from headrace.client.loop_thread import LoopThread
 from headrace.client.offsets import ShareOffset, share_offsets_of_topics
-from headrace.client.share.spans import Span
 from headrace.log_lines import get_logger
 from headrace.protocol.partitions import TopicPartition
 from headrace.spark.data_source import KafkaDataSource
@@ -45,7 +44,6 @@ from .acquisitions import Acquisitions
 from .executor import ShareInputPartition, read, split
 from .options import ShareOptions, ensure_group_settings
 from .outcomes import RECEIPT_COLUMN, OutcomeWriter, requested
-from .suspects import Position
 
 _log = get_logger(__name__)
 
@@ -170,7 +168,9 @@ class ShareStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return self._offset  # acquired, and not run yet
         self._acknowledge_batch()
         with one_line_errors():
-            ranges = member.acquire()
+            # Before pyspark 4.2 an answer without records ends headrace.spark.drain.
+            must_finish = not HAS_ADMISSION_CONTROL
+            ranges = member.run(member.acquisitions.acquire(unless_finished=must_finish))
         if not ranges:
             return start
         self._batches += 1
@@ -181,7 +181,9 @@ class ShareStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             "batch": self._batches,
             "records": records,
             "spans": _bounds(ranges),
-            "alone": list(map(list, member.failed_alone)),  # equal to what JSON makes of it
+            "alone": list(
+                map(list, member.acquisitions.suspects.alone)
+            ),  # equal to what JSON makes of it
         }
         return self._offset
 
@@ -198,7 +200,8 @@ class ShareStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 for topic, by_partition in end["spans"].items()
                 for partition, (first, last) in by_partition.items()
             }
-            member.suspect(end["records"], spans, [tuple(position) for position in end["alone"]])
+            alone = [tuple(position) for position in end["alone"]]
+            member.run(member.acquisitions.suspect(end["records"], spans, alone))
         if start == end or end != self._offset:
             return []
         return split(self._ranges, self._options.records_per_task, member.receipt)
@@ -228,7 +231,7 @@ class ShareStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._lag = self._member.lag()
             took_s = time.monotonic() - began_s
             self._next_lag_s = began_s + max(_LAG_INTERVAL_S, took_s / _LAG_TIME_FRACTION)
-        return {"lag": self._lag, **self._member.counts}
+        return {"lag": self._lag, **self._member.acquisitions.counts}
 
     def stop(self) -> None:
         """Leave the group and release what is held."""
@@ -255,13 +258,14 @@ class ShareStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         with one_line_errors():
             member.join()
             if self._is_available_now:
-                member.stop_at_current_end()
+                member.run(member.acquisitions.stop_at_current_end())
                 self._is_available_now = False
         return member
 
     def _acknowledge_batch(self) -> None:
         if self._offset is not None and self._member is not None:
-            self._member.acknowledge_rest(self._ranges)
+            outcome = self._options.default_outcome
+            self._member.run(self._member.acquisitions.acknowledge(self._ranges, outcome))
         self._offset, self._ranges = None, ()
 
 
@@ -274,6 +278,8 @@ class ShareMember:
     continue while Spark runs the micro-batch.
 
     :ivar id: distinguishes the micro-batches of this member from those of an earlier one
+    :ivar acquisitions: its records; :attr:`run` runs what it does
+    :ivar run: runs a coroutine on the event loop
     :ivar receipt: text of the column ``receipt`` of its records, once it has joined
     """
 
@@ -282,11 +288,12 @@ class ShareMember:
         self._options = options
         cluster = options.kafka.cluster()
         self._consumer = RangeConsumer(cluster, options.group_id, ())
-        self._acquisitions = Acquisitions(self._consumer, options)
+        self.acquisitions = Acquisitions(self._consumer, options)
         self._server = DriverServer(self._take_outcomes, _MAX_REQUEST_BYTES)
         self.receipt = ""
         self._background: list[asyncio.Task[None]] = []
         self._thread = LoopThread("headrace-share")
+        self.run = self._thread.run
 
     def join(self) -> None:
         """Join the group, unless the member has joined.
@@ -296,7 +303,7 @@ class ShareMember:
         if self.has_joined:
             return
         try:
-            self._thread.run(self._join())
+            self.run(self._join())
         except (ClientError, SourceError) as error:
             self.close()
             raise SourceError(_with_advice(error)) from None
@@ -306,58 +313,15 @@ class ShareMember:
         """True once the member has joined the group."""
         return bool(self._background)
 
-    @property
-    def counts(self) -> Mapping[str, int]:
-        """Numbers of records since the query began."""
-        return self._acquisitions.counts
-
-    def acquire(self) -> list[AcquiredRange]:
-        """Acquire the records of the next micro-batch.
-
-        :returns: empty if there are none now; before pyspark 4.2, where such an answer ends
-            :func:`headrace.spark.drain`, if the group has finished them all
-        :raises ClientError: a broker refuses
-        """
-        must_finish = not HAS_ADMISSION_CONTROL
-        return self._thread.run(self._acquisitions.acquire(unless_finished=must_finish))
-
-    @property
-    def failed_alone(self) -> list[Position]:
-        """Records that were alone in a micro-batch that failed, and wait for others."""
-        return self._acquisitions.failed_alone
-
-    def suspect(
-        self, count: int, spans: Mapping[TopicPartition, Span], alone: Sequence[Position]
-    ) -> None:
-        """Have smaller micro-batches until those of an earlier reader's last one are done.
-
-        :param count: the number of its records
-        :param spans: the first and the last offset of each partition
-        :param alone: :attr:`failed_alone` of this reader
-        """
-        self._thread.run(self._acquisitions.suspect(count, spans, alone))
-
-    def stop_at_current_end(self) -> None:
-        """Acquire only what the topics hold now (``Trigger.AvailableNow``).
-
-        :raises SourceError: the member was assigned no partitions
-        :raises ClientError: the cluster does not answer
-        """
-        self._thread.run(self._acquisitions.stop_at_current_end())
-
-    def acknowledge_rest(self, ranges: Sequence[AcquiredRange]) -> None:
-        """Apply ``defaultOutcome`` to what is still held of a micro-batch that has ended."""
-        self._thread.run(self._acquisitions.acknowledge(ranges, self._options.default_outcome))
-
     def lag(self) -> dict[str, dict[str, int]]:
         """Return topic → partition → unfinished records, of the partitions whose lag is known.
 
         With very many partitions, topic → ``"sum"``.
         """
-        cluster, topics = self._consumer.cluster, self._acquisitions.topics
+        cluster, topics = self._consumer.cluster, self.acquisitions.topics
         try:
             group_id = self._options.group_id
-            return _by_topic(self._thread.run(share_offsets_of_topics(cluster, group_id, topics)))
+            return _by_topic(self.run(share_offsets_of_topics(cluster, group_id, topics)))
         except ClientError:
             return {}
 
@@ -366,7 +330,7 @@ class ShareMember:
         if self._thread.is_closed:
             return
         try:
-            self._thread.run(self._close(), _CLOSE_TIMEOUT_S)
+            self.run(self._close(), _CLOSE_TIMEOUT_S)
         except Exception as error:
             _log.warning("leaving share group %s: %r", self._options.group_id, error)
         self._thread.close(_CLOSE_TIMEOUT_S)
@@ -381,7 +345,7 @@ class ShareMember:
                 self.receipt = str(await self._server.listen_at(host))
             else:
                 self.receipt = str(await self._server.listen_on_host())
-            self._acquisitions.subscribe(await options.subscription.complete(cluster))
+            self.acquisitions.subscribe(await options.subscription.complete(cluster))
             await ensure_group_settings(cluster, options.group_id, options.group_settings)
             await self._consumer.start()
         except BaseException:
@@ -392,7 +356,7 @@ class ShareMember:
             self._background.append(asyncio.create_task(self._follow_pattern()))
 
     async def _take_outcomes(self, request: Any) -> dict[str, Any]:
-        return {"counts": await self._acquisitions.apply(requested(request))}
+        return {"counts": await self.acquisitions.apply(requested(request))}
 
     async def _close(self) -> None:
         self._server.close()
@@ -401,7 +365,7 @@ class ShareMember:
                 task.cancel()
             try:
                 async with asyncio.timeout(_RELEASE_TIMEOUT_S):
-                    await self._acquisitions.close()
+                    await self.acquisitions.close()
             except (TimeoutError, ClientError) as error:
                 _log.warning("releasing the records of a micro-batch: %r", error)
             await self._consumer.close(_LEAVE_TIMEOUT_MS)
@@ -415,9 +379,9 @@ class ShareMember:
             except (ClientError, SourceError) as error:
                 _log.warning("looking for topics of share group %s: %s", group_id, error)
                 continue
-            if topics != self._acquisitions.topics:
+            if topics != self.acquisitions.topics:
                 _log.warning("share group %s: subscribed to %s", group_id, ", ".join(topics))
-                self._acquisitions.subscribe(topics)
+                self.acquisitions.subscribe(topics)
 
 
 def _bounds(ranges: Sequence[AcquiredRange]) -> dict[str, dict[str, list[int]]]:
