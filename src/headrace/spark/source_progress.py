@@ -31,20 +31,29 @@ def without_progress(offset: Mapping[str, Any]) -> dict[str, Any]:
 _MAX_OFFSET_CHARS = 200
 
 
-def check_offset(source: str, offset: object, like: Mapping[str, Any]) -> None:
-    """Check that an offset in Spark's checkpoint is one of this source.
+FIRST_OFFSETS: Mapping[str, Mapping[str, Any]] = {
+    "kafka-share": {"session": "", "batch": 0, "records": 0, "spans": {}, "alone": []},
+    "kafka-lag": {"snapshot": 0},
+}
+"""Format → the offset of a new query. Later ones have the same fields, with values of the same
+types."""
+
+
+def check_offsets(source: str, *offsets: object) -> None:
+    """Check that offsets in Spark's checkpoint are of this source.
 
     :param source: the format's name
-    :param like: an offset of the source: the same fields, with values of the same types
     :raises SourceError: the checkpoint is one of another query
     """
-    is_own = (
-        isinstance(offset, Mapping)
-        and without_progress(offset).keys() == like.keys()
-        and all(isinstance(offset[name], type(value)) for name, value in like.items())
-    )
-    if not is_own:
-        refuse_checkpoint(source, offset)
+    like = FIRST_OFFSETS[source]
+    for offset in offsets:
+        is_own = (
+            isinstance(offset, Mapping)
+            and without_progress(offset).keys() == like.keys()
+            and all(isinstance(offset[name], type(value)) for name, value in like.items())
+        )
+        if not is_own:
+            refuse_checkpoint(source, offset)
 
 
 def refuse_checkpoint(source: str, offset: object) -> None:
@@ -61,9 +70,6 @@ def refuse_checkpoint(source: str, offset: object) -> None:
 
 
 # -- the progress of a query
-
-
-_SHARE_OFFSET, _LAG_OFFSET = {"session", "batch", "records", "spans", "alone"}, {"snapshot"}
 
 
 def source_progress(source: Any) -> dict[str, Any] | None:
@@ -94,10 +100,9 @@ def source_names(sources: Sequence[Any]) -> list[str]:
 
 def _format(source: Any) -> str | None:
     offset = without_progress(_parsed(source.endOffset) or {})
-    if offset.keys() == _SHARE_OFFSET:
-        return "kafka-share"
-    if offset.keys() == _LAG_OFFSET:
-        return "kafka-lag"
+    for name, first in FIRST_OFFSETS.items():
+        if offset.keys() == first.keys():
+            return name
     return "kafka-ordered" if "enforcedProcessing" in (source_progress(source) or {}) else None
 
 

@@ -30,7 +30,7 @@ from headrace.spark.pyspark_capabilities import (
     stream_reader,
 )
 from headrace.spark.reader.columns import arrow_schema
-from headrace.spark.source_progress import check_offset
+from headrace.spark.source_progress import FIRST_OFFSETS, check_offsets
 
 SCHEMA = (
     "cluster string, groupId string, groupType string, groupState string, topic string, "
@@ -41,7 +41,6 @@ SCHEMA = (
 )
 """The columns, as DDL, named as those of Spark's Kafka source; see
 :func:`headrace.client.lag.model.rows`, which names them in Python's way."""
-_NO_OFFSET: dict[str, Any] = {"snapshot": 0}
 _ROWS_PER_BATCH = 10_000
 _MOST_WARNINGS = 20
 
@@ -181,11 +180,11 @@ class LagStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> dict[str, Any]:
         """Return the offset before the first snapshot."""
-        return dict(_NO_OFFSET)
+        return dict(FIRST_OFFSETS["kafka-lag"])
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Return the offset of the next snapshot; ``start`` after the last one."""
-        check_offset("kafka-lag", start, _NO_OFFSET)
+        check_offsets("kafka-lag", start)
         if not (self._takes_one and self._last):
             self._last = start["snapshot"] + 1
         return {"snapshot": max(self._last, start["snapshot"])}
@@ -196,8 +195,7 @@ class LagStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[LagPartition]:
         """Divide the groups that exist now into tasks."""
-        for offset in (start, end):
-            check_offset("kafka-lag", offset, _NO_OFFSET)
+        check_offsets("kafka-lag", start, end)
         return [] if start == end else plan(self._options)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

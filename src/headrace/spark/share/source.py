@@ -38,7 +38,7 @@ from headrace.spark.pyspark_capabilities import (
     stream_reader,
 )
 from headrace.spark.reader.columns import spark_schema
-from headrace.spark.source_progress import check_offset
+from headrace.spark.source_progress import FIRST_OFFSETS, check_offsets
 
 from .acquisitions import Acquisitions
 from .executor import ShareInputPartition, read, split
@@ -47,7 +47,6 @@ from .outcomes import RECEIPT_COLUMN, OutcomeWriter, requested
 
 _log = get_logger(__name__)
 
-_NO_OFFSET: dict[str, Any] = {"session": "", "batch": 0, "records": 0, "spans": {}, "alone": []}
 _LAG_INTERVAL_S = 1.0
 _LAG_TIME_FRACTION = 1 / 20
 """Largest part of the time that is spent on asking for the lag of many partitions."""
@@ -155,14 +154,14 @@ class ShareStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> dict[str, Any]:
         """Join the group, and return the offset of a new query."""
         self._join()
-        return dict(_NO_OFFSET)
+        return dict(FIRST_OFFSETS["kafka-share"])
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Acknowledge the micro-batch that has just ended, and acquire the next one.
 
         :returns: the offset of the next micro-batch; ``start`` if there is none
         """
-        check_offset("kafka-share", start, _NO_OFFSET)
+        check_offsets("kafka-share", start)
         member = self._join()
         if self._offset is not None and start != self._offset:
             return self._offset  # acquired, and not run yet
@@ -191,8 +190,7 @@ class ShareStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self, start: dict[str, Any], end: dict[str, Any]
     ) -> Sequence[ShareInputPartition]:
         """Return the tasks of the micro-batch that ends at ``end``."""
-        for offset in (start, end):
-            check_offset("kafka-share", offset, _NO_OFFSET)
+        check_offsets("kafka-share", start, end)
         member = self._join()
         if start != end and end["session"] != member.id:
             spans = {
