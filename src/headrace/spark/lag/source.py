@@ -45,8 +45,10 @@ _ROWS_PER_BATCH = 10_000
 _MOST_WARNINGS = 20
 
 _ARROW_SCHEMA = arrow_schema(SCHEMA)
-_FIELDS = {name: re.sub("([A-Z])", r"_\1", name).lower() for name in _ARROW_SCHEMA.names}
-"""Column → its name in a row of the model."""
+_ROW_SCHEMA = pa.schema(
+    [column.with_name(re.sub("([A-Z])", r"_\1", column.name).lower()) for column in _ARROW_SCHEMA]
+)
+"""The columns by their names in a row of the model."""
 DEFAULT_GROUPS_PER_TASK = 250
 
 _log = get_logger("headrace.spark")
@@ -126,24 +128,19 @@ class LagDataSource(KafkaDataSource):
 
         :raises SourceError: an option is invalid, or no broker answers
         """
-        options = self._parse()
         with one_line_errors():
-            options.kafka.check(Cluster.metadata)
+            LagOptions.parse(self.options).kafka.check(Cluster.metadata)
         return SCHEMA
 
-    def reader(self, schema: StructType) -> DataSourceReader:
+    def reader(self, schema: StructType) -> LagReader:
         """Return the reader of one snapshot."""
         self.check_columns(schema, SCHEMA)
-        return LagReader(self._parse())
+        with one_line_errors():
+            return LagReader(LagOptions.parse(self.options))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Return the reader of a snapshot per trigger."""
-        self.check_columns(schema, SCHEMA)
-        return stream_reader(LagStreamReader(self._parse()))
-
-    def _parse(self) -> LagOptions:
-        with one_line_errors():
-            return LagOptions.parse(self.options)
+        return stream_reader(LagStreamReader(self.reader(schema)))
 
 
 class LagReader(DataSourceReader):
@@ -156,14 +153,37 @@ class LagReader(DataSourceReader):
         self._options = options
 
     def partitions(self) -> Sequence[LagPartition]:
-        """Divide the groups that exist now into tasks."""
-        return plan(self._options)
+        """Divide the groups that exist now into tasks.
+
+        :raises SourceError: the cluster does not answer
+        """
+        options, snapshot_time_ms = self._options, time.time_ns() // 1_000_000
+        with one_line_errors():
+            thread = options.kafka.shared_thread()
+            groups, warnings = thread.run(select_groups(thread.cluster, options.query))
+        _warn(warnings)
+        step = options.groups_per_task
+        return [
+            LagPartition(tuple(groups[start : start + step]), snapshot_time_ms)
+            for start in range(0, len(groups), step)
+        ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of one task. Runs in an executor."""
+        """Yield the rows of one task's groups. Runs in an executor.
+
+        :raises SourceError: the cluster does not answer
+        """
         if not isinstance(partition, LagPartition):
-            return iter(())  # without groups there are no tasks, and Spark passes one of its own
-        return read(self._options, partition)
+            return  # without groups there are no tasks, and Spark passes one of its own
+        options = self._options
+        with one_line_errors():
+            thread = options.kafka.shared_thread()
+            snapshots: Any = parts(
+                thread.cluster, partition.groups, options.query, partition.snapshot_time_ms
+            )
+            while (part := thread.run(anext(snapshots, None))) is not None:
+                _warn(part.warnings)
+                yield from record_batches(part)
 
 
 class LagStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -173,8 +193,8 @@ class LagStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     snapshot with a new ``snapshotTime``.
     """
 
-    def __init__(self, options: LagOptions) -> None:
-        self._options = options
+    def __init__(self, reader: LagReader) -> None:
+        self._reader = reader
         self._takes_one = False
         self._last = 0
 
@@ -196,44 +216,11 @@ class LagStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[LagPartition]:
         """Divide the groups that exist now into tasks."""
         check_offsets("kafka-lag", start, end)
-        return [] if start == end else plan(self._options)
+        return [] if start == end else self._reader.partitions()
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one task. Runs in an executor."""
-        assert isinstance(partition, LagPartition)
-        return read(self._options, partition)
-
-
-def plan(options: LagOptions) -> list[LagPartition]:
-    """Divide the groups that exist now into tasks.
-
-    :raises SourceError: the cluster does not answer
-    """
-    snapshot_time_ms = time.time_ns() // 1_000_000
-    with one_line_errors():
-        thread = options.kafka.shared_thread()
-        groups, warnings = thread.run(select_groups(thread.cluster, options.query))
-    _warn(warnings)
-    step = options.groups_per_task
-    return [
-        LagPartition(tuple(groups[start : start + step]), snapshot_time_ms)
-        for start in range(0, len(groups), step)
-    ]
-
-
-def read(options: LagOptions, partition: LagPartition) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of one task's groups.
-
-    :raises SourceError: the cluster does not answer
-    """
-    with one_line_errors():
-        thread = options.kafka.shared_thread()
-        snapshots: Any = parts(
-            thread.cluster, partition.groups, options.query, partition.snapshot_time_ms
-        )
-        while (part := thread.run(anext(snapshots, None))) is not None:
-            _warn(part.warnings)
-            yield from record_batches(part)
+        return self._reader.read(partition)
 
 
 def record_batches(snapshot: Snapshot) -> Iterator[pa.RecordBatch]:
@@ -241,9 +228,9 @@ def record_batches(snapshot: Snapshot) -> Iterator[pa.RecordBatch]:
     snapshot_time_us = 1000 * snapshot.at_ms
     lags = rows(snapshot)
     while part := list(islice(lags, _ROWS_PER_BATCH)):
-        columns = {column: [row.get(name) for row in part] for column, name in _FIELDS.items()}
-        columns["snapshotTime"] = [snapshot_time_us] * len(part)
-        yield pa.RecordBatch.from_pydict(columns, _ARROW_SCHEMA)
+        for row in part:
+            row["snapshot_time"] = snapshot_time_us
+        yield pa.RecordBatch.from_pylist(part, _ROW_SCHEMA).rename_columns(_ARROW_SCHEMA.names)
 
 
 def _warn(warnings: Sequence[str]) -> None:
