@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import chain
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ from pyspark.sql.streaming import StreamingQueryListener
 
 from headrace.metric_family import CONTENT_TYPE, Family
 
+from .share.acquisitions import COUNTED
 from .source_progress import lag_by_topic, source_names, source_progress
 
 if TYPE_CHECKING:
@@ -80,8 +82,6 @@ ENFORCED = Family(
     _SOURCE,
     "records of kafka-ordered that were read although an earlier one was possible",
 )
-
-_OUTCOMES = ("acquired", "redelivered", "accepted", "released", "rejected")
 
 Sample = tuple[Family, tuple[str, ...], float]
 
@@ -153,9 +153,9 @@ class PrometheusListener(StreamingQueryListener):
             samples = [sample for state in self._queries.values() for sample in _samples(state)]
         lines: dict[Family, list[str]] = {}
         for family, labels, value in samples:
-            of_family = lines.setdefault(family, [family.head])
-            of_family.append(family.line(family.label(*labels), value))
-        return "".join(line for of_family in lines.values() for line in of_family)
+            line = family.line(family.label(*labels), value)
+            lines.setdefault(family, [family.head]).append(line)
+        return "".join(chain.from_iterable(lines.values()))
 
     def _state(self, query_id: Any, name: str | None) -> _QueryState:
         key = str(query_id)
@@ -236,7 +236,7 @@ def _of_source(query: str, name: str, source: Any) -> Iterator[Sample]:
         return
     for topic, lag in lag_by_topic(progress).items():
         yield LAG, (query, name, topic), lag
-    for outcome in _OUTCOMES:
+    for outcome in COUNTED:
         if outcome in progress:
             yield OUTCOMES, (query, name, outcome), progress[outcome]
     if "waiting" in progress:
