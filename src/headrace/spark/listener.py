@@ -20,7 +20,7 @@ from pyspark.sql.streaming import StreamingQueryListener
 from headrace.metric_family import CONTENT_TYPE, Family
 
 from .share.acquisitions import COUNTED
-from .source_progress import lag_by_topic, source_names, source_progress
+from .source_progress import by_name, lag_by_topic, source_progress
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -127,7 +127,7 @@ class PrometheusListener(StreamingQueryListener):
             if progress.numInputRows > 0:
                 state.batches += 1
                 state.seconds += progress.batchDuration / 1000
-            for name, source in zip(source_names(progress.sources), progress.sources, strict=True):
+            for name, source in by_name(progress.sources).items():
                 state.records[name] += max(0, source.numInputRows)
 
     def onQueryIdle(self, event: Any) -> None:
@@ -219,7 +219,7 @@ def _samples(state: _QueryState) -> Iterator[Sample]:
     for phase, duration_ms in dict(progress.durationMs).items():
         yield PHASE_SECONDS, (state.name, phase), duration_ms / 1000
     yield LAST_PROGRESS, query, datetime.fromisoformat(progress.timestamp).timestamp()
-    for name, source in zip(source_names(progress.sources), progress.sources, strict=True):
+    for name, source in by_name(progress.sources).items():
         yield from _of_source(state.name, name, source)
 
 

@@ -85,17 +85,17 @@ def source_progress(source: Any) -> dict[str, Any] | None:
     return None if end is None else _mapping(end.get(PROGRESS))
 
 
-def source_names(sources: Sequence[Any]) -> list[str]:
-    """Return a name for each source of a query: its format, or its place if that is unknown.
+def by_name(sources: Sequence[Any]) -> dict[str, Any]:
+    """Return the sources of a query by name: its format, or its place if that is unknown.
 
     Spark does not tell the format of a Python source, but each reports and stores its own fields. A
     second source of the same format has its place in the name.
     """
-    names: list[str] = []
+    named: dict[str, Any] = {}
     for place, source in enumerate(sources):
         name = _format(source) or str(place)
-        names.append(f"{name}-{place}" if name in names else name)
-    return names
+        named[f"{name}-{place}" if name in named else name] = source
+    return named
 
 
 def _format(source: Any) -> str | None:
