@@ -26,6 +26,7 @@ from headrace.client.java_properties import from_java
 from headrace.client.loop_thread import LoopThread
 from headrace.log_lines import get_logger
 from headrace.patterns import InvalidPattern, compiled, matches, meant
+from headrace.protocol.configuration import entries
 
 from .errors import SourceError
 
@@ -89,7 +90,8 @@ class KafkaOptions:
         :raises SourceError: librdkafka or headrace's own client does not accept a setting; or an
             error of ``check_cluster``
         """
-        if _is_open_key(str(self.librdkafka.get("ssl.key.pem", ""))):
+        pem = str(self.librdkafka.get("ssl.key.pem", ""))
+        if "PRIVATE KEY" in pem and "ENCRYPTED" not in pem:
             _log.warning("%s", _SHOWN_KEY)
         self.connections()  # first, because its errors about files are clearer than librdkafka's
         try:
@@ -151,11 +153,6 @@ class KafkaOptions:
         if key not in _threads:
             _threads[key] = ClusterThread(self)
         return _threads[key]
-
-
-def _is_open_key(pem: str) -> bool:
-    """Return True for a private key in PEM that is not encrypted."""
-    return "PRIVATE KEY" in pem and "ENCRYPTED" not in pem
 
 
 class ClusterThread(LoopThread):
@@ -309,8 +306,7 @@ class UserOptions:
 
     def listed(self, name: str) -> tuple[str, ...]:
         """Return the elements of a comma-separated list, without blank ones."""
-        elements = (element.strip() for element in (self.text(name) or "").split(","))
-        return tuple(element for element in elements if element)
+        return tuple(entries(self.text(name)))
 
     def pattern(self, name: str) -> str | None:
         """Return a regular expression; None if it is not given.
