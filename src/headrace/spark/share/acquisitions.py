@@ -224,8 +224,8 @@ class Acquisitions:
             return [], False
         self._is_last_delivery = step is not Step.RUN
         if self._is_last_delivery:
-            text = advice(ranges, self._options.group_id, self._limits or GroupLimits())
-            self._warn(step, f"{text}. If this micro-batch fails, they are given up")
+            text = f"{self._advice(ranges)}. If this micro-batch fails, they are given up"
+            self._warn(step, text)
         ranges = still_held(ranges, self._consumer.held())
         now_s = asyncio.get_running_loop().time()
         ranges, self._later = self.suspects.choose(ranges, self._most_records, now_s)
@@ -247,11 +247,13 @@ class Acquisitions:
         limits = self._limits
         if limits is None or delivery_count >= limits.delivery_count_limit - 1:
             limits = await self._read_limits()  # an operator may have changed them
-        if limits is None or delivery_count < limits.delivery_count_limit - 1:
-            return Step.RUN
-        if await self._broker_can_uncount(ranges[0]):
-            return Step.RUN
-        if limits.keeps_given_up or self._releases_records:
+        if (
+            limits is None
+            or delivery_count < limits.delivery_count_limit - 1
+            or await self._broker_can_uncount(ranges[0])
+            or limits.keeps_given_up
+            or self._releases_records
+        ):
             return Step.RUN
         # A release would give up records that have their last delivery, unless the group can start
         # over at once.
@@ -282,11 +284,12 @@ class Acquisitions:
                 f"given up when micro-batches fail: {error}",
             )
             return self._limits
-        limits = GroupLimits(keeps_given_up=bool(configs.get(DEAD_LETTER_QUEUE)))
-        if limit := configs.get(DELIVERY_COUNT_LIMIT):
-            limits = limits._replace(delivery_count_limit=int(limit))
-        self._limits = limits
-        return limits
+        limit = configs.get(DELIVERY_COUNT_LIMIT) or GroupLimits().delivery_count_limit
+        self._limits = GroupLimits(int(limit), bool(configs.get(DEAD_LETTER_QUEUE)))
+        return self._limits
+
+    def _advice(self, ranges: Iterable[AcquiredRange]) -> str:
+        return advice(ranges, self._options.group_id, self._limits or GroupLimits())
 
     async def _broker_can_uncount(self, acquired: AcquiredRange) -> bool:
         """Return whether the broker answers with headrace's tagged fields; False if not at all."""
@@ -308,7 +311,6 @@ class Acquisitions:
         :raises SourceError: the broker has refused for too long
         """
         loop = asyncio.get_running_loop()
-        group_id = self._options.group_id
         starts: dict[TopicPartition, int] = {}
         for r in sorted(ranges, key=lambda r: r.first_offset):
             starts.setdefault(r.topic_partition, r.first_offset)
@@ -318,8 +320,7 @@ class Acquisitions:
         pause_s, longest_pause_s = _START_OVER_PAUSES_S
         while (problem := await self._set_starts(starts)) is not None:
             if loop.time() + pause_s > deadline_s:
-                limits = self._limits or GroupLimits()
-                raise SourceError(f"{problem}: {advice(ranges, group_id, limits)}")
+                raise SourceError(f"{problem}: {self._advice(ranges)}")
             self._warn(Step.START_OVER, f"to count deliveries anew, waiting: {problem}")
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, longest_pause_s)
@@ -328,7 +329,7 @@ class Acquisitions:
         _log.warning(
             "%s. Until then deliveries are counted anew, from %s on; other finished records after "
             "these come again",
-            advice(ranges, group_id, self._limits or GroupLimits()),
+            self._advice(ranges),
             places,
         )
 

@@ -82,9 +82,7 @@ class ShareOptions:
             kafka=user_options.kafka(_REFUSED),
             group_id=user_options.required("kafka.group.id", "the share group to join"),
             subscription=user_options.subscription(required=is_source),
-            default_outcome=OUTCOMES[
-                user_options.choice("defaultOutcome", tuple(OUTCOMES), "accept")
-            ],
+            default_outcome=OUTCOMES[user_options.choice("defaultOutcome", OUTCOMES, "accept")],
             max_records_per_trigger=user_options.number("maxOffsetsPerTrigger"),
             records_per_task=user_options.number("recordsPerTask") or DEFAULT_RECORDS_PER_TASK,
             include_headers=user_options.boolean("includeHeaders"),

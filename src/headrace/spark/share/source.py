@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, BinaryIO
@@ -148,7 +149,7 @@ class ShareStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._ranges: Sequence[AcquiredRange] = ()
         self._offset: dict[str, Any] | None = None
         self._batches = 0
-        self._lag: dict[str, Any] = {}
+        self._lag: Mapping[str, Mapping[str, int]] = {}
         self._next_lag_s = 0.0
 
     def initialOffset(self) -> dict[str, Any]:
@@ -311,7 +312,7 @@ class ShareMember:
         """True once the member has joined the group."""
         return bool(self._background)
 
-    def lag(self) -> dict[str, dict[str, int]]:
+    def lag(self) -> Mapping[str, Mapping[str, int]]:
         """Return topic → partition → unfinished records, of the partitions whose lag is known.
 
         With very many partitions, topic → ``"sum"``.
@@ -340,9 +341,10 @@ class ShareMember:
         try:
             if options.receipts_over_tcp:
                 host = own_address(options.kafka.bootstrap_servers)
-                self.receipt = str(await self._server.listen_at(host))
+                address = await self._server.listen_at(host)
             else:
-                self.receipt = str(await self._server.listen_on_host())
+                address = await self._server.listen_on_host()
+            self.receipt = str(address)
             self.acquisitions.subscribe(await options.subscription.complete(cluster))
             await ensure_group_settings(cluster, options.group_id, options.group_settings)
             await self._consumer.start()
@@ -392,14 +394,14 @@ def _bounds(ranges: Sequence[AcquiredRange]) -> dict[str, dict[str, list[int]]]:
     return bounds
 
 
-def _by_topic(progress: Mapping[TopicPartition, ShareOffset]) -> dict[str, dict[str, int]]:
+def _by_topic(progress: Mapping[TopicPartition, ShareOffset]) -> Mapping[str, Mapping[str, int]]:
     lags = {
         partition: offset.lag for partition, offset in progress.items() if offset.lag is not None
     }
-    by_topic: dict[str, dict[str, int]] = {topic: {} for topic, _ in lags}
+    by_topic = defaultdict[str, Counter[str]](Counter)
     for (topic, partition), records in lags.items():
         name = str(partition) if len(lags) <= _LAGS_IN_PROGRESS else "sum"
-        by_topic[topic][name] = by_topic[topic].get(name, 0) + records
+        by_topic[topic][name] += records
     return by_topic
 
 
