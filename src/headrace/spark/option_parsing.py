@@ -93,7 +93,8 @@ class KafkaOptions:
         pem = str(self.librdkafka.get("ssl.key.pem", ""))
         if "PRIVATE KEY" in pem and "ENCRYPTED" not in pem:
             _log.warning("%s", _SHOWN_KEY)
-        self.connections()  # first, because its errors about files are clearer than librdkafka's
+        # First, because errors about files are clearer than librdkafka's.
+        connections = self.connections(timeout_ms=_CHECK_TIMEOUT_MS)
         try:
             Producer({**self.librdkafka, **config, "log_level": "0"}, logger=None)
         except KafkaException as refusal:
@@ -102,7 +103,7 @@ class KafkaOptions:
             ) from None
 
         async def connected() -> None:
-            async with self.cluster(timeout_ms=_CHECK_TIMEOUT_MS) as cluster:
+            async with connections.cluster() as cluster:
                 await check_cluster(cluster)
 
         asyncio.run(connected())
@@ -138,14 +139,6 @@ class KafkaOptions:
         except ValueError as error:
             raise SourceError(f"option kafka.{error}") from None
 
-    def cluster(self, *, timeout_ms: int = _TIMEOUT_MS) -> Cluster:
-        """Return a client of the cluster. It connects when it is first used.
-
-        :param timeout_ms: see :meth:`connections`
-        :raises SourceError: a setting is invalid or not supported
-        """
-        return self.connections(timeout_ms=timeout_ms).cluster()
-
     def shared_thread(self) -> ClusterThread:
         """Return this process's connections to the cluster, which outlive a Spark task."""
         # A forked child must not use the threads and sockets of its parent.
@@ -160,7 +153,7 @@ class ClusterThread(LoopThread):
 
     def __init__(self, kafka: KafkaOptions) -> None:
         super().__init__("headrace-fetch")
-        self.cluster: Cluster = kafka.cluster()
+        self.cluster: Cluster = kafka.connections().cluster()
 
 
 _threads: dict[tuple[Any, ...], ClusterThread] = {}

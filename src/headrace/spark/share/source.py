@@ -285,7 +285,7 @@ class ShareMember:
     def __init__(self, options: ShareOptions) -> None:
         self.id = secrets.token_hex(8)
         self._options = options
-        cluster = options.kafka.cluster()
+        cluster = options.kafka.connections().cluster()
         self._consumer = RangeConsumer(cluster, options.group_id, ())
         self.acquisitions = Acquisitions(self._consumer, options)
         self._server = DriverServer(self._take_outcomes, _MAX_REQUEST_BYTES)
