@@ -10,7 +10,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from datetime import datetime
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -146,11 +145,12 @@ def batches_of_rows(rows: Iterator[Any], schema: StructType) -> Iterator[pa.Reco
     from pyspark.sql.pandas.types import to_arrow_schema
 
     arrow_schema = to_arrow_schema(schema)
+    times = [field.name for field in schema if field.dataType.typeName() == "timestamp"]
     while part := [row.asDict(recursive=True) for row in islice(rows, _ROWS_PER_BATCH)]:
         for row in part:
-            for name, value in row.items():
-                if isinstance(value, datetime) and schema[name].dataType.typeName() == "timestamp":
-                    row[name] = value.astimezone()  # Spark gives local time of the Python worker
+            for name in times:
+                if row[name] is not None:
+                    row[name] = row[name].astimezone()  # it is local time of the Python worker
         yield pa.RecordBatch.from_pylist(part, arrow_schema)
 
 
