@@ -274,7 +274,6 @@ def _deliver(receipt: str, outcomes: Sequence[Acknowledgement]) -> dict[str, int
             "change this column"
         ) from None
     body = [(o.topic, o.partition, *o.span, int(o.type), o.reason, o.delay_ms) for o in outcomes]
-    answered = b""
     for _ in range(_ATTEMPTS):
         try:
             answered = exchange(address, body)
@@ -295,7 +294,7 @@ def _deliver(receipt: str, outcomes: Sequence[Acknowledgement]) -> dict[str, int
             ) from None
         if answered:
             break
-    if not answered:
+    else:
         raise SourceError(
             f"the process at {address.place} closes connections without an answer: it is not the "
             "query that holds these records: start the query again"

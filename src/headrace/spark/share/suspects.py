@@ -95,7 +95,8 @@ class Suspects:
         suspects: list[AcquiredRange] = []
         others: list[AcquiredRange] = []
         for acquired in ranges:
-            single = [(offset, offset) for *_, offset in sorted(self._alone_of(acquired))]
+            alone_here = sorted(position for position in self.alone if _has(acquired, position))
+            single = [(offset, offset) for *_, offset in alone_here]
             alone += parts(acquired, single)
             for part in parts(acquired, subtract([acquired.span], single)):
                 spans = self._spans.get(part.topic_partition, ())
@@ -108,9 +109,6 @@ class Suspects:
             return chosen, [*later, *alone]
         alone.sort(key=lambda r: self.alone.index((*r.topic_partition, r.first_offset)))
         return alone[:1], alone[1:]
-
-    def _alone_of(self, acquired: AcquiredRange) -> list[Position]:
-        return [position for position in self.alone if _has(acquired, position)]
 
     def _forget_finished(
         self, suspects: Sequence[AcquiredRange], others: Sequence[AcquiredRange]
