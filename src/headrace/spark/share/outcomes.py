@@ -243,8 +243,10 @@ def one_for_each_offset(outcomes: Iterable[Acknowledgement]) -> list[Acknowledge
 def requested(body: Iterable[Sequence[Any]]) -> list[Acknowledgement]:
     """Return the outcomes of a request to a reader's server."""
     return [
-        Acknowledgement(*records, AcknowledgeType(outcome), reason=reason, delay_ms=delay_ms)
-        for *records, outcome, reason, delay_ms in body
+        Acknowledgement(
+            topic, partition, first, last, AcknowledgeType(kind), None, reason, delay_ms
+        )
+        for topic, partition, first, last, kind, reason, delay_ms in body
     ]
 
 
