@@ -15,8 +15,7 @@ from headrace.cli.main import main
 from headrace.client import ClientError, RangeConsumer
 from headrace.client.cluster import Cluster
 from headrace.client.config import read_config
-from headrace.spark.lag import source as lag_source
-from headrace.spark.lag.source import LagOptions
+from headrace.spark.lag.source import LagOptions, LagReader
 from headrace.spark.option_parsing import KafkaOptions
 from headrace.spark.reader.log_reader import read
 from headrace.spark.reader.ranges import OffsetRange
@@ -159,8 +158,9 @@ def test_lag_is_told_over_tls_with_a_login(
             "groups": group_id,
         }
     )
-    (task,) = lag_source.plan(options)
-    (rows,) = lag_source.read(options, task)
+    reader = LagReader(options)
+    (task,) = reader.partitions()
+    (rows,) = reader.read(task)
     assert rows.column("lag").to_pylist() == [1]
     assert rows.column("timeLagMs").to_pylist()[0] > 0
 

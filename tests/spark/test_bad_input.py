@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from headrace.spark.errors import SourceError
-from headrace.spark.source_progress import check_offset
+from headrace.spark.source_progress import check_offsets
 from tests.spark.conftest import needs_available_now
 from tests.spark.mistakes import FOREIGN_CHECKPOINT, MISTAKES, Scene, make, problem, run_stream
 
@@ -40,8 +40,7 @@ def test_the_checkpoint_of_another_query(spark: SparkSession, scene: Scene, tmp_
 
 @pytest.mark.parametrize("offset", [None, 3, [], {}, {"batch": 1}, {"session": 1, "batch": 1}])
 def test_offsets_that_are_not_of_the_source(offset: object) -> None:
-    own = {"session": "", "batch": 0, "records": 0, "spans": {}, "alone": []}
-    spans = {"t": {"0": [0, 4]}}
-    check_offset("kafka-share", {**own, "session": "a", "batch": 7, "spans": spans}, own)
+    own = {"session": "a", "batch": 7, "records": 0, "spans": {"t": {"0": [0, 4]}}, "alone": []}
+    check_offsets("kafka-share", own)
     with pytest.raises(SourceError, match="the checkpoint is one of another query"):
-        check_offset("kafka-share", offset, own)
+        check_offsets("kafka-share", own, offset)

@@ -176,11 +176,7 @@ def test_aborted_records_and_markers_are_not_visible() -> None:
     add(6, is_visible=False, marker=Marker(False, 0))
     add(6, is_visible=True)
     batches = Batches.find(data)
-    seen = [
-        o
-        for r in decode(batches, batches.with_data([(6, second), (5, 0)]))
-        for o in r.offset.tolist()
-    ]
+    seen = [o for r in decode(batches, [(6, second), (5, 0)]) for o in r.offset.tolist()]
     assert seen == expected
 
 

@@ -23,8 +23,8 @@ from headrace.spark.lag.source import (
     SCHEMA,
     LagDataSource,
     LagOptions,
+    LagReader,
     LagStreamReader,
-    plan,
     record_batches,
 )
 from headrace.spark.reader.columns import arrow_schema
@@ -235,7 +235,9 @@ def test_making_a_source_and_its_readers_opens_nothing() -> None:
 
 
 def test_offsets_count_snapshots() -> None:
-    reader = LagStreamReader(LagOptions.parse({"kafka.bootstrap.servers": "127.0.0.1:1"}))
+    reader = LagStreamReader(
+        LagReader(LagOptions.parse({"kafka.bootstrap.servers": "127.0.0.1:1"}))
+    )
     start = reader.initialOffset()
     assert reader.latestOffset(start, None) == {"snapshot": 1}  # type: ignore[arg-type]
     assert reader.latestOffset({"snapshot": 41}, None) == {"snapshot": 42}  # type: ignore[arg-type]
@@ -256,7 +258,7 @@ def test_groups_are_divided_into_tasks_by_coordinator(
     monkeypatch.setattr("headrace.spark.lag.source.select_groups", listed)
     options = LagOptions.parse({"kafka.bootstrap.servers": "127.0.0.1:1", "groupsPerTask": "3"})
     with caplog.at_level(logging.WARNING, "headrace.spark"):
-        tasks = plan(options)
+        tasks = LagReader(options).partitions()
     assert [len(task.groups) for task in tasks] == [3, 3, 1]
     assert len({task.snapshot_time_ms for task in tasks}) == 1
     assert len(caplog.messages) == 21 and caplog.messages[-1].endswith("and 10 more warnings")

@@ -193,11 +193,11 @@ def test_the_caller_chooses_the_partition(bootstrap_servers: str, mixture: str) 
     with LogReader(KafkaOptions(bootstrap_servers), ranges, ReadOptions(buffer_bytes=1)) as reader:
         for partition in (2, 0, 1):
             found: list[int] = []
-            while (part := reader.next(mixture, partition)) is not None:
+            while (part := reader.next((mixture, partition))) is not None:
                 assert part.schema.equals(ARROW_SCHEMA)
                 found += part.column("offset").to_pylist()
             assert found == [row[1] for row in expected if row[0] == partition]
-        assert reader.next(mixture, 0) is None
+        assert reader.next((mixture, 0)) is None
 
 
 def test_fetched_bytes_are_freed_at_the_end(bootstrap_servers: str, mixture: str) -> None:
@@ -212,7 +212,7 @@ def test_fetched_bytes_are_freed_at_the_end(bootstrap_servers: str, mixture: str
         with LogReader(
             KafkaOptions(bootstrap_servers), whole(bootstrap_servers, mixture)
         ) as reader:
-            assert reader.next(mixture, 0) is not None
+            assert reader.next((mixture, 0)) is not None
             assert held()
         assert not held()
     finally:
@@ -374,7 +374,7 @@ def test_nothing_is_read_of_a_topic_that_was_created_again(
         LogReader(kafka, ranges, ReadOptions(buffer_bytes=1, skip_lost=True)) as skipping,
     ):
         for reader in (failing, skipping):
-            part = reader.next(topic_name, 0)
+            part = reader.next((topic_name, 0))
             assert part is not None
             assert part.num_rows < 250
         admin(bootstrap_servers).delete_topics([topic_name])[topic_name].result(PATIENCE_S)

@@ -105,7 +105,7 @@ def test_connections_have_the_client_id_and_the_timeouts_of_the_options() -> Non
         7_000,
         3_000,
     )
-    assert chosen.cluster().timeout_ms == 7_000
+    assert chosen.connections().cluster().timeout_ms == 7_000
 
 
 def test_security_settings_apply_to_both_clients() -> None:

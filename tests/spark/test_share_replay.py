@@ -37,7 +37,7 @@ from headrace.spark.share.acquisitions import COUNTED
 from headrace.spark.share.options import ShareOptions
 from headrace.spark.share.outcomes import OutcomeWriter, deliver, requested
 from headrace.spark.share.source import ShareStreamReader
-from headrace.spark.share.suspects import Position
+from headrace.spark.share.suspects import Position, Suspects
 
 BATCH = 2
 RECORDS = 3
@@ -66,7 +66,7 @@ class Group:
 
 
 class Member:
-    """Stands for the :class:`ShareMember` of a reader."""
+    """Stands for the :class:`ShareMember` of a reader, and for its acquisitions."""
 
     def __init__(self, group: Group) -> None:
         self.id = secrets.token_hex(4)
@@ -74,6 +74,9 @@ class Member:
         self.counts = dict.fromkeys(COUNTED, 0)
         self.held: list[int] = []
         self.has_joined = False
+        self.acquisitions = self
+        self.suspects = Suspects()
+        self.run = group.loop.run
         self._group = group
         self._server = DriverServer(self._take_outcomes, 1000)
         group.members.append(self)
@@ -94,23 +97,20 @@ class Member:
         self._group.accepted |= done
         return len(done)
 
-    def acquire(self) -> list[AcquiredRange]:
+    async def acquire(self, *, unless_finished: bool) -> list[AcquiredRange]:
         assert self.has_joined
         taken, self._group.free = self._group.free[:BATCH], self._group.free[BATCH:]
         self.held += taken
         return [AcquiredRange("t", 0, n, n, 1) for n in taken]
 
-    def acknowledge_rest(self, ranges: Sequence[AcquiredRange]) -> None:
+    async def acknowledge(self, ranges: Sequence[AcquiredRange], outcome: AcknowledgeType) -> None:
+        assert outcome is AcknowledgeType.ACCEPT
         self.accept(r.first_offset for r in ranges)
 
-    def stop_at_current_end(self) -> None:
+    async def stop_at_current_end(self) -> None:
         assert self.has_joined
 
-    @property
-    def failed_alone(self) -> list[Position]:
-        return []
-
-    def suspect(
+    async def suspect(
         self, count: int, spans: dict[TopicPartition, Span], alone: Sequence[Position]
     ) -> None:
         """Check that these are the records of the last micro-batch."""
@@ -342,7 +342,7 @@ def test_a_receipt_of_an_earlier_reader_is_no_receipt_of_its_successor(
     running = group()
     member = Member(running)
     member.join()
-    member.acquire()
+    member.run(member.acquire(unless_finished=False))
     outcomes = [Acknowledgement("t", 0, 0, 1, AcknowledgeType.ACCEPT)]
     assert deliver({running.old_receipt: outcomes}).accepted == 0
     assert "outcomes of t-0 from offset 0 on are not applied" in caplog.text

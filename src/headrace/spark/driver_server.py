@@ -120,15 +120,13 @@ class DriverServer:
                 self._path.parent.rmdir()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
+        # Those errors are a stranger's, a killed process's, or of too large a request.
+        errors = OSError, EOFError, asyncio.LimitOverrunError
+        with contextlib.closing(writer), contextlib.suppress(*errors):
             if await self._has_token(reader, writer):
                 request = await _in_time(partial(reader.readuntil, b"\n"), TIMEOUT_S)
                 writer.write(line(await self._answer_or_error(request)))
                 await writer.drain()
-        except (OSError, EOFError, TimeoutError, asyncio.LimitOverrunError):
-            pass  # a stranger, a process that was killed, or too large a request
-        finally:
-            writer.close()
 
     async def _has_token(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         if len(self._strangers) >= MAX_STRANGERS:
@@ -168,11 +166,13 @@ def _short_directory() -> Path:
 
     Spark removes its own directory when the application ends, so that killed readers leave nothing.
     """
-    for parent in (_spark_directory(), tempfile.gettempdir(), "/tmp"):
-        is_short = len(os.fsencode(parent)) < _MAX_PATH_LENGTH - len("/headrace-01234567/s")
-        if parent and is_short and os.access(parent, os.W_OK):
-            return Path(tempfile.mkdtemp(prefix="headrace-", dir=parent))
-    return Path(tempfile.mkdtemp(prefix="headrace-"))
+    longest = _MAX_PATH_LENGTH - len("/headrace-01234567/s")
+    parents = (
+        parent
+        for parent in (_spark_directory(), tempfile.gettempdir(), "/tmp")
+        if parent and len(os.fsencode(parent)) < longest and os.access(parent, os.W_OK)
+    )
+    return Path(tempfile.mkdtemp(prefix="headrace-", dir=next(parents, None)))
 
 
 def _spark_directory() -> str:
@@ -205,7 +205,7 @@ def own_address(bootstrap_servers: str) -> str:
     broker, _ = parse_bootstrap(bootstrap_servers)[0]
     try:
         candidates = socket.getaddrinfo(broker, _DISCARD_PORT, type=socket.SOCK_DGRAM)
-        family, _, _, _, address = candidates[0]
+        family, *_, address = candidates[0]
         with socket.socket(family, socket.SOCK_DGRAM) as probe:
             probe.connect(address)  # sends nothing
             return str(probe.getsockname()[0])

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import chain
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,8 @@ from pyspark.sql.streaming import StreamingQueryListener
 
 from headrace.metric_family import CONTENT_TYPE, Family
 
-from .source_progress import lag_by_topic, source_names, source_progress
+from .share.acquisitions import COUNTED
+from .source_progress import by_name, lag_by_topic, source_progress
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -81,8 +83,6 @@ ENFORCED = Family(
     "records of kafka-ordered that were read although an earlier one was possible",
 )
 
-_OUTCOMES = ("acquired", "redelivered", "accepted", "released", "rejected")
-
 Sample = tuple[Family, tuple[str, ...], float]
 
 
@@ -127,7 +127,7 @@ class PrometheusListener(StreamingQueryListener):
             if progress.numInputRows > 0:
                 state.batches += 1
                 state.seconds += progress.batchDuration / 1000
-            for name, source in zip(source_names(progress.sources), progress.sources, strict=True):
+            for name, source in by_name(progress.sources).items():
                 state.records[name] += max(0, source.numInputRows)
 
     def onQueryIdle(self, event: Any) -> None:
@@ -153,9 +153,9 @@ class PrometheusListener(StreamingQueryListener):
             samples = [sample for state in self._queries.values() for sample in _samples(state)]
         lines: dict[Family, list[str]] = {}
         for family, labels, value in samples:
-            of_family = lines.setdefault(family, [family.head])
-            of_family.append(family.line(family.label(*labels), value))
-        return "".join(line for of_family in lines.values() for line in of_family)
+            line = family.line(family.label(*labels), value)
+            lines.setdefault(family, [family.head]).append(line)
+        return "".join(chain.from_iterable(lines.values()))
 
     def _state(self, query_id: Any, name: str | None) -> _QueryState:
         key = str(query_id)
@@ -219,7 +219,7 @@ def _samples(state: _QueryState) -> Iterator[Sample]:
     for phase, duration_ms in dict(progress.durationMs).items():
         yield PHASE_SECONDS, (state.name, phase), duration_ms / 1000
     yield LAST_PROGRESS, query, datetime.fromisoformat(progress.timestamp).timestamp()
-    for name, source in zip(source_names(progress.sources), progress.sources, strict=True):
+    for name, source in by_name(progress.sources).items():
         yield from _of_source(state.name, name, source)
 
 
@@ -236,7 +236,7 @@ def _of_source(query: str, name: str, source: Any) -> Iterator[Sample]:
         return
     for topic, lag in lag_by_topic(progress).items():
         yield LAG, (query, name, topic), lag
-    for outcome in _OUTCOMES:
+    for outcome in COUNTED:
         if outcome in progress:
             yield OUTCOMES, (query, name, outcome), progress[outcome]
     if "waiting" in progress:

@@ -26,6 +26,7 @@ from headrace.client.java_properties import from_java
 from headrace.client.loop_thread import LoopThread
 from headrace.log_lines import get_logger
 from headrace.patterns import InvalidPattern, compiled, matches, meant
+from headrace.protocol.configuration import entries
 
 from .errors import SourceError
 
@@ -89,9 +90,11 @@ class KafkaOptions:
         :raises SourceError: librdkafka or headrace's own client does not accept a setting; or an
             error of ``check_cluster``
         """
-        if _is_open_key(str(self.librdkafka.get("ssl.key.pem", ""))):
+        pem = str(self.librdkafka.get("ssl.key.pem", ""))
+        if "PRIVATE KEY" in pem and "ENCRYPTED" not in pem:
             _log.warning("%s", _SHOWN_KEY)
-        self.connections()  # first, because its errors about files are clearer than librdkafka's
+        # First, because errors about files are clearer than librdkafka's.
+        connections = self.connections(timeout_ms=_CHECK_TIMEOUT_MS)
         try:
             Producer({**self.librdkafka, **config, "log_level": "0"}, logger=None)
         except KafkaException as refusal:
@@ -100,7 +103,7 @@ class KafkaOptions:
             ) from None
 
         async def connected() -> None:
-            async with self.cluster(timeout_ms=_CHECK_TIMEOUT_MS) as cluster:
+            async with connections.cluster() as cluster:
                 await check_cluster(cluster)
 
         asyncio.run(connected())
@@ -136,14 +139,6 @@ class KafkaOptions:
         except ValueError as error:
             raise SourceError(f"option kafka.{error}") from None
 
-    def cluster(self, *, timeout_ms: int = _TIMEOUT_MS) -> Cluster:
-        """Return a client of the cluster. It connects when it is first used.
-
-        :param timeout_ms: see :meth:`connections`
-        :raises SourceError: a setting is invalid or not supported
-        """
-        return self.connections(timeout_ms=timeout_ms).cluster()
-
     def shared_thread(self) -> ClusterThread:
         """Return this process's connections to the cluster, which outlive a Spark task."""
         # A forked child must not use the threads and sockets of its parent.
@@ -153,17 +148,12 @@ class KafkaOptions:
         return _threads[key]
 
 
-def _is_open_key(pem: str) -> bool:
-    """Return True for a private key in PEM that is not encrypted."""
-    return "PRIVATE KEY" in pem and "ENCRYPTED" not in pem
-
-
 class ClusterThread(LoopThread):
     """An event loop thread and the connections of one cluster that live in it."""
 
     def __init__(self, kafka: KafkaOptions) -> None:
         super().__init__("headrace-fetch")
-        self.cluster: Cluster = kafka.cluster()
+        self.cluster: Cluster = kafka.connections().cluster()
 
 
 _threads: dict[tuple[Any, ...], ClusterThread] = {}
@@ -309,8 +299,7 @@ class UserOptions:
 
     def listed(self, name: str) -> tuple[str, ...]:
         """Return the elements of a comma-separated list, without blank ones."""
-        elements = (element.strip() for element in (self.text(name) or "").split(","))
-        return tuple(element for element in elements if element)
+        return tuple(entries(self.text(name)))
 
     def pattern(self, name: str) -> str | None:
         """Return a regular expression; None if it is not given.

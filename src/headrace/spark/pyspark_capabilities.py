@@ -10,7 +10,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from datetime import datetime
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -105,8 +104,7 @@ class SelfPacedReader(DataSourceStreamReader):
         end = self._reader.latestOffset(start, self._limit)
         if end == start:
             return position
-        report = getattr(self._reader, "reportLatestOffset", None)
-        return with_progress(end, report() if report is not None else None)
+        return with_progress(end, getattr(self._reader, "reportLatestOffset", dict)())
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Return the tasks of a micro-batch; the next one starts at its end."""
@@ -147,11 +145,12 @@ def batches_of_rows(rows: Iterator[Any], schema: StructType) -> Iterator[pa.Reco
     from pyspark.sql.pandas.types import to_arrow_schema
 
     arrow_schema = to_arrow_schema(schema)
+    times = [field.name for field in schema if field.dataType.typeName() == "timestamp"]
     while part := [row.asDict(recursive=True) for row in islice(rows, _ROWS_PER_BATCH)]:
         for row in part:
-            for name, value in row.items():
-                if isinstance(value, datetime) and schema[name].dataType.typeName() == "timestamp":
-                    row[name] = value.astimezone()  # Spark gives local time of the Python worker
+            for name in times:
+                if row[name] is not None:
+                    row[name] = row[name].astimezone()  # it is local time of the Python worker
         yield pa.RecordBatch.from_pylist(part, arrow_schema)
 
 

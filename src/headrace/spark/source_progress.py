@@ -31,20 +31,29 @@ def without_progress(offset: Mapping[str, Any]) -> dict[str, Any]:
 _MAX_OFFSET_CHARS = 200
 
 
-def check_offset(source: str, offset: object, like: Mapping[str, Any]) -> None:
-    """Check that an offset in Spark's checkpoint is one of this source.
+FIRST_OFFSETS: Mapping[str, Mapping[str, Any]] = {
+    "kafka-share": {"session": "", "batch": 0, "records": 0, "spans": {}, "alone": []},
+    "kafka-lag": {"snapshot": 0},
+}
+"""Format → the offset of a new query. Later ones have the same fields, with values of the same
+types."""
+
+
+def check_offsets(source: str, *offsets: object) -> None:
+    """Check that offsets in Spark's checkpoint are of this source.
 
     :param source: the format's name
-    :param like: an offset of the source: the same fields, with values of the same types
     :raises SourceError: the checkpoint is one of another query
     """
-    is_own = (
-        isinstance(offset, Mapping)
-        and without_progress(offset).keys() == like.keys()
-        and all(isinstance(offset[name], type(value)) for name, value in like.items())
-    )
-    if not is_own:
-        refuse_checkpoint(source, offset)
+    like = FIRST_OFFSETS[source]
+    for offset in offsets:
+        is_own = (
+            isinstance(offset, Mapping)
+            and without_progress(offset).keys() == like.keys()
+            and all(isinstance(offset[name], type(value)) for name, value in like.items())
+        )
+        if not is_own:
+            refuse_checkpoint(source, offset)
 
 
 def refuse_checkpoint(source: str, offset: object) -> None:
@@ -63,9 +72,6 @@ def refuse_checkpoint(source: str, offset: object) -> None:
 # -- the progress of a query
 
 
-_SHARE_OFFSET, _LAG_OFFSET = {"session", "batch", "records", "spans", "alone"}, {"snapshot"}
-
-
 def source_progress(source: Any) -> dict[str, Any] | None:
     """Return what a source of this package reports, with any version of pyspark.
 
@@ -79,25 +85,24 @@ def source_progress(source: Any) -> dict[str, Any] | None:
     return None if end is None else _mapping(end.get(PROGRESS))
 
 
-def source_names(sources: Sequence[Any]) -> list[str]:
-    """Return a name for each source of a query: its format, or its place if that is unknown.
+def by_name(sources: Sequence[Any]) -> dict[str, Any]:
+    """Return the sources of a query by name: its format, or its place if that is unknown.
 
     Spark does not tell the format of a Python source, but each reports and stores its own fields. A
     second source of the same format has its place in the name.
     """
-    names: list[str] = []
+    named: dict[str, Any] = {}
     for place, source in enumerate(sources):
         name = _format(source) or str(place)
-        names.append(f"{name}-{place}" if name in names else name)
-    return names
+        named[f"{name}-{place}" if name in named else name] = source
+    return named
 
 
 def _format(source: Any) -> str | None:
     offset = without_progress(_parsed(source.endOffset) or {})
-    if offset.keys() == _SHARE_OFFSET:
-        return "kafka-share"
-    if offset.keys() == _LAG_OFFSET:
-        return "kafka-lag"
+    for name, first in FIRST_OFFSETS.items():
+        if offset.keys() == first.keys():
+            return name
     return "kafka-ordered" if "enforcedProcessing" in (source_progress(source) or {}) else None
 
 

@@ -26,6 +26,7 @@ from .types import (
     AcquiredRange,
     AcquireLimits,
     AcquireMode,
+    parts,
 )
 
 _log = get_logger(__name__)
@@ -299,9 +300,9 @@ class RangeConsumer:
         """Leave out records that were lost since they were acquired: other members get them."""
         held = self._nodes[node_id].held
         return [
-            replace(run, first_offset=first, last_offset=last)
+            part
             for run in ranges
-            for first, last in intersect(held.get(run.key, ()), [run.span])
+            for part in parts(run, intersect(held.get(run.key, ()), [run.span]))
         ]
 
     async def _fetch(

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
+from typing import TypeVar
 from uuid import UUID
 
 from headrace.protocol.partitions import TopicIdPartition, TopicPartition
@@ -69,6 +70,11 @@ class AcquiredRange:
     topic_id: UUID | None = field(default=None, compare=False)
 
     @property
+    def topic_partition(self) -> TopicPartition:
+        """The topic and the number of the partition."""
+        return self.topic, self.partition
+
+    @property
     def count(self) -> int:
         """The number of offsets."""
         return self.last_offset - self.first_offset + 1
@@ -103,7 +109,7 @@ class Acquired:
         """Return the acquired runs of each partition."""
         by_partition: dict[TopicPartition, list[AcquiredRange]] = {}
         for run in self.ranges:
-            by_partition.setdefault((run.topic, run.partition), []).append(run)
+            by_partition.setdefault(run.topic_partition, []).append(run)
         return by_partition
 
 
@@ -131,3 +137,11 @@ class Acknowledgement:
     def span(self) -> Span:
         """The first and the last offset."""
         return self.first_offset, self.last_offset
+
+
+R = TypeVar("R", AcquiredRange, Acknowledgement)
+
+
+def parts(run: R, spans: Iterable[Span]) -> list[R]:
+    """Return the parts of a run with the offsets of each span."""
+    return [replace(run, first_offset=first, last_offset=last) for first, last in spans]

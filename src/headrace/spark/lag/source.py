@@ -30,7 +30,7 @@ from headrace.spark.pyspark_capabilities import (
     stream_reader,
 )
 from headrace.spark.reader.columns import arrow_schema
-from headrace.spark.source_progress import check_offset
+from headrace.spark.source_progress import FIRST_OFFSETS, check_offsets
 
 SCHEMA = (
     "cluster string, groupId string, groupType string, groupState string, topic string, "
@@ -41,13 +41,14 @@ SCHEMA = (
 )
 """The columns, as DDL, named as those of Spark's Kafka source; see
 :func:`headrace.client.lag.model.rows`, which names them in Python's way."""
-_NO_OFFSET: dict[str, Any] = {"snapshot": 0}
 _ROWS_PER_BATCH = 10_000
 _MOST_WARNINGS = 20
 
 _ARROW_SCHEMA = arrow_schema(SCHEMA)
-_FIELDS = {name: re.sub("([A-Z])", r"_\1", name).lower() for name in _ARROW_SCHEMA.names}
-"""Column → its name in a row of the model."""
+_ROW_SCHEMA = pa.schema(
+    [column.with_name(re.sub("([A-Z])", r"_\1", column.name).lower()) for column in _ARROW_SCHEMA]
+)
+"""The columns by their names in a row of the model."""
 DEFAULT_GROUPS_PER_TASK = 250
 
 _log = get_logger("headrace.spark")
@@ -127,24 +128,19 @@ class LagDataSource(KafkaDataSource):
 
         :raises SourceError: an option is invalid, or no broker answers
         """
-        options = self._parse()
         with one_line_errors():
-            options.kafka.check(Cluster.metadata)
+            LagOptions.parse(self.options).kafka.check(Cluster.metadata)
         return SCHEMA
 
-    def reader(self, schema: StructType) -> DataSourceReader:
+    def reader(self, schema: StructType) -> LagReader:
         """Return the reader of one snapshot."""
         self.check_columns(schema, SCHEMA)
-        return LagReader(self._parse())
+        with one_line_errors():
+            return LagReader(LagOptions.parse(self.options))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Return the reader of a snapshot per trigger."""
-        self.check_columns(schema, SCHEMA)
-        return stream_reader(LagStreamReader(self._parse()))
-
-    def _parse(self) -> LagOptions:
-        with one_line_errors():
-            return LagOptions.parse(self.options)
+        return stream_reader(LagStreamReader(self.reader(schema)))
 
 
 class LagReader(DataSourceReader):
@@ -157,14 +153,37 @@ class LagReader(DataSourceReader):
         self._options = options
 
     def partitions(self) -> Sequence[LagPartition]:
-        """Divide the groups that exist now into tasks."""
-        return plan(self._options)
+        """Divide the groups that exist now into tasks.
+
+        :raises SourceError: the cluster does not answer
+        """
+        options, snapshot_time_ms = self._options, time.time_ns() // 1_000_000
+        with one_line_errors():
+            thread = options.kafka.shared_thread()
+            groups, warnings = thread.run(select_groups(thread.cluster, options.query))
+        _warn(warnings)
+        step = options.groups_per_task
+        return [
+            LagPartition(tuple(groups[start : start + step]), snapshot_time_ms)
+            for start in range(0, len(groups), step)
+        ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of one task. Runs in an executor."""
+        """Yield the rows of one task's groups. Runs in an executor.
+
+        :raises SourceError: the cluster does not answer
+        """
         if not isinstance(partition, LagPartition):
-            return iter(())  # without groups there are no tasks, and Spark passes one of its own
-        return read(self._options, partition)
+            return  # without groups there are no tasks, and Spark passes one of its own
+        options = self._options
+        with one_line_errors():
+            thread = options.kafka.shared_thread()
+            snapshots: Any = parts(
+                thread.cluster, partition.groups, options.query, partition.snapshot_time_ms
+            )
+            while (part := thread.run(anext(snapshots, None))) is not None:
+                _warn(part.warnings)
+                yield from record_batches(part)
 
 
 class LagStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -174,18 +193,18 @@ class LagStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     snapshot with a new ``snapshotTime``.
     """
 
-    def __init__(self, options: LagOptions) -> None:
-        self._options = options
+    def __init__(self, reader: LagReader) -> None:
+        self._reader = reader
         self._takes_one = False
         self._last = 0
 
     def initialOffset(self) -> dict[str, Any]:
         """Return the offset before the first snapshot."""
-        return dict(_NO_OFFSET)
+        return dict(FIRST_OFFSETS["kafka-lag"])
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Return the offset of the next snapshot; ``start`` after the last one."""
-        check_offset("kafka-lag", start, _NO_OFFSET)
+        check_offsets("kafka-lag", start)
         if not (self._takes_one and self._last):
             self._last = start["snapshot"] + 1
         return {"snapshot": max(self._last, start["snapshot"])}
@@ -196,46 +215,12 @@ class LagStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[LagPartition]:
         """Divide the groups that exist now into tasks."""
-        for offset in (start, end):
-            check_offset("kafka-lag", offset, _NO_OFFSET)
-        return [] if start == end else plan(self._options)
+        check_offsets("kafka-lag", start, end)
+        return [] if start == end else self._reader.partitions()
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one task. Runs in an executor."""
-        assert isinstance(partition, LagPartition)
-        return read(self._options, partition)
-
-
-def plan(options: LagOptions) -> list[LagPartition]:
-    """Divide the groups that exist now into tasks.
-
-    :raises SourceError: the cluster does not answer
-    """
-    snapshot_time_ms = time.time_ns() // 1_000_000
-    with one_line_errors():
-        thread = options.kafka.shared_thread()
-        groups, warnings = thread.run(select_groups(thread.cluster, options.query))
-    _warn(warnings)
-    step = options.groups_per_task
-    return [
-        LagPartition(tuple(groups[start : start + step]), snapshot_time_ms)
-        for start in range(0, len(groups), step)
-    ]
-
-
-def read(options: LagOptions, partition: LagPartition) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of one task's groups.
-
-    :raises SourceError: the cluster does not answer
-    """
-    with one_line_errors():
-        thread = options.kafka.shared_thread()
-        snapshots: Any = parts(
-            thread.cluster, partition.groups, options.query, partition.snapshot_time_ms
-        )
-        while (part := thread.run(anext(snapshots, None))) is not None:
-            _warn(part.warnings)
-            yield from record_batches(part)
+        return self._reader.read(partition)
 
 
 def record_batches(snapshot: Snapshot) -> Iterator[pa.RecordBatch]:
@@ -243,9 +228,9 @@ def record_batches(snapshot: Snapshot) -> Iterator[pa.RecordBatch]:
     snapshot_time_us = 1000 * snapshot.at_ms
     lags = rows(snapshot)
     while part := list(islice(lags, _ROWS_PER_BATCH)):
-        columns = {column: [row.get(name) for row in part] for column, name in _FIELDS.items()}
-        columns["snapshotTime"] = [snapshot_time_us] * len(part)
-        yield pa.RecordBatch.from_pydict(columns, _ARROW_SCHEMA)
+        for row in part:
+            row["snapshot_time"] = snapshot_time_us
+        yield pa.RecordBatch.from_pylist(part, _ROW_SCHEMA).rename_columns(_ARROW_SCHEMA.names)
 
 
 def _warn(warnings: Sequence[str]) -> None:

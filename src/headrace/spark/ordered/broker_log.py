@@ -148,7 +148,7 @@ class BrokerLog:
         firsts = {}
         with self._reader(ranges, min(len(ranges) * _LOOK_BYTES, _SCAN_BYTES)) as reader:
             for partition in ranges:
-                batch = reader.next(*partition)
+                batch = reader.next(partition)
                 if batch is not None:
                     first = batch.slice(0, 1)
                     offset = first.column("offset")[0].as_py()
@@ -158,7 +158,7 @@ class BrokerLog:
     def scan(self, partition: TopicPartition, start: int, end: int) -> Iterator[tuple[Any, Any]]:
         """Yield offsets and timestamps in ms of the visible records in a range, as numpy arrays."""
         with self._reader({partition: (start, end)}, _SCAN_BYTES) as reader:
-            while (batch := reader.next(*partition)) is not None:
+            while (batch := reader.next(partition)) is not None:
                 yield batch.column("offset").to_numpy(), timestamps_ms(batch)
 
     def committed(self, group_id: str, partitions: Sequence[TopicPartition]) -> Offsets:

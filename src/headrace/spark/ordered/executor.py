@@ -96,7 +96,7 @@ def _merged(merge: ChunkMerge, reader: LogReader, work: TaskWork) -> Iterator[An
     caught_up = work.caught_up or (False,) * len(work.ranges)
     while blocking := merge.blocking:
         for number in blocking:
-            batch = reader.next(work.ranges[number].topic, work.ranges[number].partition)
+            batch = reader.next(work.ranges[number][:2])
             if batch is None:
                 merge.finish(number, caught_up=caught_up[number])
             else:

@@ -12,9 +12,11 @@ import numpy as np
 from headrace.client.fetch import Unread
 from headrace.protocol.record_batch import (
     CONTROL_BIT,
+    HEADER,
     HEADER_BYTES,
     LENGTH_OVERHEAD,
     TRANSACTIONAL_BIT,
+    BatchHeader,
     CorruptBatch,
     header_at,
 )
@@ -23,23 +25,9 @@ Bytes: TypeAlias = bytes | memoryview
 Numbers: TypeAlias = Any
 """A numpy array of 64-bit integers."""
 
-_HEAD = np.dtype(
-    [
-        ("base_offset", ">i8"),
-        ("batch_length", ">i4"),
-        ("partition_leader_epoch", ">i4"),
-        ("magic", "i1"),
-        ("crc", ">u4"),
-        ("attributes", ">i2"),
-        ("last_offset_delta", ">i4"),
-        ("base_timestamp", ">i8"),
-        ("max_timestamp", ">i8"),
-        ("producer_id", ">i8"),
-        ("producer_epoch", ">i2"),
-        ("base_sequence", ">i4"),
-        ("record_count", ">i4"),
-    ]
-)
+# Python's codes of the types are numpy's, too.
+_FIELDS = list(zip(BatchHeader._fields, HEADER.format[1:], strict=True))
+_HEAD = np.dtype(_FIELDS).newbyteorder(">")
 _LENGTH = struct.Struct(">i")
 _LENGTH_PLACE = 8
 _MAGIC = 2

@@ -10,7 +10,7 @@ into their columns.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -114,7 +114,7 @@ class Records:
 
 def decode(
     batches: Batches,
-    chosen: Any = None,
+    aborted: Sequence[tuple[int, int]] = (),
     kept_offsets: WantedOffsets | None = None,
     *,
     headers: bool = False,
@@ -122,20 +122,17 @@ def decode(
 ) -> Iterator[Records]:
     """Yield the records of batches in pieces.
 
-    :param chosen: a boolean for each batch, as :meth:`Batches.with_data` returns; None for all
+    :param aborted: as :meth:`Batches.with_data` takes it, which chooses the batches
     :param kept_offsets: offsets to keep; None for all
     :param headers: decode record headers
     :param most_bytes: size of a piece after decompression, approximately; one batch may be larger
     :raises CorruptBatch: records cannot be decoded
     """
-    if chosen is None:
-        chosen = np.ones(len(batches), bool)
-    heads = batches.heads
+    chosen, heads = batches.with_data(aborted), batches.heads
     if kept_offsets is not None:
         first_offsets = heads["base_offset"].astype(np.int64)
-        chosen = chosen & kept_offsets.overlap(
-            first_offsets, first_offsets + heads["last_offset_delta"]
-        )
+        last_offsets = first_offsets + heads["last_offset_delta"]
+        chosen &= kept_offsets.overlap(first_offsets, last_offsets)
     indexes = np.flatnonzero(chosen & (heads["record_count"] > 0))
     try:
         for body in _bodies(batches, indexes, most_bytes):
@@ -222,14 +219,13 @@ def _decode(body: _Body, kept_offsets: WantedOffsets | None, headers: bool) -> R
     if timestamp_type.any():
         timestamp_ms = np.where(timestamp_type, of_batches("max_timestamp"), timestamp_ms)
     bounds = np.stack((key_start, key_end, value_start, value_end), axis=1)
-    columns = [offset, timestamp_ms, timestamp_type, bounds, key_length, value_length]
-    columns += [value_end, end]
+    kept: Any = slice(None)
     if kept_offsets is not None and not (is_wanted := kept_offsets.overlap(offset, offset)).all():
-        columns = [column[is_wanted] for column in columns]
-    offset, timestamp_ms, timestamp_type, bounds, key_length, value_length, after, end = columns
-    key, value = _gather(body.data, bounds, key_length, value_length)
-    header_column = _headers(body.data, after, end) if headers else None
-    return Records(offset, timestamp_ms, timestamp_type, key, value, header_column)
+        kept = is_wanted
+    key, value = _gather(body.data, bounds[kept], key_length[kept], value_length[kept])
+    header_column = _headers(body.data, value_end[kept], end[kept]) if headers else None
+    numbers = offset[kept], timestamp_ms[kept], timestamp_type[kept]
+    return Records(*numbers, key, value, header_column)
 
 
 def _places(body: _Body, counts: Numbers) -> Numbers:

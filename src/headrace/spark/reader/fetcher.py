@@ -71,27 +71,28 @@ class Piece:
     aborted: Sequence[tuple[int, int]]
 
 
+@dataclass(slots=True)
 class PartitionFetch:
     """Progress of fetching the ranges of one topic partition.
 
     :param ranges: ascending, disjoint ``(start, end)`` pairs, at least one
-    :ivar offset: the next offset to fetch
-    :ivar leader: node id; None while unknown
-    :ivar is_asked: True while a request for the partition is in flight
-    :ivar no_data_since_s: loop time since which requests have brought nothing
-    :ivar absent_since_s: loop time since which brokers have said that the partition, or the offset,
-        does not exist
+    :param offset: the next offset to fetch
+    :param leader: node id; None while unknown
+    :param is_asked: True while a request for the partition is in flight
+    :param no_data_since_s: loop time since which requests have brought nothing
+    :param absent_since_s: loop time since which brokers have said that the partition, or the
+        offset, does not exist
+    :param record_bytes: the size of a record in the last answer
     """
 
-    def __init__(self, key: TopicPartition, ranges: Sequence[tuple[int, int]]) -> None:
-        self.key = key
-        self.offset = ranges[0][0]
-        self.leader: int | None = None
-        self.is_asked = False
-        self.no_data_since_s: float | None = None
-        self.absent_since_s: float | None = None
-        self._ranges = deque(ranges)
-        self._record_bytes: float = _GUESSED_RECORD_BYTES
+    key: TopicPartition
+    ranges: deque[tuple[int, int]]
+    offset: int
+    leader: int | None = None
+    is_asked: bool = False
+    no_data_since_s: float | None = None
+    absent_since_s: float | None = None
+    record_bytes: float = _GUESSED_RECORD_BYTES
 
     @property
     def name(self) -> str:
@@ -101,25 +102,25 @@ class PartitionFetch:
     @property
     def is_done(self) -> bool:
         """True when nothing is left to fetch."""
-        return not self._ranges
+        return not self.ranges
 
     @property
     def end(self) -> int:
         """The end of the last range, exclusive."""
-        return self._ranges[-1][1]
+        return self.ranges[-1][1]
 
     def advance_to(self, offset: int) -> None:
         """Drop what lies before ``offset``."""
-        while self._ranges and self._ranges[0][1] <= offset:
-            self._ranges.popleft()
-        if self._ranges:
-            self.offset = max(offset, self._ranges[0][0])
+        while self.ranges and self.ranges[0][1] <= offset:
+            self.ranges.popleft()
+        if self.ranges:
+            self.offset = max(offset, self.ranges[0][0])
 
     def advance_over(self, batches: Batches) -> None:
         """Continue after batches that have been fetched."""
         self.no_data_since_s = self.absent_since_s = None
         offsets = batches.next_offset - int(batches.heads[0]["base_offset"])
-        self._record_bytes = len(batches.data) / max(1, offsets)
+        self.record_bytes = len(batches.data) / max(1, offsets)
         self.advance_to(batches.next_offset)
 
     def request_bytes(self, share_bytes: int) -> int:
@@ -130,18 +131,16 @@ class PartitionFetch:
         most = min(max(share_bytes, _SMALLEST_PIECE_BYTES), _LARGEST_PIECE_BYTES)
         end = self.offset
         needed = 0.0
-        for range_start, range_end in self._ranges:
+        for range_start, range_end in self.ranges:
             if needed >= most or range_start > end + _READ_THROUGH_RECORDS:
                 break
             end = range_end
-            needed = (end - self.offset) * self._record_bytes * _SPARE
+            needed = (end - self.offset) * self.record_bytes * _SPARE
         return int(min(max(needed, _SMALLEST_PIECE_BYTES), most))
 
 
 class Fetcher:
     """A fetcher of ranges of several topic partitions; at most one piece of each waits to be taken.
-
-    Starts at once, in the running event loop.
 
     :param ranges: ascending, disjoint ``(start, end)`` pairs of each topic partition
     """
@@ -154,7 +153,9 @@ class Fetcher:
     ) -> None:
         self._cluster = cluster
         self._options = options
-        self._partitions = {key: PartitionFetch(key, of_key) for key, of_key in ranges.items()}
+        self._partitions = {
+            key: PartitionFetch(key, deque(of_key), of_key[0][0]) for key, of_key in ranges.items()
+        }
         self._topic_ids: dict[str, UUID] = {}
         self._ready: dict[TopicPartition, Piece] = {}
         """Pieces that wait to be taken, in the order in which they arrived."""
@@ -164,6 +165,9 @@ class Fetcher:
         self._arrived = asyncio.Event()
         """Set when :meth:`take` may have a result."""
         self._failure: ClientError | SourceError | MemoryError | None = None
+
+    async def start(self) -> None:
+        """Begin to fetch, in the running event loop."""
         self._running = asyncio.create_task(self._run())
 
     async def take(self, key: TopicPartition | None) -> Piece | None:

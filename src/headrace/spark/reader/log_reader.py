@@ -10,7 +10,7 @@ waits while another is decoded.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from headrace.client import ClientError
@@ -19,7 +19,7 @@ from headrace.protocol.record_batch import CorruptBatch
 from headrace.spark.option_parsing import KafkaOptions
 
 from .batches import WantedOffsets
-from .columns import Records, decode
+from .columns import decode
 from .fetcher import Fetcher, Piece
 from .ranges import DEFAULTS, OffsetRange, ReadError, ReadOptions
 
@@ -66,12 +66,8 @@ class LogReader:
         )
         self._decoded: dict[TopicPartition | None, Iterator[Any]] = {}
         self._thread = kafka.shared_thread()
-        self._fetcher = self._thread.run(self._start_fetching(bounds))
-
-    async def _start_fetching(
-        self, bounds: Mapping[TopicPartition, Sequence[tuple[int, int]]]
-    ) -> Fetcher:
-        return Fetcher(self._thread.cluster, self._options, bounds)
+        self._fetcher = Fetcher(self._thread.cluster, options, bounds)
+        self._thread.run(self._fetcher.start())
 
     def __enter__(self) -> LogReader:
         return self
@@ -81,27 +77,21 @@ class LogReader:
         self._thread.run(self._fetcher.close())
 
     def __iter__(self) -> Iterator[Any]:
-        while (batch := self._next(None)) is not None:
+        while (batch := self.next()) is not None:
             yield batch
 
-    def next(self, topic: str, partition: int) -> Any | None:
-        """Return the next ``pa.RecordBatch`` of a topic partition; None after its last range.
+    def next(self, key: TopicPartition | None = None) -> Any | None:
+        """Return the next ``pa.RecordBatch`` of a topic partition, or of any; None after the last
+        range.
 
         :raises ReadError: records are lost, or did not arrive in time
         """
-        return self._next((topic, partition))
-
-    def _next(self, key: TopicPartition | None) -> Any | None:
-        while True:
-            batch = next(self._decoded.get(key, iter(())), None)
-            if batch is not None:
-                return batch
+        while (batch := next(self._decoded.get(key, iter(())), None)) is None:
             piece = self._take(key)
             if piece is None:
                 return None
-            self._decoded[key] = (
-                records.spark_batch(*piece.key) for records in self._decode(piece)
-            )
+            self._decoded[key] = self._decode(piece)
+        return batch
 
     def _take(self, key: TopicPartition | None) -> Piece | None:
         try:
@@ -109,18 +99,16 @@ class LogReader:
         except ClientError as error:
             raise ReadError(str(error)) from None
 
-    def _decode(self, piece: Piece) -> Iterator[Records]:
-        batches = piece.batches
+    def _decode(self, piece: Piece) -> Iterator[Any]:
         try:
-            chosen = batches.with_data(piece.aborted)
-            kept_offsets = self._wanted[piece.key].not_before(piece.start)
-            yield from decode(
-                batches,
-                chosen,
-                kept_offsets,
+            for records in decode(
+                piece.batches,
+                piece.aborted,
+                self._wanted[piece.key].not_before(piece.start),
                 headers=self._options.headers,
                 most_bytes=self._opened_bytes,
-            )
+            ):
+                yield records.spark_batch(*piece.key)
         except CorruptBatch as error:
             topic, partition = piece.key
             raise ReadError(

@@ -74,6 +74,7 @@ class Acquisitions:
 
     :ivar topics: names of the topics that are subscribed to
     :ivar counts: numbers of records since the query began
+    :ivar suspects: records of a micro-batch that did not finish
     """
 
     def __init__(self, consumer: RangeConsumer, options: ShareOptions) -> None:
@@ -91,7 +92,7 @@ class Acquisitions:
         self._running: Sequence[AcquiredRange] = ()
         self._later: list[AcquiredRange] = []
         """Records that are held for a later micro-batch than the next one."""
-        self._suspects = Suspects()
+        self.suspects = Suspects()
         self._is_last_delivery = False
         """A failure of the micro-batch may give up its records."""
 
@@ -100,11 +101,6 @@ class Acquisitions:
         self.topics = tuple(topics)
         self._consumer.subscribe(self.topics)
 
-    @property
-    def failed_alone(self) -> list[Position]:
-        """Records that were alone in a micro-batch that failed, and wait for others."""
-        return self._suspects.alone
-
     async def suspect(
         self, count: int, spans: Mapping[TopicPartition, Span], alone: Iterable[Position]
     ) -> None:
@@ -112,9 +108,9 @@ class Acquisitions:
 
         :param count: the number of its records
         :param spans: the first and the last offset of each partition
-        :param alone: :attr:`failed_alone` of this micro-batch
+        :param alone: :attr:`Suspects.alone` at the time of this micro-batch
         """
-        self._suspects.begin(count, spans, alone, asyncio.get_running_loop().time())
+        self.suspects.begin(count, spans, alone, asyncio.get_running_loop().time())
         names = "; ".join(
             f"{topic}-{number} offset {first}"
             if first == last
@@ -136,7 +132,7 @@ class Acquisitions:
                 self._options.group_id,
                 count,
                 names,
-                self._suspects.most_records,
+                self.suspects.most_records,
             )
 
     async def stop_at_current_end(self) -> None:
@@ -170,7 +166,7 @@ class Acquisitions:
         :param unless_finished: empty only when the group has finished what the topics hold now:
             records that other members hold are waited for, up to a time limit
         """
-        self._suspects.processed(self._running)
+        self.suspects.processed(self._running)
         if unless_finished:
             ranges = await self._acquire_unless_finished()
         elif self._run_ends:
@@ -178,7 +174,7 @@ class Acquisitions:
         else:
             ranges, _ = await self._acquire_batch()
         self._running = ranges
-        may_acquire_ahead = self._options.acquire_ahead and not self._suspects
+        may_acquire_ahead = self._options.acquire_ahead and not self.suspects
         if ranges and may_acquire_ahead and not self._is_last_delivery:
             self._ahead.start(self._most_records)
         return ranges
@@ -204,7 +200,7 @@ class Acquisitions:
         """
         before = [*self._later, *await self._ahead.take()]
         ranges = still_held(before, self._consumer.held())
-        room = self._suspects.most_to_hold(self._most_records) - sum(r.count for r in ranges)
+        room = self.suspects.most_to_hold(self._most_records) - sum(r.count for r in ranges)
         complete = True
         step = await self._next_step(ranges)
         while room > 0 and step is Step.RUN:
@@ -228,11 +224,11 @@ class Acquisitions:
             return [], False
         self._is_last_delivery = step is not Step.RUN
         if self._is_last_delivery:
-            text = advice(ranges, self._options.group_id, self._limits or GroupLimits())
-            self._warn(step, f"{text}. If this micro-batch fails, they are given up")
+            text = f"{self._advice(ranges)}. If this micro-batch fails, they are given up"
+            self._warn(step, text)
         ranges = still_held(ranges, self._consumer.held())
         now_s = asyncio.get_running_loop().time()
-        ranges, self._later = self._suspects.choose(ranges, self._most_records, now_s)
+        ranges, self._later = self.suspects.choose(ranges, self._most_records, now_s)
         for r in ranges:
             self.counts["acquired"] += r.count
             self.counts["redelivered"] += r.count if r.delivery_count > 1 else 0
@@ -251,11 +247,13 @@ class Acquisitions:
         limits = self._limits
         if limits is None or delivery_count >= limits.delivery_count_limit - 1:
             limits = await self._read_limits()  # an operator may have changed them
-        if limits is None or delivery_count < limits.delivery_count_limit - 1:
-            return Step.RUN
-        if await self._broker_can_uncount(ranges[0]):
-            return Step.RUN
-        if limits.keeps_given_up or self._releases_records:
+        if (
+            limits is None
+            or delivery_count < limits.delivery_count_limit - 1
+            or await self._broker_can_uncount(ranges[0])
+            or limits.keeps_given_up
+            or self._releases_records
+        ):
             return Step.RUN
         # A release would give up records that have their last delivery, unless the group can start
         # over at once.
@@ -286,15 +284,16 @@ class Acquisitions:
                 f"given up when micro-batches fail: {error}",
             )
             return self._limits
-        limits = GroupLimits(keeps_given_up=bool(configs.get(DEAD_LETTER_QUEUE)))
-        if limit := configs.get(DELIVERY_COUNT_LIMIT):
-            limits = limits._replace(delivery_count_limit=int(limit))
-        self._limits = limits
-        return limits
+        limit = configs.get(DELIVERY_COUNT_LIMIT) or GroupLimits().delivery_count_limit
+        self._limits = GroupLimits(int(limit), bool(configs.get(DEAD_LETTER_QUEUE)))
+        return self._limits
+
+    def _advice(self, ranges: Iterable[AcquiredRange]) -> str:
+        return advice(ranges, self._options.group_id, self._limits or GroupLimits())
 
     async def _broker_can_uncount(self, acquired: AcquiredRange) -> bool:
         """Return whether the broker answers with headrace's tagged fields; False if not at all."""
-        partition = (acquired.topic, acquired.partition)
+        partition = acquired.topic_partition
         cluster = self._consumer.cluster
         try:
             states = await share_states(cluster, self._options.group_id, [partition], 1)
@@ -312,18 +311,16 @@ class Acquisitions:
         :raises SourceError: the broker has refused for too long
         """
         loop = asyncio.get_running_loop()
-        group_id = self._options.group_id
         starts: dict[TopicPartition, int] = {}
         for r in sorted(ranges, key=lambda r: r.first_offset):
-            starts.setdefault((r.topic, r.partition), r.first_offset)
+            starts.setdefault(r.topic_partition, r.first_offset)
         self._later = []
         await self._consumer.close()
         deadline_s = loop.time() + _PATIENCE_S
         pause_s, longest_pause_s = _START_OVER_PAUSES_S
         while (problem := await self._set_starts(starts)) is not None:
             if loop.time() + pause_s > deadline_s:
-                limits = self._limits or GroupLimits()
-                raise SourceError(f"{problem}: {advice(ranges, group_id, limits)}")
+                raise SourceError(f"{problem}: {self._advice(ranges)}")
             self._warn(Step.START_OVER, f"to count deliveries anew, waiting: {problem}")
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, longest_pause_s)
@@ -332,7 +329,7 @@ class Acquisitions:
         _log.warning(
             "%s. Until then deliveries are counted anew, from %s on; other finished records after "
             "these come again",
-            advice(ranges, group_id, self._limits or GroupLimits()),
+            self._advice(ranges),
             places,
         )
 
@@ -358,7 +355,7 @@ class Acquisitions:
         return next((error for error in altered.values() if error is not None), None)
 
     async def _acquire_at_most(self, max_records: int, max_wait_ms: int) -> Acquired:
-        has_limit = self._suspects.most_to_hold(self._most_records) < NO_LIMIT
+        has_limit = self.suspects.most_to_hold(self._most_records) < NO_LIMIT
         return await self._consumer.acquire(
             max_records=max_records,
             max_wait_ms=max_wait_ms,
@@ -409,7 +406,7 @@ class Acquisitions:
             await self._consumer.release_unprocessed(later)
 
     def _is_of_run(self, acquired: AcquiredRange) -> bool:
-        return acquired.first_offset < self._run_ends.get((acquired.topic, acquired.partition), 0)
+        return acquired.first_offset < self._run_ends.get(acquired.topic_partition, 0)
 
     async def _unfinished(self) -> list[TopicPartition]:
         """Return the partitions with unfinished records from before the run began."""
@@ -442,7 +439,7 @@ class Acquisitions:
         if sum(r.count for r in self._running) == 1:
             limits = await self._read_limits()
             if limits is not None and limits.keeps_given_up:
-                counted = {(r.topic, r.partition): [r.span] for r in self._running}
+                counted = {r.topic_partition: [r.span] for r in self._running}
         await self._consumer.release_unprocessed(
             AcquiredRange(*partition, *span, 0)
             for partition, spans in held.items()
@@ -452,10 +449,7 @@ class Acquisitions:
     async def acknowledge(self, ranges: Sequence[AcquiredRange], outcome: AcknowledgeType) -> None:
         """Acknowledge what is still held of some ranges."""
         await self._send(
-            Acknowledgement(
-                r.topic, r.partition, r.first_offset, r.last_offset, outcome, r.topic_id
-            )
-            for r in ranges
+            Acknowledgement(*r.topic_partition, *r.span, outcome, r.topic_id) for r in ranges
         )
 
     async def apply(self, outcomes: Sequence[Acknowledgement]) -> dict[str, int]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 
 from headrace.client import Acquired, AcquiredRange, ClientError
 from headrace.client.share.spans import Span, intersect, subtract
+from headrace.client.share.types import parts
 from headrace.log_lines import get_logger
 from headrace.protocol.partitions import TopicPartition
 
@@ -87,14 +87,8 @@ def still_held(
     left = {partition: list(spans) for partition, spans in held.items()}
     held_ranges: list[AcquiredRange] = []
     for acquired in reversed(ranges):
-        partition = (acquired.topic, acquired.partition)
-        span = (acquired.first_offset, acquired.last_offset)
-        parts = intersect(left.get(partition, []), [span])
-        if parts:
-            left[partition] = subtract(left[partition], [span])
-        held_ranges += (
-            replace(acquired, first_offset=first, last_offset=last)
-            for first, last in reversed(parts)
-        )
+        free = left.get(acquired.topic_partition, [])
+        held_ranges += reversed(parts(acquired, intersect(free, [acquired.span])))
+        left[acquired.topic_partition] = subtract(free, [acquired.span])
     held_ranges.reverse()
     return held_ranges

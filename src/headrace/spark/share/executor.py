@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -59,10 +60,10 @@ def read(
 
     :raises SourceError: a broker refuses, or has not delivered for a minute
     """
-    counts: dict[TopicPartition, list[tuple[int, int]]] = {}
-    for r in partition.value:
-        counts.setdefault((r.topic, r.partition), []).append((r.start, r.delivery_count))
-    runs = {key: np.array(sorted(of_key), np.int64).T for key, of_key in counts.items()}
+    runs = {
+        key: np.array([(r.start, r.delivery_count) for r in of_key], np.int64).T
+        for key, of_key in groupby(sorted(partition.value), lambda r: r[:2])
+    }
     options = ReadOptions(headers=headers, skip_lost=True)
     with one_line_errors():
         for batch in log_reader.read(kafka, partition.value, options):

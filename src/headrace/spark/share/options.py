@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from headrace.client import AcknowledgeType, ClientError, Cluster
 from headrace.client.configs import ConfigType, alter_configs, describe_config, describe_configs
@@ -62,13 +62,13 @@ class ShareOptions:
     kafka: KafkaOptions
     group_id: str
     subscription: Subscription
-    default_outcome: AcknowledgeType = AcknowledgeType.ACCEPT
-    max_records_per_trigger: int | None = None
-    records_per_task: int = DEFAULT_RECORDS_PER_TASK
-    include_headers: bool = False
-    receipts_over_tcp: bool = False
-    acquire_ahead: bool = False
-    group_settings: Mapping[str, str] = field(default_factory=dict)
+    default_outcome: AcknowledgeType
+    max_records_per_trigger: int | None
+    records_per_task: int
+    include_headers: bool
+    receipts_over_tcp: bool
+    acquire_ahead: bool
+    group_settings: Mapping[str, str]
 
     @classmethod
     def parse(cls, options: Mapping[str, str], *, is_source: bool) -> ShareOptions:
@@ -82,9 +82,7 @@ class ShareOptions:
             kafka=user_options.kafka(_REFUSED),
             group_id=user_options.required("kafka.group.id", "the share group to join"),
             subscription=user_options.subscription(required=is_source),
-            default_outcome=OUTCOMES[
-                user_options.choice("defaultOutcome", tuple(OUTCOMES), "accept")
-            ],
+            default_outcome=OUTCOMES[user_options.choice("defaultOutcome", OUTCOMES, "accept")],
             max_records_per_trigger=user_options.number("maxOffsetsPerTrigger"),
             records_per_task=user_options.number("recordsPerTask") or DEFAULT_RECORDS_PER_TASK,
             include_headers=user_options.boolean("includeHeaders"),

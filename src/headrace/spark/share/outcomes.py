@@ -11,7 +11,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 
 from headrace.client import Acknowledgement, AcknowledgeType
 from headrace.client.share.spans import Span, normalize, subtract
+from headrace.client.share.types import parts
 from headrace.log_lines import get_logger, printable
 from headrace.protocol.partitions import TopicPartition
 from headrace.spark.driver_server import Address, exchange
@@ -232,9 +233,7 @@ def one_for_each_offset(outcomes: Iterable[Acknowledgement]) -> list[Acknowledge
                 normalize(outcome.span for outcome in same), before.get(partition, ())
             )
             decided.setdefault(partition, []).extend(undecided)
-            disjoint += (
-                replace(same[0], first_offset=first, last_offset=last) for first, last in undecided
-            )
+            disjoint += parts(same[0], undecided)
     return disjoint
 
 
@@ -245,15 +244,9 @@ def requested(body: Iterable[Sequence[Any]]) -> list[Acknowledgement]:
     """Return the outcomes of a request to a reader's server."""
     return [
         Acknowledgement(
-            topic,
-            partition,
-            first,
-            last,
-            AcknowledgeType(outcome),
-            reason=reason,
-            delay_ms=delay_ms,
+            topic, partition, first, last, AcknowledgeType(kind), None, reason, delay_ms
         )
-        for topic, partition, first, last, outcome, reason, delay_ms in body
+        for topic, partition, first, last, kind, reason, delay_ms in body
     ]
 
 
@@ -283,7 +276,6 @@ def _deliver(receipt: str, outcomes: Sequence[Acknowledgement]) -> dict[str, int
             "change this column"
         ) from None
     body = [(o.topic, o.partition, *o.span, int(o.type), o.reason, o.delay_ms) for o in outcomes]
-    answered = b""
     for _ in range(_ATTEMPTS):
         try:
             answered = exchange(address, body)
@@ -304,7 +296,7 @@ def _deliver(receipt: str, outcomes: Sequence[Acknowledgement]) -> dict[str, int
             ) from None
         if answered:
             break
-    if not answered:
+    else:
         raise SourceError(
             f"the process at {address.place} closes connections without an answer: it is not the "
             "query that holds these records: start the query again"

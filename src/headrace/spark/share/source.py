@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, BinaryIO
@@ -20,7 +21,6 @@ from headrace.client import AcquiredRange, ClientError, Cluster, RangeConsumer
 from headrace.client.errors import is_missing_group
 from headrace.client.loop_thread import LoopThread
 from headrace.client.offsets import ShareOffset, share_offsets_of_topics
-from headrace.client.share.spans import Span
 from headrace.log_lines import get_logger
 from headrace.protocol.partitions import TopicPartition
 from headrace.spark.data_source import KafkaDataSource
@@ -39,17 +39,15 @@ from headrace.spark.pyspark_capabilities import (
     stream_reader,
 )
 from headrace.spark.reader.columns import spark_schema
-from headrace.spark.source_progress import check_offset
+from headrace.spark.source_progress import FIRST_OFFSETS, check_offsets
 
 from .acquisitions import Acquisitions
 from .executor import ShareInputPartition, read, split
 from .options import ShareOptions, ensure_group_settings
 from .outcomes import RECEIPT_COLUMN, OutcomeWriter, requested
-from .suspects import Position
 
 _log = get_logger(__name__)
 
-_NO_OFFSET: dict[str, Any] = {"session": "", "batch": 0, "records": 0, "spans": {}, "alone": []}
 _LAG_INTERVAL_S = 1.0
 _LAG_TIME_FRACTION = 1 / 20
 """Largest part of the time that is spent on asking for the lag of many partitions."""
@@ -151,26 +149,28 @@ class ShareStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._ranges: Sequence[AcquiredRange] = ()
         self._offset: dict[str, Any] | None = None
         self._batches = 0
-        self._lag: dict[str, Any] = {}
+        self._lag: Mapping[str, Mapping[str, int]] = {}
         self._next_lag_s = 0.0
 
     def initialOffset(self) -> dict[str, Any]:
         """Join the group, and return the offset of a new query."""
         self._join()
-        return dict(_NO_OFFSET)
+        return dict(FIRST_OFFSETS["kafka-share"])
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Acknowledge the micro-batch that has just ended, and acquire the next one.
 
         :returns: the offset of the next micro-batch; ``start`` if there is none
         """
-        check_offset("kafka-share", start, _NO_OFFSET)
+        check_offsets("kafka-share", start)
         member = self._join()
         if self._offset is not None and start != self._offset:
             return self._offset  # acquired, and not run yet
         self._acknowledge_batch()
         with one_line_errors():
-            ranges = member.acquire()
+            # Before pyspark 4.2 an answer without records ends headrace.spark.drain.
+            must_finish = not HAS_ADMISSION_CONTROL
+            ranges = member.run(member.acquisitions.acquire(unless_finished=must_finish))
         if not ranges:
             return start
         self._batches += 1
@@ -181,7 +181,9 @@ class ShareStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             "batch": self._batches,
             "records": records,
             "spans": _bounds(ranges),
-            "alone": list(map(list, member.failed_alone)),  # equal to what JSON makes of it
+            "alone": list(
+                map(list, member.acquisitions.suspects.alone)
+            ),  # equal to what JSON makes of it
         }
         return self._offset
 
@@ -189,8 +191,7 @@ class ShareStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self, start: dict[str, Any], end: dict[str, Any]
     ) -> Sequence[ShareInputPartition]:
         """Return the tasks of the micro-batch that ends at ``end``."""
-        for offset in (start, end):
-            check_offset("kafka-share", offset, _NO_OFFSET)
+        check_offsets("kafka-share", start, end)
         member = self._join()
         if start != end and end["session"] != member.id:
             spans = {
@@ -198,7 +199,8 @@ class ShareStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 for topic, by_partition in end["spans"].items()
                 for partition, (first, last) in by_partition.items()
             }
-            member.suspect(end["records"], spans, [tuple(position) for position in end["alone"]])
+            alone = [tuple(position) for position in end["alone"]]
+            member.run(member.acquisitions.suspect(end["records"], spans, alone))
         if start == end or end != self._offset:
             return []
         return split(self._ranges, self._options.records_per_task, member.receipt)
@@ -228,7 +230,7 @@ class ShareStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._lag = self._member.lag()
             took_s = time.monotonic() - began_s
             self._next_lag_s = began_s + max(_LAG_INTERVAL_S, took_s / _LAG_TIME_FRACTION)
-        return {"lag": self._lag, **self._member.counts}
+        return {"lag": self._lag, **self._member.acquisitions.counts}
 
     def stop(self) -> None:
         """Leave the group and release what is held."""
@@ -255,13 +257,14 @@ class ShareStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         with one_line_errors():
             member.join()
             if self._is_available_now:
-                member.stop_at_current_end()
+                member.run(member.acquisitions.stop_at_current_end())
                 self._is_available_now = False
         return member
 
     def _acknowledge_batch(self) -> None:
         if self._offset is not None and self._member is not None:
-            self._member.acknowledge_rest(self._ranges)
+            outcome = self._options.default_outcome
+            self._member.run(self._member.acquisitions.acknowledge(self._ranges, outcome))
         self._offset, self._ranges = None, ()
 
 
@@ -274,19 +277,22 @@ class ShareMember:
     continue while Spark runs the micro-batch.
 
     :ivar id: distinguishes the micro-batches of this member from those of an earlier one
+    :ivar acquisitions: its records; :attr:`run` runs what it does
+    :ivar run: runs a coroutine on the event loop
     :ivar receipt: text of the column ``receipt`` of its records, once it has joined
     """
 
     def __init__(self, options: ShareOptions) -> None:
         self.id = secrets.token_hex(8)
         self._options = options
-        cluster = options.kafka.cluster()
+        cluster = options.kafka.connections().cluster()
         self._consumer = RangeConsumer(cluster, options.group_id, ())
-        self._acquisitions = Acquisitions(self._consumer, options)
+        self.acquisitions = Acquisitions(self._consumer, options)
         self._server = DriverServer(self._take_outcomes, _MAX_REQUEST_BYTES)
         self.receipt = ""
         self._background: list[asyncio.Task[None]] = []
         self._thread = LoopThread("headrace-share")
+        self.run = self._thread.run
 
     def join(self) -> None:
         """Join the group, unless the member has joined.
@@ -296,7 +302,7 @@ class ShareMember:
         if self.has_joined:
             return
         try:
-            self._thread.run(self._join())
+            self.run(self._join())
         except (ClientError, SourceError) as error:
             self.close()
             raise SourceError(_with_advice(error)) from None
@@ -306,58 +312,15 @@ class ShareMember:
         """True once the member has joined the group."""
         return bool(self._background)
 
-    @property
-    def counts(self) -> Mapping[str, int]:
-        """Numbers of records since the query began."""
-        return self._acquisitions.counts
-
-    def acquire(self) -> list[AcquiredRange]:
-        """Acquire the records of the next micro-batch.
-
-        :returns: empty if there are none now; before pyspark 4.2, where such an answer ends
-            :func:`headrace.spark.drain`, if the group has finished them all
-        :raises ClientError: a broker refuses
-        """
-        must_finish = not HAS_ADMISSION_CONTROL
-        return self._thread.run(self._acquisitions.acquire(unless_finished=must_finish))
-
-    @property
-    def failed_alone(self) -> list[Position]:
-        """Records that were alone in a micro-batch that failed, and wait for others."""
-        return self._acquisitions.failed_alone
-
-    def suspect(
-        self, count: int, spans: Mapping[TopicPartition, Span], alone: Sequence[Position]
-    ) -> None:
-        """Have smaller micro-batches until those of an earlier reader's last one are done.
-
-        :param count: the number of its records
-        :param spans: the first and the last offset of each partition
-        :param alone: :attr:`failed_alone` of this reader
-        """
-        self._thread.run(self._acquisitions.suspect(count, spans, alone))
-
-    def stop_at_current_end(self) -> None:
-        """Acquire only what the topics hold now (``Trigger.AvailableNow``).
-
-        :raises SourceError: the member was assigned no partitions
-        :raises ClientError: the cluster does not answer
-        """
-        self._thread.run(self._acquisitions.stop_at_current_end())
-
-    def acknowledge_rest(self, ranges: Sequence[AcquiredRange]) -> None:
-        """Apply ``defaultOutcome`` to what is still held of a micro-batch that has ended."""
-        self._thread.run(self._acquisitions.acknowledge(ranges, self._options.default_outcome))
-
-    def lag(self) -> dict[str, dict[str, int]]:
+    def lag(self) -> Mapping[str, Mapping[str, int]]:
         """Return topic → partition → unfinished records, of the partitions whose lag is known.
 
         With very many partitions, topic → ``"sum"``.
         """
-        cluster, topics = self._consumer.cluster, self._acquisitions.topics
+        cluster, topics = self._consumer.cluster, self.acquisitions.topics
         try:
             group_id = self._options.group_id
-            return _by_topic(self._thread.run(share_offsets_of_topics(cluster, group_id, topics)))
+            return _by_topic(self.run(share_offsets_of_topics(cluster, group_id, topics)))
         except ClientError:
             return {}
 
@@ -366,7 +329,7 @@ class ShareMember:
         if self._thread.is_closed:
             return
         try:
-            self._thread.run(self._close(), _CLOSE_TIMEOUT_S)
+            self.run(self._close(), _CLOSE_TIMEOUT_S)
         except Exception as error:
             _log.warning("leaving share group %s: %r", self._options.group_id, error)
         self._thread.close(_CLOSE_TIMEOUT_S)
@@ -378,10 +341,11 @@ class ShareMember:
         try:
             if options.receipts_over_tcp:
                 host = own_address(options.kafka.bootstrap_servers)
-                self.receipt = str(await self._server.listen_at(host))
+                address = await self._server.listen_at(host)
             else:
-                self.receipt = str(await self._server.listen_on_host())
-            self._acquisitions.subscribe(await options.subscription.complete(cluster))
+                address = await self._server.listen_on_host()
+            self.receipt = str(address)
+            self.acquisitions.subscribe(await options.subscription.complete(cluster))
             await ensure_group_settings(cluster, options.group_id, options.group_settings)
             await self._consumer.start()
         except BaseException:
@@ -392,7 +356,7 @@ class ShareMember:
             self._background.append(asyncio.create_task(self._follow_pattern()))
 
     async def _take_outcomes(self, request: Any) -> dict[str, Any]:
-        return {"counts": await self._acquisitions.apply(requested(request))}
+        return {"counts": await self.acquisitions.apply(requested(request))}
 
     async def _close(self) -> None:
         self._server.close()
@@ -401,7 +365,7 @@ class ShareMember:
                 task.cancel()
             try:
                 async with asyncio.timeout(_RELEASE_TIMEOUT_S):
-                    await self._acquisitions.close()
+                    await self.acquisitions.close()
             except (TimeoutError, ClientError) as error:
                 _log.warning("releasing the records of a micro-batch: %r", error)
             await self._consumer.close(_LEAVE_TIMEOUT_MS)
@@ -415,9 +379,9 @@ class ShareMember:
             except (ClientError, SourceError) as error:
                 _log.warning("looking for topics of share group %s: %s", group_id, error)
                 continue
-            if topics != self._acquisitions.topics:
+            if topics != self.acquisitions.topics:
                 _log.warning("share group %s: subscribed to %s", group_id, ", ".join(topics))
-                self._acquisitions.subscribe(topics)
+                self.acquisitions.subscribe(topics)
 
 
 def _bounds(ranges: Sequence[AcquiredRange]) -> dict[str, dict[str, list[int]]]:
@@ -430,14 +394,14 @@ def _bounds(ranges: Sequence[AcquiredRange]) -> dict[str, dict[str, list[int]]]:
     return bounds
 
 
-def _by_topic(progress: Mapping[TopicPartition, ShareOffset]) -> dict[str, dict[str, int]]:
+def _by_topic(progress: Mapping[TopicPartition, ShareOffset]) -> Mapping[str, Mapping[str, int]]:
     lags = {
         partition: offset.lag for partition, offset in progress.items() if offset.lag is not None
     }
-    by_topic: dict[str, dict[str, int]] = {topic: {} for topic, _ in lags}
+    by_topic = defaultdict[str, Counter[str]](Counter)
     for (topic, partition), records in lags.items():
         name = str(partition) if len(lags) <= _LAGS_IN_PROGRESS else "sum"
-        by_topic[topic][name] = by_topic[topic].get(name, 0) + records
+        by_topic[topic][name] += records
     return by_topic
 
 

@@ -8,10 +8,10 @@ until there are no others, and those that have failed alone take turns. Pure: no
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 
 from headrace.client import AcquiredRange
 from headrace.client.share.spans import Span, intersect, subtract
+from headrace.client.share.types import parts
 from headrace.protocol.partitions import TopicPartition
 
 Position = tuple[str, int, int]
@@ -78,7 +78,7 @@ class Suspects:
     def processed(self, ranges: Iterable[AcquiredRange]) -> None:
         """Suspect these records no longer: their micro-batch has finished."""
         for acquired in ranges if self else ():
-            partition = acquired.topic, acquired.partition
+            partition = acquired.topic_partition
             rest = subtract(self._spans.pop(partition, ()), [acquired.span])
             if rest:
                 self._spans[partition] = rest
@@ -95,22 +95,20 @@ class Suspects:
         suspects: list[AcquiredRange] = []
         others: list[AcquiredRange] = []
         for acquired in ranges:
-            single = [(offset, offset) for *_, offset in sorted(self._alone_of(acquired))]
-            alone += _parts(acquired, single)
-            for part in _parts(acquired, subtract([acquired.span], single)):
-                spans = self._spans.get((part.topic, part.partition), ())
-                suspects += _parts(part, intersect(spans, [part.span]))
-                others += _parts(part, subtract([part.span], spans))
+            alone_here = sorted(position for position in self.alone if _has(acquired, position))
+            single = [(offset, offset) for *_, offset in alone_here]
+            alone += parts(acquired, single)
+            for part in parts(acquired, subtract([acquired.span], single)):
+                spans = self._spans.get(part.topic_partition, ())
+                suspects += parts(part, intersect(spans, [part.span]))
+                others += parts(part, subtract([part.span], spans))
         if now_s >= self._available_at_s:
             self._forget_finished(suspects, others)
         if suspects or others:
             chosen, later = _divided([*suspects, *others], min(limit, self.most_records))
             return chosen, [*later, *alone]
-        alone.sort(key=lambda r: self.alone.index((r.topic, r.partition, r.first_offset)))
+        alone.sort(key=lambda r: self.alone.index((*r.topic_partition, r.first_offset)))
         return alone[:1], alone[1:]
-
-    def _alone_of(self, acquired: AcquiredRange) -> list[Position]:
-        return [position for position in self.alone if _has(acquired, position)]
 
     def _forget_finished(
         self, suspects: Sequence[AcquiredRange], others: Sequence[AcquiredRange]
@@ -121,21 +119,16 @@ class Suspects:
         if not suspects and not others:
             self._spans.clear()
         for acquired in others:
-            partition = acquired.topic, acquired.partition
+            partition = acquired.topic_partition
             spans = self._spans.get(partition)
-            is_held = any((r.topic, r.partition) == partition for r in suspects)
+            is_held = any(r.topic_partition == partition for r in suspects)
             if spans and not is_held and acquired.first_offset > spans[-1][1]:
                 del self._spans[partition]
 
 
 def _has(acquired: AcquiredRange, position: Position) -> bool:
-    topic, partition, offset = position
-    is_own = (acquired.topic, acquired.partition) == (topic, partition)
-    return is_own and acquired.first_offset <= offset <= acquired.last_offset
-
-
-def _parts(acquired: AcquiredRange, spans: Iterable[Span]) -> list[AcquiredRange]:
-    return [replace(acquired, first_offset=first, last_offset=last) for first, last in spans]
+    is_own = acquired.topic_partition == position[:2]
+    return is_own and acquired.first_offset <= position[2] <= acquired.last_offset
 
 
 def _divided(
@@ -147,7 +140,7 @@ def _divided(
     for acquired in ranges:
         spans = [acquired.span]
         own = [(acquired.first_offset, acquired.first_offset + most - 1)] if most > 0 else []
-        first += _parts(acquired, intersect(spans, own))
-        others += _parts(acquired, subtract(spans, own))
+        first += parts(acquired, intersect(spans, own))
+        others += parts(acquired, subtract(spans, own))
         most -= acquired.count
     return first, others
