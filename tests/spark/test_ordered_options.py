@@ -61,7 +61,7 @@ def test_options_are_those_of_sparks_kafka_source() -> None:
         -1,
         False,
     )
-    assert options.read_committed
+    assert options.reading.read_committed
     assert options.group_id == "dashboard"
 
 
