@@ -20,7 +20,6 @@ _REFUSED = {
     "delivery.report.only.error": "the sink sets it",
 }
 _ALWAYS: Mapping[str, Any] = {"enable.idempotence": True, "delivery.report.only.error": True}
-_DEFAULTS: Mapping[str, Any] = {"partitioner": "murmur2_random"}
 _QUEUE_KBYTES = 64 * 1024
 """librdkafka's own limit, 1 GiB, is more than the memory of a Python worker; and librdkafka ends
 the process when it gets none."""
@@ -38,10 +37,10 @@ class ProduceOptions:
     """
 
     kafka: KafkaOptions
-    topic: str | None = None
-    prefix: str | None = None
-    commit_topic: str = DEFAULT_COMMIT_TOPIC
-    resend_lost: bool = False
+    topic: str | None
+    prefix: str | None
+    commit_topic: str
+    resend_lost: bool
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> ProduceOptions:
@@ -72,7 +71,7 @@ class ProduceOptions:
         config = {
             "bootstrap.servers": self.kafka.bootstrap_servers,
             "queue.buffering.max.kbytes": self._queue_kbytes(),
-            **_DEFAULTS,
+            "partitioner": "murmur2_random",
             **self.kafka.librdkafka,
             **_ALWAYS,
         }
