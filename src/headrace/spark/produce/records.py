@@ -166,6 +166,7 @@ _log = get_logger(__name__)
 
 _POLL_EVERY_RECORDS = 1_000
 _FULL_POLL_S = 0.1
+_BEGIN_TIMEOUT_S = 60.0
 _ABORT_TIMEOUT_S = 10.0
 _FLUSH_S = 1.0
 
@@ -207,13 +208,13 @@ class RecordProducer:
         self.written = 0
         """The number of records so far."""
 
-    def begin(self, timeout_s: float) -> None:
+    def begin(self) -> None:
         """Fence earlier producers with the transactional id, and begin a transaction.
 
         :raises SourceError: the cluster refuses, or does not answer
         """
         try:
-            self._producer.init_transactions(timeout_s)
+            self._producer.init_transactions(_BEGIN_TIMEOUT_S)
             self._producer.begin_transaction()
         except KafkaException as error:
             raise SourceError(described("beginning a transaction", error.args[0])) from None

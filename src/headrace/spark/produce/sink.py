@@ -29,8 +29,6 @@ from .commits import KafkaCommitLog, OpenTransactions, TaskTransaction, abort_ba
 from .options import ProduceOptions
 from .records import RecordProducer, check_columns, parts, records
 
-_BEGIN_TIMEOUT_S = 60.0
-
 # Local properties that Spark sets for the jobs of a streaming query.
 _QUERY_ID = "sql.streaming.queryId"
 _RUN_ID = "spark.jobGroup.id"
@@ -232,7 +230,7 @@ def write_rows(
     # Tasks of later micro-batches of the run have the same.
     transactional_id = f"{transactions.run}-{task.number}-{task.attempt}"
     producer = RecordProducer(options.producer_config(transactional_id))
-    producer.begin(_BEGIN_TIMEOUT_S)
+    producer.begin()
     try:
         if transactions.has_ended(task.batch_id):
             raise SourceError(
