@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from itertools import combinations
 
 from headrace.protocol.partitions import TopicPartition
@@ -63,14 +63,6 @@ class Bound:
     timestamps_ms: Mapping[TopicPartition, int] | None = None
     timestamp_ms: int | None = None
     which: str = "starting"
-
-    def of(self, partitions: Collection[TopicPartition]) -> Bound:
-        """Return the bound of some partitions."""
-        offsets, timestamps_ms = (
-            numbers and {p: numbers[p] for p in partitions if p in numbers}
-            for numbers in (self.offsets, self.timestamps_ms)
-        )
-        return replace(self, offsets=offsets, timestamps_ms=timestamps_ms)
 
     def fixes(self, partition: TopicPartition) -> bool:
         """Return True if the user gave an offset or a timestamp for a partition."""

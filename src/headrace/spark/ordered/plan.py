@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from headrace.ordered.readiness import Decision, Readiness
 from headrace.protocol.partitions import TopicPartition
@@ -246,47 +245,31 @@ def _cut_within(
     while True:
         # All records of the lowest timestamp are taken: otherwise a micro-batch could be empty.
         most = budget if timestamp_ms > lowest_ms + 1 else None
-        cuts = find_cuts(log, inputs, dict.fromkeys(inputs.filled, timestamp_ms), most)
-        given_up_ms = [cut.given_up_ms for cut in cuts.values() if cut.given_up_ms is not None]
-        if not given_up_ms:
-            return inputs.until({partition: cut.offset for partition, cut in cuts.items()})
-        timestamp_ms = max(lowest_ms + 1, min(given_up_ms))
+        taken, seen_ms = cut(log, inputs, dict.fromkeys(inputs.filled, timestamp_ms), most)
+        if seen_ms is None:
+            return taken
+        timestamp_ms = max(lowest_ms + 1, seen_ms)
 
 
 # -- cuts at moments in time
 
 
-class Cut(NamedTuple):
-    """The first record of a partition from a timestamp on.
-
-    :param offset: of that record; or where the search for it was given up
-    :param given_up_ms: the largest timestamp that was seen before the search was given up; None if
-        it was not
-    """
-
-    offset: int
-    given_up_ms: int | None = None
-
-
-def cut(log: BrokerLog, inputs: Inputs, timestamps_ms: Mapping[TopicPartition, int]) -> Inputs:
-    """Return the inputs up to each partition's first record from its timestamp on."""
-    cuts = find_cuts(log, inputs, timestamps_ms)
-    return inputs.until({partition: at.offset for partition, at in cuts.items()})
-
-
-def find_cuts(
+def cut(
     log: BrokerLog,
     inputs: Inputs,
     timestamps_ms: Mapping[TopicPartition, int],
     most: int | None = None,
-) -> dict[TopicPartition, Cut]:
-    """Find each partition's first record from its timestamp on, within the inputs.
+) -> tuple[Inputs, int | None]:
+    """Return the inputs up to each partition's first record from its timestamp on.
 
-    :param most: give up after this many offsets; None for never
+    :param most: give up after this many offsets of a partition; None for never
+    :returns: also the largest timestamp that was seen before the search was given up, the smallest
+        of several partitions; None if it was not
     """
     # Nothing lies before the lowest timestamp. To a broker it would mean something else.
     searched = {p: at_ms for p, at_ms in timestamps_ms.items() if at_ms > NO_TIMESTAMP}
-    cuts = {p: Cut((inputs.ends if p in searched else inputs.starts)[p]) for p in timestamps_ms}
+    ends = {p: (inputs.ends if p in searched else inputs.starts)[p] for p in timestamps_ms}
+    given_up_ms = []
     hints = log.offsets_at(searched)
     unchecked = {
         p: (offset, inputs.ends[p])
@@ -294,14 +277,14 @@ def find_cuts(
         if (offset := hinted_offset(hints, p, inputs)) < inputs.ends[p]
     }
     for partition, (_, first_ms) in log.first_visible(unchecked).items():
-        if first_ms >= searched[partition]:
-            cuts[partition] = Cut(unchecked[partition][0])
-        else:
+        bounds, timestamp_ms = unchecked[partition], searched[partition]
+        ends[partition] = bounds[0]
+        if first_ms < timestamp_ms:
             limit = None if most is None else inputs.starts[partition] + most
-            cuts[partition] = _search_records(
-                log, partition, unchecked[partition], searched[partition], limit
-            )
-    return cuts
+            ends[partition], seen_ms = _search_records(log, partition, bounds, timestamp_ms, limit)
+            if seen_ms is not None:
+                given_up_ms.append(seen_ms)
+    return inputs.until(ends), min(given_up_ms, default=None)
 
 
 def hinted_offset(
@@ -322,23 +305,24 @@ def _search_records(
     bounds: tuple[int, int],
     timestamp_ms: int,
     limit: int | None,
-) -> Cut:
+) -> tuple[int, int | None]:
     """Search the records themselves for the first one from a timestamp on.
 
     :param limit: the offset at which to give up
+    :returns: the offset of that record; or the limit, and the largest timestamp before it
     """
     largest_ms = NO_TIMESTAMP
     for offsets, timestamps in log.scan(partition, *bounds):
         later = (timestamps >= timestamp_ms).nonzero()[0]
         if len(later):
-            return Cut(int(offsets[later[0]]))
+            return int(offsets[later[0]]), None
         counted = timestamps
         if limit is not None and largest_ms >= 0:
             counted = timestamps[offsets < limit]
         largest_ms = max(largest_ms, int(counted.max(initial=NO_TIMESTAMP)))
         if limit is not None and int(offsets[-1]) >= limit:
-            return Cut(limit, largest_ms)
-    return Cut(bounds[1])
+            return limit, largest_ms
+    return bounds[1], None
 
 
 def until_first_is_empty(log: BrokerLog, inputs: Inputs) -> tuple[Inputs, Inputs]:
@@ -359,7 +343,7 @@ def until_first_is_empty(log: BrokerLog, inputs: Inputs) -> tuple[Inputs, Inputs
         # but not those of later ones.
         del bounds[first]
         bounds |= dict.fromkeys(filled[: filled.index(first)], largest_ms + 1)
-    return cut(log, inputs, bounds), inputs
+    return cut(log, inputs, bounds)[0], inputs
 
 
 _Largest = tuple[int, bool]

@@ -7,7 +7,7 @@ position.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from headrace.log_lines import get_logger
 from headrace.protocol.partitions import TopicPartition
@@ -84,26 +84,25 @@ def resolve(
     With ``failOnDataLoss`` offsets beyond the end of a log are refused. Otherwise a warning is
     logged for each, and reading starts at the start of that log, or ends at its end.
 
-    :param bound: the start or the end of the options
-    :raises SourceError: an offset is refused, a partition is missing in the bound, or the bound
-        names an unknown one
+    :param bound: the start or the end of the options, which :func:`check_names` has accepted
+    :raises SourceError: an offset is refused
     """
     fail = options.fail_on_data_loss
     if bound.timestamp_ms is not None:
         return _at_timestamps(log, dict.fromkeys(partitions, bound.timestamp_ms))
     if bound.timestamps_ms is not None:
-        option = f"{bound.which}OffsetsByTimestamp"
-        _check_names(option, bound.timestamps_ms, partitions)
-        return _at_timestamps(log, bound.timestamps_ms)
+        return _at_timestamps(log, {p: bound.timestamps_ms[p] for p in partitions})
     if bound.offsets is not None:
-        option = f"{bound.which}Offsets"
-        _check_names(option, bound.offsets, partitions)
-        numbers = {p: offset for p, offset in bound.offsets.items() if offset >= 0}
-        source, advice = f"option {option} has", "use an offset up to that, or -1 for the end"
+        offsets = {p: bound.offsets[p] for p in partitions}
+        numbers = {p: offset for p, offset in offsets.items() if offset >= 0}
+        source, advice = (
+            f"option {bound.which}Offsets has",
+            "use an offset up to that, or -1 for the end",
+        )
         return (
             _within_logs(log, numbers, source, advice, bound, fail)
-            | log.ends([p for p, offset in bound.offsets.items() if offset == LATEST_OFFSET])
-            | log.starts([p for p, offset in bound.offsets.items() if offset == EARLIEST_OFFSET])
+            | log.ends([p for p, offset in offsets.items() if offset == LATEST_OFFSET])
+            | log.starts([p for p, offset in offsets.items() if offset == EARLIEST_OFFSET])
         )
     if bound.at == COMMITTED:
         assert options.group_id is not None
@@ -117,7 +116,8 @@ def _at_timestamps(log: BrokerLog, timestamps_ms: Mapping[TopicPartition, int]) 
     partitions = tuple(timestamps_ms)
     starts, ends = log.starts(partitions), log.ends(partitions)
     inputs = Inputs.bounded(partitions, starts, ends)
-    return cut(log, inputs, {p: timestamps_ms[p] for p in inputs.partitions}).reached
+    before, _ = cut(log, inputs, {p: timestamps_ms[p] for p in inputs.partitions})
+    return before.reached
 
 
 def check_bounds(options: OrderedOptions, batch: Inputs) -> None:
@@ -166,28 +166,31 @@ def _within_logs(
     return offsets | {p: instead[p] for p in beyond if p in instead}
 
 
-def _check_names(
-    option: str, named: Collection[TopicPartition], partitions: Collection[TopicPartition]
-) -> None:
-    """Check that an option names all partitions, and no others.
+def check_names(bound: Bound, partitions: Collection[TopicPartition]) -> None:
+    """Check that an option with partitions names all of them, and no others.
 
     :raises SourceError: it does not
     """
-    for topic, partition in partitions:
-        if (topic, partition) not in named:
-            raise SourceError(
-                f"option {option} lacks {topic}-{partition}: name every partition of every topic"
-            )
-    for topic, partition in named:
-        if (topic, partition) not in partitions:
-            raise SourceError(
-                f"option {option} names {topic}-{partition}, which does not exist or is not "
-                "subscribed: remove or correct it"
-            )
+    by_option = {"Offsets": bound.offsets, "OffsetsByTimestamp": bound.timestamps_ms}
+    for suffix, named in by_option.items():
+        if named is None:
+            continue
+        option = f"{bound.which}{suffix}"
+        for topic, partition in partitions:
+            if (topic, partition) not in named:
+                raise SourceError(
+                    f"option {option} lacks {topic}-{partition}: name every partition of every "
+                    "topic"
+                )
+        for topic, partition in named:
+            if (topic, partition) not in partitions:
+                raise SourceError(
+                    f"option {option} names {topic}-{partition}, which does not exist or is not "
+                    "subscribed: remove or correct it"
+                )
 
 
-@dataclass(frozen=True, slots=True)
-class Readable:
+class Readable(NamedTuple):
     """Topics and partitions that a query can read.
 
     :param topics: the number of partitions of each topic

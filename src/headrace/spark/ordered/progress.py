@@ -168,15 +168,16 @@ class ReportServer:
         self._batch = 0
         self._before = TaskCounts()
         self._reports: dict[int, TaskCounts] = {}
-        self._stream_times_ms: dict[int, int] = {}
+        self.stream_times_ms: dict[int, int] = {}
+        """Task → the largest timestamp of its earlier micro-batches."""
 
     def next_batch(self) -> ReportAddress:
         """Return the address for the next micro-batch; earlier ones are no longer accepted."""
         with self._lock:
             self._before = self.totals()
             for task, counts in self._reports.items():
-                before_ms = self._stream_times_ms.get(task, -1)
-                self._stream_times_ms[task] = max(counts.stream_time_ms, before_ms)
+                before_ms = self.stream_times_ms.get(task, -1)
+                self.stream_times_ms[task] = max(counts.stream_time_ms, before_ms)
             self._reports.clear()
             self._batch += 1
             return ReportAddress(self._address, self._batch)
@@ -190,10 +191,6 @@ class ReportServer:
             counts = zip(self._before, *self._reports.values(), strict=True)
             records, enforced, late, _ = map(sum, counts)
         return TaskCounts(records, enforced, late)
-
-    def stream_times_ms(self) -> Mapping[int, int]:
-        """Return task → the largest timestamp of its earlier micro-batches."""
-        return self._stream_times_ms
 
     def close(self) -> None:
         """Stop listening."""

@@ -31,12 +31,13 @@ from headrace.spark.source_progress import refuse_checkpoint, without_progress
 
 from .broker_log import BrokerLog, Offsets
 from .executor import BatchPiece, TaskWork, offset_ranges, read
-from .options import Bound, OrderedOptions
+from .options import OrderedOptions
 from .plan import Inputs, Pacing, plan, slices
 from .positions import (
     all_partitions,
     check_bounds,
     check_equal_counts,
+    check_names,
     detect_losses,
     require_known,
     resolve,
@@ -130,7 +131,9 @@ class OrderedReader(DataSourceReader):
         log = BrokerLog(self._options)
         every_partition = all_partitions(log.complete_topics())
         check_equal_counts(log.topics())
-        batch = self._bounds(log, every_partition, self._options.start, self._options.end)
+        for bound in (self._options.start, self._options.end):
+            check_names(bound, every_partition)
+        batch = self._bounds(log, every_partition)
         check_bounds(self._options, batch)
         tasks = tasks_of(every_partition)
         pieces_per_task = max(1, round((self._options.min_partitions or 0) / len(tasks)))
@@ -161,16 +164,14 @@ class OrderedReader(DataSourceReader):
                     "the topics have other partitions than when this DataFrame was first "
                     "evaluated: call load() again"
                 )
-            start, end = (b.of(piece.partitions) for b in (self._options.start, self._options.end))
-            inputs = piece.at(self._bounds(log, piece.partitions, start, end))
+            inputs = piece.at(self._bounds(log, piece.partitions))
         work = TaskWork(offset_ranges(inputs))
         return read(work, self._options.kafka, self._options.reading)
 
-    def _bounds(
-        self, log: BrokerLog, partitions: Sequence[TopicPartition], start: Bound, end: Bound
-    ) -> Inputs:
+    def _bounds(self, log: BrokerLog, partitions: Sequence[TopicPartition]) -> Inputs:
         options = self._options
-        starts, ends = (resolve(log, options, bound, partitions) for bound in (start, end))
+        bounds = options.start, options.end
+        starts, ends = (resolve(log, options, bound, partitions) for bound in bounds)
         if options.max_task_idle_ms >= 0:
             require_known(partitions, starts, ends)
         return Inputs.bounded(partitions, starts, ends)
@@ -209,6 +210,7 @@ class OrderedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             topics = log.complete_topics()
             check_equal_counts(topics)
             partitions = all_partitions(topics)
+            check_names(options.start, partitions)
             starts = resolve(log, options, options.start, partitions)
             require_known(partitions, starts)
         self._initial = _to_json(starts, topics)
@@ -261,7 +263,6 @@ class OrderedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         starts, ends = _from_json(start), _from_json(end)
         reports = self._report_server()
         address = reports.next_batch()
-        stream_times_ms = reports.stream_times_ms()
         # With max.task.idle.ms=-1 no partition is waited for, so nothing counts as enforced.
         readable_ends = self._readable_ends if self._pacing.max_task_idle_ms >= 0 else {}
         tasks = []
@@ -274,7 +275,7 @@ class OrderedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 for index, p in enumerate(partitions)
                 if p in readable_ends and ends[p] >= readable_ends[p]
             )
-            stream_time_ms = stream_times_ms.get(task, -1)
+            stream_time_ms = reports.stream_times_ms.get(task, -1)
             work = TaskWork(offset_ranges(inputs), caught_up, task, stream_time_ms, address)
             tasks.append(InputPartition(work))
         return tasks
@@ -344,20 +345,19 @@ class OrderedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _next_end(self, start: JsonOffsets, limit: ReadLimit) -> JsonOffsets:
         log = self._log
-        readable = detect_losses(
+        readable, position, ends = detect_losses(
             log, _from_json(start), fail_on_data_loss=self._options.fail_on_data_loss
         )
         # The order breaks ties, and never changes while the query lives. A topic that is subscribed
         # by name keeps its place while it does not exist.
         named = self._options.subscription.topics
-        ordered = dict.fromkeys((*start, *readable.topics))
-        order = [topic for topic in ordered if topic in readable.topics or topic in named]
-        topics = {topic: readable.topics[topic] for topic in order if topic in readable.topics}
+        known = dict.fromkeys((*start, *readable))
+        order = [topic for topic in known if topic in readable or topic in named]
+        topics = {topic: readable[topic] for topic in order if topic in readable}
         unequal = unequal_counts(topics)
         if unequal is not None and unequal != self._unequal:
             _log.warning("%s: add partitions; the query continues meanwhile", unequal)
         self._unequal = unequal
-        position, ends = readable.position, readable.ends
         self._log_ends = dict(ends)
         # A new partition starts with the micro-batch after this one, and its task waits for that:
         # its first offset must be in Spark's log before anything is read.
