@@ -66,11 +66,14 @@ class ProduceOptions:
     def producer_config(self, transactional_id: str | None = None) -> dict[str, Any]:
         """Return the configuration of a task's producer.
 
-        Keys choose the same partitions as with Java's clients and Spark's own sink.
+        Keys choose the same partitions as with Java's clients and Spark's own sink. The largest
+        record fits into the queue.
         """
+        largest_record = str(self.kafka.librdkafka.get("message.max.bytes", ""))
+        largest_kbytes = int(largest_record) // 1024 + 1 if largest_record.isdigit() else 0
         config = {
             "bootstrap.servers": self.kafka.bootstrap_servers,
-            "queue.buffering.max.kbytes": self._queue_kbytes(),
+            "queue.buffering.max.kbytes": max(_QUEUE_KBYTES, largest_kbytes),
             "partitioner": "murmur2_random",
             **self.kafka.librdkafka,
             **_ALWAYS,
@@ -79,10 +82,3 @@ class ProduceOptions:
             config.setdefault("transaction.timeout.ms", TRANSACTION_TIMEOUT_MS)
             config["transactional.id"] = transactional_id
         return config
-
-    def _queue_kbytes(self) -> int:
-        """Return a limit that lets the largest record in."""
-        largest_record = str(self.kafka.librdkafka.get("message.max.bytes", ""))
-        if not largest_record.isdigit():
-            return _QUEUE_KBYTES
-        return max(_QUEUE_KBYTES, int(largest_record) // 1024 + 1)
