@@ -46,7 +46,7 @@ resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
 """
 READER = f"""{LIMITED}
 ranges = tuple(OffsetRange(name, 0, 0, {COUNT}) for name in names)
-work = executor.TaskWork(0, ranges)
+work = executor.TaskWork(ranges)
 writer = None
 for batch in executor.read(work, KafkaOptions(servers, {{}}), ReadOptions()):
     writer = writer or pa.ipc.new_stream(sys.stdout.buffer, batch.schema)

@@ -61,7 +61,7 @@ def test_options_are_those_of_sparks_kafka_source() -> None:
         -1,
         False,
     )
-    assert options.read_committed
+    assert options.reading.read_committed
     assert options.group_id == "dashboard"
 
 
@@ -121,7 +121,7 @@ def test_reports_of_tasks_are_added_up_once() -> None:
         send_report(second, 0, TaskCounts(1, 1, 1, 4500))
         assert server.totals() == TaskCounts(16, 4, 2)
         server.next_batch()
-        assert server.stream_times_ms() == {0: 5000, 1: 4000}
+        assert server.stream_times_ms == {0: 5000, 1: 4000}
     finally:
         server.close()
 

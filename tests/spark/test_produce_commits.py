@@ -10,7 +10,13 @@ import pytest
 
 from headrace.client.transactions import OpenTransaction
 from headrace.spark.errors import SourceError
-from headrace.spark.produce.commits import Decision, TaskTransaction, abort_batch, commit_batch
+from headrace.spark.produce.commits import (
+    NOTHING_DECIDED,
+    Decision,
+    TaskTransaction,
+    abort_batch,
+    commit_batch,
+)
 
 TASKS = 3
 FIRST = 7
@@ -62,9 +68,9 @@ class Driver:
         at()
         cluster.owner = self
 
-    def last(self) -> Decision | None:
+    def last(self) -> Decision:
         self._at()
-        return self._cluster.decisions[-1] if self._cluster.decisions else None
+        return self._cluster.decisions[-1] if self._cluster.decisions else NOTHING_DECIDED
 
     def decide(self, decision: Decision) -> None:
         self._at()

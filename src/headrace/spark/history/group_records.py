@@ -71,23 +71,22 @@ _TAGS = {
 }
 """The tagged fields after that, without a topic id, by the size of the value: none, or it alone."""
 _ROWS_AT_ONCE = 2_000
-_GROUP_TYPE_OF_GROUP = {
+_GROUP_TYPES = {
     "GroupMetadata": "classic",
     "ConsumerGroupMetadata": "consumer",
     "ShareGroupMetadata": "share",
     "StreamsGroupMetadata": "streams",
-}
-_GROUP_TYPE_OF_MEMBER = {
     "ConsumerGroupMemberMetadata": "consumer",
     "ShareGroupMemberMetadata": "share",
     "StreamsGroupMemberMetadata": "streams",
 }
+"""Type of a record of a group, or of a member → type of the group."""
 _SKIPPED_TYPES = (4, 6, 7, 8, 9, 12, 13, 14, 15, 16, 18, 20, 21, 22, 23)
 """Record types of assignments, subscriptions and topologies, which tell nothing of progress."""
 
 _OFFSETS_TYPES = RecordTypes(
     f"record of {CONSUMER_OFFSETS}",
-    dict.fromkeys(("OffsetCommit", *_GROUP_TYPE_OF_GROUP, *_GROUP_TYPE_OF_MEMBER), 0),
+    dict.fromkeys(("OffsetCommit", *_GROUP_TYPES), 0),
 )
 _OFFSETS_TYPES.by_number[0] = _OFFSETS_TYPES["OffsetCommit"]  # of old brokers
 _SHARE_TYPES = RecordTypes(f"record of {SHARE_GROUP_STATE}", {"ShareSnapshot": 0, "ShareUpdate": 0})
@@ -115,7 +114,8 @@ def events(batch: pa.RecordBatch, groups: str | None = None) -> Iterator[pa.Reco
             row: Row = {"logTopic": topic, "logPartition": partition, "logOffset": offset}
             row["timestamp"] = timestamp
             try:
-                row["event"] = decode(row, key or b"", value)
+                (row["recordType"],) = INT16.unpack_from(key or b"")
+                row["event"] = decode(row, key, value)
             except (LookupError, ValueError, struct.error):
                 row["event"] = UNREADABLE
             if row["event"] is not None and _is_chosen(groups, row):
@@ -159,7 +159,7 @@ def _plain_commits(piece: pa.RecordBatch, groups: str | None) -> pa.RecordBatch 
         "leaderEpoch": pa.array(epoch.astype(np.int32), mask=epoch < 0),
         "commitTimestamp": pa.array(times_us.astype(np.int64), mask=has_no_time),
         "timestamp": piece.column("timestamp"),
-        "version": pa.repeat(pa.scalar(4, pa.int32()), count),
+        "version": pa.repeat(4, count),
         "logTopic": piece.column("topic"),
         "logPartition": piece.column("partition"),
         "logOffset": piece.column("offset"),
@@ -187,22 +187,27 @@ def _offsets_event(row: Row, key: bytes, value: bytes | None) -> str | None:
     :returns: the event; None for a record that tells nothing of progress
     :raises ValueError, LookupError, struct.error: the record cannot be read
     """
-    (row["recordType"],) = INT16.unpack_from(key)
     if row["recordType"] in _SKIPPED_TYPES:
         return None
     record_type, columns = _columns_of(key)
     row |= columns
-    if record_type.name == "OffsetCommit":
-        return COMMIT_DELETED if value is None else _commit(row, _value(row, record_type, value))
-    if record_type.name in _GROUP_TYPE_OF_MEMBER:
+    if "memberId" in row:
         return MEMBER_LEFT if value is None else MEMBER
+    is_commit = record_type.name == "OffsetCommit"
     if value is None:
-        return GROUP_DELETED
-    group = _value(row, record_type, value)
+        return COMMIT_DELETED if is_commit else GROUP_DELETED
+    state = _value(row, record_type, value)
+    if is_commit:
+        row["offset"] = state.offset
+        if state.leader_epoch >= 0:
+            row["leaderEpoch"] = state.leader_epoch
+        if 0 <= state.commit_timestamp <= MOST_MICROSECONDS_AS_MS:
+            row["commitTimestamp"] = state.commit_timestamp * 1000
+        return COMMIT
     if record_type.name == "GroupMetadata":
-        row |= {"epoch": group.generation, "members": len(group.members)}
+        row |= {"epoch": state.generation, "members": len(state.members)}
     else:
-        row["epoch"] = group.epoch
+        row["epoch"] = state.epoch
     return GROUP
 
 
@@ -216,19 +221,10 @@ def _columns_of(key: bytes) -> tuple[RecordType, Row]:
     if record_type.name == "OffsetCommit":
         topic, partition = names
         return record_type, columns | {"topic": _utf8(topic), "partition": partition}
-    if record_type.name in _GROUP_TYPE_OF_MEMBER:
-        columns |= {"memberId": _utf8(names[0])}
-    group_types = _GROUP_TYPE_OF_GROUP | _GROUP_TYPE_OF_MEMBER
-    return record_type, columns | {"groupType": group_types[record_type.name]}
-
-
-def _commit(row: Row, committed: Any) -> str:
-    row["offset"] = committed.offset
-    if committed.leader_epoch >= 0:
-        row["leaderEpoch"] = committed.leader_epoch
-    if 0 <= committed.commit_timestamp <= MOST_MICROSECONDS_AS_MS:
-        row["commitTimestamp"] = committed.commit_timestamp * 1000
-    return COMMIT
+    columns["groupType"] = _GROUP_TYPES[record_type.name]
+    if names:
+        columns["memberId"] = _utf8(names[0])
+    return record_type, columns
 
 
 def _share_event(row: Row, key: bytes, value: bytes | None) -> str:
@@ -236,7 +232,6 @@ def _share_event(row: Row, key: bytes, value: bytes | None) -> str:
 
     :raises ValueError, LookupError, struct.error: the record cannot be read
     """
-    (row["recordType"],) = INT16.unpack_from(key)
     record_type, (group_id, topic_id, partition) = _key(_SHARE_TYPES, key)
     if topic_id is None:
         raise ValueError("no topic id")

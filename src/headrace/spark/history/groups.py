@@ -358,8 +358,8 @@ def busy(rate: Series, lag: Series) -> float:
     :param rate: records per second since the point before
     :param lag: the lag at each point
     """
-    lag_before = np.concatenate(([0.0], lag[:-1]))
-    chosen = rate[(lag_before > 0) & (rate > 0)]
+    done = rate[1:]
+    chosen = done[(lag[:-1] > 0) & (done > 0)]
     return float(np.quantile(chosen, _BUSY_QUANTILE)) if len(chosen) else 0.0
 
 

@@ -81,12 +81,6 @@ class GroupHistorySource(KafkaDataSource):
             )
 
 
-class _HistoryPartition(InputPartition):
-    """The work of one task."""
-
-    value: Sequence[OffsetRange]
-
-
 class GroupHistoryReader(DataSourceReader):
     """The reader of one query. It plans in a process on the driver's host."""
 
@@ -100,11 +94,11 @@ class GroupHistoryReader(DataSourceReader):
         with one_line_errors():
             thread = self._kafka.shared_thread()
             ranges = thread.run(_ranges(thread.cluster))
-        return [_HistoryPartition(parts) for parts in split_evenly(ranges, self._records_per_task)]
+        return [InputPartition(parts) for parts in split_evenly(ranges, self._records_per_task)]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Yield the events of one task. Runs in an executor."""
-        if not isinstance(partition, _HistoryPartition):
+        if partition.value is None:
             return  # without records there are no tasks, and Spark passes one of its own
         with one_line_errors():
             for batch in read(self._kafka, partition.value, _READING):

@@ -6,15 +6,15 @@ Records are fetched only where :mod:`headrace.spark.ordered.plan` has to check a
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
-from uuid import UUID
 
 import pyarrow as pa
 
-from headrace.client import ConnectionFailed
+from headrace.client import ConnectionFailed, TopicMetadata
 from headrace.client.coordinators import LEADER_MOVED, Leaders
 from headrace.client.errors import UnknownTopic, has_code, raised
 from headrace.client.offsets import (
@@ -62,9 +62,9 @@ class BrokerLog:
         self.thread = options.kafka.shared_thread()
         self._leaders = Leaders(self.thread.cluster)
         self._topics: dict[str, int] = {}
-        self._ids: dict[str, UUID] = {}
+        self._existing: dict[str, TopicMetadata] = {}
         self.replaced: set[str] = set()
-        self._metadata_at_s: float | None = None
+        self._metadata_at_s = -math.inf
 
     def topics(self) -> Mapping[str, int]:
         """Return the number of partitions of each subscribed topic that exists.
@@ -75,17 +75,16 @@ class BrokerLog:
         :raises ClientError: the cluster does not answer, or a topic may not be read
         """
         now_s = time.monotonic()
-        age_s = self._options.metadata_age_ms / 1000
-        if self._metadata_at_s is None or now_s - self._metadata_at_s >= age_s:
+        if now_s - self._metadata_at_s >= self._options.metadata_age_ms / 1000:
             subscription = self._options.subscription
             existing = self.thread.run(subscription.existing(self.thread.cluster))
             names = subscription.topics or sorted(existing)
             self._topics = {name: len(existing[name].leaders) for name in names if name in existing}
             self._leaders.topics = dict(existing)
-            for name, topic_id in self._ids.items():
-                if name not in existing or existing[name].topic_id != topic_id:
+            for name, topic in self._existing.items():
+                if name not in existing or existing[name].topic_id != topic.topic_id:
                     self.replaced.add(name)
-            self._ids = {name: topic.topic_id for name, topic in existing.items()}
+            self._existing = existing
             self._metadata_at_s = now_s
         return self._topics
 
@@ -101,19 +100,19 @@ class BrokerLog:
 
     def expire_metadata(self) -> None:
         """Ask for metadata again when they are next needed."""
-        self._metadata_at_s = None
+        self._metadata_at_s = -math.inf
 
     def starts(self, partitions: Sequence[TopicPartition]) -> Offsets:
         """Return the first offset of each log."""
-        return _offsets(self._list_offsets(dict.fromkeys(partitions, EARLIEST)))
+        return self._bounds(partitions, EARLIEST)
 
     def ends(self, partitions: Sequence[TopicPartition]) -> Offsets:
         """Return the high watermark, or the last stable offset with read_committed."""
-        return _offsets(self._list_offsets(dict.fromkeys(partitions, LATEST)))
+        return self._bounds(partitions, LATEST)
 
     def high_watermarks(self, partitions: Sequence[TopicPartition]) -> Offsets:
         """Return the offset after the last record, whatever transactions are open."""
-        return _offsets(self._list_offsets(dict.fromkeys(partitions, LATEST), READ_UNCOMMITTED))
+        return self._bounds(partitions, LATEST, READ_UNCOMMITTED)
 
     def offsets_at(
         self, timestamps_ms: Mapping[TopicPartition, int]
@@ -180,6 +179,12 @@ class BrokerLog:
         offsets = [OffsetRange(*partition, *bounds) for partition, bounds in ranges.items()]
         return LogReader(self._options.kafka, offsets, options)
 
+    def _bounds(
+        self, partitions: Sequence[TopicPartition], bound: int, isolation_level: int | None = None
+    ) -> Offsets:
+        listed = self._list_offsets(dict.fromkeys(partitions, bound), isolation_level)
+        return {p: record.offset for p, record in listed.items() if record.offset is not None}
+
     def _list_offsets(
         self, timestamps: Mapping[TopicPartition, int], isolation_level: int | None = None
     ) -> dict[TopicPartition, ListedOffset]:
@@ -212,10 +217,6 @@ class BrokerLog:
         if len(listed) < len(timestamps):
             self.expire_metadata()  # leaders have moved, or do not answer
         return listed
-
-
-def _offsets(listed: Mapping[TopicPartition, ListedOffset]) -> Offsets:
-    return {p: record.offset for p, record in listed.items() if record.offset is not None}
 
 
 def timestamps_ms(batch: Any) -> Any:

@@ -6,7 +6,7 @@ The merge takes whole runs of records, as Arrow batches: the rules are those of
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,17 +27,17 @@ from headrace.spark.reader.ranges import OffsetRange, ReadOptions
 class TaskWork:
     """The work of one Spark task.
 
-    :param task: the partition number
     :param ranges: in the order that breaks ties, empty ones included
-    :param caught_up: for each range, whether it ends where the broker's records ended; the metrics
+    :param caught_up: indexes of the ranges that end where the broker's records ended; the metrics
         follow from it, not the order
+    :param task: the partition number, for the report
     :param stream_time_ms: the largest timestamp of the task's earlier micro-batches; -1 if unknown
     :param reports: where to report counts; None for nowhere
     """
 
-    task: int
     ranges: tuple[OffsetRange, ...]
-    caught_up: tuple[bool, ...] = ()
+    caught_up: frozenset[int] = frozenset()
+    task: int = 0
     stream_time_ms: int = -1
     reports: ReportAddress | None = None
 
@@ -53,7 +53,6 @@ class BatchPiece:
     :param partition_count: number of partitions of all topics when the batch was planned
     """
 
-    task: int
     partitions: tuple[TopicPartition, ...]
     planned: Inputs
     is_first: bool
@@ -87,21 +86,16 @@ def read(work: TaskWork, kafka: KafkaOptions, options: ReadOptions) -> Iterator[
     """
     merge = ChunkMerge(len(work.ranges), work.stream_time_ms)
     with one_line_errors(), LogReader(kafka, work.ranges, options) as reader:
-        yield from _merged(merge, reader, work)
+        while blocking := merge.blocking:
+            for number in blocking:
+                batch = reader.next(work.ranges[number][:2])
+                if batch is None:
+                    merge.finish(number, caught_up=number in work.caught_up)
+                else:
+                    merge.add(number, batch, timestamps_ms(batch))
+            yield from merge.take()
     if work.reports is not None:
         send_report(work.reports, work.task, merge.counts)
-
-
-def _merged(merge: ChunkMerge, reader: LogReader, work: TaskWork) -> Iterator[Any]:
-    caught_up = work.caught_up or (False,) * len(work.ranges)
-    while blocking := merge.blocking:
-        for number in blocking:
-            batch = reader.next(work.ranges[number][:2])
-            if batch is None:
-                merge.finish(number, caught_up=caught_up[number])
-            else:
-                merge.add(number, batch, timestamps_ms(batch))
-        yield from merge.take()
 
 
 _LOWEST = np.iinfo(np.int64).min
@@ -118,10 +112,8 @@ class _Chunk:
     timestamps_ms: Any
     keys: Any
 
-    def split(self, count: int) -> tuple[_Chunk, _Chunk | None]:
+    def split(self, count: int) -> tuple[_Chunk, _Chunk]:
         """Return the first ``count`` records, and the rest."""
-        if count >= len(self.keys):
-            return self, None
         first = _Chunk(self.rows.slice(0, count), self.timestamps_ms[:count], self.keys[:count])
         rest = _Chunk(self.rows.slice(count), self.timestamps_ms[count:], self.keys[count:])
         return first, rest
@@ -136,9 +128,9 @@ class ChunkMerge:
 
     def __init__(self, count: int, stream_time_ms: int = -1) -> None:
         self.counts = TaskCounts(stream_time_ms=stream_time_ms)
-        self._chunks: list[_Chunk | None] = [None] * count
+        self._chunks: dict[int, _Chunk] = {}
         self._last_keys = [_LOWEST] * count
-        self._is_finished = [False] * count
+        self._unfinished = list(range(count))
         self._first_exhausted: tuple[int, int] | None = None
 
     def add(self, partition: int, rows: pa.RecordBatch, timestamps_ms: Any) -> None:
@@ -154,7 +146,7 @@ class ChunkMerge:
         :param caught_up: the broker has no more either, so that records behind the partition's last
             one are enforced
         """
-        self._is_finished[partition] = True
+        self._unfinished.remove(partition)
         if caught_up:
             end = (self._last_keys[partition], partition)
             self._first_exhausted = min(end, self._first_exhausted or end)
@@ -162,33 +154,28 @@ class ChunkMerge:
     @property
     def blocking(self) -> list[int]:
         """The partitions whose next records must be added before anything can be yielded."""
-        return [
-            partition
-            for partition, chunk in enumerate(self._chunks)
-            if chunk is None and not self._is_finished[partition]
-        ]
+        return [partition for partition in self._unfinished if partition not in self._chunks]
 
     def take(self) -> Iterator[pa.RecordBatch]:
         """Yield all records whose turn is certain, in order.
 
         When all partitions are finished, these are all.
         """
-        while not self.blocking and any(self._chunks):
+        while self._chunks and not self.blocking:
             yield self._next()
 
     def _next(self) -> pa.RecordBatch:
         # The partition whose records end first sets the bound.
-        chunks = {partition: c for partition, c in enumerate(self._chunks) if c is not None}
-        bound_key, bound_partition = min((int(c.keys[-1]), p) for p, c in chunks.items())
+        bound_key, bound_partition = min((int(c.keys[-1]), p) for p, c in self._chunks.items())
         taken: dict[int, _Chunk] = {}
-        for partition, chunk in chunks.items():
+        for partition in sorted(self._chunks):
+            chunk = self._chunks[partition]
             side: Any = "right" if partition <= bound_partition else "left"
             count = int(np.searchsorted(chunk.keys, bound_key, side=side))
-            if count:
+            if count == len(chunk.keys):
+                taken[partition] = self._chunks.pop(partition)
+            elif count:
                 taken[partition], self._chunks[partition] = chunk.split(count)
-        return self._merged(taken)
-
-    def _merged(self, taken: Mapping[int, _Chunk]) -> pa.RecordBatch:
         chunks = taken.values()
         sizes = [len(chunk.keys) for chunk in chunks]
         partitions: Any = np.repeat(list(taken), sizes)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from itertools import combinations
 
 from headrace.protocol.partitions import TopicPartition
@@ -13,9 +13,8 @@ from headrace.spark.option_parsing import KafkaOptions, Subscription, UserOption
 from headrace.spark.reader.ranges import ReadOptions
 
 EARLIEST, LATEST, COMMITTED = "earliest", "latest", "committed"
-LATEST_OFFSET = -1
-OFFSET_NAMES = {LATEST_OFFSET: LATEST, -2: EARLIEST}
-"""Meaning of negative offsets in the JSON of ``startingOffsets`` and ``endingOffsets``."""
+LATEST_OFFSET, EARLIEST_OFFSET = -1, -2
+"""Negative offsets in the JSON of ``startingOffsets`` and ``endingOffsets``."""
 
 _COMMON = (
     "subscribe",
@@ -31,6 +30,12 @@ _COMMON = (
 )
 _BATCH_ONLY = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp", "minPartitions")
 _STREAM_ONLY = ("maxOffsetsPerTrigger",)
+_OF_THE_OTHER: Mapping[bool | None, tuple[tuple[str, ...], str]] = {
+    True: (_BATCH_ONLY, "spark.read"),
+    False: (_STREAM_ONLY, "spark.readStream"),
+    None: ((), ""),
+}
+"""Streaming or not → the options that are for the other way of reading, and its name."""
 _REFUSED = {
     **dict.fromkeys(
         ("enable.auto.commit", "enable.auto.offset.store"),
@@ -59,14 +64,6 @@ class Bound:
     timestamp_ms: int | None = None
     which: str = "starting"
 
-    def of(self, partitions: Collection[TopicPartition]) -> Bound:
-        """Return the bound of some partitions."""
-        offsets, timestamps_ms = (
-            numbers and {p: numbers[p] for p in partitions if p in numbers}
-            for numbers in (self.offsets, self.timestamps_ms)
-        )
-        return replace(self, offsets=offsets, timestamps_ms=timestamps_ms)
-
     def fixes(self, partition: TopicPartition) -> bool:
         """Return True if the user gave an offset or a timestamp for a partition."""
         is_by_time = self.timestamp_ms is not None or self.timestamps_ms is not None
@@ -82,6 +79,7 @@ class OrderedOptions:
     :param min_partitions: number of tasks of a batch, approximately; None for one per partition
         number
     :param group_id: the group to which finished offsets are committed; None for none
+    :param reading: parameters of the tasks' reads
     :param metadata_age_ms: interval of looking for new topics and partitions
     """
 
@@ -89,25 +87,13 @@ class OrderedOptions:
     subscription: Subscription
     start: Bound
     end: Bound
-    group_id: str | None = None
-    max_task_idle_ms: int = 0
-    max_offsets: int | None = None
-    min_partitions: int | None = None
-    fail_on_data_loss: bool = True
-    include_headers: bool = False
-    read_committed: bool = False
-    metadata_age_ms: int = _DEFAULT_METADATA_AGE_MS
-
-    @property
-    def reading(self) -> ReadOptions:
-        """Parameters of the tasks' reads."""
-        return ReadOptions(
-            headers=self.include_headers,
-            read_committed=self.read_committed,
-            skip_lost=not self.fail_on_data_loss,
-            warn_of_lost=True,
-            advice="; set failOnDataLoss=false to continue without it",
-        )
+    group_id: str | None
+    max_task_idle_ms: int
+    max_offsets: int | None
+    min_partitions: int | None
+    fail_on_data_loss: bool
+    reading: ReadOptions
+    metadata_age_ms: int
 
     @classmethod
     def parse(cls, options: Mapping[str, str], *, streaming: bool | None) -> OrderedOptions:
@@ -117,15 +103,16 @@ class OrderedOptions:
         :raises SourceError: an option is missing, unknown, or has an invalid value
         """
         user_options = UserOptions(options, (*_COMMON, *_BATCH_ONLY, *_STREAM_ONLY))
-        if streaming is True:
-            _refuse(user_options, _BATCH_ONLY, "spark.read")
-        if streaming is False:
-            _refuse(user_options, _STREAM_ONLY, "spark.readStream")
+        refused, reader = _OF_THE_OTHER[streaming]
+        for name in refused:
+            if user_options.text(name) is not None:
+                raise SourceError(f"remove the option {name}: it is for {reader}")
         kafka = user_options.kafka(refused=_REFUSED)
         group_id = user_options.text("kafka.group.id")
         default_start = EARLIEST if streaming is False else LATEST
         start = _bound(user_options, "starting", default_start, (EARLIEST, LATEST, COMMITTED))
-        if streaming is False and (start.at == LATEST or LATEST_OFFSET in _numbers(start)):
+        ends_at_once = start.at == LATEST or LATEST_OFFSET in (start.offsets or {}).values()
+        if streaming is False and ends_at_once:
             raise SourceError(
                 "option startingOffsets is the end, where a batch stops: use earliest, or offsets"
             )
@@ -134,6 +121,7 @@ class OrderedOptions:
                 "set the option kafka.group.id: startingOffsets=committed starts at that group's "
                 "committed offsets"
             )
+        fail_on_data_loss = user_options.boolean("failOnDataLoss", default=True)
         metadata_age_ms = user_options.number("kafka.metadata.max.age.ms", lowest=0)
         return cls(
             kafka=kafka,
@@ -144,19 +132,18 @@ class OrderedOptions:
             max_task_idle_ms=user_options.number("maxTaskIdleMs", lowest=-1) or 0,
             max_offsets=user_options.number("maxOffsetsPerTrigger"),
             min_partitions=user_options.number("minPartitions"),
-            fail_on_data_loss=user_options.boolean("failOnDataLoss", default=True),
-            include_headers=user_options.boolean("includeHeaders"),
-            read_committed=kafka.read_committed,
+            fail_on_data_loss=fail_on_data_loss,
+            reading=ReadOptions(
+                headers=user_options.boolean("includeHeaders"),
+                read_committed=kafka.read_committed,
+                skip_lost=not fail_on_data_loss,
+                warn_of_lost=True,
+                advice="; set failOnDataLoss=false to continue without it",
+            ),
             metadata_age_ms=_DEFAULT_METADATA_AGE_MS
             if metadata_age_ms is None
             else metadata_age_ms,
         )
-
-
-def _refuse(user_options: UserOptions, names: tuple[str, ...], reader: str) -> None:
-    for name in names:
-        if user_options.text(name) is not None:
-            raise SourceError(f"remove the option {name}: it is for {reader}")
 
 
 def _bound(user_options: UserOptions, which: str, default: str, words: tuple[str, ...]) -> Bound:
@@ -182,10 +169,6 @@ def _bound(user_options: UserOptions, which: str, default: str, words: tuple[str
         timestamp_ms=user_options.number(time_option, lowest=0),
         which=which,
     )
-
-
-def _numbers(bound: Bound) -> Collection[int]:
-    return (bound.offsets or {}).values()
 
 
 def _by_partition(

@@ -16,9 +16,8 @@ the hint is wrong, the records themselves are searched.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from headrace.ordered.readiness import Decision, Readiness
 from headrace.protocol.partitions import TopicPartition
@@ -76,10 +75,6 @@ class Inputs:
         """Return the same inputs with other ends for some partitions."""
         return Inputs(self.partitions, self.starts, {**self.ends, **ends})
 
-    def emptied(self) -> Inputs:
-        """Return the same inputs with nothing to read."""
-        return self.until({p: self.starts[p] for p in self.partitions})
-
     def after(self, taken: Inputs) -> Inputs:
         """Return what is left after ``taken`` has been read."""
         return Inputs(self.partitions, taken.reached, self.ends)
@@ -90,23 +85,20 @@ class Pacing:
     """The rule of ``max.task.idle.ms`` for all tasks. It remembers only the idle deadlines.
 
     :param max_task_idle_ms: see :class:`headrace.ordered.readiness.Readiness`
-    :ivar decisions: the last decision for each task; partitions by name, as in ``flights-0``
+    :ivar decisions: the last decision for each task
     """
 
     max_task_idle_ms: int
-    decisions: dict[int, Decision[str]] = field(default_factory=dict)
-    _rules: dict[int, tuple[Sequence[TopicPartition], Readiness[str]]] = field(default_factory=dict)
+    decisions: dict[int, Decision[TopicPartition]] = field(default_factory=dict)
+    _rules: dict[int, Readiness[TopicPartition]] = field(default_factory=dict)
 
-    def decide(self, task: int, inputs: Inputs, now_ms: int) -> Decision[str]:
+    def decide(self, task: int, inputs: Inputs, now_ms: int) -> Decision[TopicPartition]:
         """Decide whether a task may take a record. Records on the broker count as buffered."""
-        partitions, rule = self._rules.get(task, ((), None))
-        if rule is None or partitions != inputs.partitions:
-            names = [f"{topic}-{number}" for topic, number in inputs.partitions]
-            rule = Readiness(names, self.max_task_idle_ms)
-            self._rules[task] = (inputs.partitions, rule)
-        buffered = dict(zip(rule.partitions, map(inputs.available, inputs.partitions), strict=True))
-        known_lags = (0 if partition in inputs.ends else None for partition in inputs.partitions)
-        lags = dict(zip(rule.partitions, known_lags, strict=True))
+        rule = self._rules.get(task)
+        if rule is None or rule.partitions != inputs.partitions:
+            rule = self._rules[task] = Readiness(inputs.partitions, self.max_task_idle_ms)
+        buffered = {partition: inputs.available(partition) for partition in inputs.partitions}
+        lags = {partition: 0 for partition in inputs.partitions if partition in inputs.ends}
         decision = self.decisions[task] = rule.decide(buffered, lags, now_ms)
         return decision
 
@@ -137,9 +129,7 @@ def plan(
             ready[task], inputs_now[task] = until_first_is_empty(log, inputs)
     if max_offsets is not None:
         ready = limited(log, ready, max_offsets)
-    planned = {
-        task: ready[task] if task in ready else inputs.emptied() for task, inputs in tasks.items()
-    }
+    planned = {task: ready.get(task, inputs.until(inputs.starts)) for task, inputs in tasks.items()}
     if waits_for_producers:
         # The idle time of partitions that this micro-batch exhausts begins now.
         for task, inputs in inputs_now.items():
@@ -187,12 +177,9 @@ def limited(log: BrokerLog, tasks: Mapping[int, Inputs], max_offsets: int) -> di
         lowest_ms[task] = min(timestamps)
         timestamps += [largest[p][0] for p in inputs.filled if p in largest]
         searches[task] = _search(inputs, budget, lowest_ms[task], max(timestamps) + 1)
-    found_ms = _run_together(log, searches)
-    return {
-        task: _cut_within(log, inputs, budgets[task], found_ms[task], lowest_ms[task])
-        if task in found_ms
-        else inputs
-        for task, inputs in tasks.items()
+    return dict(tasks) | {
+        task: _cut_within(log, tasks[task], budgets[task], timestamp_ms, lowest_ms[task])
+        for task, timestamp_ms in _run_together(log, searches).items()
     }
 
 
@@ -239,25 +226,15 @@ def _search(inputs: Inputs, budget: int, lowest_ms: int, highest_ms: int) -> _Se
 def _run_together(log: BrokerLog, searches: Mapping[int, _Search]) -> dict[int, int]:
     """Run the searches of tasks side by side, so that each round asks the brokers once."""
     found_ms: dict[int, int] = {}
-    questions: dict[int, dict[TopicPartition, int]] = {}
     hints: _Hints | None = None
-    running = dict(searches)
-    while running:
-        for task, search in list(running.items()):
+    while len(found_ms) < len(searches):
+        questions: dict[TopicPartition, int] = {}
+        for task in searches.keys() - found_ms:
             try:
-                questions[task] = search.send(hints)
+                questions |= searches[task].send(hints)
             except StopIteration as end:
                 found_ms[task] = end.value
-                questions.pop(task, None)
-                del running[task]
-        if running:
-            hints = log.offsets_at(
-                {
-                    partition: timestamp_ms
-                    for question in questions.values()
-                    for partition, timestamp_ms in question.items()
-                }
-            )
+        hints = log.offsets_at(questions)
     return found_ms
 
 
@@ -268,71 +245,46 @@ def _cut_within(
     while True:
         # All records of the lowest timestamp are taken: otherwise a micro-batch could be empty.
         most = budget if timestamp_ms > lowest_ms + 1 else None
-        cuts = find_cuts(log, inputs, dict.fromkeys(inputs.filled, timestamp_ms), most)
-        given_up_ms = [cut.given_up_ms for cut in cuts.values() if cut.given_up_ms is not None]
-        if not given_up_ms:
-            return inputs.until({partition: cut.offset for partition, cut in cuts.items()})
-        timestamp_ms = max(lowest_ms + 1, min(given_up_ms))
+        taken, seen_ms = cut(log, inputs, dict.fromkeys(inputs.filled, timestamp_ms), most)
+        if seen_ms is None:
+            return taken
+        timestamp_ms = max(lowest_ms + 1, seen_ms)
 
 
 # -- cuts at moments in time
 
 
-class Cut(NamedTuple):
-    """The first record of a partition from a timestamp on.
-
-    :param offset: of that record; or where the search for it was given up
-    :param given_up_ms: the largest timestamp that was seen before the search was given up; None if
-        it was not
-    """
-
-    offset: int
-    given_up_ms: int | None = None
-
-
-def cut(log: BrokerLog, inputs: Inputs, timestamps_ms: Mapping[TopicPartition, int]) -> Inputs:
-    """Return the inputs up to each partition's first record from its timestamp on."""
-    cuts = find_cuts(log, inputs, timestamps_ms)
-    return inputs.until({partition: at.offset for partition, at in cuts.items()})
-
-
-def find_cuts(
+def cut(
     log: BrokerLog,
     inputs: Inputs,
     timestamps_ms: Mapping[TopicPartition, int],
     most: int | None = None,
-) -> dict[TopicPartition, Cut]:
-    """Find each partition's first record from its timestamp on, within the inputs.
+) -> tuple[Inputs, int | None]:
+    """Return the inputs up to each partition's first record from its timestamp on.
 
-    :param most: give up after this many offsets; None for never
+    :param most: give up after this many offsets of a partition; None for never
+    :returns: also the largest timestamp that was seen before the search was given up, the smallest
+        of several partitions; None if it was not
     """
-    cuts: dict[TopicPartition, Cut] = {}
-    searched: dict[TopicPartition, int] = {}
-    for partition, timestamp_ms in timestamps_ms.items():
-        if timestamp_ms > NO_TIMESTAMP:
-            searched[partition] = timestamp_ms
-        else:
-            # Nothing lies before the lowest timestamp. To a broker it would mean something else.
-            cuts[partition] = Cut(inputs.starts[partition])
-    hints = log.offsets_at(searched) if searched else {}
-    unchecked: dict[TopicPartition, tuple[int, int]] = {}
-    for partition in searched:
-        end = inputs.ends[partition]
-        cuts[partition] = Cut(end)
-        offset = hinted_offset(hints, partition, inputs)
-        if offset < end:
-            unchecked[partition] = (offset, end)
-    first_visible = log.first_visible(unchecked) if unchecked else {}
-    for partition, (_, first_ms) in first_visible.items():
-        offset, end = unchecked[partition]
-        if first_ms >= searched[partition]:
-            cuts[partition] = Cut(offset)
-        else:
+    # Nothing lies before the lowest timestamp. To a broker it would mean something else.
+    searched = {p: at_ms for p, at_ms in timestamps_ms.items() if at_ms > NO_TIMESTAMP}
+    ends = {p: (inputs.ends if p in searched else inputs.starts)[p] for p in timestamps_ms}
+    given_up_ms = []
+    hints = log.offsets_at(searched)
+    unchecked = {
+        p: (offset, inputs.ends[p])
+        for p in searched
+        if (offset := hinted_offset(hints, p, inputs)) < inputs.ends[p]
+    }
+    for partition, (_, first_ms) in log.first_visible(unchecked).items():
+        bounds, timestamp_ms = unchecked[partition], searched[partition]
+        ends[partition] = bounds[0]
+        if first_ms < timestamp_ms:
             limit = None if most is None else inputs.starts[partition] + most
-            cuts[partition] = _search_records(
-                log, partition, (offset, end), searched[partition], limit
-            )
-    return cuts
+            ends[partition], seen_ms = _search_records(log, partition, bounds, timestamp_ms, limit)
+            if seen_ms is not None:
+                given_up_ms.append(seen_ms)
+    return inputs.until(ends), min(given_up_ms, default=None)
 
 
 def hinted_offset(
@@ -353,23 +305,24 @@ def _search_records(
     bounds: tuple[int, int],
     timestamp_ms: int,
     limit: int | None,
-) -> Cut:
+) -> tuple[int, int | None]:
     """Search the records themselves for the first one from a timestamp on.
 
     :param limit: the offset at which to give up
+    :returns: the offset of that record; or the limit, and the largest timestamp before it
     """
     largest_ms = NO_TIMESTAMP
     for offsets, timestamps in log.scan(partition, *bounds):
         later = (timestamps >= timestamp_ms).nonzero()[0]
         if len(later):
-            return Cut(int(offsets[later[0]]))
+            return int(offsets[later[0]]), None
         counted = timestamps
         if limit is not None and largest_ms >= 0:
             counted = timestamps[offsets < limit]
         largest_ms = max(largest_ms, int(counted.max(initial=NO_TIMESTAMP)))
-        if limit is not None and len(offsets) and int(offsets[-1]) >= limit:
-            return Cut(limit, largest_ms)
-    return Cut(bounds[1])
+        if limit is not None and int(offsets[-1]) >= limit:
+            return limit, largest_ms
+    return bounds[1], None
 
 
 def until_first_is_empty(log: BrokerLog, inputs: Inputs) -> tuple[Inputs, Inputs]:
@@ -382,21 +335,15 @@ def until_first_is_empty(log: BrokerLog, inputs: Inputs) -> tuple[Inputs, Inputs
     if len(filled) < 2:
         return inputs, inputs
     inputs, largest = _largest_timestamps(log, inputs)
-    largest_ms, first, is_complete = min(
-        (largest[partition][0], order, largest[partition][1])
-        for order, partition in enumerate(filled)
-    )
-    if is_complete:
-        # The partition number `first` ends with this timestamp. Before its last record the merge
-        # takes equal timestamps of earlier partitions, but not those of later ones.
-        bounds = {
-            partition: largest_ms + 1 if order < first else largest_ms
-            for order, partition in enumerate(filled)
-            if order != first
-        }
-    else:
-        bounds = dict.fromkeys(filled, largest_ms)  # it has more: end with what was searched
-    return cut(log, inputs, bounds), inputs
+    first = min(filled, key=lambda partition: largest[partition][0])
+    largest_ms, is_complete = largest[first]
+    bounds = dict.fromkeys(filled, largest_ms)
+    if is_complete:  # otherwise it has more: end with what was searched
+        # Before the last record of `first` the merge takes equal timestamps of earlier partitions,
+        # but not those of later ones.
+        del bounds[first]
+        bounds |= dict.fromkeys(filled[: filled.index(first)], largest_ms + 1)
+    return cut(log, inputs, bounds)[0], inputs
 
 
 _Largest = tuple[int, bool]
@@ -416,13 +363,13 @@ def _largest_timestamps(
     filled = inputs.filled
     hints = log.largest_timestamps(filled)
     newer = [p for p, (_, offset) in hints.items() if offset >= inputs.ends[p]]
-    readable = {**inputs.ends, **(log.ends(newer) if newer else {})}
+    readable = {**inputs.ends, **log.ends(newer)}
     likely = {
         p: (offset, offset + 1)
         for p, (_, offset) in hints.items()
         if inputs.starts[p] <= offset < readable[p]
     }
-    visible = log.first_visible(likely) if likely else {}
+    visible = log.first_visible(likely)
     largest: dict[TopicPartition, _Largest] = {}
     ends = {}
     for partition in filled:
@@ -441,12 +388,10 @@ def _search_largest(log: BrokerLog, partition: TopicPartition, start: int, end: 
     largest_ms = NO_TIMESTAMP
     seen = 0
     for _, timestamps in log.scan(partition, start, end):
-        if not len(timestamps):
-            continue
-        if seen >= SCAN_RECORDS and first_ms is not None and largest_ms > first_ms:
-            return largest_ms, False
         if first_ms is None:
             first_ms = int(timestamps[0])
+        elif seen >= SCAN_RECORDS and largest_ms > first_ms:
+            return largest_ms, False
         largest_ms = max(largest_ms, int(timestamps.max()))
         seen += len(timestamps)
     return largest_ms, True

@@ -7,7 +7,6 @@ position.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from headrace.log_lines import get_logger
@@ -17,8 +16,8 @@ from headrace.spark.ordered.broker_log import BrokerLog, Offsets
 from headrace.spark.ordered.options import (
     COMMITTED,
     EARLIEST,
-    LATEST,
-    OFFSET_NAMES,
+    EARLIEST_OFFSET,
+    LATEST_OFFSET,
     Bound,
     OrderedOptions,
 )
@@ -85,33 +84,31 @@ def resolve(
     With ``failOnDataLoss`` offsets beyond the end of a log are refused. Otherwise a warning is
     logged for each, and reading starts at the start of that log, or ends at its end.
 
-    :param bound: the start or the end of the options
-    :raises SourceError: an offset is refused, a partition is missing in the bound, or the bound
-        names an unknown one
+    :param bound: the start or the end of the options, which :func:`check_names` has accepted
+    :raises SourceError: an offset is refused
     """
     fail = options.fail_on_data_loss
     if bound.timestamp_ms is not None:
         return _at_timestamps(log, dict.fromkeys(partitions, bound.timestamp_ms))
     if bound.timestamps_ms is not None:
-        option = f"{bound.which}OffsetsByTimestamp"
-        _check_names(option, bound.timestamps_ms, partitions)
-        return _at_timestamps(log, bound.timestamps_ms)
+        return _at_timestamps(log, {p: bound.timestamps_ms[p] for p in partitions})
     if bound.offsets is not None:
-        option = f"{bound.which}Offsets"
-        _check_names(option, bound.offsets, partitions)
-        named = {p: OFFSET_NAMES.get(offset) for p, offset in bound.offsets.items()}
-        numbers = {p: offset for p, offset in bound.offsets.items() if named[p] is None}
-        claim = _Claim(f"option {option} has", "use an offset up to that, or -1 for the end")
+        offsets = {p: bound.offsets[p] for p in partitions}
+        numbers = {p: offset for p, offset in offsets.items() if offset >= 0}
+        source, advice = (
+            f"option {bound.which}Offsets has",
+            "use an offset up to that, or -1 for the end",
+        )
         return (
-            _within_logs(log, numbers, claim, bound, fail)
-            | log.ends([p for p, name in named.items() if name == LATEST])
-            | log.starts([p for p, name in named.items() if name == EARLIEST])
+            _within_logs(log, numbers, source, advice, bound, fail)
+            | log.ends([p for p, offset in offsets.items() if offset == LATEST_OFFSET])
+            | log.starts([p for p, offset in offsets.items() if offset == EARLIEST_OFFSET])
         )
     if bound.at == COMMITTED:
         assert options.group_id is not None
         committed = log.committed(options.group_id, partitions)
-        claim = _Claim(f"group '{options.group_id}' has committed", "reset the group's offsets")
-        return log.starts(partitions) | _within_logs(log, committed, claim, bound, fail)
+        source, advice = f"group '{options.group_id}' has committed", "reset the group's offsets"
+        return log.starts(partitions) | _within_logs(log, committed, source, advice, bound, fail)
     return log.starts(partitions) if bound.at == EARLIEST else log.ends(partitions)
 
 
@@ -119,7 +116,8 @@ def _at_timestamps(log: BrokerLog, timestamps_ms: Mapping[TopicPartition, int]) 
     partitions = tuple(timestamps_ms)
     starts, ends = log.starts(partitions), log.ends(partitions)
     inputs = Inputs.bounded(partitions, starts, ends)
-    return cut(log, inputs, {p: timestamps_ms[p] for p in inputs.partitions}).reached
+    before, _ = cut(log, inputs, {p: timestamps_ms[p] for p in inputs.partitions})
+    return before.reached
 
 
 def check_bounds(options: OrderedOptions, batch: Inputs) -> None:
@@ -137,21 +135,19 @@ def check_bounds(options: OrderedOptions, batch: Inputs) -> None:
             )
 
 
-class _Claim(NamedTuple):
-    """The origin of offsets, for errors.
+def _within_logs(
+    log: BrokerLog,
+    offsets: Offsets,
+    source: str,
+    advice: str,
+    bound: Bound,
+    fail_on_data_loss: bool,
+) -> Offsets:
+    """Correct or refuse offsets beyond the ends of their logs.
 
-    :param source: the beginning of a sentence, as in ``option startingOffsets has``
+    :param source: their origin, the beginning of a sentence, as in ``option startingOffsets has``
     :param advice: what the user can change
     """
-
-    source: str
-    advice: str
-
-
-def _within_logs(
-    log: BrokerLog, offsets: Offsets, claim: _Claim, bound: Bound, fail_on_data_loss: bool
-) -> Offsets:
-    """Correct or refuse offsets beyond the ends of their logs."""
     ends = log.high_watermarks(tuple(offsets))
     beyond = [p for p, end in ends.items() if end < offsets[p]]
     if bound.which == "starting":
@@ -161,37 +157,40 @@ def _within_logs(
     for partition in beyond:
         topic, number = partition
         problem = (
-            f"{claim.source} {offsets[partition]} for {topic}-{number}, "
+            f"{source} {offsets[partition]} for {topic}-{number}, "
             f"but its log ends at {ends[partition]}"
         )
         if fail_on_data_loss:
-            raise SourceError(f"{problem}: {claim.advice}; or set failOnDataLoss=false to {remedy}")
+            raise SourceError(f"{problem}: {advice}; or set failOnDataLoss=false to {remedy}")
         _log.warning("%s: failOnDataLoss=false makes the query %s", problem, remedy)
     return offsets | {p: instead[p] for p in beyond if p in instead}
 
 
-def _check_names(
-    option: str, named: Collection[TopicPartition], partitions: Collection[TopicPartition]
-) -> None:
-    """Check that an option names all partitions, and no others.
+def check_names(bound: Bound, partitions: Collection[TopicPartition]) -> None:
+    """Check that an option with partitions names all of them, and no others.
 
     :raises SourceError: it does not
     """
-    for topic, partition in partitions:
-        if (topic, partition) not in named:
-            raise SourceError(
-                f"option {option} lacks {topic}-{partition}: name every partition of every topic"
-            )
-    for topic, partition in named:
-        if (topic, partition) not in partitions:
-            raise SourceError(
-                f"option {option} names {topic}-{partition}, which does not exist or is not "
-                "subscribed: remove or correct it"
-            )
+    by_option = {"Offsets": bound.offsets, "OffsetsByTimestamp": bound.timestamps_ms}
+    for suffix, named in by_option.items():
+        if named is None:
+            continue
+        option = f"{bound.which}{suffix}"
+        for topic, partition in partitions:
+            if (topic, partition) not in named:
+                raise SourceError(
+                    f"option {option} lacks {topic}-{partition}: name every partition of every "
+                    "topic"
+                )
+        for topic, partition in named:
+            if (topic, partition) not in partitions:
+                raise SourceError(
+                    f"option {option} names {topic}-{partition}, which does not exist or is not "
+                    "subscribed: remove or correct it"
+                )
 
 
-@dataclass(frozen=True, slots=True)
-class Readable:
+class Readable(NamedTuple):
     """Topics and partitions that a query can read.
 
     :param topics: the number of partitions of each topic
@@ -222,8 +221,13 @@ def detect_losses(
     ends = log.ends(
         [(topic, number) for topic, number in position if number < topics.get(topic, 0)]
     )
-    ends = _ends_with_open_transactions(log, position, ends)
-    is_shorter = any(end < position[partition] for partition, end in ends.items())
+    beyond = [partition for partition, end in ends.items() if end < position[partition]]
+    if beyond:
+        # With read_committed, a position that was given by the user or committed by others may lie
+        # behind the last stable offset, while a transaction is open. That is no loss.
+        high = log.high_watermarks(beyond)
+        ends |= {p: max(ends[p], min(position[p], high.get(p, position[p]))) for p in beyond}
+    is_shorter = any(ends[partition] < position[partition] for partition in beyond)
     if not is_shorter and not log.replaced and len(ends) == len(position):
         return Readable(topics, dict(position), ends)
     if is_shorter:
@@ -246,22 +250,6 @@ def detect_losses(
             )
         _log.warning("%s: failOnDataLoss=false makes the query %s", problem, remedy)
     return Readable(topics, readable, {p: end for p, end in ends.items() if p in readable})
-
-
-def _ends_with_open_transactions(
-    log: BrokerLog, position: Mapping[TopicPartition, int], ends: Offsets
-) -> Offsets:
-    """Raise ends that lie before the position only because of an open transaction.
-
-    With read_committed, a position that was given by the user or committed by others may lie behind
-    the last stable offset.
-    """
-    beyond = [partition for partition, end in ends.items() if end < position[partition]]
-    if not beyond:
-        return ends
-    high_watermarks = log.high_watermarks(beyond)
-    reached = {p: min(position[p], high_watermarks.get(p, position[p])) for p in beyond}
-    return ends | {p: max(ends[p], offset) for p, offset in reached.items()}
 
 
 def _loss(

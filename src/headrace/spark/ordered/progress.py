@@ -13,7 +13,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from headrace.client import ClientError, Cluster, RequestRefused
+from headrace.client import ClientError, Cluster
 from headrace.client.errors import has_code
 from headrace.client.groups import SHARE, describe_group
 from headrace.client.loop_thread import LoopThread
@@ -72,7 +72,13 @@ class GroupProgress:
             if error is not None and not has_code(error, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         ]
         if errors:
-            _log.warning("%s", _describe(self._group_id, errors[0]))
+            text = str(errors[0])
+            if has_code(errors[0], *_HAS_MEMBERS):
+                text = (
+                    f"group '{self._group_id}' has consumers of its own, so this query's offsets "
+                    f"are not committed: {_CHOOSE_ANOTHER}"
+                )
+            _log.warning("%s", text)
             self._not_before_s = time.monotonic() + RETRY_S
         else:
             self._committed.update(changed)
@@ -120,15 +126,6 @@ async def check_group(cluster: Cluster, group_id: str) -> None:
         )
 
 
-def _describe(group_id: str, error: ClientError) -> str:
-    if isinstance(error, RequestRefused) and error.code in _HAS_MEMBERS:
-        return (
-            f"group '{group_id}' has consumers of its own, so this query's offsets are not "
-            f"committed: {_CHOOSE_ANOTHER}"
-        )
-    return str(error)
-
-
 _TIMEOUT_S = 2.0
 _MAX_REPORT_BYTES = 4096
 
@@ -167,19 +164,20 @@ class ReportServer:
         self._thread = LoopThread("headrace-reports")
         self._server = DriverServer(self._add, _MAX_REPORT_BYTES)
         self._address = self._thread.run(self._server.listen_for_tasks(bootstrap_servers))
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._batch = 0
         self._before = TaskCounts()
         self._reports: dict[int, TaskCounts] = {}
-        self._stream_times_ms: dict[int, int] = {}
+        self.stream_times_ms: dict[int, int] = {}
+        """Task → the largest timestamp of its earlier micro-batches."""
 
     def next_batch(self) -> ReportAddress:
         """Return the address for the next micro-batch; earlier ones are no longer accepted."""
         with self._lock:
-            self._before = self._sum()
+            self._before = self.totals()
             for task, counts in self._reports.items():
-                before_ms = self._stream_times_ms.get(task, -1)
-                self._stream_times_ms[task] = max(counts.stream_time_ms, before_ms)
+                before_ms = self.stream_times_ms.get(task, -1)
+                self.stream_times_ms[task] = max(counts.stream_time_ms, before_ms)
             self._reports.clear()
             self._batch += 1
             return ReportAddress(self._address, self._batch)
@@ -190,11 +188,9 @@ class ReportServer:
         A task that ran twice counts once.
         """
         with self._lock:
-            return self._sum()
-
-    def stream_times_ms(self) -> Mapping[int, int]:
-        """Return task → the largest timestamp of its earlier micro-batches."""
-        return self._stream_times_ms
+            counts = zip(self._before, *self._reports.values(), strict=True)
+            records, enforced, late, _ = map(sum, counts)
+        return TaskCounts(records, enforced, late)
 
     def close(self) -> None:
         """Stop listening."""
@@ -202,11 +198,6 @@ class ReportServer:
 
     async def _close(self) -> None:
         self._server.close()
-
-    def _sum(self) -> TaskCounts:
-        counts = zip(self._before, *self._reports.values(), strict=True)
-        records, enforced, late, _ = map(sum, counts)
-        return TaskCounts(records, enforced, late)
 
     async def _add(self, request: Any) -> dict[str, Any]:
         batch, task, counts = request

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import pyarrow as pa
@@ -31,12 +31,13 @@ from headrace.spark.source_progress import refuse_checkpoint, without_progress
 
 from .broker_log import BrokerLog, Offsets
 from .executor import BatchPiece, TaskWork, offset_ranges, read
-from .options import Bound, OrderedOptions
+from .options import OrderedOptions
 from .plan import Inputs, Pacing, plan, slices
 from .positions import (
     all_partitions,
     check_bounds,
     check_equal_counts,
+    check_names,
     detect_losses,
     require_known,
     resolve,
@@ -81,7 +82,7 @@ class OrderedDataSource(KafkaDataSource):
         options = self._parse(None)
         with one_line_errors():
             options.kafka.check(partial(_check, options))
-        return spark_schema(headers=options.include_headers)
+        return spark_schema(headers=options.reading.headers)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the reader of a batch."""
@@ -95,7 +96,7 @@ class OrderedDataSource(KafkaDataSource):
         with one_line_errors():
             options = OrderedOptions.parse(self.options, streaming=streaming)
         if schema is not None:
-            self.check_columns(schema, spark_schema(headers=options.include_headers))
+            self.check_columns(schema, spark_schema(headers=options.reading.headers))
         return options
 
 
@@ -130,19 +131,19 @@ class OrderedReader(DataSourceReader):
         log = BrokerLog(self._options)
         every_partition = all_partitions(log.complete_topics())
         check_equal_counts(log.topics())
-        batch = self._bounds(log, every_partition, self._options.start, self._options.end)
+        for bound in (self._options.start, self._options.end):
+            check_names(bound, every_partition)
+        batch = self._bounds(log, every_partition)
         check_bounds(self._options, batch)
         tasks = tasks_of(every_partition)
         pieces_per_task = max(1, round((self._options.min_partitions or 0) / len(tasks)))
         planned = []
-        for task, partitions in tasks.items():
+        for partitions in tasks.values():
             inputs = Inputs.bounded(partitions, batch.starts, batch.ends)
-            pieces = [inputs]
-            if pieces_per_task > 1 and len(inputs):
-                pieces = slices(log, inputs, pieces_per_task)
+            pieces = slices(log, inputs, pieces_per_task) or [inputs]
             for piece in pieces:
                 ends = piece is pieces[0], piece is pieces[-1]
-                work = BatchPiece(task, partitions, piece, *ends, len(every_partition))
+                work = BatchPiece(partitions, piece, *ends, len(every_partition))
                 planned.append(InputPartition(work))
         return planned
 
@@ -163,16 +164,14 @@ class OrderedReader(DataSourceReader):
                     "the topics have other partitions than when this DataFrame was first "
                     "evaluated: call load() again"
                 )
-            start, end = (b.of(piece.partitions) for b in (self._options.start, self._options.end))
-            inputs = piece.at(self._bounds(log, piece.partitions, start, end))
-        work = TaskWork(piece.task, offset_ranges(inputs))
+            inputs = piece.at(self._bounds(log, piece.partitions))
+        work = TaskWork(offset_ranges(inputs))
         return read(work, self._options.kafka, self._options.reading)
 
-    def _bounds(
-        self, log: BrokerLog, partitions: Sequence[TopicPartition], start: Bound, end: Bound
-    ) -> Inputs:
+    def _bounds(self, log: BrokerLog, partitions: Sequence[TopicPartition]) -> Inputs:
         options = self._options
-        starts, ends = (resolve(log, options, bound, partitions) for bound in (start, end))
+        bounds = options.start, options.end
+        starts, ends = (resolve(log, options, bound, partitions) for bound in bounds)
         if options.max_task_idle_ms >= 0:
             require_known(partitions, starts, ends)
         return Inputs.bounded(partitions, starts, ends)
@@ -188,9 +187,7 @@ class OrderedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __init__(self, options: OrderedOptions) -> None:
         self._options = options
-        self._log: BrokerLog | None = None
         self._pacing = Pacing(options.max_task_idle_ms)
-        self._group: GroupProgress | None = None
         self._reports: ReportServer | None = None
         self._initial: JsonOffsets | None = None
         self._run_ends: Offsets | None = None
@@ -209,10 +206,11 @@ class OrderedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return the offsets at which a new query starts."""
         options = self._options
         with one_line_errors():
-            log = self._open()
+            log = self._log
             topics = log.complete_topics()
             check_equal_counts(topics)
             partitions = all_partitions(topics)
+            check_names(options.start, partitions)
             starts = resolve(log, options, options.start, partitions)
             require_known(partitions, starts)
         self._initial = _to_json(starts, topics)
@@ -251,7 +249,7 @@ class OrderedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _end_unless_unreachable(self, start: JsonOffsets, limit: ReadLimit) -> JsonOffsets:
         try:
-            self._commit(start)
+            self.commit(start)
             return self._next_end(start, limit)
         except ConnectionFailed as failure:
             if self._run_ends is not None:
@@ -265,25 +263,20 @@ class OrderedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         starts, ends = _from_json(start), _from_json(end)
         reports = self._report_server()
         address = reports.next_batch()
-        stream_times_ms = reports.stream_times_ms()
         # With max.task.idle.ms=-1 no partition is waited for, so nothing counts as enforced.
-        counts_enforced = self._pacing.max_task_idle_ms >= 0
+        readable_ends = self._readable_ends if self._pacing.max_task_idle_ms >= 0 else {}
         tasks = []
         for task, partitions in tasks_of(ends).items():
             inputs = Inputs(partitions, {p: starts.get(p, ends[p]) for p in partitions}, ends)
             if not len(inputs):
                 continue
-            caught_up = tuple(
-                counts_enforced and p in self._readable_ends and ends[p] >= self._readable_ends[p]
-                for p in partitions
+            caught_up = frozenset(
+                index
+                for index, p in enumerate(partitions)
+                if p in readable_ends and ends[p] >= readable_ends[p]
             )
-            work = TaskWork(
-                task,
-                offset_ranges(inputs),
-                caught_up=caught_up,
-                stream_time_ms=stream_times_ms.get(task, -1),
-                reports=address,
-            )
+            stream_time_ms = reports.stream_times_ms.get(task, -1)
+            work = TaskWork(offset_ranges(inputs), caught_up, task, stream_time_ms, address)
             tasks.append(InputPartition(work))
         return tasks
 
@@ -296,14 +289,14 @@ class OrderedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         Spark calls this late; mostly :meth:`latestOffset` has committed it by then.
         """
-        self._commit(end)
+        if self._group is not None and end != self._initial:
+            self._group.commit(_from_json(end))
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Read what the topics hold now, then end. Producers are not waited for."""
         with one_line_errors():
-            log = self._open()
-            partitions = all_partitions(log.topics())
-            self._run_ends = _ends_within_timeout(log, partitions)
+            partitions = all_partitions(self._log.topics())
+            self._run_ends = _ends_within_timeout(self._log, partitions)
             if self._options.max_task_idle_ms >= 0:
                 require_known(partitions, self._run_ends)
                 self._pacing = Pacing(0)
@@ -335,12 +328,14 @@ class OrderedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             ignore_sigterm()
             reports.close()
 
-    def _open(self) -> BrokerLog:
-        if self._log is None:
-            self._log = BrokerLog(self._options)
-            if self._options.group_id is not None:
-                self._group = GroupProgress(self._log.thread, self._options.group_id)
-        return self._log
+    @cached_property
+    def _log(self) -> BrokerLog:
+        return BrokerLog(self._options)
+
+    @cached_property
+    def _group(self) -> GroupProgress | None:
+        group_id = self._options.group_id
+        return None if group_id is None else GroupProgress(self._log.thread, group_id)
 
     def _report_server(self) -> ReportServer:
         if self._reports is None:
@@ -348,27 +343,21 @@ class OrderedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             exit_on_sigterm()  # stop() removes the socket
         return self._reports
 
-    def _commit(self, offsets: JsonOffsets) -> None:
-        self._open()
-        if self._group is not None and offsets != self._initial:
-            self._group.commit(_from_json(offsets))
-
     def _next_end(self, start: JsonOffsets, limit: ReadLimit) -> JsonOffsets:
-        log = self._open()
-        readable = detect_losses(
+        log = self._log
+        readable, position, ends = detect_losses(
             log, _from_json(start), fail_on_data_loss=self._options.fail_on_data_loss
         )
         # The order breaks ties, and never changes while the query lives. A topic that is subscribed
         # by name keeps its place while it does not exist.
         named = self._options.subscription.topics
-        order = [topic for topic in start if topic in readable.topics or topic in named]
-        order += [topic for topic in readable.topics if topic not in start]
-        topics = {topic: readable.topics[topic] for topic in order if topic in readable.topics}
+        known = dict.fromkeys((*start, *readable))
+        order = [topic for topic in known if topic in readable or topic in named]
+        topics = {topic: readable[topic] for topic in order if topic in readable}
         unequal = unequal_counts(topics)
         if unequal is not None and unequal != self._unequal:
             _log.warning("%s: add partitions; the query continues meanwhile", unequal)
         self._unequal = unequal
-        position, ends = readable.position, readable.ends
         self._log_ends = dict(ends)
         # A new partition starts with the micro-batch after this one, and its task waits for that:
         # its first offset must be in Spark's log before anything is read.

@@ -19,14 +19,14 @@ gone for that long, or another producer has taken its transactional id. That nev
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Collection, Coroutine, Sequence
 from dataclasses import astuple
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from headrace.client import ClientError, Cluster, RequestRefused
-from headrace.client.errors import UnknownTopic, has_code, raised
+from headrace.client.errors import Outcomes, UnknownTopic, has_code, raised
 from headrace.client.offsets import READ_UNCOMMITTED, log_bounds
 from headrace.client.topics import NewTopic, create_topic
 from headrace.client.transactions import (
@@ -66,6 +66,10 @@ class Decision(NamedTuple):
     transactions: tuple[TaskTransaction, ...]
 
 
+NOTHING_DECIDED = Decision(-1, ())
+"""The decision before that about the first micro-batch."""
+
+
 def commit_batch(
     log: KafkaCommitLog,
     transactions: OpenTransactions,
@@ -82,14 +86,14 @@ def commit_batch(
     :raises SourceError: it is not committed, or only in part, as the text says
     """
     decided = log.last()
-    if decided is not None and decided.batch_id > batch_id:
+    if decided.batch_id > batch_id:
         transactions.abort_others(_ids(decided))
         raise SourceError(
             f"micro-batch {batch_id} is older than the last one that was written, "
             f"{decided.batch_id}: the checkpoint is an old copy, or another query writes with it; "
             "use the current one, or a new one"
         )
-    if decided is None or decided.batch_id < batch_id:
+    if decided.batch_id < batch_id:
         _check_open(transactions, batch_id, written)
         decided = Decision(batch_id, tuple(written))
         log.decide(decided)
@@ -112,8 +116,7 @@ def abort_batch(log: KafkaCommitLog, transactions: OpenTransactions, batch_id: i
     Spark calls this also after a commit that failed, be it before or after the decision.
     """
     decided = log.last()
-    is_decided = decided is not None and decided.batch_id >= batch_id
-    transactions.abort_others(_ids(decided) if decided is not None and is_decided else ())
+    transactions.abort_others(_ids(decided) if decided.batch_id >= batch_id else ())
 
 
 def _ids(decided: Decision) -> list[str]:
@@ -123,15 +126,13 @@ def _ids(decided: Decision) -> list[str]:
 def _check_open(
     transactions: OpenTransactions, batch_id: int, written: Sequence[TaskTransaction]
 ) -> None:
-    no_longer_open = set(transactions.no_longer_open([entry.transaction for entry in written]))
-    for entry in written:
-        if entry.transaction in no_longer_open:
-            raise SourceError(
-                f"the transaction of task {entry.task} of micro-batch {batch_id} is not open any "
-                f"more ('{entry.transaction.transactional_id}'): raise "
-                "kafka.transaction.timeout.ms, "
-                "or end the other query with the same checkpoint"
-            )
+    tasks = {entry.transaction: entry.task for entry in written}
+    for transaction in transactions.no_longer_open(list(tasks)):
+        raise SourceError(
+            f"the transaction of task {tasks[transaction]} of micro-batch {batch_id} is not open "
+            f"any more ('{transaction.transactional_id}'): raise kafka.transaction.timeout.ms, "
+            "or end the other query with the same checkpoint"
+        )
 
 
 def _without_lost(
@@ -141,16 +142,15 @@ def _without_lost(
 
     :raises SourceError: there is no such task
     """
-    by_task = {entry.task: entry for entry in written}
-    entries = []
-    for entry in decided.transactions:
-        if entry.transaction not in lost:
-            entries.append(entry)
-        elif entry.task in by_task and by_task[entry.task].records == entry.records:
-            entries.append(by_task[entry.task])
-        else:
-            raise SourceError(_describe_lost(decided, lost))
-    return decided._replace(transactions=tuple(entries))
+    same_tasks = {(entry.task, entry.records): entry for entry in written}
+    try:
+        entries = [
+            same_tasks[entry.task, entry.records] if entry.transaction in lost else entry
+            for entry in decided.transactions
+        ]
+    except KeyError:
+        raise SourceError(_describe_lost(decided, lost)) from None
+    return Decision(decided.batch_id, tuple(entries))
 
 
 def _describe_lost(decided: Decision, lost: Collection[OpenTransaction]) -> str:
@@ -188,15 +188,15 @@ class OpenTransactions:
     micro-batch :meth:`has_ended`. Either the driver finds its producer, or it finds that it is
     late.
 
-    :param query: the name of the query, with which the transactional ids of all its runs begin
-    :param run: the id of the run
+    :ivar query: the name of the query, with which the transactional ids of all its runs begin
+    :ivar run: the name of the run, with which those of its tasks begin
     """
 
-    def __init__(self, options: ProduceOptions, query: str, run: str) -> None:
+    def __init__(self, options: ProduceOptions, query_id: str, run_id: str) -> None:
         self._thread = options.kafka.shared_thread()
         self._options = options
-        self._query = query
-        self._run = f"{query}-{run}"
+        self.query = f"{options.prefix}-{query_id}"
+        self.run = f"{self.query}-{run_id}"
 
     def open_now(self, transactional_id: str) -> OpenTransaction:
         """Return the open transaction of a transactional id.
@@ -235,23 +235,21 @@ class OpenTransactions:
         A failure is logged: they time out.
         """
 
-        async def others(cluster: Cluster) -> list[str]:
-            states = await transactional_ids(cluster, f"{self._query}-", (ONGOING, EMPTY))
-            return [
+        async def abort() -> Outcomes[str]:
+            cluster = self._thread.cluster
+            states = await transactional_ids(cluster, f"{self.query}-", (ONGOING, EMPTY))
+            others = [
                 name
                 for name, state in states.items()
-                if name not in kept and (state == ONGOING or name.startswith(f"{self._run}-"))
+                if name not in kept and (state == ONGOING or name.startswith(f"{self.run}-"))
             ]
+            return await abort_open_transactions(cluster, others)
 
-        self._fence(others)
+        self._try(abort())
 
     def end_run(self) -> None:
         """Have all attempts that begin later find that they are late."""
-
-        async def mark(_: Cluster) -> list[str]:
-            return [self._run]
-
-        self._fence(mark)
+        self._try(abort_open_transactions(self._thread.cluster, [self.run]))
 
     def has_ended(self, batch_id: int | None) -> bool:
         """Return True if the run has ended, or has decided about a micro-batch.
@@ -260,21 +258,18 @@ class OpenTransactions:
         :raises ClientError: the cluster does not tell
         """
         thread = self._thread
-        if self._run in thread.run(transactional_ids(thread.cluster, self._run, (EMPTY,))):
+        if self.run in thread.run(transactional_ids(thread.cluster, self.run, (EMPTY,))):
             return True
-        decided = None if batch_id is None else last_decision(self._options, self._query)
-        if decided is None or batch_id is None or decided.batch_id < batch_id:
+        if batch_id is None:
             return False
+        decided = last_decision(self._options, self.query)
         # A replay writes although an earlier run has decided.
-        return any(name.startswith(f"{self._run}-") for name in _ids(decided))
+        is_own = any(name.startswith(f"{self.run}-") for name in _ids(decided))
+        return decided.batch_id >= batch_id and is_own
 
-    def _fence(self, chosen: Callable[[Cluster], Awaitable[list[str]]]) -> None:
-        async def fence(cluster: Cluster) -> list[ClientError | None]:
-            names = await chosen(cluster)
-            return list((await abort_open_transactions(cluster, names)).values())
-
+    def _try(self, abort: Coroutine[Any, Any, Outcomes[str]]) -> None:
         try:
-            problems = self._thread.run(fence(self._thread.cluster))
+            problems = [*self._thread.run(abort).values()]
         except ClientError as failure:
             problems = [failure]
         for problem in filter(None, problems):
@@ -316,9 +311,8 @@ class KafkaCommitLog:
     def __init__(self, options: ProduceOptions, name: str) -> None:
         self._options = options
         self._name = name
-        self._topic = options.commit_topic
-        self._thread = options.kafka.shared_thread()
-        self._thread.run(_create_topic(self._thread.cluster, self._topic))
+        thread = options.kafka.shared_thread()
+        thread.run(_create_topic(thread.cluster, options.commit_topic))
         config = {
             **options.producer_config(name),
             "transaction.timeout.ms": _TRANSACTION_TIMEOUT_MS,
@@ -333,8 +327,8 @@ class KafkaCommitLog:
         except KafkaException as error:
             raise SourceError(described("opening the log of commits", error.args[0])) from None
 
-    def last(self) -> Decision | None:
-        """Return the last decision about the query; None before the first."""
+    def last(self) -> Decision:
+        """Return the last decision about the query."""
         return last_decision(self._options, self._name)
 
     def decide(self, decision: Decision) -> None:
@@ -342,10 +336,11 @@ class KafkaCommitLog:
 
         :raises SourceError: it is not written, or may not be; or another driver has opened the log
         """
+        topic = self._options.commit_topic
         value = json.dumps([_VERSION, *decision], default=astuple)
         try:
             self._producer.begin_transaction()
-            self._producer.produce(self._topic, value, self._name, partition=_PARTITION)
+            self._producer.produce(topic, value, self._name, partition=_PARTITION)
             self._producer.commit_transaction(_TIMEOUT_S)
         except KafkaException as error:
             failure: KafkaError = error.args[0]
@@ -353,12 +348,12 @@ class KafkaCommitLog:
                 raise SourceError(
                     "another driver commits the micro-batches of the same checkpoint: end one"
                 ) from None
-            what = f"deciding about micro-batch {decision.batch_id} in topic '{self._topic}'"
+            what = f"deciding about micro-batch {decision.batch_id} in topic '{topic}'"
             raise SourceError(described(what, failure)) from None
 
 
-def last_decision(options: ProduceOptions, name: str) -> Decision | None:
-    """Return the last decision about a query; None before the first.
+def last_decision(options: ProduceOptions, name: str) -> Decision:
+    """Return the last decision about a query.
 
     :param name: see :class:`KafkaCommitLog`
     """
@@ -368,27 +363,22 @@ def last_decision(options: ProduceOptions, name: str) -> Decision | None:
     try:
         bounds = thread.run(log_bounds(thread.cluster, [partition], READ_UNCOMMITTED))
     except UnknownTopic:
-        return None  # the first micro-batch creates it
+        return NOTHING_DECIDED  # the first micro-batch creates it
     start, before = bounds[partition]
     look_back = _FIRST_LOOK_BACK
+    reading = ReadOptions(read_committed=True, timeout_ms=int(_TIMEOUT_S * 1000))
     while start < before:
         first = max(start, before - look_back)
-        decision = _last_in(options, name, OffsetRange(*partition, first, before))
+        decision: bytes | None = None
+        for batch in read(options.kafka, [OffsetRange(*partition, first, before)], reading):
+            keys, values = batch.column("key"), batch.column("value")
+            for place, key in enumerate(keys.to_pylist()):
+                if key == name.encode():
+                    decision = values[place].as_py()
         if decision is not None:
-            return decision
+            return _decode(decision)
         before, look_back = first, look_back * _LOOK_BACK_GROWTH
-    return None
-
-
-def _last_in(options: ProduceOptions, name: str, offsets: OffsetRange) -> Decision | None:
-    decision: bytes | None = None
-    reading = ReadOptions(read_committed=True, timeout_ms=int(_TIMEOUT_S * 1000))
-    for batch in read(options.kafka, [offsets], reading):
-        keys, values = batch.column("key"), batch.column("value")
-        for place, key in enumerate(keys.to_pylist()):
-            if key == name.encode():
-                decision = values[place].as_py()
-    return None if decision is None else _decode(decision)
+    return NOTHING_DECIDED
 
 
 async def _create_topic(cluster: Cluster, name: str) -> None:

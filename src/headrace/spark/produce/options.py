@@ -20,7 +20,6 @@ _REFUSED = {
     "delivery.report.only.error": "the sink sets it",
 }
 _ALWAYS: Mapping[str, Any] = {"enable.idempotence": True, "delivery.report.only.error": True}
-_DEFAULTS: Mapping[str, Any] = {"partitioner": "murmur2_random"}
 _QUEUE_KBYTES = 64 * 1024
 """librdkafka's own limit, 1 GiB, is more than the memory of a Python worker; and librdkafka ends
 the process when it gets none."""
@@ -38,10 +37,10 @@ class ProduceOptions:
     """
 
     kafka: KafkaOptions
-    topic: str | None = None
-    prefix: str | None = None
-    commit_topic: str = DEFAULT_COMMIT_TOPIC
-    resend_lost: bool = False
+    topic: str | None
+    prefix: str | None
+    commit_topic: str
+    resend_lost: bool
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> ProduceOptions:
@@ -67,12 +66,15 @@ class ProduceOptions:
     def producer_config(self, transactional_id: str | None = None) -> dict[str, Any]:
         """Return the configuration of a task's producer.
 
-        Keys choose the same partitions as with Java's clients and Spark's own sink.
+        Keys choose the same partitions as with Java's clients and Spark's own sink. The largest
+        record fits into the queue.
         """
+        largest_record = str(self.kafka.librdkafka.get("message.max.bytes", ""))
+        largest_kbytes = int(largest_record) // 1024 + 1 if largest_record.isdigit() else 0
         config = {
             "bootstrap.servers": self.kafka.bootstrap_servers,
-            "queue.buffering.max.kbytes": self._queue_kbytes(),
-            **_DEFAULTS,
+            "queue.buffering.max.kbytes": max(_QUEUE_KBYTES, largest_kbytes),
+            "partitioner": "murmur2_random",
             **self.kafka.librdkafka,
             **_ALWAYS,
         }
@@ -80,10 +82,3 @@ class ProduceOptions:
             config.setdefault("transaction.timeout.ms", TRANSACTION_TIMEOUT_MS)
             config["transactional.id"] = transactional_id
         return config
-
-    def _queue_kbytes(self) -> int:
-        """Return a limit that lets the largest record in."""
-        largest_record = str(self.kafka.librdkafka.get("message.max.bytes", ""))
-        if not largest_record.isdigit():
-            return _QUEUE_KBYTES
-        return max(_QUEUE_KBYTES, int(largest_record) // 1024 + 1)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
-from itertools import repeat
+from itertools import islice, repeat
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
@@ -92,37 +92,38 @@ def _has_headers(data_type: DataType) -> bool:
 
 
 def records(batch: pa.RecordBatch, topic: str | None) -> Iterator[Record]:
-    """Yield the rows of an Arrow batch as records.
+    """Return the rows of an Arrow batch as records.
 
     :param topic: the topic of all records; None to take the column
     """
-    names = batch.schema.names
-
-    def column(name: str) -> Any:
-        return batch.column(names.index(name)).to_pylist() if name in names else repeat(None)
-
-    topics = repeat(topic) if topic is not None else column("topic")
-    partitions: Any = repeat(_UNASSIGNED)
-    if "partition" in names:
-        partitions = _filled(batch.column(names.index("partition")), _UNASSIGNED)
-    timestamps_ms: Any = repeat(_NOW)
-    if "timestamp" in names:
+    # The first column of a name counts.
+    columns = dict(zip(batch.schema.names[::-1], batch.columns[::-1], strict=True))
+    if "timestamp" in columns:
         import pyarrow.compute as pc  # 50 ms, which other Python processes of Spark save
 
         # In UTC, because Arrow rounds by the clock of the column's zone, which shows an hour twice.
-        moments = batch.column(names.index("timestamp")).cast(pa.timestamp("us", "UTC"))
-        milliseconds = pc.floor_temporal(moments, unit="millisecond").cast(
-            pa.timestamp("ms", "UTC")
-        )
-        timestamps_ms = _filled(milliseconds.cast(pa.int64()), _NOW)
-    headers: Any = repeat(None)
-    if "headers" in names:
-        headers = map(_header_pairs, column("headers"))
+        moments = columns["timestamp"].cast(pa.timestamp("us", "UTC"))
+        milliseconds = pc.floor_temporal(moments, unit="millisecond")
+        columns["timestamp"] = milliseconds.cast(pa.timestamp("ms", "UTC")).cast(pa.int64())
+
+    def column(name: str, default: int | None = None) -> Any:
+        if name not in columns:
+            return repeat(default)
+        values = columns[name]
+        has_gaps = values.null_count and default is not None
+        return (values.fill_null(default) if has_gaps else values).to_pylist()
+
+    headers = column("headers")
     rows = zip(
-        topics, column("key"), column("value"), partitions, timestamps_ms, headers, strict=False
+        column("topic") if topic is None else repeat(topic),
+        column("key"),
+        column("value"),
+        column("partition", _UNASSIGNED),
+        column("timestamp", _NOW),
+        map(_header_pairs, headers) if "headers" in columns else headers,
+        strict=False,
     )
-    for _, row in zip(range(batch.num_rows), rows, strict=False):
-        yield Record(*row)
+    return map(Record._make, islice(rows, batch.num_rows))
 
 
 def parts(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
@@ -140,10 +141,6 @@ def parts(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     # where Python raises an error. Memory that is not written to costs nothing.
     bytearray(3 * batch.nbytes + _SPARE_BYTES)
     yield batch
-
-
-def _filled(column: pa.Array, default: int) -> list[int]:
-    return column.fill_null(default).to_pylist() if column.null_count else column.to_pylist()
 
 
 def _header_pairs(
@@ -169,6 +166,7 @@ _log = get_logger(__name__)
 
 _POLL_EVERY_RECORDS = 1_000
 _FULL_POLL_S = 0.1
+_BEGIN_TIMEOUT_S = 60.0
 _ABORT_TIMEOUT_S = 10.0
 _FLUSH_S = 1.0
 
@@ -210,13 +208,13 @@ class RecordProducer:
         self.written = 0
         """The number of records so far."""
 
-    def begin(self, timeout_s: float) -> None:
+    def begin(self) -> None:
         """Fence earlier producers with the transactional id, and begin a transaction.
 
         :raises SourceError: the cluster refuses, or does not answer
         """
         try:
-            self._producer.init_transactions(timeout_s)
+            self._producer.init_transactions(_BEGIN_TIMEOUT_S)
             self._producer.begin_transaction()
         except KafkaException as error:
             raise SourceError(described("beginning a transaction", error.args[0])) from None
@@ -297,14 +295,14 @@ class _FirstFailure:
 def failed_record(error: KafkaError, topic: str, partition: int) -> str:
     """Return the text about a record that was not written, on one line."""
     where = topic if partition is None or partition < 0 else f"{topic}-{partition}"
+    advice = None
     if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
         advice = f"the user needs the permission WRITE on topic '{topic}'"
-        return printable(f"writing to {where}: {error.str()}: {advice}", 1000)
-    return described(f"writing to {where}", error)
+    return described(f"writing to {where}", error, advice)
 
 
-def described(what: str, error: KafkaError) -> str:
+def described(what: str, error: KafkaError, advice: str | None = None) -> str:
     """Return the text about an error of librdkafka, with advice if there is any, on one line."""
-    advice = _ADVICE.get(error.code())
+    advice = advice or _ADVICE.get(error.code())
     text = f"{what}: {error.str()}" + (f": {advice}" if advice else "")
     return printable(text, 1000)

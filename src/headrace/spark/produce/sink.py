@@ -29,8 +29,6 @@ from .commits import KafkaCommitLog, OpenTransactions, TaskTransaction, abort_ba
 from .options import ProduceOptions
 from .records import RecordProducer, check_columns, parts, records
 
-_BEGIN_TIMEOUT_S = 60.0
-
 # Local properties that Spark sets for the jobs of a streaming query.
 _QUERY_ID = "sql.streaming.queryId"
 _RUN_ID = "spark.jobGroup.id"
@@ -55,20 +53,6 @@ class WriteTask(NamedTuple):
     attempt: int
     batch_id: int | None = None
 
-    def transactional_id(self, prefix: str) -> str:
-        """Return the id of this task. Tasks of later micro-batches of the run have the same.
-
-        Attempts have different ids, so that a late attempt does not abort what another one has
-        written.
-        """
-        name = query_name(prefix, self.query_id)
-        return f"{name}-{self.run_id}-{self.number}-{self.attempt}"
-
-
-def query_name(prefix: str, query_id: str) -> str:
-    """Return the id of the driver that decides about micro-batches of a query."""
-    return f"{prefix}-{query_id}"
-
 
 def current_task(batch_query_id: str | None) -> WriteTask:
     """Return the task of this Python worker.
@@ -89,14 +73,12 @@ def current_task(batch_query_id: str | None) -> WriteTask:
 
 @dataclass
 class Written(WriterCommitMessage):
-    """The records that one task has written.
+    """What one task has written in a transaction.
 
-    :param task: None without transactions
-    :param transaction: None without transactions, and without records
+    :param transaction: None without records
     """
 
-    records: int
-    task: WriteTask | None = None
+    task: WriteTask
     transaction: TaskTransaction | None = None
 
 
@@ -169,13 +151,12 @@ class StreamProduceWriter(CheckedInExecutors, ArrowStreamWriter):
         self, messages: list[WriterCommitMessage | None], batch_id: int, *, commit: bool
     ) -> None:
         options, written = self._options, _written(messages)
-        task = next((message.task for message in written if message.task), None)
-        if options.prefix is None or task is None:
-            return
-        name = query_name(options.prefix, task.query_id)
+        if not written:
+            return  # there are no transactions
+        task = written[0].task
         with one_line_errors():
-            transactions = OpenTransactions(options, name, task.run_id)
-            log = KafkaCommitLog(options, name)
+            transactions = OpenTransactions(options, task.query_id, task.run_id)
+            log = KafkaCommitLog(options, transactions.query)
             if commit:
                 commit_batch(
                     log, transactions, batch_id, _tasks(written), resend_lost=options.resend_lost
@@ -213,8 +194,7 @@ class BatchProduceWriter(CheckedInExecutors, DataSourceArrowWriter):
                     f"the transaction of '{lost[0].transactional_id}' is not open any more: raise "
                     "kafka.transaction.timeout.ms"
                 )
-            transactions.end_run()
-            transactions.abort_others(())
+            self.abort(messages)  # what other attempts have left open
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Abort the transactions of all tasks."""
@@ -223,16 +203,14 @@ class BatchProduceWriter(CheckedInExecutors, DataSourceArrowWriter):
             transactions.abort_others(())
 
     def _transactions(self) -> OpenTransactions | None:
-        options = self._options
-        if options.prefix is None:
+        if self._options.prefix is None:
             return None
-        name = query_name(options.prefix, self._query_id)
-        return OpenTransactions(options, name, _BATCH_RUN)
+        return OpenTransactions(self._options, self._query_id, _BATCH_RUN)
 
 
 def write_rows(
     options: ProduceOptions, batches: Iterator[pa.RecordBatch], batch_query_id: str | None = None
-) -> Written:
+) -> WriterCommitMessage:
     """Write rows; with a prefix of transactional ids, in a transaction that stays open for the
     driver.
 
@@ -240,19 +218,19 @@ def write_rows(
     :raises SourceError: a row cannot be written; then the transaction is aborted
     """
     if options.prefix is None:
-        producer = RecordProducer(options.producer_config())
-        _write_batches(producer, batches, options)
-        return Written(producer.written)
+        _write_batches(RecordProducer(options.producer_config()), batches, options)
+        return WriterCommitMessage()
     task = current_task(batch_query_id)
     filled = (batch for batch in batches if batch.num_rows)
     first = next(filled, None)
     if first is None:
-        return Written(0, task)
-    name = query_name(options.prefix, task.query_id)
-    transactions = OpenTransactions(options, name, task.run_id)
-    transactional_id = task.transactional_id(options.prefix)
+        return Written(task)
+    transactions = OpenTransactions(options, task.query_id, task.run_id)
+    # Attempts have different ids, so that a late one does not abort what another one has written.
+    # Tasks of later micro-batches of the run have the same.
+    transactional_id = f"{transactions.run}-{task.number}-{task.attempt}"
     producer = RecordProducer(options.producer_config(transactional_id))
-    producer.begin(_BEGIN_TIMEOUT_S)
+    producer.begin()
     try:
         if transactions.has_ended(task.batch_id):
             raise SourceError(
@@ -263,8 +241,7 @@ def write_rows(
     except BaseException:
         producer.abort()
         raise
-    written = TaskTransaction(task.number, producer.written, transaction)
-    return Written(producer.written, task, written)
+    return Written(task, TaskTransaction(task.number, producer.written, transaction))
 
 
 def _write_batches(
