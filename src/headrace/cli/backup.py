@@ -17,7 +17,7 @@ from headrace.amounts import size
 
 from .errors import Failure
 from .nouns import command
-from .options import arg, data_dir_option, positive_number, switch
+from .options import arg, data_dir_option, switch
 from .output import Output, output_option
 from .progress import byte_progress
 from .tables import one_line, tell
@@ -33,7 +33,6 @@ COPY_OPTIONS = (
         "--max-bytes-per-second",
         "BYTES",
         "read and write no faster, so that others can use the disk",
-        type=positive_number,
     ),
 )
 
