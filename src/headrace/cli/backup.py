@@ -8,6 +8,8 @@ import dataclasses
 import signal
 from argparse import Namespace
 from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, NoReturn
 
@@ -15,13 +17,13 @@ from headrace.amounts import size
 
 from .errors import Failure
 from .nouns import command
-from .options import arg, data_dir_option, positive_number, switch
+from .options import arg, data_dir_option, switch
 from .output import Output, output_option
 from .progress import byte_progress
 from .tables import one_line, tell
 
 if TYPE_CHECKING:
-    from headrace.backup.commands import Report, Stage
+    from headrace.backup.commands import Report
 
 
 COPY_OPTIONS = (
@@ -31,7 +33,6 @@ COPY_OPTIONS = (
         "--max-bytes-per-second",
         "BYTES",
         "read and write no faster, so that others can use the disk",
-        type=positive_number,
     ),
 )
 
@@ -56,40 +57,29 @@ def run(options: Namespace) -> int:
     """
     from headrace.backup.commands import backup  # a help does not import the broker
 
-    return run_copy(
-        options,
-        lambda: backup(
-            str(options.data_dir),
-            str(options.target),
-            progress(options),
-            verify=not options.no_verify,
-            check_records=options.verify_records,
-        ),
-        "backed up",
-    )
+    copy = partial(backup, check_records=options.verify_records)
+    return run_copy(options, copy, options.data_dir, options.target, "backed up")
 
 
-def progress(options: Namespace) -> Stage:
-    """Return the progress bar of a copy, which also delays it if the options limit its speed."""
-    from headrace.backup.commands import paced
-
-    limit = options.max_bytes_per_second
-    return byte_progress if limit is None else paced(byte_progress, limit)
-
-
-def run_copy(options: Namespace, copy: Callable[[], Report], done: str) -> int:
+def run_copy(
+    options: Namespace, copy: Callable[..., Report], source: Path, target: Path, done: str
+) -> int:
     """Run a copy and print its report. SIGTERM, SIGHUP and Ctrl-C delete an unfinished copy.
 
+    :param copy: a function of :mod:`headrace.backup.commands`
     :param done: the verb for the report
     :returns: the exit status: 1 if records are damaged
     :raises Failure: it failed
     """
+    from headrace.backup.commands import paced
     from headrace.backup.directory import BackupError
 
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _stop)
+    limit = options.max_bytes_per_second
+    stage = byte_progress if limit is None else paced(byte_progress, limit)
     try:
-        report = copy()
+        report = copy(str(source), str(target), stage, verify=not options.no_verify)
     except BackupError as error:
         raise Failure(str(error)) from error
     for name in report.offline:

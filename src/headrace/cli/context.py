@@ -5,6 +5,8 @@ from __future__ import annotations
 from argparse import Namespace
 from pathlib import Path
 
+from msgspec.structs import asdict
+
 from .contexts import Context, read_contexts
 from .errors import BadUsage
 from .nouns import Noun
@@ -24,8 +26,7 @@ def list_contexts(options: Namespace) -> None:
             {
                 "context": name,
                 "current": name == contexts.current,
-                "bootstrap_servers": context.bootstrap_servers,
-                "command_config": context.command_config,
+                **asdict(context),
             }
             for name, context in contexts.named.items()
         ],

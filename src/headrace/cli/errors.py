@@ -30,13 +30,11 @@ def as_failure(error: Exception) -> Failure | None:
     """Return the failure for an error of :mod:`headrace.client`, or for a package of an extra; None
     for any other error.
     """
-    if isinstance(error, MissingPackage):
-        return Failure(str(error))
     from headrace.client.errors import ClientError, UnsupportedSetting
 
     if isinstance(error, UnsupportedSetting):
         return BadUsage(str(error))
-    return Failure(str(error)) if isinstance(error, ClientError) else None
+    return Failure(str(error)) if isinstance(error, (ClientError, MissingPackage)) else None
 
 
 def fail_with(reasons: Iterable[str]) -> None:

@@ -74,13 +74,12 @@ def _explain(first: str, word: str, names: Mapping[str, str]) -> NoReturn:
         parser = _Parser(prog)
         parser.usage = f"{prog} {kind.upper()} [options]"
         parser.formatter_class = RawDescriptionHelpFormatter
-        sections = {"verbs": list(names)}
         if first:
             summary = COMMANDS[first]
             parser.description = f"{summary[0].upper()}{summary[1:]}."
         else:
             parser.description = "Work queues and visible progress for Kafka-protocol streams."
-            sections = {title: list(some) for title, some in SECTIONS.items()}
+        sections = {"verbs": names} if first else SECTIONS
         width = max(map(len, names)) + 2
         parser.epilog = "\n\n".join(
             "\n".join([f"{title}:", *(f"  {name:{width}}{names[name]}" for name in some)])

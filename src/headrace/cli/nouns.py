@@ -31,10 +31,7 @@ from .output import Output, output_option
 
 F = TypeVar("F", bound=Callable[..., Awaitable[object]])
 Execute = Callable[[Namespace], int | None]
-_CALL_OPTIONS = (
-    *("bootstrap_server", "command_config", "context", "timeout"),
-    *("output", "make_output", "dry_run", "yes"),
-)
+_CALL_OPTIONS = ("bootstrap_server", "command_config", "context", "timeout")
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,16 +95,14 @@ class Noun:
         def add(function: F) -> F:
             @wraps(function)
             def execute(options: Namespace) -> None:
-                values = {
-                    name: value
-                    for name, value in vars(options).items()
-                    if name not in _CALL_OPTIONS
-                }
-                output = getattr(options, "make_output", Output)(
-                    options.output,
-                    dry_run=getattr(options, "dry_run", False),
-                    yes=getattr(options, "yes", False),
+                values = {**vars(options)}
+                output = values.pop("make_output", Output)(
+                    values.pop("output"),
+                    dry_run=values.pop("dry_run", False),
+                    yes=values.pop("yes", False),
                 )
+                for name in _CALL_OPTIONS:
+                    del values[name]
                 on_cluster(options, lambda cluster: function(cluster, output, **values))
 
             with_calls = (*declarations, output_option, call_options)

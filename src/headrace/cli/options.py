@@ -209,7 +209,11 @@ Declaration = Callable[[Any], object]
 _TYPES: Mapping[str, Callable[[str], object]] = {
     **dict.fromkeys(("FILE", "DIR", "BACKUP"), Path),
     **dict.fromkeys(("KEY=VALUE", "NAME=VALUE", "CONFIG=VALUE"), setting),
-    "N": positive_number,
+    **dict.fromkeys(("N", "BYTES"), positive_number),
+    "HOST": host_name,
+    "HOST:PORT": address,
+    "PORT": port_number,
+    "TYPE,…": group_types,
     "SECONDS": positive_seconds,
     "DURATION": duration_ms,
     "TIME": time_ms,
@@ -292,5 +296,12 @@ def data_dir_option(help_text: str) -> Declaration:
     return arg("--data-dir", "DIR", f"{help_text} (default: %(default)s)", default=DEFAULT_DATA_DIR)
 
 
+TYPES = arg(
+    "--type",
+    "TYPE,…",
+    f"only groups of these types: {', '.join(GROUP_TYPES)}",
+    dest="types",
+    default=(),
+)
 DRY_RUN = switch("--dry-run", "print what would be changed, and change nothing")
 YES = switch("--yes", "do not ask")

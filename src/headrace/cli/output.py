@@ -23,7 +23,7 @@ from headrace.amounts import duration
 
 from .errors import BadUsage, Failure, fail_with
 from .options import arg
-from .tables import Colored, as_json, json_line, one_line, table, tell
+from .tables import Colored, as_json, json_line, one_line, shortened, table, tell
 
 K = TypeVar("K")
 
@@ -250,10 +250,8 @@ def confirm(question: str, lines: Sequence[str], *, yes: bool) -> None:
         return
     if not sys.stdin.isatty():
         raise BadUsage(f"{question} There is no terminal to ask on: give --yes, or --dry-run")
-    for line in lines[:_LISTED]:
+    for line in shortened(lines, _LISTED):
         tell(f"  {line}")
-    if len(lines) > _LISTED:
-        tell(f"  and {len(lines) - _LISTED} more")
     print(f"{one_line(question)} [y/N] ", end="", file=sys.stderr, flush=True)
     with interruptible():
         answer = sys.stdin.readline()

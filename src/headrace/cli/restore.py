@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from argparse import Namespace
 
-from .backup import COPY_OPTIONS, progress, run_copy
+from .backup import COPY_OPTIONS, run_copy
 from .nouns import command
 from .options import arg, data_dir_option
 
@@ -24,13 +24,4 @@ def run(options: Namespace) -> int:
     """
     from headrace.backup.commands import restore  # a help does not import the broker
 
-    return run_copy(
-        options,
-        lambda: restore(
-            str(options.source),
-            str(options.data_dir),
-            progress(options),
-            verify=not options.no_verify,
-        ),
-        "restored",
-    )
+    return run_copy(options, restore, options.source, options.data_dir, "restored")

@@ -14,7 +14,10 @@ _ENTER = "\x1b[?1049h\x1b[?25l\x1b[?7l"
 _LEAVE = "\x1b[?7h\x1b[?25h\x1b[?1049l"
 _KEY = re.compile(r"\x1b[\[O][0-9;]*[A-Za-z~]|.", re.DOTALL)
 _NAMES = {
-    **{f"\x1b{kind}{end}": name for kind in "[O" for end, name in {"A": "up", "B": "down"}.items()},
+    "\x1b[A": "up",
+    "\x1b[B": "down",
+    "\x1bOA": "up",
+    "\x1bOB": "down",
     "\x1b[5~": "page up",
     "\x1b[6~": "page down",
     "\x1b": "escape",

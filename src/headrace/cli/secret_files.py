@@ -39,16 +39,23 @@ def entries(text: str) -> list[tuple[int, str]]:
     ]
 
 
+def login_text(path: Path) -> str:
+    """Return the content of a file that says who may log in.
+
+    :raises BadUsage: it cannot be read
+    """
+    try:
+        return secret_file(path).decode()
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadUsage(f"cannot read who may log in: {one_line_error(error)}") from error
+
+
 def passwords(path: Path) -> list[tuple[str, str]]:
     """Return the names and passwords in a file of ``NAME:PASSWORD`` lines.
 
     :raises BadUsage: it cannot be used
     """
-    try:
-        lines = entries(secret_file(path).decode())
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadUsage(f"cannot read who may log in: {one_line_error(error)}") from error
-    users = [line.partition(":") for _, line in lines]
+    users = [line.partition(":") for _, line in entries(login_text(path))]
     if not users or not all(name and password for name, _, password in users):
         raise BadUsage(f"{path} has no lines of the form NAME:PASSWORD")
     return [(name, password) for name, _, password in users]

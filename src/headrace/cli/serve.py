@@ -12,13 +12,10 @@ from .nouns import command
 from .options import (
     DEFAULT_DATA_DIR,
     DEFAULT_LISTEN,
-    address,
     allow_host_option,
     arg,
-    host_name,
     listen_address,
     one_of,
-    port_number,
     repeatable,
     switch,
 )
@@ -41,7 +38,6 @@ from .options import (
         "address that clients connect to; once, or once for each --listen "
         "(default: the address of --listen)",
         action="append",
-        type=address,
     ),
     one_of(
         arg(
@@ -63,13 +59,11 @@ from .options import (
         "--metrics-port",
         "PORT",
         "port of the metrics for Prometheus; 0: a free port",
-        type=port_number,
     ),
     arg(
         "--metrics-host",
         "HOST",
         "host to serve the metrics on (default: %(default)s)",
-        type=host_name,
         default=DEFAULT_LISTEN.host,
     ),
     *METRICS_ACCESS,

@@ -60,6 +60,12 @@ def one_line(text: str) -> str:
     return _escaped(text, _escape)
 
 
+def shortened(lines: Sequence[str], most: int) -> list[str]:
+    """Return the first lines, and a line with the number of the others."""
+    more = len(lines) - most
+    return [*lines[:most], *([f"and {more} more"] if more > 0 else [])]
+
+
 def tell(text: object) -> None:
     """Print a line for a person, on stderr."""
     print(one_line(str(text)), file=sys.stderr)

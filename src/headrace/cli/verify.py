@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 from argparse import Namespace
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 from headrace.amounts import count_of
 
@@ -15,9 +15,6 @@ from .options import arg, data_dir_option
 from .output import Output, output_option
 from .progress import byte_progress
 from .tables import one_line
-
-if TYPE_CHECKING:
-    from headrace.log.verify import LogFile, Verified
 
 
 @command(
@@ -38,7 +35,7 @@ def run(options: Namespace) -> int:
     from headrace.log import partition_metadata
     from headrace.log.data_directory import is_partition_name
     from headrace.log.recovery import kept_files
-    from headrace.log.verify import Verified, log_files
+    from headrace.log.verify import Verified, log_files, verify_file
 
     directory = os.fspath(options.data_dir)
     if not options.data_dir.is_dir():
@@ -56,14 +53,18 @@ def run(options: Namespace) -> int:
         ]
         set_aside = kept_files(directory, names)
         files = log_files(directory, names)
-        verified.partition_count = len({file.partition for file in files})
-        for name in sorted({file.partition for file in files}):
+        partitions = {file.partition for file in files}
+        verified.partition_count = len(partitions)
+        for name in sorted(partitions):
             problem = partition_metadata.problem(f"{directory}/{name}")
             if problem is not None:
                 problems.append({"problem": problem})
         with byte_progress("Verifying", sum(file.size_bytes for file in files)) as advance:
             for file in files:
-                problems += _verify(file, verified, is_live=is_live)
+                problems += (
+                    {**damage._asdict(), "problem": str(damage), "partition": file.partition}
+                    for damage in verify_file(file, is_live=is_live, verified=verified)
+                )
                 advance(file.size_bytes)
     except OSError as error:
         raise Failure(f"cannot read {error.filename or directory}: {error.strerror}") from error
@@ -87,13 +88,6 @@ def print_kept(paths: Sequence[str]) -> None:
     """Print the files that recoveries have kept."""
     for path in paths:
         print(f"{one_line(path)} is not part of the log: a recovery has set it aside, as damaged")
-
-
-def _verify(file: LogFile, verified: Verified, *, is_live: bool) -> Iterator[dict[str, Any]]:
-    from headrace.log.verify import verify_file
-
-    for problem in verify_file(file, is_live=is_live, verified=verified):
-        yield {**problem._asdict(), "problem": str(problem), "partition": file.partition}
 
 
 def _is_in_use(directory: str) -> bool:

@@ -13,9 +13,9 @@ from headrace.cli.nouns import Noun
 from headrace.cli.options import (
     DRY_RUN,
     GROUP_TYPES,
+    TYPES,
     YES,
     arg,
-    group_types,
     one_of,
     pattern,
     switch,
@@ -31,14 +31,6 @@ from .kafka_format import kafka_format
 NOUN = Noun()
 _GROUPS_AT_ONCE = 100
 """The number of groups in one request; it bounds memory and requests in flight."""
-TYPES = arg(
-    "--type",
-    "TYPE,…",
-    f"only groups of these types: {', '.join(GROUP_TYPES)}",
-    dest="types",
-    type=group_types,
-    default=(),
-)
 _GROUPS = (
     arg("group_ids", "GROUP", "ids of groups", nargs="*"),
     switch("--all", "all groups"),

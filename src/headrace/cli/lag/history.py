@@ -120,23 +120,22 @@ def _session(folder: Path) -> Iterator[SparkSession]:
     log = folder / "spark.log"
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     logging.disable()  # py4j logs long traces of calls that Ctrl-C ended
-    builder = SparkSession.builder.master("local[*]").appName("headrace lag history")
     os.environ.setdefault("SPARK_SUBMIT_OPTS", _SHORT_LIVED_JVM)
-    for name, value in {
+    configs = {
         "spark.sql.shuffle.partitions": str(2 * (os.cpu_count() or 1)),  # 200 are for clusters
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "OFF",
         "spark.sql.session.timeZone": "UTC",
         "spark.local.dir": str(folder),
-    }.items():
-        builder = builder.config(name, value)
+    }
+    builder = SparkSession.builder.master("local[*]").appName("headrace lag history")
     sys.stderr.flush()
     stderr = os.dup(2)
     with log.open("wb") as target:
         os.dup2(target.fileno(), 2)  # the JVM inherits it
     try:
-        session = builder.getOrCreate()
+        session = builder.config(map=configs).getOrCreate()
     except Exception as error:
         raise Failure(f"Spark does not start: {_last_line(log, error)}") from None
     finally:

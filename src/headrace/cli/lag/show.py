@@ -6,42 +6,26 @@ import sys
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from headrace.amounts import count_of, duration
 from headrace.cli.client_options import call_options, on_cluster
-from headrace.cli.clients import model, snapshot
+from headrace.cli.clients import Cluster, model, snapshot
 from headrace.cli.errors import BadUsage, fail_with
 from headrace.cli.nouns import command
-from headrace.cli.options import GROUP_TYPES, arg, group_types, repeatable, switch
+from headrace.cli.options import GROUP_TYPES, TYPES, arg, repeatable, switch
 from headrace.cli.output import Output, Row, output_option
-from headrace.cli.tables import tell
-
-if TYPE_CHECKING:
-    from headrace.client import Cluster
-    from headrace.client.lag.model import GroupLag, LagQuery, Snapshot
+from headrace.cli.tables import shortened, tell
 
 _WARNINGS_SHOWN = 5
 
 QUERY_OPTIONS = (
     arg("groups", "GROUP", "groups to show (default: all)", nargs="*"),
-    repeatable("--topic", "TOPIC", "a topic"),
-    *(
-        arg(name, "REGEX", help_text)
-        for name, help_text in (
-            ("--groups-pattern", "groups whose whole id matches"),
-            ("--exclude-groups", "without groups whose whole id matches"),
-            ("--topics-pattern", "topics whose whole name matches"),
-            ("--exclude-topics", "without topics whose whole name matches"),
-        )
-    ),
-    arg(
-        "--type",
-        "TYPE,…",
-        f"only groups of these types: {', '.join(GROUP_TYPES)}",
-        type=group_types,
-        default=GROUP_TYPES,
-    ),
+    repeatable("--topic", "TOPIC", "a topic", dest="topics"),
+    arg("--groups-pattern", "REGEX", "groups whose whole id matches"),
+    arg("--exclude-groups", "REGEX", "without groups whose whole id matches"),
+    arg("--topics-pattern", "REGEX", "topics whose whole name matches"),
+    arg("--exclude-topics", "REGEX", "without topics whose whole name matches"),
+    TYPES,
     arg(
         "--isolation-level",
         choices=("read_uncommitted", "read_committed"),
@@ -56,21 +40,20 @@ QUERY_OPTIONS = (
 """The options that :func:`lag_query` reads."""
 
 
-def lag_query(options: Namespace) -> LagQuery:
+def lag_query(options: Namespace) -> model.LagQuery:
     """Return the query that :data:`QUERY_OPTIONS` describe.
 
     :raises BadUsage: they contradict each other
     """
     for name in ("groups", "topics"):
-        named = options.groups if name == "groups" else options.topic
-        if named and getattr(options, f"{name}_pattern") is not None:
+        if getattr(options, name) and getattr(options, f"{name}_pattern") is not None:
             raise BadUsage(f"name the {name} or give --{name}-pattern, not both")
     return model.LagQuery(
         groups=tuple(dict.fromkeys(options.groups)),
         groups_pattern=options.groups_pattern,
         groups_excluded=options.exclude_groups,
-        group_types=options.type,
-        topics=tuple(options.topic),
+        group_types=options.types or GROUP_TYPES,
+        topics=tuple(options.topics),
         topics_pattern=options.topics_pattern,
         topics_excluded=options.exclude_topics,
         read_committed=options.isolation_level == "read_committed",
@@ -99,7 +82,7 @@ def run(options: Namespace) -> None:
     on_cluster(options, lambda cluster: _show(cluster, query, options))
 
 
-async def _show(cluster: Cluster, query: LagQuery, options: Namespace) -> None:
+async def _show(cluster: Cluster, query: model.LagQuery, options: Namespace) -> None:
     output = Output(options.output)
     seen = await snapshot.snapshot(cluster, query)
     by_partition = output.is_json or options.partitions
@@ -107,7 +90,7 @@ async def _show(cluster: Cluster, query: LagQuery, options: Namespace) -> None:
     sys.stdout.flush()
     if not output.is_json and (seen.groups or not seen.warnings):
         tell(footer(seen))
-    fail_with(_shortened(seen.warnings))
+    fail_with(shortened(seen.warnings, _WARNINGS_SHOWN))
 
 
 _WIDE = (
@@ -117,13 +100,7 @@ _WIDE = (
 """The fields of partitions that a table has only with ``-o wide``."""
 
 
-def _shortened(warnings: Sequence[str]) -> list[str]:
-    """Return the first warnings, and the number of the others."""
-    more = len(warnings) - _WARNINGS_SHOWN
-    return [*warnings[:_WARNINGS_SHOWN], *([f"and {more} more"] if more > 0 else [])]
-
-
-def footer(seen: Snapshot) -> str:
+def footer(seen: model.Snapshot) -> str:
     """Return the sums of a snapshot."""
     lag = model.total([group.lag for group in seen.groups])
     parts = [
@@ -140,7 +117,7 @@ def footer(seen: Snapshot) -> str:
     return ", ".join(parts)
 
 
-def _topics(groups: Sequence[GroupLag]) -> Iterator[Row]:
+def _topics(groups: Sequence[model.GroupLag]) -> Iterator[Row]:
     """Yield a row for each topic of each group, and one for the members without a partition."""
     for group in groups:
         members: dict[str | None, set[str]] = {}

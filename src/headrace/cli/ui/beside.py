@@ -39,7 +39,7 @@ def check(options: Namespace, listeners: Sequence[Listener]) -> None:
     """
     if options.ui is None:
         return
-    page = parsed("ui", run, _words(options))
+    _, page = _parsed(options)
     check_page(page)
     if page.command_config is None and _plain(listeners) is None:
         raise BadUsage(
@@ -48,11 +48,13 @@ def check(options: Namespace, listeners: Sequence[Listener]) -> None:
         )
 
 
-def _words(options: Namespace) -> list[str]:
+def _parsed(options: Namespace) -> tuple[list[str], Namespace]:
+    """Return the words of ``--ui``, and the options of the page that they are."""
     try:
-        return shlex.split(options.ui)
+        words = shlex.split(options.ui)
     except ValueError as error:
         raise BadUsage(f"--ui: {error}") from None
+    return words, parsed("ui", run, words)
 
 
 def _plain(listeners: Sequence[Listener]) -> Listener | None:
@@ -65,9 +67,8 @@ def _command(options: Namespace, listeners: Sequence[Listener]) -> list[str]:
 
     :param listeners: with the ports that they listen on
     """
-    page_words = _words(options)
-    config = parsed("ui", run, page_words).command_config
-    to = (config is None and _plain(listeners)) or listeners[0]
+    page_words, page = _parsed(options)
+    to = (page.command_config is None and _plain(listeners)) or listeners[0]
     broker = Address(_LOOPBACK.get(to.host, to.host), to.port)
     words = [sys.executable, "-m", "headrace", "ui", *page_words, "--stop-with-stdin"]
     words += ["--bootstrap-server", str(broker)]

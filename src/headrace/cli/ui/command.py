@@ -10,12 +10,12 @@ from argparse import Namespace
 from dataclasses import replace
 
 from headrace.cli.client_options import client_config, client_options, client_settings
-from headrace.cli.errors import BadUsage, one_line_error
+from headrace.cli.errors import BadUsage
 from headrace.cli.metrics_access import server_tls
 from headrace.cli.nouns import command
 from headrace.cli.options import Address, allow_host_option, arg, listen_option, switch
 from headrace.cli.process import allow_all_descriptors, log_to_stderr, run_until_stopped
-from headrace.cli.secret_files import passwords, secret_file
+from headrace.cli.secret_files import login_text, passwords
 from headrace.imports import require
 from headrace.net.open_ports import is_loopback, warn_if_open
 
@@ -137,10 +137,7 @@ def credentials_of_files(options: Namespace) -> tuple[dict[str, str], str | None
 
     users = {} if options.users is None else dict(passwords(options.users))
     if options.token_file is not None:
-        try:
-            token = secret_file(options.token_file).decode().strip()
-        except (OSError, UnicodeDecodeError) as error:
-            raise BadUsage(f"cannot read who may log in: {one_line_error(error)}") from error
+        token = login_text(options.token_file).strip()
         if not token:
             raise BadUsage(f"{options.token_file} is empty")
         users[TOKEN_USER] = token
