@@ -25,7 +25,6 @@ from .errors import (
     ClientError,
     ConnectionFailed,
     RequestRefused,
-    UnknownTopic,
     has_code,
     refused,
 )
@@ -313,8 +312,7 @@ class Leaders(Places[TopicPartition]):
         """
         names = sorted(set(topics) - self.topics.keys())
         if names:
-            metadata = await self._cluster.metadata(names)
-            self.topics |= {name: metadata.get(name, UnknownTopic(name)) for name in names}
+            self.topics |= await self._cluster.metadata(names)
 
     def forget(self, key: TopicPartition) -> None:
         self.topics.pop(key[0], None)
