@@ -15,6 +15,7 @@ from headrace.protocol.api import (
 from headrace.protocol.configs import ConfigOperation
 from headrace.protocol.configs import ConfigSource as ConfigSource
 from headrace.protocol.configs import ConfigType as ConfigType
+from headrace.protocol.time_slices import chunks
 
 from .cluster import Cluster
 from .errors import Answers, ClientError, InvalidResponse, check_answer, raised, refused
@@ -114,8 +115,7 @@ async def config_values(
     :raises ClientError: no broker answers
     """
     values = {}
-    for start in range(0, len(names), _NAMES_AT_ONCE):
-        some = names[start : start + _NAMES_AT_ONCE]
+    for some in chunks(names, _NAMES_AT_ONCE):
         described = await describe_configs(cluster, kind, some, keys=[key])
         for name in some:  # a broker may answer for others
             configs = described[name]
