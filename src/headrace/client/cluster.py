@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Collection, Mapping
 from copy import copy
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -196,7 +196,7 @@ class Cluster:
             view.timeout_ms = int(timeout * 1000)
         return view
 
-    async def metadata(self, names: Iterable[str] | None = ()) -> Answers[str, TopicMetadata]:
+    async def metadata(self, names: Collection[str] | None = ()) -> Answers[str, TopicMetadata]:
         """Look up topics, and update the addresses of the brokers.
 
         :param names: topic names; None for all topics
@@ -212,22 +212,24 @@ class Cluster:
             broker.node_id: BrokerNode(broker.node_id, broker.host, broker.port, broker.rack)
             for broker in response.brokers
         }
-        return {
+        topics = {
             topic.name: _topic_metadata(topic.name, topic)
             for topic in response.topics
             if topic.name is not None
         }
+        if names is None:
+            return topics
+        return {name: topics.get(name, UnknownTopic(name)) for name in names}
 
-    async def topics(self, names: Sequence[str]) -> dict[str, TopicMetadata]:
+    async def topics(self, names: Collection[str]) -> dict[str, TopicMetadata]:
         """Return the named topics.
 
         :raises UnknownTopic: a topic does not exist
         :raises ClientError: a topic cannot be looked up
         """
-        topics = await self.metadata(names)
-        return raised({name: topics.get(name, UnknownTopic(name)) for name in names})
+        return raised(await self.metadata(names))
 
-    async def existing_topics(self, names: Sequence[str]) -> dict[str, TopicMetadata]:
+    async def existing_topics(self, names: Collection[str]) -> dict[str, TopicMetadata]:
         """Return the named topics that exist.
 
         :raises ClientError: a topic cannot be looked up

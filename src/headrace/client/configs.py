@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +15,7 @@ from headrace.protocol.api import (
 from headrace.protocol.configs import ConfigOperation
 from headrace.protocol.configs import ConfigSource as ConfigSource
 from headrace.protocol.configs import ConfigType as ConfigType
+from headrace.protocol.time_slices import chunks
 
 from .cluster import Cluster
 from .errors import Answers, ClientError, InvalidResponse, check_answer, raised, refused
@@ -67,14 +69,16 @@ async def describe_configs(
     :raises ClientError: no broker answers
     """
     described: Answers[str, tuple[Config, ...]] = {}
-    for node_id, of_node in _by_node(resource_type, names).items():
-        at = await _known_node(cluster, node_id)
+    by_node = defaultdict[int | None, list[str]](list)
+    for name in names:
+        by_node[await _node_of(cluster, resource_type, name)].append(name)
+    for node_id, of_node in by_node.items():
         resources = [
             DescribeConfigsRequest.DescribeConfigsResource(resource_type, name, keys)
             for name in of_node
         ]
         request = DescribeConfigsRequest(resources, include_synonyms=synonyms)
-        response = await cluster.ask(request, at)
+        response = await cluster.ask(request, node_id)
         for result in response.results:
             where = _named(resource_type, result.resource_name)
             described[result.resource_name] = refused(
@@ -111,8 +115,7 @@ async def config_values(
     :raises ClientError: no broker answers
     """
     values = {}
-    for start in range(0, len(names), _NAMES_AT_ONCE):
-        some = names[start : start + _NAMES_AT_ONCE]
+    for some in chunks(names, _NAMES_AT_ONCE):
         described = await describe_configs(cluster, kind, some, keys=[key])
         for name in some:  # a broker may answer for others
             configs = described[name]
@@ -158,7 +161,6 @@ async def alter_configs(
     :param validate_only: have the broker check the changes without making them
     :raises ClientError: the broker refuses one of them, and then none is made; or does not answer
     """
-    ((node_id, _),) = _by_node(resource_type, [name]).items()
     configs = [
         IncrementalAlterConfigsRequest.AlterableConfig(
             key, ConfigOperation.DELETE if value is None else ConfigOperation.SET, value
@@ -167,7 +169,7 @@ async def alter_configs(
     ]
     resource = IncrementalAlterConfigsRequest.AlterConfigsResource(resource_type, name, configs)
     request = IncrementalAlterConfigsRequest([resource], validate_only)
-    response = await cluster.ask(request, await _known_node(cluster, node_id))
+    response = await cluster.ask(request, await _node_of(cluster, resource_type, name))
     if len(response.responses) != 1:
         raise InvalidResponse(
             f"the broker sent {len(response.responses)} answers to one change of configs"
@@ -188,21 +190,17 @@ async def list_config_resources(cluster: Cluster, resource_type: ConfigType) -> 
     return sorted(resource.resource_name for resource in response.config_resources)
 
 
-def _by_node(resource_type: ConfigType, names: Iterable[str]) -> dict[int | None, list[str]]:
-    """Group resources by the broker that must answer: None for any.
+async def _node_of(cluster: Cluster, resource_type: ConfigType, name: str) -> int | None:
+    """Return the broker that must answer for a resource: None for any.
 
     Only the broker itself answers for its configs and loggers.
+
+    :raises ClientError: there is no such broker
     """
-    is_of_broker = resource_type in (ConfigType.BROKER, ConfigType.BROKER_LOGGER)
-    grouped: dict[int | None, list[str]] = {}
-    for name in names:
-        node_id = int(name) if is_of_broker and name.isdecimal() else None
-        grouped.setdefault(node_id, []).append(name)
-    return grouped
-
-
-async def _known_node(cluster: Cluster, node_id: int | None) -> int | None:
-    if node_id is not None and node_id not in cluster.nodes:
+    if resource_type not in (ConfigType.BROKER, ConfigType.BROKER_LOGGER) or not name.isdecimal():
+        return None
+    node_id = int(name)
+    if node_id not in cluster.nodes:
         await cluster.metadata()
         if node_id not in cluster.nodes:
             nodes = ", ".join(map(str, sorted(cluster.nodes)))

@@ -38,7 +38,7 @@ from .frames import (
     decode_response,
     encode_request,
 )
-from .sasl import PLAINTEXT, Sasl, Security, begin, next_message
+from .sasl import PLAINTEXT, Sasl, Security, bearer, conversation, next_message
 
 _CORRELATION_ID = struct.Struct(">i")
 _BEFORE_LOGIN = frozenset({17, API_VERSIONS, 36})
@@ -299,7 +299,11 @@ class Connection:
                 raise
 
     async def _log_in(self, sasl: Sasl, timeout_ms: int) -> None:
-        name, dialogue = await begin(sasl)
+        if sasl.tokens is None:
+            name, dialogue = sasl.username, conversation(sasl)
+        else:
+            token = await sasl.tokens.current()
+            name, dialogue = token.name, bearer(token)
         handshake = SaslHandshakeRequest(sasl.mechanism)
         version = self.version(SaslHandshakeRequest)
         answer = await self._exchange(handshake, version, timeout_ms)

@@ -17,6 +17,7 @@ from headrace.protocol.api import FindCoordinatorRequest
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.partitions import TopicPartition
 from headrace.protocol.schema import Message
+from headrace.protocol.time_slices import chunks
 
 from .cluster import Cluster, TopicMetadata, in_time
 from .connection import Connection
@@ -25,7 +26,6 @@ from .errors import (
     ClientError,
     ConnectionFailed,
     RequestRefused,
-    UnknownTopic,
     has_code,
     refused,
 )
@@ -84,9 +84,8 @@ class KeyedRequest(Generic[K, V]):
     ) -> Mapping[K, V | ClientError]:
         """Send as many as it takes, and return the answers."""
         answers: Answers[K, V] = {}
-        for at in range(0, len(keys), KEYS_PER_REQUEST):
-            request = self.request_of(keys[at : at + KEYS_PER_REQUEST])
-            response = await connection.ask(request, timeout_ms=timeout_ms)
+        for some in chunks(keys, KEYS_PER_REQUEST):
+            response = await connection.ask(self.request_of(some), timeout_ms=timeout_ms)
             answers.update(self.answers_of(response))
         return answers
 
@@ -234,8 +233,7 @@ class Coordinators(Places[str]):
         refusals = await self._look_up(unknown, deadline_s) if unknown else {}
         # Another call may have found out during the look-up that a coordinator has moved.
         moved = ConnectionFailed("it has moved")
-        located: Answers[str, int] = {key: self._node_of.get(key, moved) for key in keys}
-        return {**located, **refusals}
+        return {key: refusals.get(key) or self._node_of.get(key, moved) for key in keys}
 
     async def _look_up(self, keys: Sequence[str], deadline_s: float) -> dict[str, RequestRefused]:
         """Look up coordinators; return the refusals."""
@@ -313,8 +311,7 @@ class Leaders(Places[TopicPartition]):
         """
         names = sorted(set(topics) - self.topics.keys())
         if names:
-            metadata = await self._cluster.metadata(names)
-            self.topics |= {name: metadata.get(name, UnknownTopic(name)) for name in names}
+            self.topics |= await self._cluster.metadata(names)
 
     def forget(self, key: TopicPartition) -> None:
         self.topics.pop(key[0], None)

@@ -297,7 +297,7 @@ def _description(cluster: Cluster, group_type: str, group: Any) -> GroupDescript
     )
 
 
-def _member(member: Any, partitions_of: Callable[[Any], tuple[TopicPartition, ...]]) -> GroupMember:
+def _member(member: Any, partitions_of: PartitionsOf) -> GroupMember:
     is_classic = hasattr(member, "member_assignment")
     assignment = member.member_assignment if is_classic else member.assignment
     target = getattr(member, "target_assignment", None)
@@ -309,9 +309,7 @@ def _member(member: Any, partitions_of: Callable[[Any], tuple[TopicPartition, ..
         partitions_of(assignment),
         None if target is None else partitions_of(target),
         epoch=getattr(member, "member_epoch", None),
-        instance_id=member.group_instance_id
-        if is_classic
-        else getattr(member, "instance_id", None),
+        instance_id=getattr(member, "group_instance_id" if is_classic else "instance_id", None),
         rack_id=getattr(member, "rack_id", None),
         subscribed_topics=tuple(getattr(member, "subscribed_topic_names", ())),
         process_id=process_id,
@@ -383,11 +381,11 @@ async def delete_groups(
     outcomes: Outcomes[str] = dict.fromkeys(group_ids)
     if types:
         described = await describe_groups(cluster, outcomes, types)
-        outcomes.update(
-            (group_id, answer)
+        outcomes |= {
+            group_id: answer
             for group_id, answer in described.items()
             if isinstance(answer, ClientError)
-        )
+        }
     deleted = [group_id for group_id, error in outcomes.items() if error is None]
     return outcomes | await ask_brokers(cluster, Coordinators(cluster), deleted, _DELETE)
 

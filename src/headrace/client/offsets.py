@@ -22,6 +22,7 @@ from headrace.protocol.api import (
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.partitions import TopicPartition, by_topic
 from headrace.protocol.schema import Message
+from headrace.protocol.time_slices import chunks
 
 from .cluster import Cluster
 from .coordinators import (
@@ -282,9 +283,7 @@ async def commit_offsets(
     """
     outcomes: Outcomes[TopicPartition] = {}
     what = f"committing offsets of group '{group_id}'"
-    partitions = list(offsets)
-    for at in range(0, len(partitions), KEYS_PER_REQUEST):
-        keys = partitions[at : at + KEYS_PER_REQUEST]
+    for keys in chunks(list(offsets), KEYS_PER_REQUEST):
         request = OffsetCommitRequest(
             group_id,
             topics=[

@@ -385,18 +385,6 @@ Conversation = Generator[bytes, bytes, None]
 """Yields the client's messages and receives the broker's, until the login is complete."""
 
 
-async def begin(sasl: Sasl) -> tuple[str, Conversation]:
-    """Begin a login: return the name of the user, if known, and the client's messages.
-
-    :raises AuthenticationFailed: there is no token
-    :raises ConnectionFailed: the token endpoint does not answer
-    """
-    if sasl.tokens is None:
-        return sasl.username, conversation(sasl)
-    token = await sasl.tokens.current()
-    return token.name, bearer(token)
-
-
 def bearer(token: Token) -> Conversation:
     """Yield the client's messages of a login with a token."""
     pairs = {"auth": f"Bearer {token.text}", **token.extensions}
@@ -415,12 +403,9 @@ def conversation(sasl: Sasl, nonce: str | None = None) -> Conversation:
     """
     if sasl.mechanism == "PLAIN":
         yield f"\0{sasl.username}\0{sasl.password}".encode()
-    else:
-        yield from _scram(sasl, nonce or secrets.token_urlsafe(24))
-
-
-def _scram(sasl: Sasl, nonce: str) -> Conversation:
+        return
     mechanism = MECHANISMS[sasl.mechanism]
+    nonce = nonce or secrets.token_urlsafe(24)
     name = sasl.username.replace("=", "=3D").replace(",", "=2C")
     client_first = f"n={name},r={nonce}"
     server_first = (yield f"n,,{client_first}".encode()).decode(errors="replace")

@@ -182,7 +182,7 @@ class Originals:
         name, number = partition
         if len(self._cursors) >= _MAX_CURSORS:  # anybody can write letters that name others
             self._cursors.clear()
-        topic = (await self._cluster.metadata([name])).get(name, UnknownTopic(name))
+        topic = (await self._cluster.metadata([name]))[name]
         log_end, problem = 0, None
         if isinstance(topic, TopicMetadata) and number in topic.leaders:
             listed = raised(await list_offsets(self._cluster, {partition: LATEST}))

@@ -13,6 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple
 
 from confluent_kafka import (
@@ -233,12 +234,11 @@ class _Pass:
         rate = self._options.records_per_s
         most = RECORDS_AT_ONCE if rate is None else min(RECORDS_AT_ONCE, max(1, int(rate)))
         total = sum(max(0, end - first) for first, end in self.ranges.values())
-        began_s = time.monotonic()
+        began_s, begin = time.monotonic(), sum(self._cursors.values())
         for part in _parts(self._decisions(stop, most), most):
             self._settle(part)
             if progress is not None:
-                read = sum(self._cursors[n] - first for n, (first, _) in self.ranges.items())
-                progress(min(read, total), total)
+                progress(min(sum(self._cursors.values()) - begin, total), total)
             if rate is not None and self._sender is not None:
                 due_s = began_s + self._counts.total / rate
                 stop.wait(max(0.0, due_s - time.monotonic()))
@@ -449,10 +449,10 @@ class Sender:
                     "message.max.bytes": _MAX_RECORD_BYTES,
                 }
             )
-            _retried(lambda: self._producer.init_transactions(TIMEOUT_S))
+            _retried(self._producer.init_transactions)
         except KafkaException as error:
             raise self._client_error(
-                f"beginning transactions of '{self._group_id}'", error
+                f"beginning transactions of '{self._group_id}'", error.args[0]
             ) from error
 
     def send(
@@ -473,22 +473,17 @@ class Sender:
             if (refusal := self._produce(letters)) is not None:
                 return refusal
             if offsets:
-                _retried(
-                    lambda: self._producer.send_offsets_to_transaction(
-                        offsets, self._group, TIMEOUT_S
-                    )
-                )
-            _retried(lambda: self._producer.commit_transaction(TIMEOUT_S))
+                _retried(partial(self._producer.send_offsets_to_transaction, offsets, self._group))
+            _retried(self._producer.commit_transaction)
         except KafkaException as error:
             problem = error.args[0]
             if problem.code() in (KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH):
                 raise fenced(self._queue) from error
-            if problem.fatal():
-                raise self._client_error("redriving", error) from error
-            if letters and problem.code() in OF_ONE_SOURCE:
-                return problem  # of several sources the error does not name the one
-            self._abort()
-            raise self._client_error("redriving", error) from error
+            if not problem.fatal():
+                if letters and problem.code() in OF_ONE_SOURCE:
+                    return problem  # of several sources the error does not name the one
+                self._abort()
+            raise self._client_error("redriving", problem) from error
         except ClientError:
             self._abort()
             raise
@@ -534,8 +529,7 @@ class Sender:
                 raise self._client_error(f"producing to topic '{source}'", refusal)
         return errors[0][1] if errors else None
 
-    def _client_error(self, what: str, error: KafkaException | KafkaError) -> ClientError:
-        problem = error.args[0] if isinstance(error, KafkaException) else error
+    def _client_error(self, what: str, problem: KafkaError) -> ClientError:
         if problem.code() <= 0:
             return ConnectionFailed(f"{what}: {error_line(problem)}")
         needs = f"WRITE on transactional id '{self._group_id}'"
@@ -545,7 +539,7 @@ class Sender:
 
     def _abort(self) -> None:
         try:
-            _retried(lambda: self._producer.abort_transaction(TIMEOUT_S))
+            _retried(self._producer.abort_transaction)
         except KafkaException:
             pass  # the broker aborts it after its timeout, or when the next redrive begins
 
@@ -556,15 +550,16 @@ def fenced(queue: str) -> ClientError:
     return ClientError(f"another redrive with the group '{group_id}' has begun: this one ends")
 
 
-def _retried(call: Callable[[], object]) -> None:
+def _retried(call: Callable[[float], object]) -> None:
     """Call until it succeeds; retry after retriable errors.
 
+    :param call: takes a timeout in seconds
     :raises KafkaException: another error, or no success in time
     """
     deadline_s = time.monotonic() + TIMEOUT_S
     while True:
         try:
-            call()
+            call(TIMEOUT_S)
             return
         except KafkaException as error:
             if not error.args[0].retriable() or time.monotonic() > deadline_s:

@@ -83,7 +83,7 @@ class PartitionLeaders(Leaders):
         await self.learn(topic for topic, _ in keys)
         answers = await list_offsets(
             self.cluster,
-            {key: timestamp for led in self.by_broker(keys).values() for key in led},
+            {key: timestamp for key in keys if isinstance(self._leader(*key), int)},
             isolation_level=READ_COMMITTED if read_committed else READ_UNCOMMITTED,
             leaders=self,
             attempts=2,
