@@ -212,14 +212,14 @@ class Cluster:
             broker.node_id: BrokerNode(broker.node_id, broker.host, broker.port, broker.rack)
             for broker in response.brokers
         }
-        topics = {
+        answers = {
             topic.name: _topic_metadata(topic.name, topic)
             for topic in response.topics
             if topic.name is not None
         }
         if names is None:
-            return topics
-        return {name: topics.get(name, UnknownTopic(name)) for name in names}
+            return answers
+        return {name: answers.get(name, UnknownTopic(name)) for name in names}
 
     async def topics(self, names: Collection[str]) -> dict[str, TopicMetadata]:
         """Return the named topics.
