@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import base64
 import logging
+import socket
 import ssl
 import urllib.error
 import urllib.request
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -71,6 +73,13 @@ def test_metrics_over_https_for_users(tmp_path: Path) -> None:
         request = urllib.request.Request(url, headers={name: value})
         with urllib.request.urlopen(request, context=context, timeout=20) as response:
             assert b"headrace_metrics_failed_logins_total 1" in response.read()
+        address = "localhost", urlsplit(url).port
+        with (
+            socket.create_connection(address, 20) as connection,
+            context.wrap_socket(connection, server_hostname="localhost") as nonsense,
+        ):
+            nonsense.sendall(b"nonsense\r\n\r\n" + bytes(8 << 20))  # all is received: no reset
+            assert nonsense.recv(100).startswith(b"HTTP/1.1 400 ")
 
 
 @pytest.mark.parametrize(

@@ -535,6 +535,10 @@ class TlsTransport(asyncio.Transport):
             return self._tls.getpeercert(binary_form=True)
         return default
 
+    def can_write_eof(self) -> bool:
+        """Return False: TLS ends both directions at once."""
+        return False
+
     def is_closing(self) -> bool:
         return self._is_closing
 
