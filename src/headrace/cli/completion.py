@@ -45,19 +45,15 @@ _SCRIPTS = {
     ),
     examples="headrace completion bash",
 )
-def run(options: Namespace) -> int:
-    """Print the script.
-
-    :returns: the exit status
-    """
+def run(options: Namespace) -> None:
+    """Print the script."""
     if options.shell in _SCRIPTS:
         print(_SCRIPTS[options.shell], end="")
-        return 0
+        return
     *before, typed = os.environ.get("HEADRACE_LINE", "").split(" ")
     for word in _words(list(filter(None, before[1:]))):
         if word.startswith(typed):
             print(word)
-    return 0
 
 
 def _words(before: list[str]) -> list[str]:
@@ -67,12 +63,12 @@ def _words(before: list[str]) -> list[str]:
     name, second = (*before, "")[:2]
     if name not in COMMANDS:
         return []
-    noun = load(name)
-    if isinstance(noun, Verb):
-        return _arguments(noun, before)
-    if second not in noun.verbs:
-        return list(noun.verbs)
-    return _arguments(noun.verbs[second], before)
+    verb = load(name)
+    if not isinstance(verb, Verb):
+        if second not in verb.verbs:
+            return list(verb.verbs)
+        verb = verb.verbs[second]
+    return _arguments(verb, before)
 
 
 def _arguments(verb: Verb, before: list[str]) -> list[str]:

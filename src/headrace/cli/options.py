@@ -106,7 +106,7 @@ def positive_number(text: str) -> int:
 
     :raises ArgumentTypeError: it is not one
     """
-    if not text.isascii() or not text.isdigit() or not int(text):
+    if not re.fullmatch("[0-9]+", text) or not int(text):
         raise ArgumentTypeError(f"{text!r} is not a whole number above 0")
     return int(text)
 
@@ -145,12 +145,17 @@ def pattern(text: str) -> str:
     return text
 
 
+def comma_separated(text: str) -> tuple[str, ...]:
+    """Parse a list of names, each of which counts once."""
+    return tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+
+
 def group_types(text: str) -> tuple[str, ...]:
     """Parse a comma-separated list of types of groups, in upper or lower case.
 
     :raises ArgumentTypeError: a type is unknown
     """
-    types = tuple(dict.fromkeys(part.strip().lower() for part in text.split(",") if part.strip()))
+    types = comma_separated(text.lower())
     if not types or not set(types) <= set(GROUP_TYPES):
         raise ArgumentTypeError(f"{text!r} is not a list of types: {', '.join(GROUP_TYPES)}")
     return types
@@ -212,8 +217,10 @@ _TYPES: Mapping[str, Callable[[str], object]] = {
     **dict.fromkeys(("N", "BYTES"), positive_number),
     "HOST": host_name,
     "HOST:PORT": address,
+    "[NAME://]HOST:PORT": listen_address,
     "PORT": port_number,
     "TYPE,…": group_types,
+    "TASK,…": comma_separated,
     "SECONDS": positive_seconds,
     "DURATION": duration_ms,
     "TIME": time_ms,

@@ -142,10 +142,10 @@ class Output:
     def table(self, rows: Sequence[Row], wide: Collection[str] = ()) -> str:
         """Return a table of at least one row; the parameters are those of :meth:`rows`."""
         fields = [name for name in rows[0] if self.form == "wide" or name not in wide]
-        titles = list(map(title, fields))
+        titles: list[object] = list(map(title, fields))
         cells = [[self._cell(name, row[name]) for name in fields] for row in rows]
         if self.is_for_people and "NO_COLOR" not in os.environ:
-            titles = [Colored(title, _BOLD) for title in titles]
+            titles = [Colored(title(name), _BOLD) for name in fields]
         return table(titles, cells, self.columns)
 
     def _cell(self, name: str, value: object) -> object:

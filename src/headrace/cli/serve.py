@@ -14,7 +14,6 @@ from .options import (
     DEFAULT_LISTEN,
     allow_host_option,
     arg,
-    listen_address,
     one_of,
     repeatable,
     switch,
@@ -30,7 +29,6 @@ from .options import (
         "listener.security.protocol.map; may be repeated; port 0: free port (default: "
         f"the config listeners, beside which it must not stand, or {DEFAULT_LISTEN})",
         action="append",
-        type=listen_address,
     ),
     arg(
         "--advertise",

@@ -6,25 +6,24 @@ import json
 import sys
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Self
+from typing import Any, NamedTuple
 
 
-class Colored(str):
+class Colored(NamedTuple):
     """A text with a color on a terminal.
 
-    :ivar sgr: the number of ANSI's "select graphic rendition", such as 31 for red
+    :param sgr: the number of ANSI's "select graphic rendition", such as 31 for red
     """
 
-    sgr = 0
+    text: str
+    sgr: int
 
-    def __new__(cls, text: str, sgr: int) -> Self:
-        colored = super().__new__(cls, text)
-        colored.sgr = sgr
-        return colored
+    def __str__(self) -> str:
+        return self.text
 
 
 def table(
-    titles: Sequence[str], rows: Sequence[Sequence[object]], columns: int = sys.maxsize
+    titles: Sequence[object], rows: Sequence[Sequence[object]], columns: int = sys.maxsize
 ) -> str:
     """Format the titles and the rows, each as one line without trailing blanks. None becomes ``-``.
 

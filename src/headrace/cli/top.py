@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import re
 import sys
 import time
 from argparse import Namespace
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from itertools import count
 from shutil import get_terminal_size
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .client_options import call_options, on_cluster
-from .clients import errors, model, snapshot, watch, work, workers
+from .clients import Cluster, errors, model, snapshot, watch, work, workers
 from .lag.show import QUERY_OPTIONS, footer, lag_query
 from .nouns import command
 from .options import arg, seconds_option
@@ -22,14 +24,8 @@ from .output import Output, Row, output_option
 from .screen import screen
 from .tables import json_line, one_line, tell
 
-if TYPE_CHECKING:
-    from headrace.client import Cluster
-    from headrace.client.lag.model import GroupLag, LagQuery, Snapshot
-    from headrace.client.lag.work import GroupWork
-    from headrace.client.workers import TaskState
-
 _WINDOW_S = 30.0
-_SORTS: dict[str, Callable[[GroupLag], float | None]] = {
+_SORTS: dict[str, Callable[[model.GroupLag], float | None]] = {
     "lag": lambda group: group.lag.records,
     "time": lambda group: group.lag.seconds,
     "rate": lambda group: group.lag.done_per_s,
@@ -64,33 +60,10 @@ def run(options: Namespace) -> None:
     on_cluster(options, lambda cluster: _Top(cluster, query, options).run())
 
 
-async def _repeated(
-    take: Callable[[], Awaitable[Snapshot]], every_s: float, times: int | None = None
-) -> AsyncIterator[Snapshot]:
-    """Yield snapshots. While the cluster does not answer, yield the last one again, with the
-    reason.
-
-    :param times: their number; None for no end
-    :raises ClientError: the first one cannot be taken
-    """
-    import asyncio  # not for a help
-
-    seen = await take()
-    while True:
-        yield seen
-        if times is not None and (times := times - 1) < 1:
-            return
-        await asyncio.sleep(every_s)
-        try:
-            seen = await take()
-        except errors.ClientError as error:
-            seen = replace(seen, warnings=[f"the last snapshot is shown: {error}"])
-
-
 class _Top:
     """One run of the command."""
 
-    def __init__(self, cluster: Cluster, query: LagQuery, options: Namespace) -> None:
+    def __init__(self, cluster: Cluster, query: model.LagQuery, options: Namespace) -> None:
         self._cluster = cluster
         self._query = query
         self._options = options
@@ -101,20 +74,32 @@ class _Top:
 
     async def run(self) -> None:
         """Show snapshots until the end, ``q`` or Ctrl-C."""
-        import asyncio  # not for a help
-
-        snapshots = _repeated(self._take, self._options.every, self._options.iterations)
         is_screen = not self._output.is_json and self._output.is_for_people and sys.stdin.isatty()
         with suppress(asyncio.CancelledError):
             if is_screen:
-                await self._browse(snapshots)
+                await self._browse()
             else:
-                async for seen in snapshots:
+                async for seen in self._snapshots():
                     self._print(seen)
 
-    async def _browse(self, snapshots: AsyncIterator[Snapshot]) -> None:
-        import asyncio
+    async def _snapshots(self) -> AsyncIterator[model.Snapshot]:
+        """Yield snapshots. While the cluster does not answer, yield the last one again, with the
+        reason.
 
+        :raises ClientError: the first one cannot be taken
+        """
+        seen = await self._take()
+        for number in count(1):
+            yield seen
+            if number == self._options.iterations:
+                return
+            await asyncio.sleep(self._options.every)
+            try:
+                seen = await self._take()
+            except errors.ClientError as error:
+                seen = replace(seen, warnings=[f"the last snapshot is shown: {error}"])
+
+    async def _browse(self) -> None:
         browser, task = self._browser, asyncio.current_task()
         looks: set[asyncio.Task[None]] = set()
 
@@ -136,11 +121,11 @@ class _Top:
             draw()
 
         with screen(press) as show:
-            async for seen in snapshots:
+            async for seen in self._snapshots():
                 browser.seen = seen
                 draw()
 
-    async def _take(self) -> Snapshot:
+    async def _take(self) -> model.Snapshot:
         if self._output.is_for_people:  # a terminal may change its size
             self._output.columns = get_terminal_size().columns
         warnings: list[str] = []
@@ -165,7 +150,7 @@ class _Top:
             if self._browser.chosen == group_id:
                 self._browser.partitions = partitions
 
-    def _print(self, seen: Snapshot) -> None:
+    def _print(self, seen: model.Snapshot) -> None:
         rows = _rows(sort_groups(seen.groups, self._options.sort), self._browser.extras)
         if self._output.is_json:
             print(json_line({"time_ms": seen.at_ms, "groups": rows, "warnings": seen.warnings}))
@@ -191,7 +176,7 @@ class Browser:
 
     output: Output
     sort: str
-    seen: Snapshot | None = None
+    seen: model.Snapshot | None = None
     extras: Mapping[str, Row] = field(default_factory=dict)
     chosen: str | None = None
     partitions: Sequence[Row] = ()
@@ -232,7 +217,7 @@ class Browser:
         self._at = max(0, min(self._at, count - 1))
         return self._at
 
-    def _groups(self) -> list[GroupLag]:
+    def _groups(self) -> list[model.GroupLag]:
         needle = (self._filter if self.typed is None else self.typed).lower()
         groups = () if self.seen is None else self.seen.groups
         return [
@@ -297,7 +282,9 @@ _SGR = re.compile(r"\x1b\[\d*m")
 
 
 def _extras(
-    group_id: str, work: GroupWork, tasks: Mapping[str, tuple[int, int | None, TaskState]]
+    group_id: str,
+    work: work.GroupWork,
+    tasks: Mapping[str, tuple[int, int | None, workers.TaskState]],
 ) -> dict[str, Any]:
     """Return what is known of a group besides its lag; :data:`_OF_TASKS` if it has tasks."""
     count, age_ms, total = tasks.get(group_id, (None, None, None))
@@ -315,17 +302,17 @@ def _extras(
     }
 
 
-def sort_groups(groups: Sequence[GroupLag], order: str) -> list[GroupLag]:
+def sort_groups(groups: Sequence[model.GroupLag], order: str) -> list[model.GroupLag]:
     """Return groups with the largest value first, unknown ones last; equal ones by name."""
 
-    def key(group: GroupLag) -> float:
+    def key(group: model.GroupLag) -> float:
         value = _SORTS[order](group)
         return math.inf if value is None else -value
 
     return sorted(groups, key=key)
 
 
-def _rows(groups: Sequence[GroupLag], extras: Mapping[str, Row]) -> list[Row]:
+def _rows(groups: Sequence[model.GroupLag], extras: Mapping[str, Row]) -> list[Row]:
     """Return a row for each group."""
     return [{**model.summary(group), **extras.get(group.group_id, {})} for group in groups]
 

@@ -9,9 +9,10 @@ from argparse import Namespace
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from textwrap import fill
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from headrace.amounts import count_of, duration
+from headrace.protocol.partitions import TopicPartition
 
 from .client_options import call_options, on_cluster
 from .clients import Cluster, configs, errors, model, share_state, watch, work, workers
@@ -20,9 +21,6 @@ from .nouns import command
 from .options import arg, seconds_option
 from .output import Output, output_option
 from .tables import one_line
-
-if TYPE_CHECKING:
-    from headrace.protocol.partitions import TopicPartition
 
 _NAMED = 3
 """The number of partitions, holders or workers of one kind that are named."""
@@ -117,9 +115,10 @@ async def look(cluster: Cluster, group_id: str, over_s: float) -> tuple[Evidence
         for key, state in states.items()
         if key in states_before
     ]
-    texts = {
-        name: await configs.share_group_config(cluster, group_id, name)
+    limits = {
+        name: int(text)
         for name in (_LIMITS if states else ())
+        if (text := await configs.share_group_config(cluster, group_id, name))
     }
     seen_workers = await workers.WorkerWatch(cluster).look_or_tell(problems)
     return Evidence(
@@ -129,7 +128,7 @@ async def look(cluster: Cluster, group_id: str, over_s: float) -> tuple[Evidence
         stuck.get(group_id, ()),
         states,
         max(0, sum(late)),
-        {name: int(text) for name, text in texts.items() if text},
+        limits,
         [
             (worker, task)
             for worker in seen_workers

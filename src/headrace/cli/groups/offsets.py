@@ -86,8 +86,10 @@ async def reset(
     problems: list[str] = []
     targets = dict.fromkeys(partitions, to or LATEST)
     if shift is not None:
-        without = partitions - current.keys()
-        problems += (f"the group has no offset in {_name(key)} to shift" for key in sorted(without))
+        problems += (
+            f"the group has no offset in {_name(key)} to shift"
+            for key in sorted(partitions - current.keys())
+        )
         targets = {
             key: Position(max(0, current[key] + shift)) for key in partitions & current.keys()
         }
@@ -232,7 +234,7 @@ async def delete_offsets(cluster: Cluster, output: Output, *, group_id: str, top
     missing = {topic for topic, _ in topics} - {topic for topic, _ in keys}
     problems = [f"the group has no offsets in '{topic}'" for topic in sorted(missing)]
 
-    rows: dict[TopicPartition | str, Row] = {
+    rows: dict[Any, Row] = {
         topic if is_share else (topic, number): {
             "group_id": group_id,
             "topic": topic,
@@ -242,14 +244,13 @@ async def delete_offsets(cluster: Cluster, output: Output, *, group_id: str, top
         for topic, number in keys
     }
 
-    async def execute() -> Mapping[Any, errors.ClientError | None]:
-        if is_share:
-            return await offsets.delete_share_offsets(cluster, group_id, [str(key) for key in rows])
-        return await offsets.delete_offsets(cluster, group_id, keys)
-
     await output.change(
         rows,
-        execute,
+        lambda: (
+            offsets.delete_share_offsets(cluster, group_id, rows)
+            if is_share
+            else offsets.delete_offsets(cluster, group_id, rows)
+        ),
         f"Delete these offsets of group '{group_id}'?",
         problems=problems,
     )

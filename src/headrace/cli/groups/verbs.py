@@ -24,7 +24,7 @@ from headrace.cli.output import Output, Row
 from headrace.cli.progress import in_steps
 from headrace.cli.tables import tell
 from headrace.patterns import matches
-from headrace.protocol.partitions import TopicPartition, by_topic
+from headrace.protocol.partitions import by_topic
 
 from .kafka_format import kafka_format
 
@@ -101,7 +101,7 @@ async def _listed(cluster: Cluster, types: Sequence[str]) -> groups.GroupList:
 
 async def _described(
     cluster: Cluster, output: Output, *, group_ids: Sequence[str], all: bool, types: Sequence[str]
-) -> tuple[list[groups.GroupDescription], list[str]]:
+) -> tuple[list[groups.GroupDescription], list[object]]:
     """Describe the groups that :data:`_GROUPS` choose.
 
     :returns: the descriptions, and what failed
@@ -109,12 +109,12 @@ async def _described(
     """
     if all == bool(group_ids):
         raise BadUsage("name groups, or give --all")
-    problems: list[str] = []
+    problems: list[object] = []
     types = output.group_types or types
     if all:
         listed = await _listed(cluster, types)
         group_ids = [group.group_id for group in listed.groups]
-        problems += map(str, listed.errors)
+        problems += listed.errors
     await cluster.connection()  # without a broker, questions to coordinators are repeatable
     answers = await in_steps(
         group_ids,
@@ -123,7 +123,7 @@ async def _described(
         partial(groups.describe_groups, cluster, types=types or groups.TYPES),
     )
     described = [group for group in answers.values() if isinstance(group, groups.GroupDescription)]
-    problems += (str(error) for error in answers.values() if isinstance(error, Exception))
+    problems += (error for error in answers.values() if isinstance(error, Exception))
     return described, problems
 
 
@@ -173,7 +173,22 @@ async def print_members(cluster: Cluster, output: Output, **chosen: Any) -> None
     :raises Failure: some groups cannot be described
     """
     described, problems = await _described(cluster, output, **chosen)
-    rows = [_member_row(group, member) for group in described for member in group.members]
+    rows = [
+        {
+            "group_id": group.group_id,
+            "member_id": member.member_id,
+            "client_id": member.client_id,
+            "host": member.host,
+            "instance_id": member.instance_id,
+            "member_epoch": member.epoch,
+            "process_id": member.process_id,
+            "assignment": by_topic(sorted(member.assignment)),
+            "target_assignment": by_topic(sorted(member.target_assignment or ())),
+            "tasks": _tasks(member.tasks),
+        }
+        for group in described
+        for member in group.members
+    ]
     wide = ("instance_id", "member_epoch", "process_id", "target_assignment", "tasks")
     output.rows(rows, wide=wide, nothing="there are no members", problems=problems)
 
@@ -194,21 +209,6 @@ def _state_row(group: groups.GroupDescription) -> Row:
     }
 
 
-def _member_row(group: groups.GroupDescription, member: groups.GroupMember) -> Row:
-    return {
-        "group_id": group.group_id,
-        "member_id": member.member_id,
-        "client_id": member.client_id,
-        "host": member.host,
-        "instance_id": member.instance_id,
-        "member_epoch": member.epoch,
-        "process_id": member.process_id,
-        "assignment": by_topic(sorted(member.assignment)),
-        "target_assignment": by_topic(sorted(member.target_assignment or ())),
-        "tasks": _tasks(member.tasks),
-    }
-
-
 def _tasks(tasks: groups.StreamsTasks | None) -> dict[str, tuple[int, ...]] | None:
     """Return the tasks of a member of a streams group, such as ``active 0`` → (0, 1)."""
     if tasks is None:
@@ -222,10 +222,10 @@ def _tasks(tasks: groups.StreamsTasks | None) -> dict[str, tuple[int, ...]] | No
 
 async def _spans(
     cluster: Cluster, described: Iterable[groups.GroupDescription]
-) -> tuple[list[Row], list[str]]:
+) -> tuple[list[Row], list[object]]:
     """Return a row for each run of records in flight, and what failed."""
     rows: list[Row] = []
-    problems = []
+    problems: list[object] = []
     for group in described:
         if group.type != groups.SHARE:
             problems.append(f"group '{group.group_id}' is not a share group")
@@ -235,37 +235,31 @@ async def _spans(
             partitions = progress[group.group_id]
             states = await share_state.share_states(cluster, group.group_id, partitions)
         except errors.ClientError as error:
-            problems.append(str(error))
+            problems.append(error)
             continue
-        for partition, state in sorted(states.items()):
+        client_ids = {member.member_id: member.client_id for member in group.members}
+        for (topic, number), state in sorted(states.items()):
             if state.spans is None:
                 problems.append("only headrace's broker tells which records are in flight")
             rows += (
-                _span_row(group, partition, span)
+                {
+                    "group_id": group.group_id,
+                    "topic": topic,
+                    "partition": number,
+                    "first_offset": span.first_offset,
+                    "last_offset": span.last_offset,
+                    "state": span.state,
+                    "delivery_count": span.delivery_count,
+                    "remaining_ms": span.remaining_ms,
+                    "member_id": span.member_id,
+                    "client_id": client_ids.get(span.member_id or ""),
+                }
                 for span in state.spans or ()
                 if span.state != "finished"
             )
             if state.is_cut:
-                tell(f"there are more in {partition[0]}-{partition[1]}")
+                tell(f"there are more in {topic}-{number}")
     return rows, problems
-
-
-def _span_row(
-    group: groups.GroupDescription, partition: TopicPartition, span: share_state.Span
-) -> Row:
-    client_ids = {member.member_id: member.client_id for member in group.members}
-    return {
-        "group_id": group.group_id,
-        "topic": partition[0],
-        "partition": partition[1],
-        "first_offset": span.first_offset,
-        "last_offset": span.last_offset,
-        "state": span.state,
-        "delivery_count": span.delivery_count,
-        "remaining_ms": span.remaining_ms,
-        "member_id": span.member_id,
-        "client_id": client_ids.get(span.member_id or ""),
-    }
 
 
 @NOUN.cluster_verb(

@@ -8,12 +8,11 @@ process ends, and then the process.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import shlex
 import sys
 from argparse import Namespace
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 from headrace.cli.errors import BadUsage
 from headrace.cli.main import parsed
@@ -70,9 +69,11 @@ def _command(options: Namespace, listeners: Sequence[Listener]) -> list[str]:
     page_words, page = _parsed(options)
     to = (page.command_config is None and _plain(listeners)) or listeners[0]
     broker = Address(_LOOPBACK.get(to.host, to.host), to.port)
-    words = [sys.executable, "-m", "headrace", "ui", *page_words, "--stop-with-stdin"]
-    words += ["--bootstrap-server", str(broker)]
-    return words + [f"--allow-host={host}" for host in options.allow_host]
+    return [
+        *(sys.executable, "-m", "headrace", "ui", *page_words, "--stop-with-stdin"),
+        *("--bootstrap-server", str(broker)),
+        *(f"--allow-host={host}" for host in options.allow_host),
+    ]
 
 
 @asynccontextmanager
@@ -97,7 +98,7 @@ async def page_beside(options: Namespace, listeners: Sequence[Listener]) -> Asyn
             async with asyncio.timeout(_STOP_S):
                 await process.wait()
         except TimeoutError:
-            with contextlib.suppress(ProcessLookupError):
+            with suppress(ProcessLookupError):
                 process.kill()
 
 

@@ -46,10 +46,6 @@ _RENEWING = 2
 """The version of ShareAcknowledge that renews locks (KIP-1222, Kafka 4.2)."""
 
 
-def _names(text: str) -> list[str]:
-    return list(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
-
-
 def _port_address(text: str) -> Address:
     """Parse ``PORT``, ``:PORT`` or ``HOST:PORT``.
 
@@ -66,7 +62,7 @@ def _port_option(name: str, what: str) -> Declaration:
 @command(
     "run the tasks of an app until SIGTERM or Ctrl-C; a second one ends it at once",
     arg("app", "MODULE:APP", "a headrace.App; the working directory comes first"),
-    arg("--tasks", "TASK,…", "only these tasks (default: all)", type=_names),
+    arg("--tasks", "TASK,…", "only these tasks (default: all)"),
     arg(
         "--concurrency",
         "N",
@@ -161,10 +157,10 @@ async def _broker_text(cluster: Cluster, group_id: str) -> str:
 
     connection = await cluster.connection()
     renews = connection.version(ShareAcknowledgeRequest) >= _RENEWING
-    texts = ["renews locks" if renews else "does not renew locks: a task must end within its lock"]
+    locks = "renews locks" if renews else "does not renew locks: a task must end within its lock"
     if await delays_releases(cluster, group_id):
-        return ", ".join(["headrace", *texts, "keeps delayed records"])
-    return ", ".join(["Apache Kafka", *texts, "leaves delayed records to the worker"])
+        return f"headrace, {locks}, keeps delayed records"
+    return f"Apache Kafka, {locks}, leaves delayed records to the worker"
 
 
 def _row(runner: Runner) -> Row:
