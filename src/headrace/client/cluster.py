@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from uuid import UUID
 
 from headrace.protocol.api import MetadataRequest
+from headrace.protocol.configuration import entries
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.schema import Message
 
@@ -55,7 +56,7 @@ def parse_bootstrap(bootstrap_servers: str) -> list[tuple[str, int]]:
     :raises ValueError: it is empty, or an element is not HOST:PORT
     """
     addresses = []
-    for server in filter(None, (part.strip() for part in bootstrap_servers.split(","))):
+    for server in entries(bootstrap_servers):
         host, _, port = server.rpartition(":")
         if not host or not port.isdigit():
             raise ValueError(f"'{server}' is not HOST:PORT, such as 127.0.0.1:9092")
@@ -212,14 +213,14 @@ class Cluster:
             broker.node_id: BrokerNode(broker.node_id, broker.host, broker.port, broker.rack)
             for broker in response.brokers
         }
-        topics = {
+        answers = {
             topic.name: _topic_metadata(topic.name, topic)
             for topic in response.topics
             if topic.name is not None
         }
         if names is None:
-            return topics
-        return {name: topics.get(name, UnknownTopic(name)) for name in names}
+            return answers
+        return {name: answers.get(name, UnknownTopic(name)) for name in names}
 
     async def topics(self, names: Collection[str]) -> dict[str, TopicMetadata]:
         """Return the named topics.

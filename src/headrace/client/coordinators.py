@@ -233,7 +233,7 @@ class Coordinators(Places[str]):
         refusals = await self._look_up(unknown, deadline_s) if unknown else {}
         # Another call may have found out during the look-up that a coordinator has moved.
         moved = ConnectionFailed("it has moved")
-        return {key: refusals.get(key) or self._node_of.get(key, moved) for key in keys}
+        return {key: refusals.get(key, self._node_of.get(key, moved)) for key in keys}
 
     async def _look_up(self, keys: Sequence[str], deadline_s: float) -> dict[str, RequestRefused]:
         """Look up coordinators; return the refusals."""
