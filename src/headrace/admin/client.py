@@ -325,12 +325,13 @@ class AdminClient(confluent.AdminClient):
 
         if partitions is not None:
             return _by_partition(self._futures(*alter(group_id, partitions)))
-        futures: dict[Any, Future[Any]] = {}
-        for request in checked_list("request", group_id, ConsumerGroupTopicPartitions):
-            _, altered = alter(request.group_id, request.topic_partitions or ())
-            convert = functools.partial(_unless_refused, request)
-            futures[request.group_id] = self._future(altered, convert)
-        return futures
+        return {
+            request.group_id: self._future(
+                alter(request.group_id, request.topic_partitions or ())[1],
+                functools.partial(_unless_refused, request),
+            )
+            for request in checked_list("request", group_id, ConsumerGroupTopicPartitions)
+        }
 
     def delete_share_group_offsets(
         self, group_id: str, topics: Sequence[str], *, request_timeout: float | None = None

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from uuid import UUID
 
 from headrace.protocol.api import MetadataRequest
+from headrace.protocol.configuration import entries
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.schema import Message
 
@@ -55,7 +56,7 @@ def parse_bootstrap(bootstrap_servers: str) -> list[tuple[str, int]]:
     :raises ValueError: it is empty, or an element is not HOST:PORT
     """
     addresses = []
-    for server in filter(None, (part.strip() for part in bootstrap_servers.split(","))):
+    for server in entries(bootstrap_servers):
         host, _, port = server.rpartition(":")
         if not host or not port.isdigit():
             raise ValueError(f"'{server}' is not HOST:PORT, such as 127.0.0.1:9092")

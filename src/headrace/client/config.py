@@ -13,6 +13,8 @@ from tempfile import NamedTemporaryFile
 from typing import Any
 from urllib.parse import urlsplit
 
+from headrace.protocol.configuration import entries
+
 from .cluster import Cluster, parse_bootstrap
 from .errors import ConnectionFailed, UnsupportedSetting
 from .sasl import (
@@ -30,6 +32,9 @@ def names(text: str) -> frozenset[str]:
     """Return the names in a text."""
     return frozenset(text.split())
 
+
+Settings = Mapping[str, Any]
+"""Settings of a client, under librdkafka's names unless said otherwise."""
 
 _CHECK_TIMEOUT_MS = 10_000
 _SERVERS = ("bootstrap.servers", "metadata.broker.list")
@@ -90,7 +95,7 @@ async def check_access(read: ClientConfig) -> None:
         await cluster.metadata()
 
 
-def check_login(conf: Mapping[str, Any]) -> None:
+def check_login(conf: Settings) -> None:
     """Check that the brokers accept the security settings of a client of librdkafka.
 
     librdkafka retries a refused login without end, and reports it to a callback only. May be called
@@ -127,7 +132,7 @@ def _run_unless_silent(work: Coroutine[Any, Any, object]) -> None:
         pool.submit(asyncio.run, work).result()
 
 
-def librdkafka_config(conf: Mapping[str, Any]) -> dict[str, Any]:
+def librdkafka_config(conf: Settings) -> dict[str, Any]:
     """Return a configuration for a client of librdkafka, which takes no lists of servers.
 
     :raises UnsupportedSetting: it has a name of Kafka's Java clients
@@ -141,7 +146,7 @@ def librdkafka_config(conf: Mapping[str, Any]) -> dict[str, Any]:
     return config
 
 
-def read_config(conf: Mapping[str, Any]) -> ClientConfig:
+def read_config(conf: Settings) -> ClientConfig:
     """Read a configuration with librdkafka's names.
 
     Names that only librdkafka uses are ignored.
@@ -164,7 +169,7 @@ def read_config(conf: Mapping[str, Any]) -> ClientConfig:
     )
 
 
-def _milliseconds(config: Mapping[str, Any], name: str, default: int) -> int:
+def _milliseconds(config: Settings, name: str, default: int) -> int:
     text = config.get(name, default)
     try:
         return int(text)
@@ -175,14 +180,14 @@ def _milliseconds(config: Mapping[str, Any], name: str, default: int) -> int:
 def _with_ports(servers: str) -> str:
     """Drop protocols and add missing ports: librdkafka accepts both."""
     with_ports = []
-    for server in filter(None, (part.strip() for part in servers.split(","))):
+    for server in entries(servers):
         bare = server.rpartition("://")[2]
         has_port = bare.rpartition(":")[2].isdigit() and not bare.endswith("]")
         with_ports.append(bare if has_port else f"{bare}:9092")
     return ",".join(with_ports)
 
 
-def _security(config: Mapping[str, Any]) -> Security:
+def _security(config: Settings) -> Security:
     protocol = str(config.get("security.protocol", "plaintext")).lower()
     if protocol not in _PROTOCOLS:
         raise UnsupportedSetting(
@@ -192,7 +197,7 @@ def _security(config: Mapping[str, Any]) -> Security:
     return Security(tls, _sasl(config) if protocol.startswith("sasl") else None)
 
 
-def _sasl(config: Mapping[str, Any]) -> Sasl:
+def _sasl(config: Settings) -> Sasl:
     mechanism = str(
         config.get("sasl.mechanism") or config.get("sasl.mechanisms") or "GSSAPI"
     ).upper()
@@ -207,7 +212,7 @@ def _sasl(config: Mapping[str, Any]) -> Sasl:
     return Sasl(mechanism, str(config["sasl.username"]), str(config["sasl.password"]))
 
 
-def _require(config: Mapping[str, Any], mechanism: str, *names: str) -> None:
+def _require(config: Settings, mechanism: str, *names: str) -> None:
     missing = [name for name in names if name not in config]
     if missing:
         raise UnsupportedSetting(
@@ -215,7 +220,7 @@ def _require(config: Mapping[str, Any], mechanism: str, *names: str) -> None:
         )
 
 
-def _tokens(config: Mapping[str, Any]) -> TokenSource:
+def _tokens(config: Settings) -> TokenSource:
     """Return the tokens of OAUTHBEARER, under librdkafka's names."""
     callback = config.get("oauth_cb")
     if isinstance(callback, TokenFile):
@@ -231,7 +236,7 @@ def _tokens(config: Mapping[str, Any]) -> TokenSource:
     )
 
 
-def _endpoint(config: Mapping[str, Any]) -> TokenEndpoint:
+def _endpoint(config: Settings) -> TokenEndpoint:
     settings = dict(config)
     for part in ("id", "secret"):  # librdkafka's names, and those of Kafka 4.1
         other = f"sasl.oauthbearer.client.credentials.client.{part}"
@@ -272,7 +277,7 @@ def _extensions(text: str) -> dict[str, str]:
     return extensions
 
 
-def _tls(config: Mapping[str, Any]) -> ssl.SSLContext:
+def _tls(config: Settings) -> ssl.SSLContext:
     for name in sorted(_UNSUPPORTED & config.keys()):
         if config[name]:
             raise UnsupportedSetting(
@@ -307,7 +312,7 @@ def _named(setting: str) -> Iterator[None]:
         raise UnsupportedSetting(f"{setting} cannot be used: {reason}") from None
 
 
-def _trusting(config: Mapping[str, Any], prefix: str = "ssl") -> ssl.SSLContext:
+def _trusting(config: Settings, prefix: str = "ssl") -> ssl.SSLContext:
     """Return a context that trusts the configured certificate authorities, or the system's.
 
     :param prefix: of the settings: ``ssl`` for brokers, ``https`` for token endpoints
@@ -322,7 +327,7 @@ def _trusting(config: Mapping[str, Any], prefix: str = "ssl") -> ssl.SSLContext:
         return ssl.create_default_context(cadata=str(pem) if pem else None)
 
 
-def _show_certificate(context: ssl.SSLContext, config: Mapping[str, Any]) -> None:
+def _show_certificate(context: ssl.SSLContext, config: Settings) -> None:
     """Load the client's certificate and key, if they are configured.
 
     :raises UnsupportedSetting: one is missing, or they cannot be loaded
@@ -354,12 +359,12 @@ def _show_certificate(context: ssl.SSLContext, config: Mapping[str, Any]) -> Non
             raise UnsupportedSetting(f"{certificate} and {key} cannot be used: {reason}") from None
 
 
-def _form_of(part: str, config: Mapping[str, Any]) -> str | None:
+def _form_of(part: str, config: Settings) -> str | None:
     """Return the setting that has the certificate or the key, if there is one."""
     return next((name for name in (f"{part}.location", f"{part}.pem") if config.get(name)), None)
 
 
-def _pem(name: str, config: Mapping[str, Any]) -> str:
+def _pem(name: str, config: Settings) -> str:
     """Return the text of a setting, or of the file that it names."""
     text = str(config[name])
     with _named(name):

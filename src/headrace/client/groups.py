@@ -82,6 +82,8 @@ class GroupList:
     advice: str | None = None
 
 
+Partitions = tuple[TopicPartition, ...]
+
 StreamsTasks = Mapping[str, Mapping[str, tuple[int, ...]]]
 """Tasks of a member of a streams group: "active", "standby" or "warmup" → subtopology id → task
 numbers.
@@ -104,8 +106,8 @@ class GroupMember:
     member_id: str
     client_id: str
     host: str
-    assignment: tuple[TopicPartition, ...] = ()
-    target_assignment: tuple[TopicPartition, ...] | None = None
+    assignment: Partitions = ()
+    target_assignment: Partitions | None = None
     epoch: int | None = None
     instance_id: str | None = None
     rack_id: str | None = None
@@ -237,7 +239,7 @@ async def describe_group(
     return answer
 
 
-PartitionsOf = Callable[[Any], tuple[TopicPartition, ...]]
+PartitionsOf = Callable[[Any], Partitions]
 """Reads an assignment of a response."""
 
 _REQUESTS: Mapping[str, Callable[[Sequence[str], bool], Message]] = {
@@ -325,7 +327,7 @@ def _member(member: Any, partitions_of: PartitionsOf) -> GroupMember:
     )
 
 
-def _classic_assignment(data: bytes) -> tuple[TopicPartition, ...]:
+def _classic_assignment(data: bytes) -> Partitions:
     """Return the partitions of a member of a classic group.
 
     None if the bytes are not an assignment of the consumer protocol: other kinds of groups have
@@ -338,7 +340,7 @@ def _classic_assignment(data: bytes) -> tuple[TopicPartition, ...]:
     return tuple((topic, number) for topic, numbers in assignment.items() for number in numbers)
 
 
-def _assignment(assignment: Any) -> tuple[TopicPartition, ...]:
+def _assignment(assignment: Any) -> Partitions:
     return tuple(
         (topic.topic_name, number)
         for topic in assignment.topic_partitions
@@ -346,7 +348,7 @@ def _assignment(assignment: Any) -> tuple[TopicPartition, ...]:
     )
 
 
-def _task_partitions(subtopologies: Iterable[Any], assignment: Any) -> tuple[TopicPartition, ...]:
+def _task_partitions(subtopologies: Iterable[Any], assignment: Any) -> Partitions:
     """Return the partitions that tasks read: task *n* of a subtopology reads partition *n* of each
     of its source topics.
     """

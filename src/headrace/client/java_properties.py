@@ -15,9 +15,10 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from headrace.patterns import meant
+from headrace.protocol.configuration import parts
 from headrace.security import jaas
 
-from .config import JAVA_NAMES, names
+from .config import JAVA_NAMES, Settings, names
 from .errors import UnsupportedSetting
 from .sasl import TokenFile
 
@@ -54,7 +55,7 @@ _TOKEN_OPTIONS = {
 _EXTENSION = "extension_"
 
 
-def from_java(config: Mapping[str, Any]) -> dict[str, Any]:
+def from_java(config: Settings) -> dict[str, Any]:
     """Return a configuration with librdkafka's names.
 
     :param config: may have names of both
@@ -102,9 +103,8 @@ def _translate_values(config: dict[str, Any]) -> None:
     if config.get("auto.offset.reset") == "none":
         config["auto.offset.reset"] = "error"
     if isinstance(strategy := config.get("partition.assignment.strategy"), str):
-        names = (name.strip() for name in strategy.split(","))
         config["partition.assignment.strategy"] = ",".join(
-            _ASSIGNORS.get(name.rpartition(".")[2], name) for name in names
+            _ASSIGNORS.get(name.rpartition(".")[2], name) for name in parts(strategy)
         )
 
 

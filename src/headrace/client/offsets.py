@@ -55,6 +55,8 @@ READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 _UNSTABLE_TEXT = "a transaction that commits offsets there is open: wait for its end, or abort it"
 
 Partitions = Iterable[TopicPartition]
+Groups = Iterable[str] | Mapping[str, Partitions | None]
+"""Group ids; or group id → partitions, None for all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +95,8 @@ class ShareOffset:
     :param leader_epoch: the partition's leader epoch, stored with the start offset
     """
 
-    start_offset: int | None
-    lag: int | None
+    start_offset: int | None = None
+    lag: int | None = None
     leader_epoch: int | None = None
 
 
@@ -216,7 +218,7 @@ async def offsets_of_positions(
 
 async def committed_offsets(
     cluster: Cluster,
-    groups: Iterable[str] | Mapping[str, Partitions | None],
+    groups: Groups,
     *,
     require_stable: bool = False,
 ) -> Answers[str, dict[TopicPartition, CommittedOffset]]:
@@ -327,7 +329,7 @@ async def delete_offsets(
 
 
 async def share_offsets(
-    cluster: Cluster, groups: Iterable[str] | Mapping[str, Partitions | None]
+    cluster: Cluster, groups: Groups
 ) -> Answers[str, Answers[TopicPartition, ShareOffset]]:
     """Return the start offsets and lags of share groups (KIP-1226).
 
@@ -338,7 +340,7 @@ async def share_offsets(
         cluster,
         groups,
         lambda answer: (
-            ShareOffset(None, None)
+            ShareOffset()
             if answer.start_offset < 0
             else ShareOffset(answer.start_offset, unless_negative(answer.lag), answer.leader_epoch)
         ),
@@ -347,7 +349,7 @@ async def share_offsets(
 
 async def describe_share_offsets(
     cluster: Cluster,
-    groups: Iterable[str] | Mapping[str, Partitions | None],
+    groups: Groups,
     progress_of: Callable[[Any], T],
     in_flight_limit: int = 0,
 ) -> Answers[str, Answers[TopicPartition, T]]:
@@ -407,7 +409,7 @@ async def share_offsets_of_topics(
     ]
     progress = raised(await share_offsets(cluster, {group_id: partitions}))
     return {
-        partition: ShareOffset(None, None) if isinstance(offset, ClientError) else offset
+        partition: ShareOffset() if isinstance(offset, ClientError) else offset
         for partition, offset in sorted(progress[group_id].items())
     }
 
@@ -457,7 +459,7 @@ async def delete_share_offsets(
 
 
 def _topics_of(
-    groups: Iterable[str] | Mapping[str, Partitions | None],
+    groups: Groups,
     topic_of: Callable[[str, list[int]], T],
 ) -> dict[str, list[T] | None]:
     """Return group id → the topics that a request asks about, None for all.

@@ -21,7 +21,8 @@ from headrace.protocol.dead_letters import REDRIVE_GROUP
 from headrace.protocol.partitions import TopicPartition
 from headrace.protocol.task_headers import OF_ATTEMPTS
 
-Headers = tuple[tuple[str, bytes | None], ...]
+Header = tuple[str, bytes | None]
+Headers = tuple[Header, ...]
 
 _MAX_OFFSET = 2**63 - 1
 
@@ -75,7 +76,7 @@ class DeadLetter(NamedTuple):
         own, redrives = _without_count(headers)
         return self._replace(has_content=True, key=key, value=value, headers=own, redrives=redrives)
 
-    def redriven_headers(self) -> list[tuple[str, bytes | None]]:
+    def redriven_headers(self) -> list[Header]:
         """Return the headers of the record for one more redrive. Its attempts begin anew."""
         count = str(self.redrives + 1).encode()
         own = [header for header in self.headers if header[0] not in OF_ATTEMPTS]
@@ -126,8 +127,8 @@ def parse_letter(record: Record) -> DeadLetter | None:
     )
 
 
-def _without_count(headers: Iterable[tuple[str, bytes | None]]) -> tuple[Headers, int]:
-    own: list[tuple[str, bytes | None]] = []
+def _without_count(headers: Iterable[Header]) -> tuple[Headers, int]:
+    own: list[Header] = []
     redrives = 0
     for name, value in headers:
         if name == dead_letters.REDRIVE_COUNT:
@@ -263,3 +264,7 @@ class QueuePosition:
             raise InvalidMetadata(metadata[:100])
         ends = list(accumulate(gaps, initial=offset))[1:]
         return cls(offset, tuple(zip(ends[::2], ends[1::2], strict=True)))
+
+
+Positions = dict[int, QueuePosition]
+"""Partition of a queue → its letters that are done."""

@@ -14,7 +14,7 @@ from itertools import islice
 from typing import Any, NamedTuple, TypeVar
 
 from headrace.client.cluster import Cluster
-from headrace.client.config import read_config
+from headrace.client.config import Settings, read_config
 from headrace.client.configs import ConfigType, config_values
 from headrace.client.errors import ClientError, ConnectionFailed, RequestRefused, raised
 from headrace.client.groups import GroupList
@@ -30,6 +30,7 @@ from .letters import (
     DeadLetter,
     InvalidMetadata,
     LetterFilter,
+    Positions,
     QueuePosition,
     parse_letter,
     position_group,
@@ -52,6 +53,10 @@ class Bounds(NamedTuple):
     end: int
 
 
+Ranges = Mapping[int, Bounds]
+"""Partition → the offsets of some of its records."""
+
+
 class QueueRecord(NamedTuple):
     """A record of a queue.
 
@@ -70,7 +75,7 @@ class QueueReader:
     :raises ClientError: the configuration is wrong
     """
 
-    def __init__(self, config: Mapping[str, Any], queue: str) -> None:
+    def __init__(self, config: Settings, queue: str) -> None:
         self.queue = queue
         self.cluster = read_config(config).cluster()
         self._runner = asyncio.Runner()
@@ -88,7 +93,7 @@ class QueueReader:
         # The runner's handler of Ctrl-C would print the result into an error that nobody sees.
         return self._runner.get_loop().run_until_complete(call)
 
-    def bounds(self, partitions: Sequence[int] = ()) -> dict[int, Bounds]:
+    def bounds(self, partitions: Sequence[int] = ()) -> Ranges:
         """Return the offsets of partitions of the queue.
 
         :param partitions: their numbers; empty for all partitions
@@ -104,7 +109,7 @@ class QueueReader:
         bounds = self.wait(log_bounds(self.cluster, keys, READ_COMMITTED))
         return {number: Bounds(*bounds[topic, number]) for topic, number in keys}
 
-    def positions(self, bounds: Mapping[int, Bounds]) -> dict[int, QueuePosition]:
+    def positions(self, bounds: Ranges) -> Positions:
         """Return the progress in each partition; without a commit it begins with the first record.
 
         :raises ClientError: no broker answers, or the group that keeps the progress is used for
@@ -127,7 +132,7 @@ class QueueReader:
         return positions
 
     def records(
-        self, ranges: Mapping[int, Bounds], stop: threading.Event, most: int = RECORDS_AT_ONCE
+        self, ranges: Ranges, stop: threading.Event, most: int = RECORDS_AT_ONCE
     ) -> Iterator[QueueRecord]:
         """Yield records of the queue, those of a partition in order.
 
@@ -171,7 +176,7 @@ class QueueReader:
 
 
 def read_letters(
-    config: Mapping[str, Any],
+    config: Settings,
     queue: str,
     selection: LetterFilter,
     stop: threading.Event,
@@ -197,7 +202,7 @@ def read_letters(
         yield from islice(letters, max_letters)
 
 
-def selected_ranges(bounds: Mapping[int, Bounds], selection: LetterFilter) -> dict[int, Bounds]:
+def selected_ranges(bounds: Ranges, selection: LetterFilter) -> Ranges:
     """Return what a filter may select of partitions."""
     return {
         number: Bounds(
@@ -257,7 +262,7 @@ class QueueSummary:
     counts: dict[tuple[str | None, str, str | None], LetterCount] = field(default_factory=dict)
     not_letters: int = 0
 
-    def add(self, letter: DeadLetter, positions: Mapping[int, QueuePosition] | None) -> None:
+    def add(self, letter: DeadLetter, positions: Positions | None) -> None:
         """Count a letter.
 
         :param positions: what was redriven; None if the user may not read it
@@ -279,7 +284,7 @@ class QueueSummary:
 
 
 def find_queues(
-    config: Mapping[str, Any],
+    config: Settings,
 ) -> tuple[dict[str, tuple[str, ...]], GroupList]:
     """Find the dead-letter queues of a cluster.
 
@@ -312,7 +317,7 @@ async def _find(cluster: Cluster) -> tuple[dict[str, tuple[str, ...]], GroupList
 
 
 def count_letters(
-    config: Mapping[str, Any],
+    config: Settings,
     queue: str,
     groups: tuple[str, ...],
     stop: threading.Event,

@@ -25,7 +25,7 @@ from confluent_kafka import (
     TopicPartition,
 )
 
-from headrace.client.config import librdkafka_config
+from headrace.client.config import Settings, librdkafka_config
 from headrace.client.errors import (
     ClientError,
     ConnectionFailed,
@@ -36,7 +36,7 @@ from headrace.client.errors import (
 from headrace.client.partition_reader import size_of
 from headrace.client.share.spans import Span
 
-from .letters import MAX_METADATA_CHARS, DeadLetter, LetterFilter, QueuePosition, position_group
+from .letters import MAX_METADATA_CHARS, DeadLetter, LetterFilter, Positions, position_group
 from .originals import Evidence, find_sources
 from .reading import RECORDS_AT_ONCE, TIMEOUT_S, Bounds, QueueReader, QueueRecord, selected_ranges
 
@@ -160,7 +160,7 @@ class Redrive:
         first one
     """
 
-    config: Mapping[str, Any]
+    config: Settings
     queue: str
     selection: LetterFilter
     options: RedriveOptions
@@ -302,7 +302,7 @@ class _Pass:
         positions = self._advanced(decisions)
         refusal = self._commit(letters, positions) if letters else None
         if refusal is None:
-            self._positions.update(positions)
+            self._positions = positions
             for decision in decisions:
                 self._cursors[decision.record.partition] = decision.record.offset + 1
                 if decision.letter is not None:
@@ -323,8 +323,8 @@ class _Pass:
                     decision = self._skipped(decision.record, topic, reason)
             self._settle([decision])
 
-    def _advanced(self, decisions: Iterable[_Decision]) -> dict[int, QueuePosition]:
-        """Return the positions after some records.
+    def _advanced(self, decisions: Iterable[_Decision]) -> Positions:
+        """Return the positions of all partitions after some records.
 
         :raises ClientError: one is too large to be committed
         """
@@ -336,8 +336,9 @@ class _Pass:
                 # Offsets without a record before it, such as markers, are done, too.
                 spans.setdefault(number, []).append((cursors[number], offset))
             cursors[number] = offset + 1
-        positions = {n: self._positions[n].with_done(done) for n, done in spans.items()}
-        for number, position in positions.items():
+        positions = dict(self._positions)
+        for number, done in spans.items():
+            position = positions[number] = positions[number].with_done(done)
             if len(position.metadata()) > MAX_METADATA_CHARS:
                 raise ClientError(
                     f"{self._reader.queue}-{number}: letters remain in too many separate places "
@@ -346,9 +347,7 @@ class _Pass:
                 )
         return positions
 
-    def _commit(
-        self, letters: Sequence[DeadLetter], positions: Mapping[int, QueuePosition]
-    ) -> KafkaError | None:
+    def _commit(self, letters: Sequence[DeadLetter], positions: Positions) -> KafkaError | None:
         """Commit letters and the positions that have changed; do nothing in a plan.
 
         :returns: the refusal of a record or a source, after which nothing is committed; else None
@@ -356,7 +355,7 @@ class _Pass:
         """
         changed = {
             number: position
-            for number, position in {**self._positions, **positions}.items()
+            for number, position in positions.items()
             if position != self._committed[number]
         }
         if self._sender is None or not (letters or changed):
@@ -423,7 +422,7 @@ class Sender:
     :raises ClientError: no broker answers, or it refuses
     """
 
-    def __init__(self, config: Mapping[str, Any], queue: str) -> None:
+    def __init__(self, config: Settings, queue: str) -> None:
         self._queue = queue
         self._group_id = position_group(queue)  # also the transactional id
         self._config = {"log_level": 2, **librdkafka_config(config)}
@@ -455,9 +454,7 @@ class Sender:
                 f"beginning transactions of '{self._group_id}'", error.args[0]
             ) from error
 
-    def send(
-        self, letters: Sequence[DeadLetter], positions: Mapping[int, QueuePosition]
-    ) -> KafkaError | None:
+    def send(self, letters: Sequence[DeadLetter], positions: Positions) -> KafkaError | None:
         """Commit records and positions in one transaction.
 
         :returns: the refusal of a record or a source, after which :meth:`restart` must follow; else

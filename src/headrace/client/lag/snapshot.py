@@ -301,11 +301,11 @@ def _add_offsets(
     for key, offset in offsets.items():
         if not query.wants_topic(key[0]):
             continue
+        if isinstance(offset, ClientError):
+            offset = ShareOffset()
         lag = group.partition(key)
-        lag.position = lag.records = lag.leader_epoch = lag.delivery_complete_count = None
-        if isinstance(offset, ShareOffset) and offset.start_offset is not None:
-            lag.position, lag.records = offset.start_offset, offset.lag
-            lag.leader_epoch = offset.leader_epoch
+        lag.position, lag.records = offset.start_offset, offset.lag
+        lag.leader_epoch, lag.delivery_complete_count = offset.leader_epoch, None
 
 
 async def _add_held(leaders: PartitionLeaders, group: GroupProgress) -> None:
@@ -317,9 +317,8 @@ async def _add_held(leaders: PartitionLeaders, group: GroupProgress) -> None:
         return
     for key, state in states.items():
         if state.spans is not None and not state.is_cut:
-            held = [span.record_count for span in state.spans if span.state == "locked"]
             lag = group.partition(key)
-            lag.held = sum(held)
+            lag.held = sum(span.record_count for span in state.spans if span.state == "locked")
             lag.delivery_count = max((span.delivery_count for span in state.spans), default=0)
 
 

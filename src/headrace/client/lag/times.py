@@ -181,6 +181,7 @@ class PartitionSearch:
 
 Position = tuple[TopicPartition, int]
 """A partition and an offset in it."""
+_Searches = dict[TopicPartition, PartitionSearch]
 
 _ANSWER_BYTES = 16 * 1024 * 1024
 """The limit of one response, over all partitions."""
@@ -296,9 +297,7 @@ class _BrokerSearch:
     read_committed: bool
     least_bytes: int = 0
 
-    async def search(
-        self, searches: dict[TopicPartition, PartitionSearch], max_requests: float
-    ) -> None:
+    async def search(self, searches: _Searches, max_requests: float) -> None:
         """Run the searches to their ends. An error goes to ``PartitionLeaders.problems``.
 
         :param max_requests: end after this many requests
@@ -320,11 +319,9 @@ class _BrokerSearch:
         except ClientError as error:
             self.leaders.problems[str(error)] = None
 
-    def _choose(
-        self, searches: Mapping[TopicPartition, PartitionSearch]
-    ) -> dict[TopicPartition, PartitionSearch]:
+    def _choose(self, searches: _Searches) -> _Searches:
         """Return the first searches that fit into one response."""
-        chosen: dict[TopicPartition, PartitionSearch] = {}
+        chosen: _Searches = {}
         room = _ANSWER_BYTES
         for partition, search in searches.items():
             search.max_bytes = max(search.max_bytes, self.least_bytes)
@@ -334,9 +331,7 @@ class _BrokerSearch:
             room -= search.max_bytes
         return chosen
 
-    async def _fetch(
-        self, searches: Mapping[TopicPartition, PartitionSearch]
-    ) -> list[TopicPartition]:
+    async def _fetch(self, searches: _Searches) -> list[TopicPartition]:
         """Send one request for all searches.
 
         :returns: the partitions whose log starts after the position

@@ -141,16 +141,13 @@ class LagRates:
         for group in groups:
             self._groups[group.group_id] = replace(group, partitions=())
             is_share = group.type == "share"
-            topic = None
-            for lag in group.partitions:  # by topic
-                if lag.topic != topic:
-                    topic = lag.topic
-                    key = (group.group_id, topic)
-                    done = self._done[key]
+            for lag in group.partitions:
+                key = group.group_id, lag.topic
+                done = self._done[key]
                 if lag.position is not None:
                     done.add(lag.partition, lag.position, _finished(lag) if is_share else 0)
                 if lag.end_offset is not None:
-                    ends = self._ends[topic]
+                    ends = self._ends[lag.topic]
                     ends[lag.partition] = max(lag.end_offset, ends.get(lag.partition, 0))
                     if lag.records is None:
                         self._unknown_ends[key][lag.partition] = lag.end_offset
