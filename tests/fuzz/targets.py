@@ -374,7 +374,6 @@ def shown_value(data: bytes) -> None:
 
 def page_of_records(data: bytes) -> None:
     """Search batches for a page: the first byte chooses the query."""
-    from headrace.client.fetch import AbortedTransaction
     from headrace.client.partition_reader import ReadBudget
     from headrace.web import records
     from tests.web.serving import searched
@@ -384,7 +383,7 @@ def page_of_records(data: bytes) -> None:
     start = "latest" if data[0] & 1 else "earliest"
     query = records.Query("t", start=start, filter=records.Filter(value="v" if data[0] & 2 else ""))
     budget = ReadBudget(1 << 20, 1000, TOO_LONG_S)
-    aborted = (AbortedTransaction(7, 0),) if data[0] & 4 else ()
+    aborted = ((7, 0),) if data[0] & 4 else ()
     with only():
         shelf = records.Shelf(query, budget)
         searched(shelf, data[1:], 0, 1 << 60, aborted)

@@ -32,6 +32,7 @@ ROOM_BYTES = 512 * MIB
 LIMITED = """
 import os, resource, sys
 import pyarrow as pa
+from headrace.spark import python_worker
 from headrace.spark.errors import SourceError, one_line_errors
 from headrace.spark.option_parsing import KafkaOptions
 from headrace.spark.ordered import executor
@@ -43,6 +44,7 @@ servers, room, *names = sys.argv[1:]
 pages = int(open("/proc/self/statm").read().split()[0])
 limit = pages * resource.getpagesize() + int(room)
 resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+python_worker.prepare()  # as when a worker of Spark unpickles a source
 """
 READER = f"""{LIMITED}
 ranges = tuple(OffsetRange(name, 0, 0, {COUNT}) for name in names)
