@@ -24,18 +24,21 @@ def one_line_errors() -> Iterator[None]:
     """
     try:
         yield
-    except (ClientError, SourceError, MemoryError, RuntimeError) as error:
-        if isinstance(error, RuntimeError) and str(error) != "can't start new thread":
-            raise
+    except (ClientError, SourceError, MemoryError) as error:
         sys.tracebacklimit = 0
         raise SourceError(describe(error)) from None
+    except RuntimeError as error:
+        if str(error) != "can't start new thread":
+            raise
+        sys.tracebacklimit = 0
+        raise SourceError(describe(MemoryError())) from None
 
 
 def describe(error: Exception) -> str:
     """Return the text of an error; for a failed connection and without memory what to change."""
     if isinstance(error, ConnectionFailed):
         return f"{error}: check that the brokers run, and the option kafka.bootstrap.servers"
-    if isinstance(error, MemoryError | RuntimeError):  # the latter: no thread can start
+    if isinstance(error, MemoryError):
         return (
             "the Python process has no memory left: raise spark.executor.pyspark.memory (1g for "
             "each of spark.executor.cores is enough for most), or the memory of the host"

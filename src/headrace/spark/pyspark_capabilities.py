@@ -104,7 +104,8 @@ class SelfPacedReader(DataSourceStreamReader):
         end = self._reader.latestOffset(start, self._limit)
         if end == start:
             return position
-        return with_progress(end, getattr(self._reader, "reportLatestOffset", dict)())
+        report = getattr(self._reader, "reportLatestOffset", None)
+        return with_progress(end, report() if report is not None else None)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Return the tasks of a micro-batch; the next one starts at its end."""

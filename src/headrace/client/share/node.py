@@ -155,8 +155,8 @@ class ShareNode:
         accepted: PartitionSpans = {}
         async with self._lock:
             waiting, _ = self._waiting.pop((kind, terms))
-            whole = {partition: normalize(spans) for partition, spans in waiting.items() if spans}
-            parts, requests = deque([whole]), 0
+            runs = {partition: normalize(spans) for partition, spans in waiting.items() if spans}
+            parts, requests = deque([runs]), 0
             while parts:
                 requests += 1
                 part, may_split = parts.popleft(), requests < _MAX_REQUESTS

@@ -144,7 +144,9 @@ class BrokerLog:
 
         :param ranges: (start inclusive, end exclusive)
         """
-        firsts = {}
+        firsts: dict[TopicPartition, tuple[int, int]] = {}
+        if not ranges:
+            return firsts
         with self._reader(ranges, min(len(ranges) * _LOOK_BYTES, _SCAN_BYTES)) as reader:
             for partition in ranges:
                 batch = reader.next(partition)
@@ -192,6 +194,8 @@ class BrokerLog:
 
         :raises ClientError: a leader refuses
         """
+        if not timestamps:
+            return {}
         if isolation_level is None:
             isolation_level = self._options.reading.isolation_level
         answers = self.thread.run(

@@ -171,6 +171,7 @@ def check_names(bound: Bound, partitions: Collection[TopicPartition]) -> None:
 
     :raises SourceError: it does not
     """
+    existing = set(partitions)
     by_option = {"Offsets": bound.offsets, "OffsetsByTimestamp": bound.timestamps_ms}
     for suffix, named in by_option.items():
         if named is None:
@@ -183,7 +184,7 @@ def check_names(bound: Bound, partitions: Collection[TopicPartition]) -> None:
                     "topic"
                 )
         for topic, partition in named:
-            if (topic, partition) not in partitions:
+            if (topic, partition) not in existing:
                 raise SourceError(
                     f"option {option} names {topic}-{partition}, which does not exist or is not "
                     "subscribed: remove or correct it"

@@ -351,8 +351,8 @@ class OrderedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         # The order breaks ties, and never changes while the query lives. A topic that is subscribed
         # by name keeps its place while it does not exist.
         named = self._options.subscription.topics
-        known = dict.fromkeys((*start, *readable))
-        order = [topic for topic in known if topic in readable or topic in named]
+        old_then_new = dict.fromkeys((*start, *readable))
+        order = [topic for topic in old_then_new if topic in readable or topic in named]
         topics = {topic: readable[topic] for topic in order if topic in readable}
         unequal = unequal_counts(topics)
         if unequal is not None and unequal != self._unequal:

@@ -194,7 +194,8 @@ class BatchProduceWriter(CheckedInExecutors, DataSourceArrowWriter):
                     f"the transaction of '{lost[0].transactional_id}' is not open any more: raise "
                     "kafka.transaction.timeout.ms"
                 )
-            self.abort(messages)  # what other attempts have left open
+            transactions.end_run()
+            transactions.abort_others(())
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Abort the transactions of all tasks."""

@@ -219,12 +219,12 @@ def _decode(body: _Body, kept_offsets: WantedOffsets | None, headers: bool) -> R
     if timestamp_type.any():
         timestamp_ms = np.where(timestamp_type, of_batches("max_timestamp"), timestamp_ms)
     bounds = np.stack((key_start, key_end, value_start, value_end), axis=1)
-    kept: Any = slice(None)
+    visible: Any = slice(None)
     if kept_offsets is not None and not (is_wanted := kept_offsets.overlap(offset, offset)).all():
-        kept = is_wanted
-    key, value = _gather(body.data, bounds[kept], key_length[kept], value_length[kept])
-    header_column = _headers(body.data, value_end[kept], end[kept]) if headers else None
-    numbers = offset[kept], timestamp_ms[kept], timestamp_type[kept]
+        visible = is_wanted
+    key, value = _gather(body.data, bounds[visible], key_length[visible], value_length[visible])
+    header_column = _headers(body.data, value_end[visible], end[visible]) if headers else None
+    numbers = offset[visible], timestamp_ms[visible], timestamp_type[visible]
     return Records(*numbers, key, value, header_column)
 
 
