@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import platform
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+
+from pyspark import TaskContext
 
 from headrace.client import ClientError, ConnectionFailed
 
@@ -37,10 +40,23 @@ def one_line_errors() -> Iterator[None]:
 def describe(error: Exception) -> str:
     """Return the text of an error; for a failed connection and without memory what to change."""
     if isinstance(error, ConnectionFailed):
-        return f"{error}: check that the brokers run, and the option kafka.bootstrap.servers"
+        return failed_connection(error)
     if isinstance(error, MemoryError):
         return (
             "the Python process has no memory left: raise spark.executor.pyspark.memory (1g for "
             "each of spark.executor.cores is enough for most), or the memory of the host"
         )
     return str(error)
+
+
+def failed_connection(error: ConnectionFailed) -> str:
+    """Return the text of an error, with what to change in the driver or in an executor."""
+    if TaskContext.get() is None:
+        return f"{error}: check that the brokers run, and the option kafka.bootstrap.servers"
+    if "no broker answers" not in str(error):
+        return str(error)  # it has been reached
+    return (
+        f"{error} (from {platform.node()}): executors connect to the brokers themselves, at the "
+        "addresses that these advertise: correct kafka.bootstrap.servers and advertised.listeners "
+        "(headrace serve --advertise), or the network"
+    )

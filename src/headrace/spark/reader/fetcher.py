@@ -8,7 +8,6 @@ open record batches.
 from __future__ import annotations
 
 import asyncio
-import platform
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -23,7 +22,7 @@ from headrace.log_lines import get_logger
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.partitions import TopicPartition
 from headrace.protocol.record_batch import CorruptBatch
-from headrace.spark.errors import SourceError
+from headrace.spark.errors import SourceError, failed_connection
 
 from .batches import Batches
 from .ranges import ReadError, ReadOptions
@@ -35,11 +34,6 @@ _RETRY_S = 0.1
 _ABSENT_S = 2.0
 """Time for which brokers must say that a partition or an offset does not exist. A new leader, or a
 broker that has not heard of a topic yet, may know less than the others for a moment."""
-
-_UNREACHABLE = (
-    "executors connect to the brokers themselves, at the addresses that these advertise: correct "
-    "kafka.bootstrap.servers and advertised.listeners (headrace serve --advertise), or the network"
-)
 
 _END_TIMEOUT_S = 1.0
 """Time for a leader to tell the end of its log, before it is asked for records again."""
@@ -249,7 +243,7 @@ class Fetcher:
             topics = await self._cluster.existing_topics(names)
         except ConnectionFailed as failure:
             for partition in partitions:
-                self._note_no_data(partition, _reason(failure))
+                self._note_no_data(partition, failed_connection(failure))
             self._retry_later()
             return
         for partition in partitions:
@@ -329,7 +323,7 @@ class Fetcher:
                     raise failure.__cause__ from None
                 for partition in partitions:
                     partition.leader = None
-                    self._note_no_data(partition, _reason(failure))
+                    self._note_no_data(partition, failed_connection(failure))
                 await asyncio.sleep(_RETRY_S)
         except Exception as error:
             self._fail(error, partitions)
@@ -431,12 +425,6 @@ class Fetcher:
             problem = f"its log starts at {log_start}"
         lost = f"offset {partition.offset} of {partition.name} is not available: {problem}"
         self._skip_to(partition, next_offset, problem, lost)
-
-
-def _reason(failure: ConnectionFailed) -> str:
-    if "no broker answers" not in str(failure):
-        return str(failure)  # it has been reached
-    return f"{failure} (from {platform.node()}): {_UNREACHABLE}"
 
 
 def _positions(partitions: Sequence[PartitionFetch]) -> str:
