@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 
 import pytest
 
+from headrace.spark.option_parsing import KafkaOptions
 from headrace.spark.ordered.broker_log import BrokerLog
 from headrace.spark.ordered.executor import TaskWork, offset_ranges, read
 from headrace.spark.ordered.options import OrderedOptions
 from headrace.spark.ordered.plan import Inputs, Offsets, Pacing, plan
 from headrace.spark.ordered.positions import all_partitions, tasks_of
+from headrace.spark.reader.log_reader import LogReader
+from headrace.spark.reader.ranges import OffsetRange, ReadOptions
 from tests.spark.ordered_topics import Place, Topics
 from tests.support import RUN_SEED
 
@@ -110,3 +114,42 @@ def test_answers_of_a_broker(bootstrap_servers: str) -> None:
     largest_ms, offset = log.largest_timestamps([first, empty])[first]
     assert offset == 4  # the marker, whose timestamp is that of its writing
     assert largest_ms > 10**12
+
+
+def test_batches_are_opened_only_where_their_heads_tell_too_little(
+    bootstrap_servers: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topics = Topics.create(bootstrap_servers, 1)
+    topics.produce(0, [10, 30, 20])
+    topics.transaction(0, [40], commit=False)
+    partition = topics.names[0], 0
+    opened: list[int] = []
+
+    class CountedReader(LogReader):
+        def __init__(
+            self, kafka: KafkaOptions, ranges: Sequence[OffsetRange], options: ReadOptions
+        ) -> None:
+            opened.extend(r.start for r in ranges)
+            super().__init__(kafka, ranges, options)
+
+    monkeypatch.setattr("headrace.spark.ordered.broker_log.LogReader", CountedReader)
+
+    def firsts(log: BrokerLog) -> list[tuple[int, int] | None]:
+        assert log.topics() == {partition[0]: 1}
+        assert log.offsets_at({partition: 15}) == {partition: 1}
+        return [log.first_visible({partition: (start, 5)}).get(partition) for start in range(5)]
+
+    options = topics.options(kafka__isolation__level="read_committed")
+    committed = BrokerLog(OrderedOptions.parse(options, streaming=True))
+    assert firsts(committed) == [(0, 10), (1, 30), (2, 20), None, None]
+    assert opened == [2, 3, 4]  # neither the first nor found by the broker; aborted; a marker
+    opened.clear()
+    uncommitted = BrokerLog(OrderedOptions.parse(topics.options(), streaming=True))
+    assert firsts(uncommitted) == [(0, 10), (1, 30), (2, 20), (3, 40), None]
+    assert opened == [2, 4]
+    topics.drop(partition[0])
+    topics.add(partition[0])
+    topics.produce(0, [50, 70])
+    uncommitted.expire_metadata()
+    uncommitted.topics()
+    assert uncommitted.first_visible({partition: (1, 2)}) == {partition: (1, 70)}

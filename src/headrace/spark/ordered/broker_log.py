@@ -1,22 +1,27 @@
 """Questions of the driver of ``kafka-ordered`` to the brokers.
 
 There are few requests: a Metadata once in a while, and one ListOffsets per broker and question.
-Records are fetched only where :mod:`headrace.spark.ordered.plan` has to check a hint.
+Batches are fetched only where :mod:`headrace.spark.ordered.plan` has to check a hint, and opened
+only where their heads do not tell enough.
 """
 
 from __future__ import annotations
 
+import asyncio
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
 
-from headrace.client import ConnectionFailed, TopicMetadata
-from headrace.client.coordinators import LEADER_MOVED, Leaders
-from headrace.client.errors import UnknownTopic, has_code, raised
+from headrace.client import ClientError, ConnectionFailed, TopicMetadata
+from headrace.client.connection import Connection
+from headrace.client.coordinators import LEADER_MOVED, Leaders, ask_brokers
+from headrace.client.errors import Answers, UnknownTopic, has_code, raised
+from headrace.client.fetch import FetchLimits, FetchPosition, fetch
 from headrace.client.offsets import (
     EARLIEST,
     LATEST,
@@ -28,6 +33,13 @@ from headrace.client.offsets import (
 )
 from headrace.log_lines import get_logger
 from headrace.protocol.partitions import TopicPartition
+from headrace.protocol.record_batch import (
+    HEADER_BYTES,
+    LOG_APPEND_TIME_BIT,
+    BatchHeader,
+    header_at,
+)
+from headrace.protocol.time_slices import chunks
 from headrace.spark.reader.log_reader import LogReader
 from headrace.spark.reader.ranges import OffsetRange
 
@@ -39,6 +51,8 @@ _log = get_logger(__name__)
 _LOOK_BYTES = 512 * 1024
 """Bytes of a partition to hold while its first visible record is looked for."""
 _SCAN_BYTES = 4 * 1024 * 1024
+_HEADS_AT_ONCE = 8
+"""Batches of which the heads are looked at in memory at a time."""
 _TIMEOUT_S = 10.0
 
 
@@ -63,6 +77,8 @@ class BrokerLog:
         self._leaders = Leaders(self.thread.cluster)
         self._topics: dict[str, int] = {}
         self._existing: dict[str, TopicMetadata] = {}
+        self._hints: dict[TopicPartition, ListedOffset] = {}
+        """The last answers of :meth:`offsets_at`."""
         self.replaced: set[str] = set()
         self._metadata_at_s = -math.inf
 
@@ -84,6 +100,7 @@ class BrokerLog:
             for name, topic in self._existing.items():
                 if name not in existing or existing[name].topic_id != topic.topic_id:
                     self.replaced.add(name)
+                    self._hints.clear()
             self._existing = existing
             self._metadata_at_s = now_s
         return self._topics
@@ -121,7 +138,9 @@ class BrokerLog:
 
         The record may be invisible. None if there is no such record.
         """
-        return {p: record.offset for p, record in self._list_offsets(timestamps_ms).items()}
+        hints = self._list_offsets(timestamps_ms)
+        self._hints |= hints
+        return {p: record.offset for p, record in hints.items()}
 
     def largest_timestamps(
         self, partitions: Sequence[TopicPartition]
@@ -144,7 +163,8 @@ class BrokerLog:
 
         :param ranges: (start inclusive, end exclusive)
         """
-        firsts: dict[TopicPartition, tuple[int, int]] = {}
+        firsts = self._first_of_heads({p: start for p, (start, _) in ranges.items()})
+        ranges = {p: bounds for p, bounds in ranges.items() if p not in firsts}
         if not ranges:
             return firsts
         with self._reader(ranges, min(len(ranges) * _LOOK_BYTES, _SCAN_BYTES)) as reader:
@@ -155,6 +175,65 @@ class BrokerLog:
                     offset = first.column("offset")[0].as_py()
                     firsts[partition] = (offset, int(timestamps_ms(first)[0]))
         return firsts
+
+    def _first_of_heads(
+        self, offsets: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, tuple[int, int]]:
+        """Return (offset, timestamp in ms) of the records at offsets, as far as the heads of their
+        batches tell: that they are there and visible; and their timestamps, if they are the first
+        of their batches or the broker's last hints.
+        """
+        heads = self.thread.run(
+            ask_brokers(
+                self.thread.cluster.within(_TIMEOUT_S),
+                self._leaders,
+                offsets,
+                partial(self._heads, offsets),
+                attempts=1,
+            )
+        )
+        firsts: dict[TopicPartition, tuple[int, int]] = {}
+        for partition, head in heads.items():
+            if head is None or isinstance(head, ClientError) or head.magic != 2:
+                continue
+            hides_records = head.is_transactional and self._options.reading.read_committed
+            has_gaps = head.record_count != head.last_offset_delta + 1
+            offset, hint = offsets[partition], self._hints.get(partition)
+            if head.is_control or hides_records or has_gaps or head.base_offset > offset:
+                continue
+            if hint is not None and hint.offset == offset and hint.timestamp_ms is not None:
+                firsts[partition] = offset, hint.timestamp_ms
+            elif head.base_offset == offset and head.delete_horizon_ms is None:
+                by_broker = head.attributes & LOG_APPEND_TIME_BIT
+                firsts[partition] = offset, head.max_timestamp if by_broker else head.base_timestamp
+        return firsts
+
+    async def _heads(
+        self,
+        offsets: Mapping[TopicPartition, int],
+        connection: Connection,
+        led: Sequence[TopicPartition],
+        timeout_ms: int,
+    ) -> Answers[TopicPartition, BatchHeader | None]:
+        """Return the head of the batch at each partition's offset; None where there is none."""
+
+        async def head(partition: TopicPartition) -> BatchHeader | None:
+            # In a request of its own: a broker sends a batch that is larger than asked for only of
+            # the first partition that has one.
+            answers = await fetch(
+                connection,
+                {partition: FetchPosition(offsets[partition], 1)},
+                {name: topic.topic_id for name, topic in self._existing.items()},
+                FetchLimits(0, 1, self._options.reading.isolation_level),
+                timeout_ms=timeout_ms,
+            )
+            records = answers[partition].records
+            return header_at(records) if len(records) >= HEADER_BYTES else None
+
+        heads: Answers[TopicPartition, BatchHeader | None] = {}
+        for few in chunks(led, _HEADS_AT_ONCE):
+            heads |= zip(few, await asyncio.gather(*map(head, few)), strict=True)
+        return heads
 
     def scan(self, partition: TopicPartition, start: int, end: int) -> Iterator[tuple[Any, Any]]:
         """Yield offsets and timestamps in ms of the visible records in a range, as numpy arrays."""

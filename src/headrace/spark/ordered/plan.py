@@ -16,8 +16,9 @@ the hint is wrong, the records themselves are searched.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Collection, Generator, Iterable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from headrace.ordered.readiness import Decision, Readiness
 from headrace.protocol.partitions import TopicPartition
@@ -53,6 +54,13 @@ class Inputs:
         """Return those of the partitions whose start and end are known."""
         complete = tuple(p for p in partitions if p in starts and p in ends)
         return cls(complete, {p: starts[p] for p in complete}, {p: ends[p] for p in complete})
+
+    @classmethod
+    def joined(cls, tasks: Collection[Inputs]) -> Inputs:
+        """Return the inputs of several tasks as one."""
+        starts = {p: start for inputs in tasks for p, start in inputs.starts.items()}
+        ends = {p: end for inputs in tasks for p, end in inputs.ends.items()}
+        return cls(tuple(starts), starts, ends)
 
     def __len__(self) -> int:
         return sum(map(self.available, self.partitions))
@@ -177,10 +185,8 @@ def limited(log: BrokerLog, tasks: Mapping[int, Inputs], max_offsets: int) -> di
         lowest_ms[task] = min(timestamps)
         timestamps += [largest[p][0] for p in inputs.filled if p in largest]
         searches[task] = _search(inputs, budget, lowest_ms[task], max(timestamps) + 1)
-    return dict(tasks) | {
-        task: _cut_within(log, tasks[task], budgets[task], timestamp_ms, lowest_ms[task])
-        for task, timestamp_ms in _run_together(log, searches).items()
-    }
+    cuts_ms = _run_together(log, searches)
+    return dict(tasks) | _cut_within(log, tasks, budgets, cuts_ms, lowest_ms)
 
 
 def slices(log: BrokerLog, inputs: Inputs, count: int) -> list[Inputs]:
@@ -239,16 +245,34 @@ def _run_together(log: BrokerLog, searches: Mapping[int, _Search]) -> dict[int, 
 
 
 def _cut_within(
-    log: BrokerLog, inputs: Inputs, budget: int, timestamp_ms: int, lowest_ms: int
-) -> Inputs:
-    """Cut at the timestamp, or at an earlier one if more than the budget lies before it."""
-    while True:
-        # All records of the lowest timestamp are taken: otherwise a micro-batch could be empty.
-        most = budget if timestamp_ms > lowest_ms + 1 else None
-        taken, seen_ms = cut(log, inputs, dict.fromkeys(inputs.filled, timestamp_ms), most)
-        if seen_ms is None:
-            return taken
-        timestamp_ms = max(lowest_ms + 1, seen_ms)
+    log: BrokerLog,
+    tasks: Mapping[int, Inputs],
+    budgets: Mapping[int, int],
+    cuts_ms: dict[int, int],
+    lowest_ms: Mapping[int, int],
+) -> dict[int, Inputs]:
+    """Cut each task at its timestamp, or at an earlier one if more than its budget lies before."""
+    taken: dict[int, Inputs] = {}
+    while cuts_ms:
+        timestamps_ms: dict[TopicPartition, int] = {}
+        most: dict[TopicPartition, int] = {}
+        for task, timestamp_ms in cuts_ms.items():
+            timestamps_ms |= dict.fromkeys(tasks[task].filled, timestamp_ms)
+            # All records of the lowest timestamp are taken: otherwise a micro-batch could be empty.
+            if timestamp_ms > lowest_ms[task] + 1:
+                most |= dict.fromkeys(tasks[task].filled, budgets[task])
+        ends, seen_ms = cut(
+            log, Inputs.joined([tasks[task] for task in cuts_ms]), timestamps_ms, most
+        )
+        for task in list(cuts_ms):
+            inputs = tasks[task]
+            given_up_ms = [seen_ms[p] for p in inputs.filled if p in seen_ms]
+            if given_up_ms:
+                cuts_ms[task] = max(lowest_ms[task] + 1, min(given_up_ms))
+            else:
+                taken[task] = inputs.until({p: ends[p] for p in inputs.filled})
+                del cuts_ms[task]
+    return taken
 
 
 # -- cuts at moments in time
@@ -258,18 +282,17 @@ def cut(
     log: BrokerLog,
     inputs: Inputs,
     timestamps_ms: Mapping[TopicPartition, int],
-    most: int | None = None,
-) -> tuple[Inputs, int | None]:
-    """Return the inputs up to each partition's first record from its timestamp on.
+    most: Mapping[TopicPartition, int] = MappingProxyType({}),
+) -> tuple[Offsets, Offsets]:
+    """Return where the inputs end before each partition's first record from its timestamp on.
 
-    :param most: give up after this many offsets of a partition; None for never
-    :returns: also the largest timestamp that was seen before the search was given up, the smallest
-        of several partitions; None if it was not
+    :param most: give up after this many offsets of a partition
+    :returns: also, of the partitions whose search was given up, the largest timestamp that was seen
     """
     # Nothing lies before the lowest timestamp. To a broker it would mean something else.
     searched = {p: at_ms for p, at_ms in timestamps_ms.items() if at_ms > NO_TIMESTAMP}
     ends = {p: (inputs.ends if p in searched else inputs.starts)[p] for p in timestamps_ms}
-    given_up_ms = []
+    given_up_ms: Offsets = {}
     hints = log.offsets_at(searched)
     unchecked = {
         p: (offset, inputs.ends[p])
@@ -280,11 +303,11 @@ def cut(
         bounds, timestamp_ms = unchecked[partition], searched[partition]
         ends[partition] = bounds[0]
         if first_ms < timestamp_ms:
-            limit = None if most is None else inputs.starts[partition] + most
+            limit = inputs.starts[partition] + most[partition] if partition in most else None
             ends[partition], seen_ms = _search_records(log, partition, bounds, timestamp_ms, limit)
             if seen_ms is not None:
-                given_up_ms.append(seen_ms)
-    return inputs.until(ends), min(given_up_ms, default=None)
+                given_up_ms[partition] = seen_ms
+    return ends, given_up_ms
 
 
 def hinted_offset(
@@ -343,7 +366,7 @@ def until_first_is_empty(log: BrokerLog, inputs: Inputs) -> tuple[Inputs, Inputs
         # but not those of later ones.
         del bounds[first]
         bounds |= dict.fromkeys(filled[: filled.index(first)], largest_ms + 1)
-    return cut(log, inputs, bounds)[0], inputs
+    return inputs.until(cut(log, inputs, bounds)[0]), inputs
 
 
 _Largest = tuple[int, bool]

@@ -116,8 +116,8 @@ def _at_timestamps(log: BrokerLog, timestamps_ms: Mapping[TopicPartition, int]) 
     partitions = tuple(timestamps_ms)
     starts, ends = log.starts(partitions), log.ends(partitions)
     inputs = Inputs.bounded(partitions, starts, ends)
-    before, _ = cut(log, inputs, {p: timestamps_ms[p] for p in inputs.partitions})
-    return before.reached
+    cuts, _ = cut(log, inputs, {p: timestamps_ms[p] for p in inputs.partitions})
+    return inputs.until(cuts).reached
 
 
 def check_bounds(options: OrderedOptions, batch: Inputs) -> None:
