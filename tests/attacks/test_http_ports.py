@@ -28,7 +28,7 @@ from tests.cli.command import ENVIRONMENT, HEADRACE
 
 pytestmark = [pytest.mark.broker, pytest.mark.alone]
 
-ATTACK_S = 5.0
+ATTACK_S = 2.0
 DESCRIPTORS = 1024
 SILENT = 1100
 FLOOD = 256
@@ -131,7 +131,9 @@ def nonsense(port: Port, ended: Event) -> None:
 
 
 def rush(port: Port, sent: list[bytes], ended: Event) -> None:
-    """Open connections, send something, keep the newest open, and never read."""
+    """Open connections, as many as it may at once, send something, and never read. Close the
+    oldest for new ones, in turns.
+    """
     held: list[socket.socket] = []
     while not ended.is_set():
         for data in sent:
@@ -139,9 +141,10 @@ def rush(port: Port, sent: list[bytes], ended: Event) -> None:
             held.append(sock)
             with contextlib.suppress(OSError):
                 sock.sendall(data)
-        while len(held) > SILENT:
-            held.pop(0).close()
-        ended.wait(0.01)
+        if len(held) > SILENT:
+            while len(held) > SILENT:
+                held.pop(0).close()
+            ended.wait(0.01)
 
 
 def flood(port: Port, ended: Event) -> None:
