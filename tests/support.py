@@ -200,7 +200,7 @@ class HeadraceProcess:
         self.process: subprocess.Popen[str] | None = None
         self._preexec_fn = preexec_fn
         """Runs in the new process first: a limit under test."""
-        self._ready = threading.Event()
+        self.ready = threading.Event()
 
     @property
     def bootstrap_servers(self) -> str:
@@ -227,7 +227,7 @@ class HeadraceProcess:
         where = ["--ephemeral"] if self.data_dir is None else ["--data-dir", str(self.data_dir)]
         options = [option for k, v in self.configs.items() for option in ("-c", f"{k}={v}")]
         # a new one: the reader of an earlier process may still set its own
-        self._ready = threading.Event()
+        self.ready = threading.Event()
         self.process = subprocess.Popen(
             [*self.command, "--listen", f"127.0.0.1:{self.port}", *where, *options],
             stdout=subprocess.PIPE,
@@ -236,7 +236,7 @@ class HeadraceProcess:
             env=self.environment(),
             preexec_fn=self._preexec_fn,
         )
-        threading.Thread(target=self._read, args=(self.process, self._ready), daemon=True).start()
+        threading.Thread(target=self._read, args=(self.process, self.ready), daemon=True).start()
         return self.process
 
     def _read(self, process: subprocess.Popen[str], ready: threading.Event) -> None:
@@ -256,7 +256,7 @@ class HeadraceProcess:
         """Start it and wait for its readiness line."""
         process = self.spawn()
         deadline = time.monotonic() + timeout_s
-        if self._ready.wait(timeout_s):
+        if self.ready.wait(timeout_s):
             while process.poll() is None and time.monotonic() < deadline:
                 if answers("127.0.0.1", self.port):  # it may be busy with clients that come back
                     return self

@@ -62,6 +62,7 @@ HELP_S, ATTEMPTS = 0.3, 5
         ("perf share-consume t --members 0", "'0' is not a whole number above 0"),
         ("dlq show", "the following arguments are required: QUEUE"),
         ("groups describe g --in-flight --kafka-format", "not allowed with argument --in-flight"),
+        ("groups list --state emtpy", "'emtpy' is not a list of states: assigning, "),
         ("groups list --kafka-format -o json", "--kafka-format prints a table: leave out -o"),
         ("dlq show q --from -5", "--from and --to take no negative offset"),
         ("top --iterations 0", "'0' is not a whole number above 0"),

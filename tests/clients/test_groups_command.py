@@ -113,7 +113,7 @@ def test_groups_are_listed(groups: Groups, billing: str, packers: str) -> None:
     for words in (
         ["--type", "Share"],
         ["packers.*"],
-        [packers, "--state", "empty"],
+        [packers, "--state", "stable, Empty"],
     ):
         listed = {row["group_id"] for row in shown(groups, "list", *words)}
         assert packers in listed and billing not in listed

@@ -54,7 +54,7 @@ class Ground:
         self.server.output.clear()
         process = self.server.spawn()
         assert process.wait(PATIENCE_S) == 1, self.server.output
-        wait_until(lambda: self.server.output, PATIENCE_S, "a reason")
+        assert self.server.ready.wait(PATIENCE_S)  # all of its output has been read
         assert not self.told("Traceback"), self.server.output
         return self.server.output[-1]
 

@@ -228,6 +228,33 @@ async def test_counts_of_late_acknowledgements_end_with_their_group(
     assert looks.late == {}
 
 
+@story
+async def test_late_acknowledgements_are_those_since_the_last_look_at_their_partition(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    first, second = ("orders", 0), ("orders", 1)
+    late = {first: 3, second: 5}
+
+    async def states(_: Any, __: str, keys: list[Any], *___: Any) -> Mapping[Any, Any]:
+        return {key: SharePartitionState(5, 9, (), 8, 0, 0, late[key]) for key in keys}
+
+    monkeypatch.setattr("headrace.web.observation.share_states", states)
+    looks, group = InFlightLooks(), _lag(PartitionLag("orders", 0, 5, 9))
+
+    async def look(*partitions: Any) -> dict[str, int]:
+        stuck = {"packers": {first: 60.0}}
+        groups, keys = {"packers": group}, {"packers": partitions}
+        await looks.look(cast(Cluster, Any), groups, keys, stuck, 1000)
+        return looks.late
+
+    assert await look(first, second) == {}
+    assert await look() == {}  # the stuck one alone
+    assert await look(second) == {}
+    late[second] += 2
+    assert await look() == {}
+    assert await look(second) == {"packers": 2}
+
+
 def test_histories_are_bounded_and_forget(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(observation, "HISTORY_POINTS", 3)
     monkeypatch.setattr(observation, "MAX_HISTORIES", 2)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from argparse import ArgumentParser, ArgumentTypeError
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,6 +20,10 @@ _SECRET = re.compile(r"password|secret|jaas|\.token$|\.key$|ssl\.key\.pem")
 """Keys of a properties file whose values are for nobody else."""
 MAX_PARTITION = (1 << 31) - 1
 GROUP_TYPES = ("classic", "consumer", "share", "streams")
+_GROUP_STATES = (
+    *("assigning", "completingrebalance", "dead", "empty", "notready"),
+    *("preparingrebalance", "reconciling", "stable", "unknown"),
+)
 DEFAULT_DATA_DIR = Path("headrace-data")
 """The default data directory, relative to the working directory."""
 
@@ -150,15 +154,21 @@ def comma_separated(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
 
 
-def group_types(text: str) -> tuple[str, ...]:
-    """Parse a comma-separated list of types of groups, in upper or lower case.
+def some_of(kind: str, names: Collection[str]) -> Callable[[str], tuple[str, ...]]:
+    """Return a parser of a comma-separated list of some names, in upper or lower case.
 
-    :raises ArgumentTypeError: a type is unknown
+    It raises ``ArgumentTypeError`` if a name is unknown.
+
+    :param kind: what they are: ``types``
     """
-    types = comma_separated(text.lower())
-    if not types or not set(types) <= set(GROUP_TYPES):
-        raise ArgumentTypeError(f"{text!r} is not a list of types: {', '.join(GROUP_TYPES)}")
-    return types
+
+    def some(text: str) -> tuple[str, ...]:
+        chosen = comma_separated(text.lower())
+        if not chosen or not set(chosen) <= set(names):
+            raise ArgumentTypeError(f"{text!r} is not a list of {kind}: {', '.join(names)}")
+        return chosen
+
+    return some
 
 
 def topic_and_partitions(text: str) -> tuple[str, tuple[int, ...] | None]:
@@ -219,7 +229,8 @@ _TYPES: Mapping[str, Callable[[str], object]] = {
     "HOST:PORT": address,
     "[NAME://]HOST:PORT": listen_address,
     "PORT": port_number,
-    "TYPE,…": group_types,
+    "TYPE,…": some_of("types", GROUP_TYPES),
+    "STATE,…": some_of("states", _GROUP_STATES),
     "TASK,…": comma_separated,
     "SECONDS": positive_seconds,
     "DURATION": duration_ms,

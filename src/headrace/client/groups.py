@@ -330,7 +330,7 @@ def _member(member: Any, partitions_of: PartitionsOf) -> GroupMember:
 def _classic_assignment(data: bytes) -> Partitions:
     """Return the partitions of a member of a classic group.
 
-    None if the bytes are not an assignment of the consumer protocol: other kinds of groups have
+    Of none if the bytes are not an assignment of the consumer protocol: other kinds of groups have
     formats of their own.
     """
     try:

@@ -228,13 +228,13 @@ async def states_if_told(
 
 
 class _Late(NamedTuple):
-    """The late acknowledgements of a group: their count in all, what it has grown by while the page
-    looked, and when it grew last.
+    """The late acknowledgements of a group: the last count of each partition, what the counts have
+    grown by while the page looked, and when they grew last.
     """
 
-    total: int
-    grown: int
-    at_ms: int
+    counts: Mapping[TopicPartition, int] = {}
+    grown: int = 0
+    at_ms: int = 0
 
 
 class InFlightLooks:
@@ -268,7 +268,7 @@ class InFlightLooks:
         at = self._turn % max(1, len(names))
         self._turn += GROUPS_OF_TURN
         for group_id in (names[at:] + names[:at])[:GROUPS_OF_TURN]:
-            chosen = {*keys.get(group_id, ()), *partitions[group_id]}
+            chosen = dict.fromkeys((*keys.get(group_id, ()), *partitions[group_id]))
             keys[group_id] = list(chosen)[:PARTITIONS_OF_PAGE]
         states = await states_if_told(cluster, keys, LEAST_SPANS_OF_PARTITION)
         self._seen = {group: seen for group, seen in self._seen.items() if group in groups}
@@ -288,11 +288,16 @@ class InFlightLooks:
 
     def _note_late(self, states: Mapping[str, States], now_ms: int) -> None:
         for group_id, of_group in states.items():
-            total = sum(state.late_count or 0 for state in of_group.values())
-            seen = self._seen.pop(group_id, _Late(total, 0, 0))
-            if total > seen.total:
-                seen = _Late(total, seen.grown + total - seen.total, now_ms)
-            self._seen[group_id] = seen._replace(total=total)
+            seen = self._seen.get(group_id, _Late())
+            counts = {
+                partition: state.late_count
+                for partition, state in of_group.items()
+                if state.late_count is not None
+            }
+            grown = sum(max(0, n - seen.counts.get(key, n)) for key, n in counts.items())
+            if grown:
+                seen = seen._replace(grown=seen.grown + grown, at_ms=now_ms)
+            self._seen[group_id] = seen._replace(counts={**seen.counts, **counts})
         self.late = {
             group_id: seen.grown
             for group_id, seen in self._seen.items()

@@ -248,5 +248,5 @@ class App:
 
 def hint(name: str, names: Collection[str], kind: str) -> str:
     """Return what a name that does not exist may stand for."""
-    existing = f"the {kind}s: {', '.join(names)}" if names else f"there is no {kind}"
+    existing = f"the {kind}s: {', '.join(sorted(names))}" if names else f"there is no {kind}"
     return meant(name, names) or existing

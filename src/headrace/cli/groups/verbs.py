@@ -65,14 +65,13 @@ async def list_groups(
     *,
     patterns: Sequence[str],
     types: Sequence[str],
-    state: str | None,
+    state: Sequence[str] | None,
 ) -> None:
     """Print groups.
 
     :raises Failure: not all brokers answered
     """
     listed = await _listed(cluster, output.group_types or types)
-    states = state.lower().split(",") if state else ()
     output.rows(
         [
             {
@@ -83,7 +82,7 @@ async def list_groups(
                 "coordinator_id": group.node_id,
             }
             for group in listed.groups
-            if (not states or group.state.lower() in states)
+            if (not state or group.state.lower() in state)
             and (not patterns or any(matches(text, group.group_id) for text in patterns))
         ],
         wide=("coordinator_id",),
