@@ -63,10 +63,14 @@ class Cluster:
 class Driver:
     """A log of commits and the transactions of tasks, with a hook before and after each effect."""
 
-    def __init__(self, cluster: Cluster, at: Callable[[], None] = lambda: None) -> None:
-        self._cluster, self._at = cluster, at
-        at()
-        cluster.owner = self
+    def __init__(
+        self, cluster: Cluster, at: Callable[[], None] = lambda: None, run: str = ""
+    ) -> None:
+        self._cluster, self._at, self._run = cluster, at, run
+
+    def fence(self) -> None:
+        self._at()
+        self._cluster.owner = self
 
     def last(self) -> Decision:
         self._at()
@@ -96,9 +100,10 @@ class Driver:
         self._at()
         return lost
 
-    def abort_others(self, kept: Collection[str]) -> None:
+    def abort_others(self, kept: Collection[str], *, of_run: bool = False) -> None:
+        prefix = f"q-{self._run}-" if of_run else "q-"
         for name, producer in self._cluster.producers.items():
-            if name not in kept and producer.state == "Ongoing":
+            if name.startswith(prefix) and name not in kept and producer.state == "Ongoing":
                 self._at()
                 producer.epoch += 1
                 producer.state = "CompleteAbort"
@@ -119,10 +124,10 @@ def run(
     """Write and commit a micro-batch as Spark does, and abort it if that fails."""
     written = cluster.write(name, batch_id)
     try:
-        driver = Driver(cluster, at)
+        driver = Driver(cluster, at, name)
         commit_batch(driver, driver, batch_id, written, resend_lost=resend_lost)
     except SourceError:
-        driver = Driver(cluster, at)
+        driver = Driver(cluster, at, name)
         abort_batch(driver, driver, batch_id)
         raise
 
@@ -165,7 +170,7 @@ def check_exactly_once(cluster: Cluster, names: Sequence[str]) -> None:
 
 
 def test_a_commit_has_all_steps() -> None:
-    assert steps() == 9
+    assert steps() == 10
 
 
 def test_a_crash_at_any_step_and_another_in_the_replay() -> None:
@@ -223,7 +228,7 @@ def test_a_replay_without_rows_completes_what_was_decided() -> None:
 def test_a_failed_commit_aborts_nothing_that_is_decided() -> None:
     cluster = Cluster()
     written = cluster.write("one", FIRST)
-    driver = Driver(cluster, at_step(5, die))
+    driver = Driver(cluster, at_step(6, die))
     with pytest.raises(Crash):
         commit_batch(driver, driver, FIRST, written)
     assert len(cluster.decisions) == 1
@@ -245,7 +250,7 @@ def test_a_transaction_that_timed_out_before_the_decision() -> None:
 
 
 def test_transactions_that_timed_out_after_the_decision() -> None:
-    for step in range(5, steps()):
+    for step in range(6, steps()):
         cluster = Cluster()
         with pytest.raises(Crash):
             run(cluster, "one", at=at_step(step, die))
@@ -264,7 +269,7 @@ def test_transactions_that_timed_out_after_the_decision() -> None:
 def test_lost_transactions_of_a_replay_that_divides_the_rows_otherwise() -> None:
     cluster = Cluster()
     with pytest.raises(Crash):
-        run(cluster, "one", at=at_step(6, die))
+        run(cluster, "one", at=at_step(7, die))
     cluster.time_out()
     driver = Driver(cluster)
     with pytest.raises(SourceError, match="is written in part"):
@@ -277,3 +282,22 @@ def test_an_old_copy_of_a_checkpoint() -> None:
     with pytest.raises(SourceError, match=r"micro-batch 6 is older than the last one .*, 7"):
         run(cluster, "two", FIRST - 1)
     assert cluster.visible == whole("one")
+
+
+def test_a_driver_that_is_behind_does_not_end_the_one_that_goes_on() -> None:
+    cluster = Cluster()
+    run(cluster, "one", FIRST)
+    for step in range(steps()):
+
+        def other() -> None:
+            with pytest.raises(SourceError, match="is older than the last one"):
+                run(cluster, "two", FIRST - 1)
+
+        batch_id = FIRST + 1 + step
+        written = cluster.write(
+            "one", batch_id, TASKS + 1
+        )  # one task has a transactional id of its own
+        driver = Driver(cluster, at_step(step, other), "one")
+        commit_batch(driver, driver, batch_id, written)
+        assert len(outputs(cluster, batch_id)) == TASKS + 1
+        assert not [p for p in cluster.producers.values() if p.state == "Ongoing"]

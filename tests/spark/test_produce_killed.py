@@ -56,7 +56,7 @@ def stepping(of, name):
 for of, name in (
     (RecordProducer, "begin"), (RecordProducer, "write"), (RecordProducer, "flush"),
     (OpenTransactions, "open_now"), (OpenTransactions, "no_longer_open"),
-    (OpenTransactions, "abort_others"), (KafkaCommitLog, "__init__"), (KafkaCommitLog, "last"),
+    (OpenTransactions, "abort_others"), (KafkaCommitLog, "fence"), (KafkaCommitLog, "last"),
     (KafkaCommitLog, "decide"),
 ):
     stepping(of, name)

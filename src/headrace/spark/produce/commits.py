@@ -85,14 +85,10 @@ def commit_batch(
         that were aborted
     :raises SourceError: it is not committed, or only in part, as the text says
     """
+    _check_not_behind(log.last(), transactions, batch_id)
+    log.fence()
     decided = log.last()
-    if decided.batch_id > batch_id:
-        transactions.abort_others(_ids(decided))
-        raise SourceError(
-            f"micro-batch {batch_id} is older than the last one that was written, "
-            f"{decided.batch_id}: the checkpoint is an old copy, or another query writes with it; "
-            "use the current one, or a new one"
-        )
+    _check_not_behind(decided, transactions, batch_id)
     if decided.batch_id < batch_id:
         _check_open(transactions, batch_id, written)
         decided = Decision(batch_id, tuple(written))
@@ -116,7 +112,26 @@ def abort_batch(log: KafkaCommitLog, transactions: OpenTransactions, batch_id: i
     Spark calls this also after a commit that failed, be it before or after the decision.
     """
     decided = log.last()
-    transactions.abort_others(_ids(decided) if decided.batch_id >= batch_id else ())
+    if decided.batch_id <= batch_id:
+        log.fence()
+        decided = log.last()
+    kept = _ids(decided) if decided.batch_id >= batch_id else ()
+    transactions.abort_others(kept, of_run=decided.batch_id > batch_id)
+
+
+def _check_not_behind(decided: Decision, transactions: OpenTransactions, batch_id: int) -> None:
+    """Check that no later micro-batch counts as written. The query that wrote it may be at work: it
+    is not fenced, and keeps what it has open.
+
+    :raises SourceError: one does
+    """
+    if decided.batch_id > batch_id:
+        transactions.abort_others(_ids(decided), of_run=True)
+        raise SourceError(
+            f"micro-batch {batch_id} is older than the last one that was written, "
+            f"{decided.batch_id}: the checkpoint is an old copy, or another query writes with it; "
+            "use the current one, or a new one"
+        )
 
 
 def _ids(decided: Decision) -> list[str]:
@@ -228,20 +243,24 @@ class OpenTransactions:
         raised({t: answer for t, answer in answers.items() if t not in aborted})
         return aborted
 
-    def abort_others(self, kept: Collection[str]) -> None:
+    def abort_others(self, kept: Collection[str], *, of_run: bool = False) -> None:
         """Abort all open transactions of the query but those with the transactional ids ``kept``,
         and fence the producers of this run that have opened none.
 
         A failure is logged: they time out.
+
+        :param of_run: leave those of other runs of the query alone
         """
+        name = self.run if of_run else self.query
 
         async def abort() -> Outcomes[str]:
             cluster = self._thread.cluster
-            states = await transactional_ids(cluster, f"{self.query}-", (ONGOING, EMPTY))
+            states = await transactional_ids(cluster, f"{name}-", (ONGOING, EMPTY))
             others = [
-                name
-                for name, state in states.items()
-                if name not in kept and (state == ONGOING or name.startswith(f"{self.run}-"))
+                transactional_id
+                for transactional_id, state in states.items()
+                if transactional_id not in kept
+                and (state == ONGOING or transactional_id.startswith(f"{self.run}-"))
             ]
             return await abort_open_transactions(cluster, others)
 
@@ -301,20 +320,23 @@ TOPIC_CONFIGS = {
 class KafkaCommitLog:
     """The decisions about one query, in the order of their micro-batches: a compacted topic.
 
-    Opening it creates the topic if it is missing, completes or aborts the decision that another
-    driver may have begun, and fences that driver.
-
     :param name: the transactional id of whoever decides, and the key of the decisions
-    :raises SourceError: the topic cannot be created, or the cluster does not answer
     """
 
     def __init__(self, options: ProduceOptions, name: str) -> None:
         self._options = options
         self._name = name
-        thread = options.kafka.shared_thread()
-        thread.run(_create_topic(thread.cluster, options.commit_topic))
+
+    def fence(self) -> None:
+        """Have no other driver decide from now on; complete or abort the decision that one may have
+        begun. Create the topic if it is missing.
+
+        :raises SourceError: the topic cannot be created, or the cluster does not answer
+        """
+        thread = self._options.kafka.shared_thread()
+        thread.run(_create_topic(thread.cluster, self._options.commit_topic))
         config = {
-            **options.producer_config(name),
+            **self._options.producer_config(self._name),
             "transaction.timeout.ms": _TRANSACTION_TIMEOUT_MS,
             "log_level": 2,
         }
@@ -332,9 +354,9 @@ class KafkaCommitLog:
         return last_decision(self._options, self._name)
 
     def decide(self, decision: Decision) -> None:
-        """Write a decision, in a transaction.
+        """Write a decision, in a transaction, after :meth:`fence`.
 
-        :raises SourceError: it is not written, or may not be; or another driver has opened the log
+        :raises SourceError: it is not written, or may not be; or another driver has fenced this one
         """
         topic = self._options.commit_topic
         value = json.dumps([_VERSION, *decision], default=astuple)
