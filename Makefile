@@ -91,7 +91,7 @@ check: lint
 	$(PYTEST) -q -n 2 -m "pure and measured" tests/machines tests/protocol --cov --cov-report=term:skip-covered
 
 test: lint jars $(SPARK_CLASSES) kcat prometheus browser
-	$(PYTEST) -n 4 $(BY_FILE) --no-loadscope-reorder $(SECOND_TRY) -m "not alone" --ignore $(OTHER_SPARK) tests
+	$(PYTEST) -n 5 $(BY_FILE) --no-loadscope-reorder $(SECOND_TRY) -m "not alone" --ignore $(OTHER_SPARK) tests
 	$(PYTEST) -n 2 $(BY_FILE) $(SECOND_TRY) --listener sasl_ssl $(SECURED)
 	$(PYTEST) $(SECOND_TRY) -m alone tests
 	scripts/spark-versions --short $(OLDEST_SPARK)

@@ -119,7 +119,7 @@ def test_a_kill_at_any_step(bootstrap_servers: str) -> None:
         check=True,
     )
     kills = int(done.stdout.split()[-1])
-    steps_of_tasks, steps_of_driver = 4 * TASKS, 4 + TASKS + 1 + 1
+    steps_of_tasks, steps_of_driver = 4 * TASKS, 5 + TASKS + 1 + 1
     assert kills == steps_of_tasks + steps_of_driver
     expected = [
         f"query{kill} {batch} {task} {row}".encode()
