@@ -51,8 +51,8 @@ _log = get_logger(__name__)
 _LOOK_BYTES = 512 * 1024
 """Bytes of a partition to hold while its first visible record is looked for."""
 _SCAN_BYTES = 4 * 1024 * 1024
-_HEADS_AT_ONCE = 8
-"""Batches of which the heads are looked at in memory at a time."""
+_HEADS_AT_ONCE = 2
+"""Batches of one leader that are in memory at a time to look at their heads."""
 _TIMEOUT_S = 10.0
 
 
@@ -216,6 +216,7 @@ class BrokerLog:
         timeout_ms: int,
     ) -> Answers[TopicPartition, BatchHeader | None]:
         """Return the head of the batch at each partition's offset; None where there is none."""
+        topic_ids = {name: topic.topic_id for name, topic in self._existing.items()}
 
         async def head(partition: TopicPartition) -> BatchHeader | None:
             # In a request of its own: a broker sends a batch that is larger than asked for only of
@@ -223,12 +224,14 @@ class BrokerLog:
             answers = await fetch(
                 connection,
                 {partition: FetchPosition(offsets[partition], 1)},
-                {name: topic.topic_id for name, topic in self._existing.items()},
+                topic_ids,
                 FetchLimits(0, 1, self._options.reading.isolation_level),
                 timeout_ms=timeout_ms,
             )
-            records = answers[partition].records
-            return header_at(records) if len(records) >= HEADER_BYTES else None
+            answer = answers.get(partition)
+            if answer is None or len(answer.records) < HEADER_BYTES:
+                return None
+            return header_at(answer.records)
 
         heads: Answers[TopicPartition, BatchHeader | None] = {}
         for few in chunks(led, _HEADS_AT_ONCE):
