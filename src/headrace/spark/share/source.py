@@ -55,13 +55,16 @@ _MATCH_INTERVAL_S = 3.0
 """Interval of looking for new topics that match the pattern."""
 _LAGS_IN_PROGRESS = 1000
 """Number of partitions up to which the progress has the lag of each."""
-_CLOSE_TIMEOUT_S = 4.0
-_RELEASE_TIMEOUT_S = 1.5
-"""The part of it in which records are released without counting."""
+_CLOSE_TIMEOUT_S = 7.0
+_RELEASE_TIMEOUT_S = 4.0
+"""The part of it in which records are released without counting: a query that was stopped twice on
+a busy machine would have counted a delivery otherwise."""
 _LEAVE_TIMEOUT_MS = 2000
 """The part of it in which the member leaves."""
+_DISCONNECT_TIMEOUT_S = 1.0
+"""Time in which the reader's thread ends after that."""
 _MAX_REQUEST_BYTES = 1 << 30
-_READER_ENDS_S = 2 * _CLOSE_TIMEOUT_S
+_READER_ENDS_S = _CLOSE_TIMEOUT_S + _DISCONNECT_TIMEOUT_S
 """Time in which the reader of a query that was stopped has ended."""
 _READ_TWICE = (
     "a DataFrame of share group '{}' is read twice at once, by two queries, or by a query that "
@@ -332,7 +335,7 @@ class ShareMember:
             self.run(self._close(), _CLOSE_TIMEOUT_S)
         except Exception as error:
             _log.warning("leaving share group %s: %r", self._options.group_id, error)
-        self._thread.close(_CLOSE_TIMEOUT_S)
+        self._thread.close(_DISCONNECT_TIMEOUT_S)
 
     # The methods below run on the event loop's thread.
 
