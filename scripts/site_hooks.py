@@ -16,6 +16,7 @@ OUTSIDE = {
     "CONTRIBUTING.md": "contributing.md",
     "SECURITY.md": "vulnerabilities.md",
     "bench/RESULTS.md": "measurements.md",
+    "deploy/README.md": "deploy.md",
     "examples/README.md": "examples.md",
 }
 """Pages outside docs/ → their names on the site."""

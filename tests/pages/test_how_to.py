@@ -20,6 +20,12 @@ def test_queue(reader: Reader, page: list[Block]) -> None:
     reader.follow(*page)
 
 
+@pytest.mark.follows("docs/how-to/ordered.md")
+def test_ordered(reader: Reader, page: list[Block]) -> None:
+    reader.serve("headrace serve")
+    assert "orders 0 records left: 1" in reader.follow(*page)[-1]
+
+
 @pytest.mark.follows("docs/how-to/worker.md")
 def test_worker(reader: Reader, page: list[Block]) -> None:
     printed = reader.follow(*page)

@@ -12,7 +12,7 @@ from typing import Any
 from pyspark import cloudpickle
 
 MINIMUM_PYARROW = 18
-"""The major version that pyproject.toml requires."""
+"""The oldest major version that works; `pyproject.toml` asks for one without known advisories."""
 
 
 class CheckedInExecutors:
