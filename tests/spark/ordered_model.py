@@ -18,11 +18,13 @@ from headrace.spark.ordered.plan import Inputs
 class SimulatedLog:
     """A log in memory: lists of (offset, timestamp, is visible). Offsets ascend, with gaps.
 
+    :param heads: timestamps that the heads of batches tell, where they are not those of the records
     :ivar asked: number of questions by kind
     """
 
     records: dict[TopicPartition, list[tuple[int, int, bool]]]
     chunk: int = 3
+    heads: dict[tuple[TopicPartition, int], int] = field(default_factory=dict)
     asked: dict[str, int] = field(default_factory=dict)
 
     def end(self, partition: TopicPartition) -> int:
@@ -64,11 +66,15 @@ class SimulatedLog:
         return found
 
     def first_visible(
-        self, ranges: Mapping[TopicPartition, tuple[int, int]]
+        self, ranges: Mapping[TopicPartition, tuple[int, int]], by_heads: bool = True
     ) -> dict[TopicPartition, tuple[int, int]]:
         self._count("first_visible")
-        visible = {partition: self.visible(partition, *ranges[partition]) for partition in ranges}
-        return {partition: records[0] for partition, records in visible.items() if records}
+        firsts = {}
+        for partition in ranges:
+            for offset, timestamp in self.visible(partition, *ranges[partition])[:1]:
+                told = self.heads.get((partition, offset), timestamp) if by_heads else timestamp
+                firsts[partition] = offset, told
+        return firsts
 
     def scan(self, partition: TopicPartition, start: int, end: int) -> Iterator[tuple[Any, Any]]:
         self._count("scan")

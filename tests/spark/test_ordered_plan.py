@@ -18,8 +18,10 @@ from tests.spark.ordered_model import BruteForce, SimulatedLog, merged
 
 @st.composite
 def logs(draw: st.DrawFn, transactions: bool = True) -> SimulatedLog:
-    """Draw one to four partitions with gaps, late records and invisible records."""
-    records = {}
+    """Draw one to four partitions with gaps, late and invisible records, and heads that tell too
+    early a time.
+    """
+    records, heads = {}, {}
     for number in range(draw(st.integers(1, 4))):
         offset, clock, partition = 0, draw(st.integers(0, 20)), (f"t{number}", 0)
         records[partition] = []
@@ -33,7 +35,9 @@ def logs(draw: st.DrawFn, transactions: bool = True) -> SimulatedLog:
                 max(0, clock - late) if is_visible else clock + draw(st.sampled_from([0, 30]))
             )
             records[partition].append((offset, timestamp, is_visible))
-    return SimulatedLog(records, chunk=draw(st.integers(1, 5)))
+            if draw(st.integers(0, 9)) == 0:
+                heads[partition, offset] = draw(st.integers(0, timestamp))
+    return SimulatedLog(records, draw(st.integers(1, 5)), heads)
 
 
 def grow(
@@ -56,7 +60,8 @@ def noticed(log: SimulatedLog, inputs: Inputs) -> dict[TopicPartition, int]:
     ends = dict(inputs.ends)
     if len(inputs.filled) > 1:
         for partition, (timestamp, offset) in log.largest_timestamps(inputs.filled).items():
-            if log.visible(partition, offset, offset + 1) == [(offset, timestamp)]:
+            seen = log.first_visible({partition: (offset, offset + 1)})
+            if seen == {partition: (offset, timestamp)}:
                 ends[partition] = max(ends[partition], offset + 1)
     return ends
 
@@ -154,13 +159,34 @@ def test_a_limited_batch_has_about_the_size_and_is_planned_without_reading() -> 
     assert log.asked["offsets_at"] < 10
 
 
-def test_a_record_from_the_future_does_not_enlarge_batches() -> None:
-    log, inputs = even(5000)
+@pytest.mark.parametrize("partitions", [1, 2])
+def test_a_record_from_the_future_does_not_enlarge_batches(partitions: int) -> None:
+    log, inputs = even(5000, partitions)
     log.records["t0", 0][0] = (0, 10**9, True)
     starts = {**inputs.starts, ("t0", 0): 1}
     planned = plan(log, Pacing(0), {0: Inputs(inputs.partitions, starts, inputs.ends)}, 0, 1000)[0]
-    assert len(planned) <= 2 * 1000
-    assert planned.ends["t0", 0] == planned.ends["t1", 0]
+    assert 800 <= len(planned) <= 2 * 1000
+    assert len(set(planned.ends.values())) == 1
+
+
+def test_a_head_that_tells_too_early_a_time_stops_no_task() -> None:
+    # After a record of 900 ms a batch of records of 500, 100 and 100 ms, whose head tells 100.
+    late, other = ("t0", 0), ("t1", 0)
+    stamps = [900, 500, *([100] * 50)]
+    log = SimulatedLog(
+        {
+            late: [(offset, at, True) for offset, at in enumerate(stamps)],
+            other: [(offset, 500 + offset, True) for offset in range(50)],
+        },
+        heads={(late, 1): 100},
+    )
+    inputs = Inputs((late, other), {late: 1, other: 0}, {late: len(stamps), other: 50})
+    pieces = [plan(log, Pacing(0), {0: inputs}, 0, 10)[0]]
+    while len(pieces[-1]) and len(inputs := inputs.after(pieces[-1])):
+        pieces.append(plan(log, Pacing(0), {0: inputs}, 0, 10)[0])
+    assert [place for piece in pieces for place in merged(log, piece)] == merged(
+        log, Inputs((late, other), {late: 1, other: 0}, {late: len(stamps), other: 50})
+    )
 
 
 def test_every_task_gets_its_share_of_the_limit() -> None:

@@ -157,13 +157,17 @@ class BrokerLog:
         }
 
     def first_visible(
-        self, ranges: Mapping[TopicPartition, tuple[int, int]]
+        self, ranges: Mapping[TopicPartition, tuple[int, int]], by_heads: bool = True
     ) -> dict[TopicPartition, tuple[int, int]]:
         """Return (offset, timestamp in ms) of the first visible record in each range.
 
         :param ranges: (start inclusive, end exclusive)
+        :param by_heads: believe the heads of batches. Some producers write the smallest timestamp
+            of a batch where others write that of its first record
         """
-        firsts = self._first_of_heads({p: start for p, (start, _) in ranges.items()})
+        firsts: dict[TopicPartition, tuple[int, int]] = {}
+        if by_heads:
+            firsts = self._first_of_heads({p: start for p, (start, _) in ranges.items()})
         ranges = {p: bounds for p, bounds in ranges.items() if p not in firsts}
         if not ranges:
             return firsts

@@ -249,10 +249,11 @@ def _cut_within(
     tasks: Mapping[int, Inputs],
     budgets: Mapping[int, int],
     cuts_ms: dict[int, int],
-    lowest_ms: Mapping[int, int],
+    lowest_ms: dict[int, int],
 ) -> dict[int, Inputs]:
     """Cut each task at its timestamp, or at an earlier one if more than its budget lies before."""
     taken: dict[int, Inputs] = {}
+    opened: set[int] = set()
     while cuts_ms:
         timestamps_ms: dict[TopicPartition, int] = {}
         most: dict[TopicPartition, int] = {}
@@ -269,9 +270,17 @@ def _cut_within(
             given_up_ms = [seen_ms[p] for p in inputs.filled if p in seen_ms]
             if given_up_ms:
                 cuts_ms[task] = max(lowest_ms[task] + 1, min(given_up_ms))
-            else:
-                taken[task] = inputs.until({p: ends[p] for p in inputs.filled})
-                del cuts_ms[task]
+                continue
+            taken[task] = inputs.until({p: ends[p] for p in inputs.filled})
+            del cuts_ms[task]
+            if not len(taken[task]) and task not in opened:
+                # The head of a batch may tell an earlier time than that of its first record.
+                opened.add(task)
+                ranges = {p: (inputs.starts[p], inputs.ends[p]) for p in inputs.filled}
+                firsts = log.first_visible(ranges, by_heads=False)
+                if firsts:
+                    lowest_ms[task] = min(first_ms for _, first_ms in firsts.values())
+                    cuts_ms[task] = lowest_ms[task] + 1
     return taken
 
 
@@ -294,11 +303,14 @@ def cut(
     ends = {p: (inputs.ends if p in searched else inputs.starts)[p] for p in timestamps_ms}
     given_up_ms: Offsets = {}
     hints = log.offsets_at(searched)
-    unchecked = {
-        p: (offset, inputs.ends[p])
-        for p in searched
-        if (offset := hinted_offset(hints, p, inputs)) < inputs.ends[p]
-    }
+    unchecked: dict[TopicPartition, tuple[int, int]] = {}
+    for partition in searched:
+        offset, start = hinted_offset(hints, partition, inputs), inputs.starts[partition]
+        if partition in most and offset - start > most[partition]:
+            # The broker has seen a later timestamp before the start, and tells nothing of the rest.
+            offset = start
+        if offset < inputs.ends[partition]:
+            unchecked[partition] = offset, inputs.ends[partition]
     for partition, (_, first_ms) in log.first_visible(unchecked).items():
         bounds, timestamp_ms = unchecked[partition], searched[partition]
         ends[partition] = bounds[0]
