@@ -202,18 +202,12 @@ def spark_share(scale: Scale) -> list[Cost]:
         *costs,
         Cost(f"{what}, local[2]", "records/s", two["share"], above=30_000),
         Cost(
-            f"the same with {spark_share_source.MOST_LOCKS:,} locks per partition",
-            "records/s",
-            two["most locks"],
-        ),
-        Cost(
             f"the same in micro-batches of {half:,} records per partition, local[2]",
             "records/s",
             two["half"],
         ),
         Cost("the same with acquireAhead", "records/s", two["half, ahead"]),
         Cost(f"{what}, local[1]", "records/s", one["share"]),
-        Cost("local[2] beside local[1]", "×", two["share"] / one["share"]),
         Cost("kafka-share, a trigger that finds nothing", "ms", two["idle_ms"], below=500),
     ]
 
