@@ -23,7 +23,7 @@ def test_queue(reader: Reader, page: list[Block]) -> None:
 @pytest.mark.follows("docs/how-to/ordered.md")
 def test_ordered(reader: Reader, page: list[Block]) -> None:
     reader.serve("headrace serve")
-    assert "orders 0 records left: 1" in reader.follow(*page)[-1]
+    assert "at the end: 0" in reader.follow(*page)[-1]
 
 
 @pytest.mark.follows("docs/how-to/worker.md")
