@@ -21,8 +21,28 @@ _LOOKS_EVERY_S = 0.05
 
 class Broker(EmbeddedBroker):
     """A broker in this process, with its own thread: ``with headrace.Broker() as broker:``. Clients
-    of any kind connect to ``broker.bootstrap_servers``. The parameters are those of
-    :class:`~headrace.broker.embedded.EmbeddedBroker`.
+    of any kind connect to ``broker.bootstrap_servers``. Its log lines go where the program's own
+    go; without configured logging it writes none, except that other machines can reach a port
+    without a login.
+
+    :param data_dir: the directory for all state, verified in the background as by ``headrace
+        serve``; by default that of ``log.dirs`` in the configuration, or else a temporary directory
+        that is deleted with the broker, and not verified
+    :param config: broker configuration under Kafka's names, for example ``{"num.partitions":
+        "4"}``; values may be of any type whose text is what Kafka expects. ``listeners`` replaces
+        ``host`` and ``port``
+    :param host: the address to listen on, with the listener PLAINTEXT
+    :param port: 0 picks a free port
+    :param metrics_port: the port to serve Prometheus metrics on, see :attr:`metrics_url`; 0 picks a
+        free port, None serves none
+    :param users: passwords by name, of users for SCRAM-SHA-256 and SCRAM-SHA-512 that are added
+        unless they exist
+    :raises headrace.ConfigError: for an unknown name, a value out of range, or, when it starts,
+        keys and certificates that cannot be used. Starting also raises
+        :class:`headrace.DirectoryInUse` when another broker holds the data directory,
+        :class:`headrace.UnusableDirectory` when another version has written it,
+        :class:`headrace.CorruptLog` when the state of groups in it cannot be read, and OSError when
+        the address cannot be bound
     """
 
     def create_topic(

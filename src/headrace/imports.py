@@ -40,7 +40,7 @@ def require(package: str, extra: str) -> None:
     """
     if find_spec(package) is None:
         raise MissingPackage(
-            f"{package} is not installed: pip install 'headrace[{extra}]', in a clone '.[{extra}]'"
+            f"{package} is not installed: pip install '.[{extra}]' (a clone) or 'headrace[{extra}]'"
         )
 
 

@@ -140,7 +140,7 @@ def test_a_plain_installation_is_small_and_works(environment: Path, tmp_path: Pa
     seen = json.loads(done.stdout)
     assert sorted(seen["values"]) == sorted(codec * 100 for codec in CODECS)
     assert seen["refusals"] == [
-        f"{package} is not installed: pip install 'headrace[security]', in a clone '.[security]'"
+        f"{package} is not installed: pip install '.[security]' (a clone) or 'headrace[security]'"
         for package in ("cryptography", "jwt")
     ]
 
@@ -168,5 +168,5 @@ def test_a_command_names_the_extra_that_it_needs(
     environment: Path, tmp_path: Path, command: str, package: str, extra: str
 ) -> None:
     done = run(environment / "bin/headrace", command, cwd=tmp_path)
-    hint = f"{package} is not installed: pip install 'headrace[{extra}]', in a clone '.[{extra}]'"
+    hint = f"{package} is not installed: pip install '.[{extra}]' (a clone) or 'headrace[{extra}]'"
     assert (done.returncode, done.stderr) == (1, f"headrace {command}: {hint}\n")

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 _LOST = (
     "The directories do not record everything. Lost are topics without records, configs of brokers "
-    "and groups, users, ACLs, client quotas, and, where the table says no, configs of topics, whose "
-    "retention is switched off, and partitions without records. Directories of other topics are "
-    "set aside. With an authorizer, only super.users are allowed anything until you add ACLs "
+    "and groups, users, ACLs, client quotas, and, where the table says no, partitions without "
+    "records and configs of topics, whose retention is switched off. Directories of other topics "
+    "are set aside. With an authorizer, only super.users are allowed anything until you add ACLs "
     "again; headrace serve --add-scram-file adds an administrator."
 )
 
