@@ -20,6 +20,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+import fastjsonschema
 import pytest
 import yaml
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -182,6 +183,11 @@ def test_the_chart_has_every_branch_in_order() -> None:
     schema = json.loads((CHART / "values.schema.json").read_text())
     values = yaml.safe_load((CHART / "values.yaml").read_text())
     assert set(schema["required"]) == set(values) == set(schema["properties"]) - {"global"}
+    check = fastjsonschema.compile(schema)
+    check(values)
+    for wrong in ({"storage": {"size": "ten"}}, {"replicas": 3}, {"config": {"num.partitions": 4}}):
+        with pytest.raises(fastjsonschema.JsonSchemaValueException):
+            check(values | wrong)
 
 
 @pytest.mark.skipif(shutil.which("helm") is None, reason="helm is not installed")
