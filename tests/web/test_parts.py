@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import socket
 import struct
 import threading
@@ -16,6 +17,7 @@ from typing import Any, cast
 import msgspec
 import pytest
 
+from headrace.cli.main import command_of, parsed
 from headrace.client.cluster import Cluster
 from headrace.client.config import read_config
 from headrace.client.errors import ClientError
@@ -58,9 +60,20 @@ from headrace.web.requests import PageRequest
 from headrace.web.site import Site
 from headrace.web.views import Change, GroupSummary, Page, Point, Standing
 from tests.clients.confluent import PATIENCE_S
-from tests.support import story
+from tests.support import ROOT, story
 from tests.vocabulary import misnamed
 from tests.web.serving import browsing_site, searched
+
+TEMPLATES = (ROOT / "src/headrace/web/templates").glob("*.html")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [line for file in TEMPLATES for line in re.findall("headrace [^<\n]+", file.read_text())],
+)
+def test_the_commands_that_the_page_teaches_can_be_pasted(line: str) -> None:
+    _, *words = re.sub(r"\{\{.*?\}\}", "word:1", line).split()
+    parsed(*command_of(words))
 
 
 @pytest.mark.parametrize(
