@@ -376,6 +376,13 @@ def test_a_filter_compares_without_case() -> None:
     assert not Filter(header="trace=x").selects(record)
 
 
+def test_a_filter_finds_letters_that_are_not_ascii() -> None:
+    content = "Übergabe an Čapek".encode()
+    record = Record(1, 1, content, content, (("Größe", content),))
+    for part in ("Übergabe", "ÜBERGABE", "Čapek"):
+        assert Filter(part, part, f"Größe={part}").selects(record)
+
+
 def test_where_a_record_stands() -> None:
     spans = (Span(5, 6, "locked", 1, "m", 1000),)
     state = SharePartitionState(5, 3, spans, 7, 0, 0, 0)

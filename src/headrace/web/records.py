@@ -65,7 +65,8 @@ OPENING = Opening(MAX_OPENED_BYTES, MAX_SCANNED_RECORDS)
 
 
 class Filter(NamedTuple):
-    """The records to show; empty texts select all. Texts are compared without case.
+    """The records to show; empty texts select all. Case counts only in letters
+    that are not ASCII.
 
     :param key: a part of the key
     :param value: a part of the value
@@ -80,15 +81,15 @@ class Filter(NamedTuple):
         """Return whether a record is shown."""
         if not _contains(record.key, self.key) or not _contains(record.value, self.value):
             return False
-        name, _, part = self.header.lower().partition("=")
+        name, _, part = self.header.partition("=")
         return not self.header or any(
-            own.lower() == name.strip() and _contains(content, part)
+            own.lower() == name.strip().lower() and _contains(content, part)
             for own, content in record.headers
         )
 
 
 def _contains(data: bytes | None, part: str) -> bool:
-    return not part or (data is not None and part.lower().encode() in data.lower())
+    return not part or (data is not None and part.encode().lower() in data.lower())
 
 
 class Query(NamedTuple):
