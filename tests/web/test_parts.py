@@ -374,6 +374,9 @@ def test_a_filter_compares_without_case() -> None:
     assert Filter(header="trace").selects(record)
     assert Filter(header="trace=ab").selects(record)
     assert not Filter(header="trace=x").selects(record)
+    assert Filter(header="trace==ABC").selects(record)
+    for other in ("ab", "BC", "abc", ""):
+        assert not Filter(header=f"trace=={other}").selects(record)
 
 
 def test_a_filter_finds_letters_that_are_not_ascii() -> None:

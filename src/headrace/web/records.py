@@ -70,7 +70,7 @@ class Filter(NamedTuple):
 
     :param key: a part of the key
     :param value: a part of the value
-    :param header: the name of a header, or ``name=part of its value``
+    :param header: the name of a header, ``name=part of its value``, or ``name==value``
     """
 
     key: str = ""
@@ -82,8 +82,10 @@ class Filter(NamedTuple):
         if not _contains(record.key, self.key) or not _contains(record.value, self.value):
             return False
         name, _, part = self.header.partition("=")
+        whole = part[1:].encode() if part.startswith("=") else None
         return not self.header or any(
-            own.lower() == name.strip().lower() and _contains(content, part)
+            own.lower() == name.strip().lower()
+            and (_contains(content, part) if whole is None else content == whole)
             for own, content in record.headers
         )
 
