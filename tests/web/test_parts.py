@@ -184,6 +184,25 @@ def test_a_partition_is_stuck_until_something_in_it_is_finished() -> None:
     assert standstills.end() == {}
 
 
+def test_nothing_is_told_of_a_partition_whose_finished_records_are_unknown() -> None:
+    standstills = Standstills()
+
+    def is_stuck(now_s: float, done: int | None, position: int | None = 5) -> bool:
+        standstills.begin(now_s)
+        lag = PartitionLag("orders", 2, position, 9, delivery_complete_count=done)
+        standstills.add([_lag(lag)])
+        return bool(standstills.end())
+
+    assert not is_stuck(0, None)
+    assert not is_stuck(STUCK_S, 1)
+    assert not is_stuck(2 * STUCK_S, None)
+    assert not is_stuck(2 * STUCK_S + 1, 2)  # it went on meanwhile
+    assert not is_stuck(3 * STUCK_S, None)
+    assert is_stuck(3 * STUCK_S + 1, 2)  # it did not
+    assert not is_stuck(3 * STUCK_S + 2, None, position=None)  # it has not begun
+    assert is_stuck(4 * STUCK_S + 2, None, position=None)
+
+
 @story
 async def test_the_note_of_a_stuck_partition_names_who_holds_its_records(
     monkeypatch: pytest.MonkeyPatch,
