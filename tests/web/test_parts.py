@@ -738,6 +738,16 @@ async def test_visitors_without_a_login_learn_nothing_of_the_cluster(
 
 
 @story
+async def test_a_page_whose_login_has_ended_leads_to_the_login_as_a_whole() -> None:
+    async with _site(login_to_view=True) as (_, client):
+        part = await client.get("/groups?part=x&filter=a")
+        assert (part.status_code, part.text, part.headers["hx-refresh"]) == (401, "", "true")
+        assert "www-authenticate" not in part.headers  # the browser would ask for a password
+        whole = await client.get("/groups?filter=a")
+        assert whole.headers["location"] == "/login?back=%2Fgroups%3Ffilter%3Da"
+
+
+@story
 async def test_with_tls_browsers_are_bound_to_it() -> None:
     async with _site(is_secure=True) as (_, client):
         answer = await client.post("/login", data={"password": "right"})
