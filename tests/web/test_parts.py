@@ -623,7 +623,7 @@ async def test_the_right_token_and_password_are_never_locked_out(
     began_s = time.monotonic()
     async with _site() as (site, client):
         for _ in range(MAX_FAILED_LOGINS + 5):
-            await client.get("/api", headers={"Authorization": "Bearer wrong"})
+            await client.get("/api/overview", headers={"Authorization": "Bearer wrong"})
         assert late == [FAILED_LOGIN_DELAY_S] * 5  # one for each request
         for _ in range(MAX_FAILED_LOGINS + 5):
             form = {"name": "ann", "password": "wrong"}
@@ -745,6 +745,23 @@ async def test_a_page_whose_login_has_ended_leads_to_the_login_as_a_whole() -> N
         assert "www-authenticate" not in part.headers  # the browser would ask for a password
         whole = await client.get("/groups?filter=a")
         assert whole.headers["location"] == "/login?back=%2Fgroups%3Ffilter%3Da"
+
+
+@pytest.mark.parametrize("login_to_view", [False, True])
+@story
+async def test_a_login_is_valid_behind_a_proxy_with_a_login_of_its_own(
+    login_to_view: bool,
+) -> None:
+    proxy = {"Authorization": "Basic cHJveHk6cHc="}
+    async with _site(login_to_view=login_to_view) as (site, client):
+        await client.get("/api", headers=proxy)
+        assert site.access.failed_logins.total == login_to_view
+        await client.post("/login", data={"name": "ann", "password": "right"}, headers=proxy)
+        failed = site.access.failed_logins.total
+        for address in ("/api", "/api/overview", "/?part=x"):
+            assert (await client.get(address, headers=proxy)).status_code == 200
+        assert "Log out" in (await client.get("/api", headers=proxy)).text
+        assert site.access.failed_logins.total == failed
 
 
 @story
