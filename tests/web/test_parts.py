@@ -23,8 +23,9 @@ from headrace.client.config import read_config
 from headrace.client.errors import ClientError
 from headrace.client.groups import GroupMember
 from headrace.client.lag.model import GroupLag, PartitionLag, group_lag
+from headrace.client.lag.partition_leaders import PartitionLeaders
 from headrace.client.lag.watch import Course, LagRates
-from headrace.client.lag.work import STUCK_S, Standstills
+from headrace.client.lag.work import STUCK_S, GroupWork, Standstills
 from headrace.client.partition_reader import ReadBudget
 from headrace.client.share_state import SharePartitionState, Span
 from headrace.http.failed_logins import FAILED_LOGIN_DELAY_S, MAX_FAILED_LOGINS
@@ -201,6 +202,38 @@ def test_nothing_is_told_of_a_partition_whose_finished_records_are_unknown() -> 
     assert is_stuck(3 * STUCK_S + 1, 2)  # it did not
     assert not is_stuck(3 * STUCK_S + 2, None, position=None)  # it has not begun
     assert is_stuck(4 * STUCK_S + 2, None, position=None)
+
+
+@story
+async def test_an_end_that_is_missing_once_is_no_burst_of_dead_letters(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ends = {("dlq.packers", number): 1000 for number in range(2)}
+    work = GroupWork(Cluster("127.0.0.1:1"))
+
+    async def queues(_: object) -> tuple[dict[str, str], list[str]]:
+        return {"packers": "dlq.packers"}, []
+
+    async def answer(*_: object) -> Mapping[TopicPartition, int]:
+        return ends
+
+    monkeypatch.setattr("headrace.client.lag.work.queues_of_groups", queues)
+    monkeypatch.setattr(PartitionLeaders, "learn", answer)
+    monkeypatch.setattr(PartitionLeaders, "partitions", lambda *_: [0, 1])
+    monkeypatch.setattr(PartitionLeaders, "offsets", answer)
+
+    async def look(now_s: float) -> float | None:
+        work.begin(now_s)
+        assert await work.end() == []
+        return work.letters_per_s("packers")
+
+    assert await look(0) is None
+    end = ends.pop(("dlq.packers", 1))
+    assert await look(1) is None
+    ends["dlq.packers", 1] = end
+    assert await look(2) is None
+    ends["dlq.packers", 1] += 3
+    assert await look(3) == 3
 
 
 @story

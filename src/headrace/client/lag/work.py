@@ -75,9 +75,11 @@ class GroupWork:
             ends = await leaders.offsets(partitions, LATEST)
         except ClientError as error:
             return [f"dead letters are unknown: {error}"]
+        unknown = {queue for queue, _ in set(partitions) - ends.keys()}
         letters: Counter[str] = Counter()
         for (queue, _), end in ends.items():
-            letters[queue] += end
+            if queue not in unknown:
+                letters[queue] += end
         self._letters = {queue: self._letters.get(queue) or Course(_RATE_MS) for queue in letters}
         for queue, count in letters.items():
             self._letters[queue].add(int(self._now_s * 1000), count)
