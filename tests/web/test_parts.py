@@ -582,13 +582,19 @@ async def test_a_page_that_fails_says_so_and_the_log_has_the_reason(
     assert "cannot serve /api" in caplog.text
 
 
+def test_line_breaks_of_a_form_are_those_that_were_typed() -> None:
+    body = b"value=a%0D%0Ab%0D%0A&headers=%250D%250A%0D"
+    request = PageRequest(Request("POST", b"/action/produce", [], body, "127.0.0.1"))
+    assert request.form() == {"value": "a\nb\n", "headers": "%0D%0A\r"}
+
+
 @pytest.mark.parametrize(
     "back", ["//evil.example/", "/\\evil.example", "https://evil.example/", ""]
 )
 @story
 async def test_a_login_leads_to_this_site_only(back: str) -> None:
     async with _site() as (_, client):
-        for address, location in ((back, "/"), ("/a\r\nb: c?d=é", "/a%0D%0Ab:%20c?d=%C3%A9")):
+        for address, location in ((back, "/"), ("/a\n\rb: c?d=é", "/a%0A%0Db:%20c?d=%C3%A9")):
             answer = await client.post("/login", data={"password": "right", "back": address})
             assert (answer.status_code, answer.headers["location"]) == (303, location)
 
