@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import re
+from argparse import Namespace
 
 import pytest
 
+from headrace.cli.main import main
 from headrace.cli.output import Output
 from headrace.cli.screen import keys
-from headrace.cli.top import Browser
+from headrace.cli.top import Browser, _Top
+from headrace.client.cluster import Cluster
 from headrace.client.groups import GroupMember
-from headrace.client.lag.model import PartitionLag, Snapshot, group_lag
+from headrace.client.lag.model import LagQuery, PartitionLag, Snapshot, group_lag
+from headrace.client.lag.watch import LagWatch
+from headrace.client.lag.work import GroupWork
+from headrace.client.workers import WorkerWatch
+from tests.support import story
 
 MEMBER = GroupMember("m", "c", "h")
 
@@ -125,3 +132,34 @@ def test_no_snapshot_yet() -> None:
     for key in keys("js/x\r\ra\x1b"):
         seen.press(key)
     assert seen.lines(10) == []
+
+
+@story
+async def test_a_key_while_a_snapshot_without_a_group_is_taken(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    snapshots = [browser(count).seen for count in (2, 1)]
+    top = _Top(Cluster("127.0.0.1:1"), LagQuery(), Namespace(output="table", sort="name"))
+    drawn: list[str] = []
+
+    async def snapshot(*_: object) -> Snapshot | None:
+        return snapshots.pop(0)
+
+    async def nothing(*_: object) -> list[str]:
+        return []
+
+    async def press(_: object) -> None:
+        drawn[:] = top._browser.lines(10)
+
+    monkeypatch.setattr(LagWatch, "snapshot", snapshot)
+    monkeypatch.setattr(GroupWork, "end", nothing)
+    monkeypatch.setattr(WorkerWatch, "look_or_tell", nothing)
+    monkeypatch.setattr(top, "_look_into", press)
+    for expected in ([], [">group-00", "group-01"]):
+        top._browser.seen = await top._take()
+        assert groups([line.replace("\x1b[7m", ">") for line in drawn]) == expected
+
+
+@pytest.mark.parametrize("form", ["json", "wide"])
+def test_forms_that_a_course_of_snapshots_does_not_have(form: str) -> None:
+    assert main(["top", "-o", form]) == 2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import socket
 import struct
 import threading
@@ -16,13 +17,15 @@ from typing import Any, cast
 import msgspec
 import pytest
 
+from headrace.cli.main import command_of, parsed
 from headrace.client.cluster import Cluster
 from headrace.client.config import read_config
 from headrace.client.errors import ClientError
 from headrace.client.groups import GroupMember
 from headrace.client.lag.model import GroupLag, PartitionLag, group_lag
+from headrace.client.lag.partition_leaders import PartitionLeaders
 from headrace.client.lag.watch import Course, LagRates
-from headrace.client.lag.work import STUCK_S, Standstills
+from headrace.client.lag.work import STUCK_S, GroupWork, Standstills
 from headrace.client.partition_reader import ReadBudget
 from headrace.client.share_state import SharePartitionState, Span
 from headrace.http.failed_logins import FAILED_LOGIN_DELAY_S, MAX_FAILED_LOGINS
@@ -58,9 +61,20 @@ from headrace.web.requests import PageRequest
 from headrace.web.site import Site
 from headrace.web.views import Change, GroupSummary, Page, Point, Standing
 from tests.clients.confluent import PATIENCE_S
-from tests.support import story
+from tests.support import ROOT, story
 from tests.vocabulary import misnamed
 from tests.web.serving import browsing_site, searched
+
+TEMPLATES = (ROOT / "src/headrace/web/templates").glob("*.html")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [line for file in TEMPLATES for line in re.findall("headrace [^<\n]+", file.read_text())],
+)
+def test_the_commands_that_the_page_teaches_can_be_pasted(line: str) -> None:
+    _, *words = re.sub(r"\{\{.*?\}\}", "word:1", line).split()
+    parsed(*command_of(words))
 
 
 @pytest.mark.parametrize(
@@ -169,6 +183,57 @@ def test_a_partition_is_stuck_until_something_in_it_is_finished() -> None:
     standstills.begin(10 * STUCK_S)
     standstills.add([replace(_lag(PartitionLag("orders", 2, 0, 9)), members=())])
     assert standstills.end() == {}
+
+
+def test_nothing_is_told_of_a_partition_whose_finished_records_are_unknown() -> None:
+    standstills = Standstills()
+
+    def is_stuck(now_s: float, done: int | None, position: int | None = 5) -> bool:
+        standstills.begin(now_s)
+        lag = PartitionLag("orders", 2, position, 9, delivery_complete_count=done)
+        standstills.add([_lag(lag)])
+        return bool(standstills.end())
+
+    assert not is_stuck(0, None)
+    assert not is_stuck(STUCK_S, 1)
+    assert not is_stuck(2 * STUCK_S, None)
+    assert not is_stuck(2 * STUCK_S + 1, 2)  # it went on meanwhile
+    assert not is_stuck(3 * STUCK_S, None)
+    assert is_stuck(3 * STUCK_S + 1, 2)  # it did not
+    assert not is_stuck(3 * STUCK_S + 2, None, position=None)  # it has not begun
+    assert is_stuck(4 * STUCK_S + 2, None, position=None)
+
+
+@story
+async def test_an_end_that_is_missing_once_is_no_burst_of_dead_letters(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ends = {("dlq.packers", number): 1000 for number in range(2)}
+    work = GroupWork(Cluster("127.0.0.1:1"))
+
+    async def queues(_: object) -> tuple[dict[str, str], list[str]]:
+        return {"packers": "dlq.packers"}, []
+
+    async def answer(*_: object) -> Mapping[TopicPartition, int]:
+        return ends
+
+    monkeypatch.setattr("headrace.client.lag.work.queues_of_groups", queues)
+    monkeypatch.setattr(PartitionLeaders, "learn", answer)
+    monkeypatch.setattr(PartitionLeaders, "partitions", lambda *_: [0, 1])
+    monkeypatch.setattr(PartitionLeaders, "offsets", answer)
+
+    async def look(now_s: float) -> float | None:
+        work.begin(now_s)
+        assert await work.end() == []
+        return work.letters_per_s("packers")
+
+    assert await look(0) is None
+    end = ends.pop(("dlq.packers", 1))
+    assert await look(1) is None
+    ends["dlq.packers", 1] = end
+    assert await look(2) is None
+    ends["dlq.packers", 1] += 3
+    assert await look(3) == 3
 
 
 @story
@@ -361,6 +426,16 @@ def test_a_filter_compares_without_case() -> None:
     assert Filter(header="trace").selects(record)
     assert Filter(header="trace=ab").selects(record)
     assert not Filter(header="trace=x").selects(record)
+    assert Filter(header="trace==ABC").selects(record)
+    for other in ("ab", "BC", "abc", ""):
+        assert not Filter(header=f"trace=={other}").selects(record)
+
+
+def test_a_filter_finds_letters_that_are_not_ascii() -> None:
+    content = "Übergabe an Čapek".encode()
+    record = Record(1, 1, content, content, (("Größe", content),))
+    for part in ("Übergabe", "ÜBERGABE", "Čapek"):
+        assert Filter(part, part, f"Größe={part}").selects(record)
 
 
 def test_where_a_record_stands() -> None:
@@ -507,13 +582,19 @@ async def test_a_page_that_fails_says_so_and_the_log_has_the_reason(
     assert "cannot serve /api" in caplog.text
 
 
+def test_line_breaks_of_a_form_are_those_that_were_typed() -> None:
+    body = b"value=a%0D%0Ab%0D%0A&headers=%250D%250A%0D"
+    request = PageRequest(Request("POST", b"/action/produce", [], body, "127.0.0.1"))
+    assert request.form() == {"value": "a\nb\n", "headers": "%0D%0A\r"}
+
+
 @pytest.mark.parametrize(
     "back", ["//evil.example/", "/\\evil.example", "https://evil.example/", ""]
 )
 @story
 async def test_a_login_leads_to_this_site_only(back: str) -> None:
     async with _site() as (_, client):
-        for address, location in ((back, "/"), ("/a\r\nb: c?d=é", "/a%0D%0Ab:%20c?d=%C3%A9")):
+        for address, location in ((back, "/"), ("/a\n\rb: c?d=é", "/a%0A%0Db:%20c?d=%C3%A9")):
             answer = await client.post("/login", data={"password": "right", "back": address})
             assert (answer.status_code, answer.headers["location"]) == (303, location)
 
@@ -581,7 +662,7 @@ async def test_the_right_token_and_password_are_never_locked_out(
     began_s = time.monotonic()
     async with _site() as (site, client):
         for _ in range(MAX_FAILED_LOGINS + 5):
-            await client.get("/api", headers={"Authorization": "Bearer wrong"})
+            await client.get("/api/overview", headers={"Authorization": "Bearer wrong"})
         assert late == [FAILED_LOGIN_DELAY_S] * 5  # one for each request
         for _ in range(MAX_FAILED_LOGINS + 5):
             form = {"name": "ann", "password": "wrong"}
@@ -693,6 +774,33 @@ async def test_visitors_without_a_login_learn_nothing_of_the_cluster(
         assert "the-host" not in hidden.text
         shown = await client.request("GET", "/nothing", headers=RIGHT)
         assert "the-cluster-id" in shown.text
+
+
+@story
+async def test_a_page_whose_login_has_ended_leads_to_the_login_as_a_whole() -> None:
+    async with _site(login_to_view=True) as (_, client):
+        part = await client.get("/groups?part=x&filter=a")
+        assert (part.status_code, part.text, part.headers["hx-refresh"]) == (401, "", "true")
+        assert "www-authenticate" not in part.headers  # the browser would ask for a password
+        whole = await client.get("/groups?filter=a")
+        assert whole.headers["location"] == "/login?back=%2Fgroups%3Ffilter%3Da"
+
+
+@pytest.mark.parametrize("login_to_view", [False, True])
+@story
+async def test_a_login_is_valid_behind_a_proxy_with_a_login_of_its_own(
+    login_to_view: bool,
+) -> None:
+    proxy = {"Authorization": "Basic cHJveHk6cHc="}
+    async with _site(login_to_view=login_to_view) as (site, client):
+        await client.get("/api", headers=proxy)
+        assert site.access.failed_logins.total == login_to_view
+        await client.post("/login", data={"name": "ann", "password": "right"}, headers=proxy)
+        failed = site.access.failed_logins.total
+        for address in ("/api", "/api/overview", "/?part=x"):
+            assert (await client.get(address, headers=proxy)).status_code == 200
+        assert "Log out" in (await client.get("/api", headers=proxy)).text
+        assert site.access.failed_logins.total == failed
 
 
 @story

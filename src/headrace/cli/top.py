@@ -20,7 +20,7 @@ from .clients import Cluster, errors, model, snapshot, watch, work, workers
 from .lag.show import QUERY_OPTIONS, footer, lag_query
 from .nouns import command
 from .options import arg, seconds_option
-from .output import Output, Row, output_option
+from .output import Output, Row
 from .screen import screen
 from .tables import json_line, one_line, tell
 
@@ -44,7 +44,12 @@ _WARNINGS_SHOWN = 3
     seconds_option("--every", "time between two snapshots", 2.0),
     arg("--iterations", "N", "end after N snapshots (default: at Ctrl-C)"),
     arg("--sort", choices=_SORTS, default="lag", help="order of the groups (default: lag)"),
-    output_option,
+    arg(
+        "-o --output",
+        choices=("table", "jsonl"),
+        default="table",
+        help="table; jsonl: an object a line, for each snapshot",
+    ),
     call_options,
     examples="headrace top\n"
     "headrace top --groups-pattern 'team-.*' --sort time --every 5\n"
@@ -134,10 +139,11 @@ class _Top:
         self._work.begin(time.monotonic())
         seen = await self._watch.snapshot(self._work.add)
         warnings += await self._work.end()
+        await self._look_into(self._browser.chosen)
+        # Not before: keys draw the last snapshot meanwhile.
         self._browser.extras = {
             group.group_id: _extras(group.group_id, self._work, tasks) for group in seen.groups
         }
-        await self._look_into(self._browser.chosen)
         return replace(seen, warnings=[*seen.warnings, *warnings])
 
     async def _look_into(self, group_id: str | None) -> None:

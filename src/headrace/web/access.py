@@ -131,13 +131,14 @@ class Access:
 
     def identify(self, request: PageRequest) -> None:
         """Look up who sent a request, once: a wrong password counts for each."""
-        header = request.headers.get("authorization")
-        if header is not None and self.users:
-            name_and_secret = basic_or_bearer(header)
-            request.user = name_and_secret and self.admitted(request, *name_and_secret)
-            return
         session = self.sessions.get(request.cookie(self._cookie), is_use=not request.is_part)
         request.session, request.user = session, None if session is None else session.user
+        header = request.headers.get("authorization")
+        # A proxy may forward the header of its own login.
+        is_needed = session is None and (self._login_to_view or request.is_api)
+        if header is not None and self.users and is_needed:
+            name_and_secret = basic_or_bearer(header)
+            request.user = name_and_secret and self.admitted(request, *name_and_secret)
 
     def admitted(self, request: PageRequest, name: str, secret: str) -> str | None:
         """Return the user with this name and password, or of this token; count a wrong one."""

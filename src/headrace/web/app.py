@@ -174,6 +174,8 @@ class App:
     def _to_login(self, request: PageRequest) -> Response:
         if request.is_api:
             raise NotAllowed("this takes a login")
+        if request.is_part:  # the browser loads its whole page again
+            return Response(401, b"", [(b"hx-refresh", b"true")])
         return redirect(url("/login", back=request.target))
 
     @cached_property

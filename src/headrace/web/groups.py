@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated
 
-from headrace.client.cluster import Cluster
 from headrace.client.configs import Config, ConfigType, describe_configs
 from headrace.client.dead_letters import reading
 from headrace.client.errors import ClientError, UnknownGroup, has_code, raised
@@ -62,10 +61,16 @@ async def group(
     shown = on_page.rows
     fair = MAX_SPANS_OF_PAGE // max(1, len(shown))
     spans_limit = min(max(LEAST_SPANS_OF_PARTITION, fair), SPANS_OF_PARTITION)
+
+    async def in_flight() -> Mapping[TopicPartition, SharePartitionState]:
+        if kind != "share" or not shown:
+            return {}
+        return await share_states(cluster, group_id, shown, spans_limit)
+
     of_page = replace(progress, partitions={key: progress.partitions[key] for key in shown})
     (lag,), states, configs = await asyncio.gather(
         measure(leaders, [of_page], query, time.time_ns() // 1_000_000, RecordTimes()),
-        _share_states(cluster, progress, shown, spans_limit),
+        in_flight(),
         configs_of(visit, ConfigType.GROUP, group_id, warnings),
     )
     others = tuple(f"{each}." for each in ("share", "consumer", "streams") if each != kind)
@@ -124,15 +129,6 @@ async def _progress(query: LagQuery, leaders: PartitionLeaders, seen: Observatio
     if group is None:
         raise UnknownGroup(group_id)
     return raised({group_id: await read(group.type, group.state)})[group_id]
-
-
-async def _share_states(
-    cluster: Cluster, progress: GroupProgress, keys: Sequence[TopicPartition], spans_limit: int
-) -> Mapping[TopicPartition, SharePartitionState]:
-    """Return what is in flight; empty for other groups than share groups."""
-    if progress.type != "share" or not keys:
-        return {}
-    return await share_states(cluster, progress.group_id, keys, spans_limit)
 
 
 async def configs_of(

@@ -63,7 +63,9 @@ async def records(
     ] = "",
     key: Annotated[str, text("a part of the key")] = "",
     value: Annotated[str, text("a part of the value")] = "",
-    header: Annotated[str, text("the name of a header, or name=part of its value")] = "",
+    header: Annotated[
+        str, text("the name of a header, name=part of its value, or name==value")
+    ] = "",
     limit: Limit = RECORDS_OF_PAGE,
     committed: Annotated[bool, about("without open and aborted transactions")] = False,
     positions: Positions = "",

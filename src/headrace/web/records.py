@@ -65,11 +65,12 @@ OPENING = Opening(MAX_OPENED_BYTES, MAX_SCANNED_RECORDS)
 
 
 class Filter(NamedTuple):
-    """The records to show; empty texts select all. Texts are compared without case.
+    """The records to show; empty texts select all. Case counts only in letters
+    that are not ASCII.
 
     :param key: a part of the key
     :param value: a part of the value
-    :param header: the name of a header, or ``name=part of its value``
+    :param header: the name of a header, ``name=part of its value``, or ``name==value``
     """
 
     key: str = ""
@@ -80,15 +81,17 @@ class Filter(NamedTuple):
         """Return whether a record is shown."""
         if not _contains(record.key, self.key) or not _contains(record.value, self.value):
             return False
-        name, _, part = self.header.lower().partition("=")
+        name, _, part = self.header.partition("=")
+        whole = part[1:].encode() if part.startswith("=") else None
         return not self.header or any(
-            own.lower() == name.strip() and _contains(content, part)
+            own.lower() == name.strip().lower()
+            and (_contains(content, part) if whole is None else content == whole)
             for own, content in record.headers
         )
 
 
 def _contains(data: bytes | None, part: str) -> bool:
-    return not part or (data is not None and part.lower().encode() in data.lower())
+    return not part or (data is not None and part.encode().lower() in data.lower())
 
 
 class Query(NamedTuple):

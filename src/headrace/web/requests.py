@@ -93,7 +93,7 @@ class PageRequest:
         try:
             return dict(
                 parse_qsl(
-                    self.body.decode(),
+                    self.body.decode().replace("%0D%0A", "%0A"),  # as browsers send line breaks
                     keep_blank_values=True,
                     max_num_fields=_MAX_FIELDS,
                     errors="strict",

@@ -20,11 +20,7 @@ S = TypeVar("S")
 T = TypeVar("T")
 
 
-class View(Struct):
-    """What a page shows, or a part of it."""
-
-
-class Page(View, Generic[T]):
+class Page(Struct, Generic[T]):
     """A page of a list.
 
     :param count: the rows on all pages
@@ -41,7 +37,7 @@ class Page(View, Generic[T]):
         return Page(rows, self.count, self.page, self.page_count)
 
 
-class Point(View):
+class Point(Struct):
     """A group or topic at one time."""
 
     time_ms: int
@@ -51,7 +47,7 @@ class Point(View):
     produced_per_s: float | None = None
 
 
-class Note(View):
+class Note(Struct):
     """A sentence about what needs attention.
 
     :param group_id: null for one about all groups without members
@@ -64,7 +60,7 @@ class Note(View):
     topic: str | None = None
 
 
-class GroupSummary(View):
+class GroupSummary(Struct):
     """A group in a list.
 
     :param group_type: classic, consumer, share or streams
@@ -83,7 +79,7 @@ class GroupSummary(View):
     seconds_to_zero: float | None
 
 
-class TopicSummary(View):
+class TopicSummary(Struct):
     """A topic in a list.
 
     :param end_offset_sum: of its partitions
@@ -106,7 +102,7 @@ class TopicSummary(View):
     cleanup_policy: str | None = None
 
 
-class Totals(View):
+class Totals(Struct):
     """The sums over all topics, and over the groups with members.
 
     :param active_group_count: of the groups with members
@@ -120,7 +116,7 @@ class Totals(View):
     produced_per_s: float | None
 
 
-class Overview(View):
+class Overview(Struct):
     """The cluster, and what needs attention.
 
     :param time_ms: when the cluster was seen, since the epoch
@@ -145,7 +141,7 @@ class Overview(View):
     warnings: Sequence[str]
 
 
-class PartitionOfGroup(View):
+class PartitionOfGroup(Struct):
     """A partition of a group.
 
     :param start_offset: of a share group
@@ -165,7 +161,7 @@ class PartitionOfGroup(View):
     share: SharePartitionState | None
 
 
-class MemberOfGroup(View):
+class MemberOfGroup(Struct):
     """A member of a group.
 
     :param partitions: topic → partitions
@@ -177,7 +173,7 @@ class MemberOfGroup(View):
     partitions: Mapping[str, Sequence[int]]
 
 
-class Group(View):
+class Group(Struct):
     """A group, with a page of its partitions.
 
     :param summary: as the groups are listed
@@ -204,7 +200,7 @@ class Group(View):
     warnings: Sequence[str]
 
 
-class PartitionOfTopic(View):
+class PartitionOfTopic(Struct):
     """A partition of a topic.
 
     :param leader: the id of its broker; -1 without one
@@ -218,7 +214,7 @@ class PartitionOfTopic(View):
     end_offset: int | None
 
 
-class Topic(View):
+class Topic(Struct):
     """A topic, with a page of its partitions.
 
     :param summary: as the topics are listed
@@ -241,7 +237,7 @@ class Topic(View):
     warnings: Sequence[str]
 
 
-class Standing(View):
+class Standing(Struct):
     """The state of a record in a share group.
 
     :param kind: unknown if the group has not begun with the partition, or the broker does not tell
@@ -253,7 +249,7 @@ class Standing(View):
     span: Span | None = None
 
 
-class ShownLetter(View):
+class ShownLetter(Struct):
     """What a dead letter says of its record.
 
     :param group_id: the share group that has given it up
@@ -274,7 +270,7 @@ class ShownLetter(View):
     traceback: str | None
 
 
-class ShownRecord(View):
+class ShownRecord(Struct):
     """A record.
 
     :param headers: name and value
@@ -297,7 +293,7 @@ class ShownRecord(View):
     letter: ShownLetter | None = None
 
 
-class Records(View):
+class Records(Struct):
     """A page of the records of a topic.
 
     :param compared: the number of records that were compared with the filters
@@ -316,7 +312,7 @@ class Records(View):
     warnings: Sequence[str]
 
 
-class RunningRedrive(View):
+class RunningRedrive(Struct):
     """A redrive of dead letters that runs, or has ended.
 
     :param read: the letters that were read, of ``total``
@@ -329,7 +325,7 @@ class RunningRedrive(View):
     outcome: str | None = None
 
 
-class Letters(View):
+class Letters(Struct):
     """A page of the dead letters of a queue.
 
     :param queues: the dead-letter queues of the cluster
@@ -351,7 +347,7 @@ class Letters(View):
     warnings: Sequence[str]
 
 
-class Hit(View):
+class Hit(Struct):
     """What a search has found.
 
     :param address: of its page
@@ -362,7 +358,7 @@ class Hit(View):
     address: str
 
 
-class Hits(View):
+class Hits(Struct):
     """What a search has found, the best first."""
 
     hits: Sequence[Hit]
@@ -371,7 +367,7 @@ class Hits(View):
 WorkerStatus = Literal["working", "stopping", "silent", "gone"]
 
 
-class WorkerOfTasks(View):
+class WorkerOfTasks(Struct):
     """A worker, as it tells of itself.
 
     :param status: silent: it has not told anything for half a minute; gone: for a minute
@@ -386,7 +382,7 @@ class WorkerOfTasks(View):
     seen_ms: int
 
 
-class Task(View):
+class Task(Struct):
     """A task.
 
     :param worker_count: without those that are gone
@@ -402,7 +398,7 @@ class Task(View):
     total: TaskState
 
 
-class RunningOfTask(View):
+class RunningOfTask(Struct):
     """A record that a worker processes."""
 
     task: str
@@ -410,7 +406,7 @@ class RunningOfTask(View):
     record: RunningRecord
 
 
-class FailureOfTask(View):
+class FailureOfTask(Struct):
     """A record that a worker could not process."""
 
     task: str
@@ -418,7 +414,7 @@ class FailureOfTask(View):
     failure: Failure
 
 
-class Tasks(View):
+class Tasks(Struct):
     """A page of the tasks, and what their workers do.
 
     :param time_ms: when the cluster was seen, since the epoch
@@ -434,7 +430,7 @@ class Tasks(View):
     workers: Sequence[WorkerOfTasks]
 
 
-class Change(View):
+class Change(Struct):
     """One thing that an action changes."""
 
     what: str
@@ -442,7 +438,7 @@ class Change(View):
     after: str
 
 
-class Preview(View):
+class Preview(Struct):
     """An action, and what it changes.
 
     :param title: a sentence, in the imperative
@@ -457,7 +453,7 @@ class Preview(View):
     outcome: str | None
 
 
-class Error(View):
+class Error(Struct):
     """Why a request cannot be answered."""
 
     error: str

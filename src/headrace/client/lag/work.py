@@ -75,9 +75,11 @@ class GroupWork:
             ends = await leaders.offsets(partitions, LATEST)
         except ClientError as error:
             return [f"dead letters are unknown: {error}"]
+        unknown = {queue for queue, _ in set(partitions) - ends.keys()}
         letters: Counter[str] = Counter()
         for (queue, _), end in ends.items():
-            letters[queue] += end
+            if queue not in unknown:
+                letters[queue] += end
         self._letters = {queue: self._letters.get(queue) or Course(_RATE_MS) for queue in letters}
         for queue, count in letters.items():
             self._letters[queue].add(int(self._now_s * 1000), count)
@@ -104,11 +106,13 @@ class _Mark(NamedTuple):
     """What was finished in a partition, and since when that is all.
 
     :ivar done: the largest one seen: a share group's may be too small for a moment
+    :ivar is_known: False if the snapshot does not tell what was finished
     """
 
     position: int
     done: int
     since_s: float
+    is_known: bool = True
 
 
 class Standstills:
@@ -137,13 +141,16 @@ class Standstills:
             before = self._marks.get(group.group_id, {})
             marks = self._next[group.group_id] = {}
             for lag in group.partitions:
-                if lag.records:
-                    position = -1 if lag.position is None else lag.position
-                    done = position + (lag.delivery_complete_count or 0)
-                    mark = before.get(lag.key)
-                    if mark is None or done > mark.done or position < mark.position:
-                        mark = _Mark(position, done, self._now_s)
-                    marks[lag.key] = mark
+                if not lag.records:
+                    continue
+                is_begun = group.type == "share" and lag.position is not None
+                is_known = not is_begun or lag.delivery_complete_count is not None
+                position = -1 if lag.position is None else lag.position
+                done, mark = position + (lag.delivery_complete_count or 0), before.get(lag.key)
+                if is_known and (mark is None or done > mark.done or position < mark.position):
+                    mark = _Mark(position, done, self._now_s)
+                if mark is not None:
+                    marks[lag.key] = mark._replace(is_known=is_known)
 
     def end(self, least_s: float = STUCK_S) -> dict[str, dict[TopicPartition, float]]:
         """End the snapshot.
@@ -157,7 +164,7 @@ class Standstills:
             still_s = {
                 key: for_s
                 for key, mark in marks.items()
-                if (for_s := self._now_s - mark.since_s) >= least_s
+                if (for_s := self._now_s - mark.since_s) >= least_s and mark.is_known
             }
             if still_s:
                 stuck[group_id] = dict(sorted(still_s.items(), key=lambda item: -item[1]))
