@@ -225,14 +225,16 @@ def test_cells(capsys: pytest.CaptureFixture[str]) -> None:
     ]
 
 
-@pytest.mark.parametrize(("answer", "is_changed"), [("y\n", True), ("n\n", False), ("", False)])
+@pytest.mark.parametrize(
+    ("answer", "is_changed"), [(b"Yes\n", True), (b"n\n", False), (b"", False), (b"\xff\n", False)]
+)
 def test_a_question_on_a_terminal(
-    answer: str,
+    answer: bytes,
     is_changed: bool,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    terminal = io.StringIO(answer)
+    terminal = io.TextIOWrapper(io.BytesIO(answer), "utf-8")
     terminal.isatty = lambda: True  # type: ignore[method-assign]
     monkeypatch.setattr("sys.stdin", terminal)
     if is_changed:

@@ -131,7 +131,9 @@ class Output:
             self.rows(planned, nothing="nothing to do", problems=problems)
             return
         if question is not None:
-            confirm(question, Output().table(planned).splitlines(), yes=self.yes)
+            preview = Output()
+            preview.is_for_people = False  # confirm escapes colors
+            confirm(question, preview.table(planned).splitlines(), yes=self.yes)
         outcomes = await execute() or {}
         failures = {
             key: outcome for key, outcome in outcomes.items() if isinstance(outcome, Exception)
@@ -254,6 +256,6 @@ def confirm(question: str, lines: Sequence[str], *, yes: bool) -> None:
         tell(f"  {line}")
     print(f"{one_line(question)} [y/N] ", end="", file=sys.stderr, flush=True)
     with interruptible():
-        answer = sys.stdin.readline()
-    if answer.strip().lower() not in ("y", "yes"):
+        answer = sys.stdin.buffer.readline()
+    if answer.strip().lower() not in (b"y", b"yes"):
         raise Failure("nothing was changed")
