@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 _LOST = (
     "The directories do not record everything. Lost are topics without records, configs of brokers "
-    "and groups, users, ACLs, client quotas, and, where the table says no, configs of topics, whose "
-    "retention is switched off, and partitions without records. Directories of other topics are "
-    "set aside. With an authorizer, only super.users are allowed anything until you add ACLs "
-    "again; headrace serve --add-scram-file adds an administrator."
+    "and groups, users, ACLs, client quotas, and, where the table says no, configs of topics, "
+    "whose retention is switched off, and partitions without records. Directories of other "
+    "topics are set aside. With an authorizer, only super.users are allowed anything until you "
+    "add ACLs again; headrace serve --add-scram-file adds an administrator."
 )
 
 _GIVEN_UP = (
