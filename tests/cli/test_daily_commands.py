@@ -12,6 +12,7 @@ import subprocess
 import time
 from io import BytesIO, TextIOWrapper
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -144,6 +145,18 @@ def test_a_password_that_is_not_utf8(
     monkeypatch.setattr("sys.stdin", TextIOWrapper(BytesIO(b"\xff\n"), "utf-8", errors))
     assert main(["users", "add", "ann"]) == 2
     assert capsys.readouterr().err == "headrace users add: the password is not UTF-8\n"
+
+
+def test_no_password_on_a_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def ctrl_d(_: str) -> NoReturn:
+        raise EOFError
+
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True)
+    monkeypatch.setattr("getpass.getpass", ctrl_d)
+    assert main(["users", "add", "ann"]) == 2
+    assert capsys.readouterr().err == "headrace users add: the password is empty\n"
 
 
 def completed(script: str, *words: str) -> list[str]:
