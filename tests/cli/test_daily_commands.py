@@ -8,16 +8,20 @@ import math
 import os
 import shlex
 import shutil
+import signal
 import subprocess
 import time
 from io import BytesIO, TextIOWrapper
 from pathlib import Path
 from typing import NoReturn
 
+import confluent_kafka
 import pytest
 
-from headrace.cli.commands import COMMANDS
-from headrace.cli.main import main
+from headrace.cli.commands import COMMANDS, load
+from headrace.cli.console.produce import Sender
+from headrace.cli.errors import Failure
+from headrace.cli.main import main, parsed
 from tests.cli.command import ENVIRONMENT, HEADRACE
 
 HELP_S, ATTEMPTS = 0.3, 5
@@ -157,6 +161,18 @@ def test_no_password_on_a_terminal(
     monkeypatch.setattr("getpass.getpass", ctrl_d)
     assert main(["users", "add", "ann"]) == 2
     assert capsys.readouterr().err == "headrace users add: the password is empty\n"
+
+
+def test_a_second_ctrl_c_drops_records_that_no_broker_takes() -> None:
+    class Interrupted(confluent_kafka.Producer):
+        def flush(self, timeout: float = -1) -> int:
+            signal.raise_signal(signal.SIGINT)
+            return super().flush(timeout)
+
+    options = parsed("produce", load("produce"), ["t"])
+    producer = Interrupted({"bootstrap.servers": "127.0.0.1:1", "log_level": 0})
+    with pytest.raises(Failure, match="2 records were not acknowledged; 0 records were"):
+        Sender(options, producer).run([("stdin", iter([b"one", b"two"]))])
 
 
 def completed(script: str, *words: str) -> list[str]:
