@@ -52,6 +52,8 @@ def things(monkeypatch: pytest.MonkeyPatch) -> None:
         ("things count a --from -3 b --up", 2, "-3 a b up\n"),
         ("things count", 0, "0 \n"),
         ("things count --down", 0, "0 down\n"),
+        ("things count -- -a", 1, "0 -a \n"),
+        ("things count a --up -- --down --", 3, "0 a --down -- up\n"),
     ],
 )
 def test_a_verb_gets_its_options(

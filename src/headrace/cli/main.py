@@ -11,7 +11,7 @@ import re
 import sys
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from headrace import __version__
 from headrace.imports import never_collected
@@ -34,6 +34,14 @@ class _Parser(ArgumentParser):
         super().__init__(prog=prog)
         self._negative_number_matcher = re.compile(r"^-\.?\d")
         self.add_argument("--version", action="version", version=f"headrace {__version__}")
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Leave names after ``--`` to the second pass of ``parse_intermixed_args``, which has a
+        namespace: the first one would drop the ``--``.
+        """
+        end = len(args) if namespace or "--" not in args else args.index("--")
+        options, extras = super().parse_known_args(args[:end], namespace)
+        return options, [*extras, *args[end:]]
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: {one_line(message)}; see {self.prog} --help\n")
