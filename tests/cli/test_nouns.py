@@ -83,18 +83,19 @@ def test_bad_usage_is_one_line(
 
 
 @pytest.mark.parametrize(
-    ("closed", "line", "status", "complaint"),
+    ("streams", "line", "status", "complaint"),
     [
         (">&-", "completion bash", 0, ""),
         (">&- 2>&-", "topcs", 2, ""),
+        ("1</dev/null", "completion bash", 1, "headrace completion: Bad file descriptor"),
         ("<&-", "users add ann", 2, "headrace users add: the password is empty"),
         ("<&-", "produce t", 1, "headrace produce: no broker answers"),
     ],
 )
-def test_a_closed_stream_is_an_empty_one(
-    closed: str, line: str, status: int, complaint: str
+def test_closed_streams_are_empty_and_others_may_fail(
+    streams: str, line: str, status: int, complaint: str
 ) -> None:
-    command = f"exec {sys.executable} -m headrace {line} {closed}"
+    command = f"exec {sys.executable} -m headrace {line} {streams}"
     environment = {**os.environ, "HEADRACE_BOOTSTRAP_SERVERS": "127.0.0.1:1"}
     done = subprocess.run(
         ["sh", "-c", command], env=environment, capture_output=True, text=True, check=False

@@ -5,7 +5,6 @@ Exit status: 0; 1 for a failure; 2 for bad usage. Both print one line on stderr.
 
 from __future__ import annotations
 
-import errno
 import os
 import re
 import sys
@@ -137,9 +136,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader of the output has ended, such as `head`
         _drop_output()
         return 1
-    except OSError as error:
-        if error.errno != errno.ENOSPC:
-            raise
+    except OSError as error:  # such as a full disk
         _drop_output()
         tell(f"{prog}: {one_line_error(error)}")
         return 1
