@@ -138,6 +138,14 @@ def test_many_topics_are_changed_together_or_not_at_all(headrace: Headrace) -> N
     assert counts == {f"{prefix}-a": 2, f"{prefix}-b": 4}
 
 
+def test_of_many_topics_those_are_printed_that_were_created(headrace: Headrace) -> None:
+    name = unique("one")
+    said = headrace("topics create", f"{name}.x", f"{name}_x", f"{name}.y", status=1)
+    *created, complaint = said.splitlines()[1:]
+    assert [line.split() for line in created] == [[f"{name}.{x}", "created"] for x in "xy"]
+    assert f"Topic '{name}_x' collides with existing topic" in complaint
+
+
 def test_a_name_with_dots_is_no_pattern(headrace: Headrace) -> None:
     prefix = unique("dots")
     for name in (f"{prefix}.a", f"{prefix}-a"):
