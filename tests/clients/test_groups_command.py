@@ -120,6 +120,19 @@ def test_groups_are_listed(groups: Groups, billing: str, packers: str) -> None:
     assert shown(groups, "list", packers, "--state", "stable,dead") == []
 
 
+def test_an_id_comes_before_the_expression_that_it_is(
+    groups: Groups, refused: Callable[..., str], topic: str
+) -> None:
+    prefix = unique("c")
+    ids = [f"{prefix}++", f"{prefix}.", f"{prefix}a"]
+    for group_id in ids:
+        groups("reset", group_id, "--topic", topic, "--to", "latest", "--type", "consumer")
+    for group_id in ids[:2]:
+        assert [row["group_id"] for row in shown(groups, "list", group_id)] == [group_id]
+    assert len(shown(groups, "list", f"{prefix}.", f"{prefix}a")) == 2
+    assert "is not a regular expression" in refused("list", f"{prefix}+++", status=2)
+
+
 def test_groups_are_described(
     groups: Groups, refused: Callable[..., str], topic: str, busy: str, packers: str
 ) -> None:

@@ -52,7 +52,6 @@ _FIELDS = (
         "GROUP",
         "a group, or a regular expression of whole ids (default: all)",
         nargs="*",
-        type=pattern,
     ),
     TYPES,
     arg("--state", "STATE,…", "only groups in these states, such as empty,stable"),
@@ -69,9 +68,13 @@ async def list_groups(
 ) -> None:
     """Print groups.
 
+    :param patterns: a group with this very id comes before those that match it; empty for all
     :raises Failure: not all brokers answered
+    :raises ArgumentTypeError: a pattern is malformed
     """
     listed = await _listed(cluster, output.group_types or types)
+    ids = {group.group_id for group in listed.groups}
+    expressions = [pattern(text) for text in patterns if text not in ids]
     output.rows(
         [
             {
@@ -83,7 +86,11 @@ async def list_groups(
             }
             for group in listed.groups
             if (not state or group.state.lower() in state)
-            and (not patterns or any(matches(text, group.group_id) for text in patterns))
+            and (
+                not patterns
+                or group.group_id in patterns
+                or any(matches(text, group.group_id) for text in expressions)
+            )
         ],
         wide=("coordinator_id",),
         nothing="there are no such groups",
