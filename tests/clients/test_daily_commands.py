@@ -378,12 +378,13 @@ def test_records_are_released_accepted_and_rejected(
 ) -> None:
     topic = create_topic(bootstrap_servers, unique("queue"))
     produce(bootstrap_servers, topic, [b"one", b"two", b"three"])
-    words = (topic, "--share-group", group_id, "-f", r"%o %d %s\n")
+    of_group = (topic, "--share-group", group_id)
+    words = (*of_group, "-f", r"%o %d %s\n")
     released = headrace("consume", *words, "--from", "earliest", "--max", "3", "--outcome=release")
     assert released.splitlines() == ["0 1 one", "1 1 two", "2 1 three"]
     assert headrace("consume", *words, "--max", "1") == "0 2 one\n"
     # What was not asked for was not acquired: its delivery count is as it was.
-    rejected = headrace("consume", *words, "--max", "2", "--outcome", "reject", "-o", "jsonl")
+    rejected = headrace("consume", *of_group, "--max", "2", "--outcome", "reject", "-o", "jsonl")
     assert [json.loads(line)["delivery_count"] for line in rejected.splitlines()] == [2, 2]
     assert headrace("consume", *words, "--idle", "2500ms") == ""
 
