@@ -161,6 +161,7 @@ def test_rows_in_each_form(capsys: pytest.CaptureFixture[str]) -> None:
     )
     assert printed("wide").splitlines()[1].endswith("1,2 h")
     assert json.loads(printed("json")) == json.loads(json.dumps(ROWS))
+    assert len(printed("json").splitlines()) == len(ROWS)
     assert [json.loads(line) for line in printed("jsonl").splitlines()] == json.loads(
         json.dumps(ROWS)
     )

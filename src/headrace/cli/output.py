@@ -23,7 +23,7 @@ from headrace.amounts import duration
 
 from .errors import BadUsage, Failure, fail_with
 from .options import arg
-from .tables import Colored, as_json, json_line, one_line, shortened, table, tell
+from .tables import Colored, json_line, one_line, shortened, table, tell
 
 K = TypeVar("K")
 
@@ -85,7 +85,8 @@ class Output:
             for row in rows:
                 print(json_line(row))
         elif self.form == "json":
-            print(as_json(rows))
+            lines = ",\n ".join(map(json_line, rows))
+            print(f"[{lines}]")
         elif rows:
             self._print(rows, wide)
         elif nothing is not None and not failures:
