@@ -60,6 +60,10 @@ def test_what_clients_need_and_prefixes(acls: Acls) -> None:
     assert acls("list --topic team-orders") == []
     assert len(acls("list --topic team-orders --match")) == 1
     assert len(acls("list --topic team- --prefixed")) == 1
+    assert acls("remove User:ann --prefixed --yes") == [
+        "User:ann ALLOW ALL TOPIC team- PREFIXED * removed"
+    ]
+    assert len(acls("list User:ann")) == len(told)
 
 
 def test_what_is_refused_is_one_line(acls: Acls) -> None:
@@ -72,6 +76,7 @@ def test_what_is_refused_is_one_line(acls: Acls) -> None:
         "add User:bob --operation fly --topic t": "'fly' is not an operation: all, read",
         "add User:bob --operation read": "name a resource",
         "remove --yes": "name a principal or a resource",
+        "remove User:bob --match --yes": "--match takes a resource",
     }.items():
         assert complaint in acls(line, 2)[-1]
 

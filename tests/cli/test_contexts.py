@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from argparse import Namespace
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -75,17 +76,30 @@ def test_what_comes_before_the_current_context(
     assert connection(**options) == expected
 
 
+def test_a_user_without_a_home_has_no_contexts(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown(uid: int) -> NoReturn:
+        raise KeyError(uid)
+
+    main(["context", "use", "prod"])
+    for name in ("HOME", "XDG_CONFIG_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("pwd.getpwuid", unknown)
+    assert connection() == "127.0.0.1:9092"
+
+
 @pytest.mark.parametrize(
     ("line", "complaint"),
     [
         ("context use prdo", "no context 'prdo': did you mean prod?"),
         ("context remove x", "no context 'x': headrace context list shows them"),
         ("topics list --context prdo", "no context 'prdo': did you mean prod?"),
+        ("topics list --context=", "no context '': headrace context list shows them"),
         ("context add x -b x:1 --command-config none", "none is not a file"),
         ("context add x", "the following arguments are required: -b/--bootstrap-server"),
     ],
 )
 def test_bad_usage_is_one_line(line: str, complaint: str, capsys: Captured) -> None:
+    main(["context", "use", "prod"])
     assert main(line.split()) == 2
     out, err = capsys.readouterr()
     assert out == "" and complaint in err and err.count("\n") == 1

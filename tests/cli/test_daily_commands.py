@@ -8,15 +8,20 @@ import math
 import os
 import shlex
 import shutil
+import signal
 import subprocess
 import time
 from io import BytesIO, TextIOWrapper
 from pathlib import Path
+from typing import NoReturn
 
+import confluent_kafka
 import pytest
 
-from headrace.cli.commands import COMMANDS
-from headrace.cli.main import main
+from headrace.cli.commands import COMMANDS, load
+from headrace.cli.console.produce import Sender
+from headrace.cli.errors import Failure
+from headrace.cli.main import main, parsed
 from tests.cli.command import ENVIRONMENT, HEADRACE
 
 HELP_S, ATTEMPTS = 0.3, 5
@@ -59,11 +64,17 @@ HELP_S, ATTEMPTS = 0.3, 5
         ("consume t --share-group g --exit", "--share-group and --exit exclude each other"),
         ("consume ^t --share-group g", "--share-group takes names of topics"),
         ("consume t --outcome reject", "--outcome is for --share-group"),
+        ("consume t --parse-json", "--parse-json is for -o json and jsonl"),
+        ("consume t -o json -f %s", "--format and --raw are for text"),
+        ("consume t -o jsonl --raw", "--format and --raw are for text"),
         ("perf share-consume t --members 0", "'0' is not a whole number above 0"),
         ("dlq show", "the following arguments are required: QUEUE"),
         ("groups describe g --in-flight --kafka-format", "not allowed with argument --in-flight"),
         ("groups list --state emtpy", "'emtpy' is not a list of states: assigning, "),
         ("groups list --kafka-format -o json", "--kafka-format prints a table: leave out -o"),
+        ("groups list --kafka-format --type consumer", "is for share groups: leave out --type"),
+        ("groups members g --kafka-format --type share", "is for share groups: leave out --type"),
+        ("groups offsets g --kafka-format --type share", "is for share groups: leave out --type"),
         ("dlq show q --from -5", "--from and --to take no negative offset"),
         ("top --iterations 0", "'0' is not a whole number above 0"),
         ("topics list --timeout 0", "'0' is not a number of seconds above 0"),
@@ -144,6 +155,30 @@ def test_a_password_that_is_not_utf8(
     monkeypatch.setattr("sys.stdin", TextIOWrapper(BytesIO(b"\xff\n"), "utf-8", errors))
     assert main(["users", "add", "ann"]) == 2
     assert capsys.readouterr().err == "headrace users add: the password is not UTF-8\n"
+
+
+def test_no_password_on_a_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def ctrl_d(_: str) -> NoReturn:
+        raise EOFError
+
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True)
+    monkeypatch.setattr("getpass.getpass", ctrl_d)
+    assert main(["users", "add", "ann"]) == 2
+    assert capsys.readouterr().err == "headrace users add: the password is empty\n"
+
+
+def test_a_second_ctrl_c_drops_records_that_no_broker_takes() -> None:
+    class Interrupted(confluent_kafka.Producer):
+        def flush(self, timeout: float = -1) -> int:
+            signal.raise_signal(signal.SIGINT)
+            return super().flush(timeout)
+
+    options = parsed("produce", load("produce"), ["t"])
+    producer = Interrupted({"bootstrap.servers": "127.0.0.1:1", "log_level": 0})
+    with pytest.raises(Failure, match="2 records were not acknowledged; 0 records were"):
+        Sender(options, producer).run([("stdin", iter([b"one", b"two"]))])
 
 
 def completed(script: str, *words: str) -> list[str]:

@@ -52,6 +52,8 @@ def things(monkeypatch: pytest.MonkeyPatch) -> None:
         ("things count a --from -3 b --up", 2, "-3 a b up\n"),
         ("things count", 0, "0 \n"),
         ("things count --down", 0, "0 down\n"),
+        ("things count -- -a", 1, "0 -a \n"),
+        ("things count a --up -- --down --", 3, "0 a --down -- up\n"),
     ],
 )
 def test_a_verb_gets_its_options(
@@ -81,18 +83,19 @@ def test_bad_usage_is_one_line(
 
 
 @pytest.mark.parametrize(
-    ("closed", "line", "status", "complaint"),
+    ("streams", "line", "status", "complaint"),
     [
         (">&-", "completion bash", 0, ""),
         (">&- 2>&-", "topcs", 2, ""),
+        ("1</dev/null", "completion bash", 1, "headrace completion: Bad file descriptor"),
         ("<&-", "users add ann", 2, "headrace users add: the password is empty"),
         ("<&-", "produce t", 1, "headrace produce: no broker answers"),
     ],
 )
-def test_a_closed_stream_is_an_empty_one(
-    closed: str, line: str, status: int, complaint: str
+def test_closed_streams_are_empty_and_others_may_fail(
+    streams: str, line: str, status: int, complaint: str
 ) -> None:
-    command = f"exec {sys.executable} -m headrace {line} {closed}"
+    command = f"exec {sys.executable} -m headrace {line} {streams}"
     environment = {**os.environ, "HEADRACE_BOOTSTRAP_SERVERS": "127.0.0.1:1"}
     done = subprocess.run(
         ["sh", "-c", command], env=environment, capture_output=True, text=True, check=False
@@ -158,6 +161,7 @@ def test_rows_in_each_form(capsys: pytest.CaptureFixture[str]) -> None:
     )
     assert printed("wide").splitlines()[1].endswith("1,2 h")
     assert json.loads(printed("json")) == json.loads(json.dumps(ROWS))
+    assert len(printed("json").splitlines()) == len(ROWS)
     assert [json.loads(line) for line in printed("jsonl").splitlines()] == json.loads(
         json.dumps(ROWS)
     )
@@ -225,14 +229,16 @@ def test_cells(capsys: pytest.CaptureFixture[str]) -> None:
     ]
 
 
-@pytest.mark.parametrize(("answer", "is_changed"), [("y\n", True), ("n\n", False), ("", False)])
+@pytest.mark.parametrize(
+    ("answer", "is_changed"), [(b"Yes\n", True), (b"n\n", False), (b"", False), (b"\xff\n", False)]
+)
 def test_a_question_on_a_terminal(
-    answer: str,
+    answer: bytes,
     is_changed: bool,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    terminal = io.StringIO(answer)
+    terminal = io.TextIOWrapper(io.BytesIO(answer), "utf-8")
     terminal.isatty = lambda: True  # type: ignore[method-assign]
     monkeypatch.setattr("sys.stdin", terminal)
     if is_changed:

@@ -306,6 +306,8 @@ def test_a_catalog_of_another_version_is_a_failure(serve: Serve, tmp_path: Path)
             "without a listener for clients",
         ),
         (["serve", "--listen", "0.0.0.0:0"], "--advertise"),
+        (["serve", *ANY_PORT, "--metrics-tls", "x"], "take --metrics-port"),
+        (["serve", *ANY_PORT, "--metrics-users", "x"], "take --metrics-port"),
         (
             ["serve", *ANY_PORT, *ANY_PORT, *ANY_PORT, *["--advertise", "a:1"] * 2],
             "once for each --listen",

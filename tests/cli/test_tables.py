@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from headrace.cli.tables import as_json, json_line, one_line, table, terminal_text
+from headrace.cli.tables import json_line, one_line, table, terminal_text
 
 
 def test_columns_are_as_wide_as_they_look() -> None:
@@ -44,8 +44,3 @@ def test_what_can_be_seen_stays() -> None:
     assert json_line({"name": name}) == f'{{"name": "{name}"}}'
     assert terminal_text("a\tb\nc\rd") == "a\tb\nc\\rd"
     assert json.loads(json_line({"half": "\ud800"})) == {"half": "\ud800"}
-
-
-def test_json_is_an_array_with_a_line_for_each_object() -> None:
-    assert as_json([]) == "[]"
-    assert as_json([{"a": "é"}, {"a": None}]) == '[{"a": "é"},\n {"a": null}]'

@@ -173,6 +173,14 @@ def test_offsets_of_share_groups_are_altered_in_both_forms(
     request = ConsumerGroupTopicPartitions(shared, [nowhere])
     refused = admin.alter_share_group_offsets([request])[shared]
     assert code_of(refused) == KafkaError.UNKNOWN_TOPIC_OR_PART
+    requests = [
+        ConsumerGroupTopicPartitions(shared, [here]),
+        ConsumerGroupTopicPartitions("other", [TopicPartition(topic, 0, -5)]),
+    ]
+    with pytest.raises(ValueError, match="negative"):
+        admin.alter_share_group_offsets(requests)
+    infos = admin.list_share_group_offsets([shared])[shared].result(PATIENCE_S)
+    assert infos[here].start_offset == 1
 
 
 def test_configs_of_a_group_are_set(admin: AdminClient, group_id: str) -> None:

@@ -138,6 +138,14 @@ def test_many_topics_are_changed_together_or_not_at_all(headrace: Headrace) -> N
     assert counts == {f"{prefix}-a": 2, f"{prefix}-b": 4}
 
 
+def test_of_many_topics_those_are_printed_that_were_created(headrace: Headrace) -> None:
+    name = unique("one")
+    said = headrace("topics create", f"{name}.x", f"{name}_x", f"{name}.y", status=1)
+    *created, complaint = said.splitlines()[1:]
+    assert [line.split() for line in created] == [[f"{name}.{x}", "created"] for x in "xy"]
+    assert f"Topic '{name}_x' collides with existing topic" in complaint
+
+
 def test_a_name_with_dots_is_no_pattern(headrace: Headrace) -> None:
     prefix = unique("dots")
     for name in (f"{prefix}.a", f"{prefix}-a"):
@@ -370,12 +378,13 @@ def test_records_are_released_accepted_and_rejected(
 ) -> None:
     topic = create_topic(bootstrap_servers, unique("queue"))
     produce(bootstrap_servers, topic, [b"one", b"two", b"three"])
-    words = (topic, "--share-group", group_id, "-f", r"%o %d %s\n")
+    of_group = (topic, "--share-group", group_id)
+    words = (*of_group, "-f", r"%o %d %s\n")
     released = headrace("consume", *words, "--from", "earliest", "--max", "3", "--outcome=release")
     assert released.splitlines() == ["0 1 one", "1 1 two", "2 1 three"]
     assert headrace("consume", *words, "--max", "1") == "0 2 one\n"
     # What was not asked for was not acquired: its delivery count is as it was.
-    rejected = headrace("consume", *words, "--max", "2", "--outcome", "reject", "-o", "jsonl")
+    rejected = headrace("consume", *of_group, "--max", "2", "--outcome", "reject", "-o", "jsonl")
     assert [json.loads(line)["delivery_count"] for line in rejected.splitlines()] == [2, 2]
     assert headrace("consume", *words, "--idle", "2500ms") == ""
 

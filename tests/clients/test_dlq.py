@@ -11,7 +11,7 @@ import subprocess
 import threading
 from collections.abc import Callable, Mapping
 from functools import partial
-from io import StringIO
+from io import BytesIO, TextIOWrapper
 from pathlib import Path
 from typing import Any
 
@@ -793,18 +793,18 @@ def test_a_redrive_asks_after_its_plan(
     words = ["dlq", "redrive", queue.name, "-b", bootstrap_servers]
     assert main(words) == 2
     assert "There is no terminal to ask on" in capsys.readouterr().err
-    answers = ["no", "yes"]
+    answers = [b"no", b"yes"]
 
-    class Terminal(StringIO):
+    class Terminal(BytesIO):
         def isatty(self) -> bool:
             return True
 
-        def readline(self, *_: Any) -> str:
+        def readline(self, *_: Any) -> bytes:
             queue.write(source, 1, b"unseen", partition=0)
             queue.flush()
             return answers.pop(0)
 
-    monkeypatch.setattr("sys.stdin", Terminal())
+    monkeypatch.setattr("sys.stdin", TextIOWrapper(Terminal()))
     assert main(words) == 1
     assert f"{source}: 1 records" in capsys.readouterr().err
     assert all_of(bootstrap_servers, source, 0) == []

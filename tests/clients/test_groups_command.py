@@ -7,13 +7,15 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from confluent_kafka import AcknowledgeType, Message
+from confluent_kafka import AcknowledgeType, Message, TopicPartition
 
 from headrace.admin import AdminClient
 from headrace.cli.main import main
 from tests.clients.confluent import (
     PATIENCE_S,
+    admin,
     consumer,
+    create_topic,
     poll_share,
     produce,
     share_consumer,
@@ -120,6 +122,19 @@ def test_groups_are_listed(groups: Groups, billing: str, packers: str) -> None:
     assert shown(groups, "list", packers, "--state", "stable,dead") == []
 
 
+def test_an_id_comes_before_the_expression_that_it_is(
+    groups: Groups, refused: Callable[..., str], topic: str
+) -> None:
+    prefix = unique("c")
+    ids = [f"{prefix}++", f"{prefix}.", f"{prefix}a"]
+    for group_id in ids:
+        groups("reset", group_id, "--topic", topic, "--to", "latest", "--type", "consumer")
+    for group_id in ids[:2]:
+        assert [row["group_id"] for row in shown(groups, "list", group_id)] == [group_id]
+    assert len(shown(groups, "list", f"{prefix}.", f"{prefix}a")) == 2
+    assert "is not a regular expression" in refused("list", f"{prefix}+++", status=2)
+
+
 def test_groups_are_described(
     groups: Groups, refused: Callable[..., str], topic: str, busy: str, packers: str
 ) -> None:
@@ -194,6 +209,30 @@ def test_where_a_group_may_go(
     assert [row["result"] for row in rows] == ["would be reset"]
     (offset,) = shown(groups, "offsets", billing)
     assert offset["committed_offset"] == 4
+
+
+def test_an_offset_outside_of_the_log_is_told(
+    bootstrap_servers: str, groups: Groups, capsys: pytest.CaptureFixture[str]
+) -> None:
+    topic, group_id = create_topic(bootstrap_servers, unique("short")), unique("g")
+    produce(bootstrap_servers, topic, [b"x"] * 6)
+    groups("reset", group_id, "--topic", topic, "--to", "5", "--type", "consumer")
+    start = TopicPartition(topic, 0, 4)
+    admin(bootstrap_servers).delete_records([start])[start].result(PATIENCE_S)
+    for words, offset in (
+        (["--to", "0"], 0),
+        (["--to", "earliest"], None),
+        (["--to", "4"], None),
+        (["--to", "-9"], None),
+        (["--shift", "-1"], None),
+        (["--shift", "-9"], -4),
+    ):
+        line = ["groups", "reset", group_id, "--topic", topic, *words, "--dry-run"]
+        assert main([*line, "-o", "json", "-b", bootstrap_servers]) == 0
+        out, err = capsys.readouterr()
+        assert new_offsets(json.loads(out)) == {0: 4}
+        told = f"offset {offset} is not in the log of {topic}-0: 4 is\n"
+        assert err == ("" if offset is None else told)
 
 
 def test_groups_are_reset(groups: Groups, topic: str, billing: str, packers: str) -> None:

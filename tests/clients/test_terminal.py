@@ -30,14 +30,18 @@ _CONTROL = re.compile(
 _HOSTILE = re.compile(r"\x1b\]|\x1b\[2J|\x1b\[8m|\r\$ all")
 
 
-def on_terminal(*arguments: str) -> str:
-    """Return what a command writes to a terminal."""
+def on_terminal(*arguments: str, typed: bytes = b"") -> str:
+    """Return what a command writes to a terminal.
+
+    :param typed: what it reads there; empty if its input is no terminal
+    """
     ours, its = pty.openpty()
+    os.write(ours, typed)
     with os.fdopen(ours, "rb", buffering=0) as screen:
         with os.fdopen(its, "wb", buffering=0) as terminal:
             process = subprocess.Popen(
                 [*HEADRACE, *arguments],
-                stdin=subprocess.DEVNULL,
+                stdin=terminal if typed else subprocess.DEVNULL,
                 stdout=terminal,
                 stderr=terminal,
                 env=ENVIRONMENT,
@@ -124,3 +128,13 @@ def test_raw_bytes_are_for_those_who_want_them(bootstrap_servers: str, topic: st
         [*HEADRACE, "consume", *arguments], capture_output=True, env=ENVIRONMENT, check=True
     )
     assert done.stdout == EVIL.encode() + b"\n"
+
+
+def test_a_question_lists_what_is_about_to_be_deleted(bootstrap_servers: str, topic: str) -> None:
+    server = ["--bootstrap-server", bootstrap_servers]
+    shown = on_terminal("topics", "delete", topic, *server, typed=b"n\n")
+    assert [line.split() for line in shown.splitlines()[1:3]] == [
+        ["TOPIC", "RESULT"],
+        [topic, "would", "be", "deleted"],
+    ]
+    assert "records? [y/N] headrace topics delete: nothing was changed" in shown

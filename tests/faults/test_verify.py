@@ -21,7 +21,7 @@ pytestmark = pytest.mark.broker
 BATCHES = 20
 
 
-def verify(data_dir: Path, *options: str) -> subprocess.CompletedProcess[str]:
+def verify(data_dir: Path | None, *options: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "headrace", "verify", "--data-dir", str(data_dir), *options],
         capture_output=True,
@@ -63,6 +63,17 @@ def test_a_sound_directory(server):
     assert (found["record_count"], found["batch_count"]) == (3 * BATCHES, BATCHES)
     assert found["problems"] == []
     assert "no problems" in verify(server.data_dir).stdout
+
+
+def test_what_is_not_there_is_not_verified(server: HeadraceProcess, tmp_path: Path) -> None:
+    (tmp_path / "other-0").mkdir()
+    for directory, options, complaint in (
+        (server.data_dir, ["--topic", "ordrs"], "has no partition of topic 'ordrs'"),
+        (tmp_path, [], "is not a data directory"),
+    ):
+        done = verify(directory, *options)
+        assert (done.returncode, done.stdout) == (1, "")
+        assert done.stderr == f"headrace verify: {directory} {complaint}\n"
 
 
 def test_any_flipped_bit_of_a_batch_is_found(server):

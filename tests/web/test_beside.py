@@ -16,7 +16,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from headrace.secure_broker import SecureBroker
-from tests.cli.command import run, start
+from tests.cli.command import ENVIRONMENT, run, start
 from tests.support import wait_until, write_properties
 from tests.web.serving import acting, client, served
 
@@ -76,6 +76,15 @@ def test_the_page_ends_with_its_broker(number: signal.Signals) -> None:
         wait_until(lambda: not answers(address), 30, "the page to end", 0.1)
 
 
+def test_the_page_shows_its_broker_whatever_the_environment_names(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    file = write_properties(tmp_path / "other.properties", {"security.protocol": "SSL"})
+    monkeypatch.setitem(ENVIRONMENT, "HEADRACE_CONFIG", str(file))
+    with broker() as (_, address):
+        wait_until(lambda: seen(address), 60, "the page to see its broker", 0.1)
+
+
 def test_the_page_and_the_metrics_are_on_loopback_whatever_the_listeners_are() -> None:
     process = start(
         *("serve", "--ephemeral", "--listen", "0.0.0.0:0", "--advertise", "127.0.0.1:9092"),
@@ -107,6 +116,10 @@ def test_the_page_and_the_metrics_are_on_loopback_whatever_the_listeners_are() -
         (
             "serve --ephemeral --listen 127.0.0.1:0 --ui=--no-such-option",
             "headrace ui: unrecognized arguments: --no-such-option",
+        ),
+        (
+            "serve --ephemeral --listen 127.0.0.1:0 --ui='-b other:9092'",
+            "--ui takes no --bootstrap-server",
         ),
         (
             'serve --ephemeral --listen 127.0.0.1:0 --ui="\'"',

@@ -316,21 +316,24 @@ class AdminClient(confluent.AdminClient):
             members. In the other form a future for each group, which fails with the first error
         :raises ValueError: an offset is negative, or an argument is empty or repeated
         """
-
-        def alter(group_id: Any, partitions: Sequence[TopicPartition]) -> tuple[Any, Answers]:
-            (group,) = checked_names("group_id", [group_id])
-            targets = checked_partitions(partitions, have_offsets=True)
-            cluster = self._within(request_timeout)
-            return targets, offsets.alter_share_offsets(cluster, group, targets)
-
+        cluster = self._within(request_timeout)
         if partitions is not None:
-            return _by_partition(self._futures(*alter(group_id, partitions)))
+            (group,) = checked_names("group_id", [group_id])  # type: ignore[list-item]
+            targets = checked_partitions(partitions, have_offsets=True)
+            altered = offsets.alter_share_offsets(cluster, group, targets)
+            return _by_partition(self._futures(targets, altered))
+        requests = checked_list("request", group_id, ConsumerGroupTopicPartitions)
+        checked_names("request", [request.group_id for request in requests])
+        targets_of = {
+            request: checked_partitions(request.topic_partitions or (), have_offsets=True)
+            for request in requests
+        }
         return {
             request.group_id: self._future(
-                alter(request.group_id, request.topic_partitions or ())[1],
+                offsets.alter_share_offsets(cluster, request.group_id, targets),
                 functools.partial(_unless_refused, request),
             )
-            for request in checked_list("request", group_id, ConsumerGroupTopicPartitions)
+            for request, targets in targets_of.items()
         }
 
     def delete_share_group_offsets(

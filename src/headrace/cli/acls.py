@@ -83,7 +83,6 @@ def _pattern(name: str, pattern_type: PatternType, help_text: str) -> Declaratio
         dest="pattern_type",
         action="store_const",
         const=pattern_type,
-        default=PatternType.LITERAL,
         help=help_text,
     )
 
@@ -112,7 +111,7 @@ async def add_acls(
     *,
     principals: Sequence[str],
     resources: Resources,
-    pattern_type: PatternType,
+    pattern_type: PatternType | None,
     operations: Sequence[Operation],
     hosts: Sequence[str],
     deny: bool,
@@ -131,8 +130,9 @@ async def add_acls(
             who = " or ".join(["producer"] * producer + ["consumer"] * consumer)
             raise BadUsage(f"a {who} needs nothing on {resource_type.name} '{name}'")
     permission = Permission.DENY if deny else Permission.ALLOW
+    pattern = pattern_type or PatternType.LITERAL
     added = [
-        Acl(resource_type, name, pattern_type, principal, host, operation, permission)
+        Acl(resource_type, name, pattern, principal, host, operation, permission)
         for (resource_type, name), principal, host in product(
             resources, principals, hosts or (ANY_HOST,)
         )
@@ -181,18 +181,20 @@ async def _matching(
     *,
     principals: Sequence[str],
     resources: Resources,
-    pattern_type: PatternType,
+    pattern_type: PatternType | None,
     operations: Sequence[Operation],
     hosts: Sequence[str],
 ) -> list[Acl]:
     """Return the ACLs that meet a condition; what is empty holds for all."""
+    if pattern_type is PatternType.MATCH and not resources:
+        raise BadUsage("--match takes a resource, as with --topic NAME")
+    pattern = pattern_type or (PatternType.LITERAL if resources else PatternType.ANY)
     named: Sequence[tuple[ResourceType, str | None]] = resources or [(ResourceType.ANY, None)]
     any_text: Sequence[None] = (None,)
     matching: set[Acl] = set()
     for (resource_type, name), principal, operation, host in product(
         named, principals or any_text, operations or (Operation.ANY,), hosts or any_text
     ):
-        pattern = pattern_type if resources else PatternType.ANY
         condition = AclFilter(resource_type, name, pattern, principal, host, operation)
         matching.update(await security.describe_acls(cluster, condition))
     return sorted(matching)

@@ -73,6 +73,8 @@ def run_broker(options: Namespace) -> NoReturn:
         config = _config(options)
         listeners = _listeners(config, options.listen or [], options.advertise or [])
         check_ui(options, listeners)
+        if options.metrics_port is None and (options.metrics_users or options.metrics_tls):
+            raise BadUsage("--metrics-users and --metrics-tls take --metrics-port")
         users = new_users(options.add_scram_file)
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
             runner.run(_serve(options, config, users, listeners, watchdog))

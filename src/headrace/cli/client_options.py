@@ -65,8 +65,9 @@ def _connection(options: Namespace) -> tuple[str, Path | None]:
         from .contexts import read_contexts  # imports msgspec
 
         contexts = read_contexts()
-        name = name or os.environ.get("HEADRACE_CONTEXT") or contexts.current
-        if name:
+        if name is None:
+            name = os.environ.get("HEADRACE_CONTEXT") or contexts.current
+        if name is not None:
             context = contexts.get(name)
             servers = context.bootstrap_servers if servers is None else servers
             file = file or context.command_config

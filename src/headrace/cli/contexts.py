@@ -59,7 +59,11 @@ class Contexts(msgspec.Struct):
 
 def _path() -> Path:
     base = os.environ.get("XDG_CONFIG_HOME")
-    return (Path(base) if base else Path.home() / ".config") / "headrace" / "contexts.json"
+    try:
+        config_home = Path(base) if base else Path.home() / ".config"
+    except RuntimeError:  # a user without a name and HOME
+        config_home = Path("/.config")
+    return config_home / "headrace" / "contexts.json"
 
 
 def read_contexts() -> Contexts:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from argparse import ArgumentTypeError
 from collections.abc import Iterable
 
 from headrace.imports import MissingPackage
@@ -27,12 +28,12 @@ def one_line_error(error: BaseException) -> str:
 
 
 def as_failure(error: Exception) -> Failure | None:
-    """Return the failure for an error of :mod:`headrace.client`, or for a package of an extra; None
-    for any other error.
+    """Return the failure for an error of :mod:`headrace.client`, a package of an extra, or the text
+    of an option; None for any other error.
     """
     from headrace.client.errors import ClientError, UnsupportedSetting
 
-    if isinstance(error, UnsupportedSetting):
+    if isinstance(error, (UnsupportedSetting, ArgumentTypeError)):
         return BadUsage(str(error))
     return Failure(str(error)) if isinstance(error, (ClientError, MissingPackage)) else None
 

@@ -5,13 +5,12 @@ Exit status: 0; 1 for a failure; 2 for bad usage. Both print one line on stderr.
 
 from __future__ import annotations
 
-import errno
 import os
 import re
 import sys
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from headrace import __version__
 from headrace.imports import never_collected
@@ -34,6 +33,14 @@ class _Parser(ArgumentParser):
         super().__init__(prog=prog)
         self._negative_number_matcher = re.compile(r"^-\.?\d")
         self.add_argument("--version", action="version", version=f"headrace {__version__}")
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Leave names after ``--`` to the second pass of ``parse_intermixed_args``, which has a
+        namespace: the first one would drop the ``--``.
+        """
+        end = len(args) if namespace or "--" not in args else args.index("--")
+        options, extras = super().parse_known_args(args[:end], namespace)
+        return options, [*extras, *args[end:]]
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: {one_line(message)}; see {self.prog} --help\n")
@@ -129,9 +136,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader of the output has ended, such as `head`
         _drop_output()
         return 1
-    except OSError as error:
-        if error.errno != errno.ENOSPC:
-            raise
+    except OSError as error:  # such as a full disk
         _drop_output()
         tell(f"{prog}: {one_line_error(error)}")
         return 1

@@ -23,7 +23,7 @@ from headrace.amounts import duration
 
 from .errors import BadUsage, Failure, fail_with
 from .options import arg
-from .tables import Colored, as_json, json_line, one_line, shortened, table, tell
+from .tables import Colored, json_line, one_line, shortened, table, tell
 
 K = TypeVar("K")
 
@@ -85,7 +85,8 @@ class Output:
             for row in rows:
                 print(json_line(row))
         elif self.form == "json":
-            print(as_json(rows))
+            lines = ",\n ".join(map(json_line, rows))
+            print(f"[{lines}]")
         elif rows:
             self._print(rows, wide)
         elif nothing is not None and not failures:
@@ -131,7 +132,9 @@ class Output:
             self.rows(planned, nothing="nothing to do", problems=problems)
             return
         if question is not None:
-            confirm(question, Output().table(planned).splitlines(), yes=self.yes)
+            preview = Output()
+            preview.is_for_people = False  # confirm escapes colors
+            confirm(question, preview.table(planned).splitlines(), yes=self.yes)
         outcomes = await execute() or {}
         failures = {
             key: outcome for key, outcome in outcomes.items() if isinstance(outcome, Exception)
@@ -254,6 +257,6 @@ def confirm(question: str, lines: Sequence[str], *, yes: bool) -> None:
         tell(f"  {line}")
     print(f"{one_line(question)} [y/N] ", end="", file=sys.stderr, flush=True)
     with interruptible():
-        answer = sys.stdin.readline()
-    if answer.strip().lower() not in ("y", "yes"):
+        answer = sys.stdin.buffer.readline()
+    if answer.strip().lower() not in (b"y", b"yes"):
         raise Failure("nothing was changed")

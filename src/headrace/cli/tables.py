@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import unicodedata
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 
@@ -100,12 +100,6 @@ def _width(text: str) -> int:
     from rich.cells import cell_len  # slow to import, and rarely needed
 
     return cell_len(text)
-
-
-def as_json(objects: Iterable[Mapping[str, Any]]) -> str:
-    """Format a JSON array with one object on each line, for programs and for ``grep``."""
-    lines = ",\n ".join(map(json_line, objects))
-    return f"[{lines}]"
 
 
 def json_line(value: Mapping[str, Any]) -> str:

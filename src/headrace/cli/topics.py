@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 
 from headrace.patterns import matches
@@ -207,6 +207,7 @@ async def create_topics(
     """Create topics, if the broker accepts all of them.
 
     :raises RequestRefused: it does not
+    :raises Failure: some are not created, nevertheless
     """
 
     async def create(name: str, *, validate_only: bool) -> bool:
@@ -226,12 +227,21 @@ async def create_topics(
         return True
 
     missing = [name for name in dict.fromkeys(names) if await create(name, validate_only=True)]
-
-    async def execute() -> None:
-        for name in missing:
-            await create(name, validate_only=False)
-
+    execute = partial(_each, missing, partial(create, validate_only=False))
     await output.change(_changes(missing, "created"), execute, None)
+
+
+async def _each(
+    names: Sequence[str], change: Callable[[str], Awaitable[object]]
+) -> dict[str, errors.ClientError]:
+    """Change topics one by one, and return the errors by name."""
+    failures = {}
+    for name in names:
+        try:
+            await change(name)
+        except errors.ClientError as error:
+            failures[name] = error
+    return failures
 
 
 def _changes(names: Iterable[str], result: str) -> dict[str, Row]:
@@ -262,14 +272,12 @@ async def alter_topics(
     """
     names = list(await _matching(cluster, patterns))
 
-    async def alter(*, validate_only: bool) -> None:
-        for name in names:
-            await topics.create_partitions(cluster, name, partitions, validate_only=validate_only)
-
-    await alter(validate_only=True)
+    alter = partial(topics.create_partitions, cluster, count=partitions)
+    for name in names:
+        await alter(name, validate_only=True)
     await output.change(
         _changes(names, "altered"),
-        partial(alter, validate_only=False),
+        partial(_each, names, alter),
         f"Give these topics {partitions} partitions? They cannot have fewer afterwards.",
     )
 

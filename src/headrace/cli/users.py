@@ -124,6 +124,8 @@ def _password(name: str, file: Path | None) -> str:
         else:
             password = sys.stdin.readline().rstrip("\r\n")
             password.encode()
+    except EOFError:  # Ctrl-D
+        password = ""
     except UnicodeError:
         raise BadUsage("the password is not UTF-8") from None
     except OSError as error:

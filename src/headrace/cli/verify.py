@@ -29,13 +29,15 @@ def run(options: Namespace) -> int:
     """Verify the directory and print what is damaged.
 
     :returns: the exit status: 1 if anything is damaged
-    :raises Failure: it cannot be read
+    :raises Failure: it cannot be read, or has no such topic
     """
     # A help does not import the log.
     from headrace.log import partition_metadata
     from headrace.log.data_directory import is_partition_name
+    from headrace.log.directory_format import FORMAT_FILE
     from headrace.log.recovery import kept_files
     from headrace.log.verify import Verified, log_files, verify_file
+    from headrace.topics.catalog import CATALOG_FILE
 
     directory = os.fspath(options.data_dir)
     if not options.data_dir.is_dir():
@@ -53,6 +55,10 @@ def run(options: Namespace) -> int:
         ]
         set_aside = kept_files(directory, names)
         files = log_files(directory, names)
+        if not names and options.topic is not None:
+            raise Failure(f"{directory} has no partition of topic '{options.topic}'")
+        if not files and not {FORMAT_FILE, CATALOG_FILE} & set(os.listdir(directory)):
+            raise Failure(f"{directory} is not a data directory")
         partitions = {file.partition for file in files}
         verified.partition_count = len(partitions)
         for name in sorted(partitions):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 import time
-from argparse import ArgumentTypeError, Namespace
+from argparse import Namespace
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from heapq import nlargest
@@ -23,7 +23,7 @@ from headrace.patterns import matches, occurs
 from headrace.positions import EARLIEST, LATEST, Position
 from headrace.protocol.partitions import TopicPartition
 
-from .output import OUTPUT_OPTIONS, RecordOutput
+from .output import OUTPUT_OPTIONS, RecordOutput, record_format
 
 if TYPE_CHECKING:
     from headrace.client import Record
@@ -51,21 +51,22 @@ def check(options: Namespace) -> None:
     """Check the options together.
 
     :raises BadUsage: they contradict each other
+    :raises ArgumentTypeError: a topic is a malformed expression
     """
     for name, others in _NOT_WITH.items():
         for other in others:
             if all(getattr(options, option) not in (None, False) for option in (name, other)):
                 raise BadUsage(f"{_option(name)} and {_option(other)} exclude each other")
+    is_text = options.output == "text"
+    if options.parse_json if is_text else options.raw or options.format is not None:
+        raise BadUsage("--format and --raw are for text, --parse-json is for -o json and jsonl")
     if "" in options.topics:
         raise BadUsage("the name of the topic is empty")
     if options.share_group is None:
         if options.outcome is not None:
             raise BadUsage("--outcome is for --share-group")
         for topic in options.topics:
-            try:
-                pattern(topic[1:] if topic.startswith("^") else "")
-            except ArgumentTypeError as error:
-                raise BadUsage(str(error)) from None
+            pattern(topic[1:] if topic.startswith("^") else "")
         return
     if not options.share_group:
         raise BadUsage("--share-group takes the id of a group, which is not empty")
@@ -136,7 +137,7 @@ def run(options: Namespace) -> int:
         options.start, options.exit = Position(-options.tail), True
     output = RecordOutput(
         options.output,
-        options.format,
+        options.format or record_format(r"%s\n"),
         parse=options.parse_json,
         for_terminal=sys.stdout.isatty() and not options.raw,
     )

@@ -71,7 +71,6 @@ OUTPUT_OPTIONS = (
         "in ms, %%d deliveries to a share group, %%S and %%K sizes, \\n, \\t, \\xNN; "
         "null for none (default: %%s\\n)",
         type=record_format,
-        default=r"%s\n",
     ),
     arg(
         "-o --output",

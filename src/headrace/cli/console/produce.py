@@ -186,14 +186,17 @@ def _sources(options: Namespace, opened: ExitStack) -> list[Source]:
 
 @dataclass(slots=True)
 class Sender:
-    """One run of the command: counts the records that librdkafka took, and that brokers stored."""
+    """One run of the command: counts the records that librdkafka took, and that brokers stored.
+
+    After a Ctrl-C it sends what librdkafka took, after a second one it drops it.
+    """
 
     options: Namespace
     producer: Any
     _sent: int = 0
     _acknowledged: int = 0
     _refused: KafkaError | None = None
-    _interrupted: bool = False
+    _interrupted: int = 0
     _is_reading: bool = False
 
     def run(self, sources: Sequence[Source]) -> int:
@@ -212,7 +215,7 @@ class Sender:
             except Failure as failure:
                 problem = failure
             while self.producer.flush(_WAIT_S):
-                if self._refused is not None:
+                if self._refused is not None or self._interrupted > 1:
                     self.producer.purge()
         if self._refused is not None:
             what = f"topic '{self.options.topic}'"
@@ -230,7 +233,7 @@ class Sender:
 
     def _interrupt(self, *_: object) -> None:
         # An exception in a callback of librdkafka would be lost.
-        self._interrupted = True
+        self._interrupted += 1
         if self._is_reading:
             raise KeyboardInterrupt
 
@@ -291,5 +294,8 @@ class Sender:
     def _delivered(self, error: KafkaError | None, _: Message) -> None:
         if error is None:
             self._acknowledged += 1
-        elif self._refused is None and error.code() != confluent_kafka.KafkaError._PURGE_QUEUE:
+        elif self._refused is None and error.code() not in (
+            confluent_kafka.KafkaError._PURGE_QUEUE,
+            confluent_kafka.KafkaError._PURGE_INFLIGHT,
+        ):
             self._refused = error

@@ -10,7 +10,7 @@ from headrace.cli.errors import BadUsage, Failure
 from headrace.cli.options import DRY_RUN, YES, arg, one_of, repeatable, switch, topic_and_partitions
 from headrace.cli.output import Output, Row
 from headrace.cli.tables import tell
-from headrace.positions import LATEST, Position, position
+from headrace.positions import EARLIEST, LATEST, Position, position
 from headrace.protocol.partitions import TopicPartition
 
 from .kafka_format import kafka_format
@@ -85,15 +85,18 @@ async def reset(
     partitions |= await _existing(cluster, topics)
     problems: list[str] = []
     targets = dict.fromkeys(partitions, to or LATEST)
+    named: Offsets = {}
     if shift is not None:
         problems += (
             f"the group has no offset in {_name(key)} to shift"
             for key in sorted(partitions - current.keys())
         )
-        targets = {
-            key: Position(max(0, current[key] + shift)) for key in partitions & current.keys()
-        }
-    plan = await _plan(cluster, targets, problems)
+        named = {key: current[key] + shift for key in partitions & current.keys()}
+        targets = {key: Position(max(0, offset)) for key, offset in named.items()}
+    elif to is not EARLIEST and to is not None and to.offset is not None and to.offset >= 0:
+        # EARLIEST equals --to 0, which names an offset.
+        named = dict.fromkeys(partitions, to.offset)
+    plan = await _plan(cluster, targets, named, problems)
     alter = offsets.alter_share_offsets if is_share else offsets.commit_offsets
     await output.change(
         {
@@ -176,10 +179,14 @@ async def _existing(cluster: Cluster, topics: Scope) -> set[TopicPartition]:
 
 
 async def _plan(
-    cluster: Cluster, targets: Mapping[TopicPartition, Position], problems: list[str]
+    cluster: Cluster,
+    targets: Mapping[TopicPartition, Position],
+    named: Offsets,
+    problems: list[str],
 ) -> Offsets:
     """Return the offsets of positions; say on stderr which are outside of their logs.
 
+    :param named: the positions that are offsets, perhaps negative
     :param problems: gets what failed
     """
     plan: Offsets = {}
@@ -189,8 +196,8 @@ async def _plan(
             problems.append(str(answer))
             continue
         plan[key] = answer
-        offset = targets[key].offset or 0
-        if offset > 0 and offset != answer:
+        offset = named.get(key, answer)
+        if offset != answer:
             tell(f"offset {offset} is not in the log of {_name(key)}: {answer} is")
     return plan
 

@@ -52,7 +52,6 @@ _FIELDS = (
         "GROUP",
         "a group, or a regular expression of whole ids (default: all)",
         nargs="*",
-        type=pattern,
     ),
     TYPES,
     arg("--state", "STATE,…", "only groups in these states, such as empty,stable"),
@@ -69,9 +68,13 @@ async def list_groups(
 ) -> None:
     """Print groups.
 
+    :param patterns: a group with this very id comes before those that match it; empty for all
     :raises Failure: not all brokers answered
+    :raises ArgumentTypeError: a pattern is malformed
     """
-    listed = await _listed(cluster, output.group_types or types)
+    listed = await _listed(cluster, _types(output, types))
+    ids = {group.group_id for group in listed.groups}
+    expressions = [pattern(text) for text in patterns if text not in ids]
     output.rows(
         [
             {
@@ -83,12 +86,26 @@ async def list_groups(
             }
             for group in listed.groups
             if (not state or group.state.lower() in state)
-            and (not patterns or any(matches(text, group.group_id) for text in patterns))
+            and (
+                not patterns
+                or group.group_id in patterns
+                or any(matches(text, group.group_id) for text in expressions)
+            )
         ],
         wide=("coordinator_id",),
         nothing="there are no such groups",
         problems=[f"not all brokers answered: {error}" for error in listed.errors],
     )
+
+
+def _types(output: Output, types: Sequence[str]) -> Sequence[str]:
+    """Return the types of groups that an output or an option chooses; empty for all.
+
+    :raises BadUsage: both do
+    """
+    if types and output.group_types:
+        raise BadUsage("--kafka-format is for share groups: leave out --type")
+    return types or output.group_types
 
 
 async def _listed(cluster: Cluster, types: Sequence[str]) -> groups.GroupList:
@@ -109,7 +126,7 @@ async def _described(
     if all == bool(group_ids):
         raise BadUsage("name groups, or give --all")
     problems: list[object] = []
-    types = output.group_types or types
+    types = _types(output, types)
     if all:
         listed = await _listed(cluster, types)
         group_ids = [group.group_id for group in listed.groups]
@@ -280,7 +297,7 @@ async def print_offsets(
     """
     if all == bool(group_ids):
         raise BadUsage("name groups, or give --all")
-    types = output.group_types or types or GROUP_TYPES
+    types = _types(output, types) or GROUP_TYPES
     query = model.LagQuery(groups=tuple(group_ids), group_types=tuple(types), time_lag=False)
     shown = await snapshot.snapshot(cluster, query)
     output.rows(

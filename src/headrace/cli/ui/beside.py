@@ -8,6 +8,7 @@ process ends, and then the process.
 from __future__ import annotations
 
 import asyncio
+import os
 import shlex
 import sys
 from argparse import Namespace
@@ -33,12 +34,15 @@ def check(options: Namespace, listeners: Sequence[Listener]) -> None:
     """Check the options of the page before the broker starts.
 
     :raises Failure: a package is missing
-    :raises BadUsage: the page could not log in to the broker, or is open to other machines
+    :raises BadUsage: the page could not log in to the broker, is for another one, or is open to
+        other machines
     :raises SystemExit: an option is wrong; a message is on stderr
     """
     if options.ui is None:
         return
     _, page = _parsed(options)
+    if (page.bootstrap_server, page.context) != (None, None):
+        raise BadUsage("--ui takes no --bootstrap-server or --context: it is of this broker")
     check_page(page)
     if page.command_config is None and _plain(listeners) is None:
         raise BadUsage(
@@ -85,7 +89,9 @@ async def page_beside(options: Namespace, listeners: Sequence[Listener]) -> Asyn
         yield
         return
     process = await asyncio.create_subprocess_exec(
-        *_command(options, listeners), stdin=asyncio.subprocess.PIPE
+        *_command(options, listeners),
+        stdin=asyncio.subprocess.PIPE,
+        env={**os.environ, "HEADRACE_CONFIG": ""},  # it may be for another cluster
     )
     watching = asyncio.create_task(_watch(process))
     try:
