@@ -13,12 +13,13 @@ _DAYS_AGO = {"today": 0, "yesterday": 1}
 
 
 def duration_ms(text: str) -> int:
-    """Parse a duration such as ``90s``, ``1h30m``, ``2d`` or ``500ms``.
+    """Parse a duration such as ``90s``, ``1h30m``, ``2d`` or ``500ms``; a number counts seconds.
 
     :raises ArgumentTypeError: it is not one
     """
-    parts = _PART.findall(text)
-    if not parts or "".join(number + unit for number, unit in parts) != text:
+    length = text if re.search("[a-z]", text) else f"{text}s"
+    parts = _PART.findall(length)
+    if not parts or "".join(number + unit for number, unit in parts) != length:
         raise ArgumentTypeError(f"{text!r} is not a duration, such as 90s, 1h30m or 2d")
     length_ms = int(sum(float(number) * _UNITS_MS[unit] for number, unit in parts))
     if not length_ms:

@@ -119,7 +119,7 @@ def test_bad_usage_is_one_line(line: str, complaint: str, capsys: Captured) -> N
 )
 def test_a_file_of_something_else(content: str, config_home: Path, capsys: Captured) -> None:
     (config_home / "headrace/contexts.json").write_text(content)
-    assert main(["context"]) == 2
+    assert main(["context", "list"]) == 2
     assert "is not what headrace context writes: delete it" in capsys.readouterr().err
 
 

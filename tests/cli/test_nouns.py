@@ -16,7 +16,7 @@ import pytest
 from headrace.cli import main as frame
 from headrace.cli.commands import COMMANDS, load
 from headrace.cli.errors import BadUsage, Failure
-from headrace.cli.main import main
+from headrace.cli.main import command_of, main
 from headrace.cli.nouns import Noun
 from headrace.cli.options import arg, one_of, switch
 from headrace.cli.output import Output, confirm
@@ -113,6 +113,7 @@ def test_closed_streams_are_empty_and_others_may_fail(
         ("topics", "  create    create topics\n"),
         ("users", "\nList, add and delete the users of SCRAM.\n"),
         ("lag -h", "  show "),
+        ("context", "  use "),
     ],
 )
 def test_a_bare_noun_prints_its_help(
@@ -121,6 +122,15 @@ def test_a_bare_noun_prints_its_help(
     assert main(line.split()) == 0
     out, err = capsys.readouterr()
     assert err == "" and out.startswith("usage: headrace") and word in out
+
+
+def test_what_is_no_verb_of_lag_is_a_group() -> None:
+    assert command_of(["lag", "packers", "--partitions"])[::2] == (
+        "lag show",
+        ["packers", "--partitions"],
+    )
+    with pytest.raises(BadUsage, match="did you mean show"):
+        command_of(["lag", "shwo"])
 
 
 NOUNS = {name: noun for name in COMMANDS if isinstance(noun := load(name), Noun)}
@@ -259,14 +269,14 @@ def test_nobody_is_asked_without_a_terminal(monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.parametrize(
     ("text", "expected"),
     [("90s", 90_000), ("1h30m", 5_400_000), ("2d", 172_800_000), ("1w", 604_800_000)]
-    + [("500ms", 500), ("0.5s", 500), ("1.5h", 5_400_000)],
+    + [("500ms", 500), ("0.5s", 500), ("1.5h", 5_400_000), ("5", 5000), ("0.5", 500)],
 )
 def test_durations(text: str, expected: int) -> None:
     assert duration_ms(text) == expected
 
 
 @pytest.mark.parametrize(
-    "text", ["", "5", "-1h", "1x", "1h 30m", "h", "PT1H", "1h30", "99999999999h", "0s"]
+    "text", ["", "0", "-1", "-1h", "1x", "1h 30m", "h", "PT1H", "1h30", "99999999999h", "0s"]
 )
 def test_what_is_no_duration(text: str) -> None:
     with pytest.raises(ArgumentTypeError):

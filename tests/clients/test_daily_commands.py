@@ -464,6 +464,7 @@ def test_names_are_completed(
 
     where = f"-b {bootstrap_servers}"
     assert words(f"headrace topics describe {where} {topic[:-1]}") == [topic]
+    assert words(f"headrace configs alter topic {where} {topic[:-1]}") == [topic]
     assert words(f"headrace configs alter topic {topic} {where} retention.b") == ["retention.bytes"]
     assert "share.auto.offset.reset" in words(f"headrace groups set g {where} share.")
     assert words("headrace topics describe -b 127.0.0.1:1 o") == []

@@ -150,7 +150,7 @@ async def pack(number: int) -> None: ...
         ("shop:app --tasks ,", 2, "the app has no tasks"),
         ("shop:app --concurrency 0", 2, "'0' is not a whole number above 0"),
         ("shop:app --health-port 70000", 2, "'70000' is not a port: 0 to 65535"),
-        ("shop:app --drain-timeout 0", 2, "'0' is not a number of seconds above 0"),
+        ("shop:app --drain-timeout 0", 2, "'0' is not a duration of at least a millisecond"),
         ("shop:app", 1, "no broker answers at 127.0.0.1:1: "),
         ("shop:app -b 127.0.0.1:2", 1, "no broker answers at 127.0.0.1:2: "),
         ("empty:app", 2, "the app has no tasks: decorate a function with @app.task()"),

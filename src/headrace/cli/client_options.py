@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from headrace.patterns import meant
 
 from .errors import BadUsage, Failure
-from .options import DEFAULT_LISTEN, arg, positive_seconds, properties_file, section
+from .options import DEFAULT_LISTEN, arg, duration_s, properties_file, section
 
 if TYPE_CHECKING:
     from headrace.client import Cluster
@@ -75,14 +75,14 @@ def _connection(options: Namespace) -> tuple[str, Path | None]:
 
 
 def _timeout_s(text: str) -> float:
-    seconds = positive_seconds(text)
+    seconds = duration_s(text)
     if seconds > _MAX_TIMEOUT_S:
         raise ArgumentTypeError(f"{text} is more than {_MAX_TIMEOUT_S} seconds")
     return seconds
 
 
 _TIMEOUT = arg(
-    "--timeout", "SECONDS", "timeout of a call (default: 30)", type=_timeout_s, default=30.0
+    "--timeout", "DURATION", "timeout of a call (default: 30s)", type=_timeout_s, default=30.0
 )
 
 

@@ -101,6 +101,8 @@ def _names(metavar: str, before: list[str]) -> list[str]:
         (answer,) = (await configs.describe_configs(cluster, config_type, [name])).values()
         return [] if isinstance(answer, Exception) else [config.name for config in answer]
 
+    if metavar == "NAME" and before[0] == "configs":
+        metavar = "".join(before[2:3]).upper()  # TOPIC, GROUP, or nothing that is known
     if metavar not in ("TOPIC", "QUEUE", "GROUP", "CONFIG", "CONFIG=VALUE", "CONTEXT"):
         return []
     try:

@@ -13,7 +13,7 @@ from .nouns import Noun
 from .options import arg
 from .output import Output, output_option
 
-NOUN = Noun("list")
+NOUN = Noun()
 _NAME = arg("name", "CONTEXT", "its name")
 
 

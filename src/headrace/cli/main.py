@@ -62,7 +62,8 @@ def command_of(words: Sequence[str]) -> tuple[str, Verb, Sequence[str]]:
     if isinstance(noun, Verb):
         return first, noun, words[1:]
     is_option = not second or second.startswith("-")
-    if noun.default is not None and is_option and second not in _HELP:
+    is_no_verb = is_option or (second not in noun.verbs and not meant(second, noun.verbs))
+    if noun.default and is_no_verb and second not in _HELP:
         second, words = noun.default, [first, noun.default, *words[1:]]
     if second not in noun.verbs:
         _explain(first, second, {name: verb.summary for name, verb in noun.verbs.items()})

@@ -115,14 +115,12 @@ def positive_number(text: str) -> int:
     return int(text)
 
 
-def positive_seconds(text: str) -> float:
-    """Parse a number of seconds above 0, such as ``0.5``.
+def duration_s(text: str) -> float:
+    """Parse a duration: return its seconds.
 
     :raises ArgumentTypeError: it is not one
     """
-    if not re.fullmatch(r"[0-9]{1,6}(\.[0-9]{1,3})?", text) or not float(text):
-        raise ArgumentTypeError(f"{text!r} is not a number of seconds above 0")
-    return float(text)
+    return duration_ms(text) / 1000
 
 
 def number_up_to(most: int) -> Callable[[str], int]:
@@ -232,7 +230,6 @@ _TYPES: Mapping[str, Callable[[str], object]] = {
     "TYPE,…": some_of("types", GROUP_TYPES),
     "STATE,…": some_of("states", _GROUP_STATES),
     "TASK,…": comma_separated,
-    "SECONDS": positive_seconds,
     "DURATION": duration_ms,
     "TIME": time_ms,
     "POSITION": position,
@@ -291,8 +288,9 @@ def repeatable(name: str, metavar: str, help_text: str, **settings: Any) -> Decl
 
 
 def seconds_option(name: str, help_text: str, default: float) -> Declaration:
-    """Return the declaration of an option that takes seconds above 0."""
-    return arg(name, "SECONDS", f"{help_text} (default: {default:g})", default=default)
+    """Return the declaration of an option that takes a duration. Its value is in seconds."""
+    help_text = f"{help_text} (default: {default:g}s)"
+    return arg(name, "DURATION", help_text, type=duration_s, default=default)
 
 
 def listen_option(default: Address, what: str) -> Declaration:
