@@ -172,7 +172,7 @@ def test_every_view(seen_world: World, page: Page, browser: Any, is_kafka: bool)
         told = "drawAll(document); return document.querySelector('.flight rect').textContent"
         assert "for 1h 00m" in browser.execute_script(f"{earlier}; {told}")
     browser.get(page.base + addresses(world)["record"])
-    stands = "unknown: " if is_kafka else f"held by {world.member_id} for "
+    stands = "unknown: " if is_kafka else "held by <b>worker</b> for "
     assert f"{world.group}: {stands}" in text(browser)
     browser.get(page.base + addresses(world)["records"])
     assert "<script>document.title='owned'</script>" in text(browser)

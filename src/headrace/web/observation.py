@@ -48,6 +48,7 @@ class Observation(NamedTuple):
     :param queues: group id → its dead-letter queue
     :param warnings: what could not be determined, one line each
     :param workers: by name
+    :param clients: member id → client id, of share groups
     """
 
     time_ms: int
@@ -61,6 +62,7 @@ class Observation(NamedTuple):
     notes: Sequence[Note] = ()
     warnings: Sequence[str] = ()
     workers: Sequence[SeenWorker] = ()
+    clients: Mapping[str, str] = {}
 
     def readers(self, topic: str, kind: str = "") -> list[GroupSummary]:
         """Return the groups that have read a topic, by name.
