@@ -805,6 +805,8 @@ async def test_a_page_whose_login_has_ended_leads_to_the_login_as_a_whole() -> N
         part = await client.get("/groups?part=x&filter=a")
         assert (part.status_code, part.text, part.headers["hx-refresh"]) == (401, "", "true")
         assert "www-authenticate" not in part.headers  # the browser would ask for a password
+        sought = await client.get("/api/search?name=a", headers={"X-Requested-With": "fetch"})
+        assert (sought.status_code, "www-authenticate" in sought.headers) == (401, False)
         whole = await client.get("/groups?filter=a")
         assert whole.headers["location"] == "/login?back=%2Fgroups%3Ffilter%3Da"
 
