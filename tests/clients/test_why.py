@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -79,6 +80,29 @@ def test_records_in_flight_explain_a_share_group(
         told.startswith(f"As many as may be are in flight in {topic}-0, 100 records (share.part")
         for told in reasons
     ), reasons
+
+
+def test_the_reason_of_the_newest_dead_letter_is_told(
+    run: Run, bootstrap_servers: str, topic: str, group_id: str, target: str
+) -> None:
+    allowed = {"errors_deadletterqueue_group_enable": "true"}
+    queue = create_topic(bootstrap_servers, unique("dlq.orders"), 2, **allowed)
+    configs = {"errors_deadletterqueue_topic_name": queue}
+    share_from_earliest(bootstrap_servers, group_id, **configs)
+    conf = {"bootstrap.servers": bootstrap_servers, "group.id": group_id}
+    with ShareConsumer(conf, [topic]) as member:
+        records: list[Any] = []
+        while len(records) < 9:
+            records += member.poll(timeout=1.0)
+        member.accept(records[1:])
+        member.reject(records[0], reason="no such item")
+
+        def told() -> list[str]:
+            return list(explained(run, group_id)["reasons"])
+
+        (reason,) = wait_until(told, PATIENCE_S, "the letter")
+    why = "Offset rejected by client" + (": no such item" if target == "headrace" else "")
+    assert re.fullmatch(rf"Last dead-lettered, .* ago: {topic}-0 offset 0: {why}\.", reason)
 
 
 def test_a_group_without_members_and_one_that_has_finished(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -22,7 +24,6 @@ from tests.web.serving import (
     client,
     commit,
     served,
-    show_whole,
 )
 from tests.web.test_api import settled
 
@@ -44,17 +45,26 @@ def quiet(browser: Any) -> Iterator[None]:
     errors = [one for one in browser.get_log("browser") if one["level"] in ("WARNING", "SEVERE")]
     browser.get("about:blank")
     browser.delete_all_cookies()
+    browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
     assert errors == []
 
 
-def picture(browser: Any, name: str, width: int = 1320) -> Path:
-    """Keep a picture of the whole page."""
-    show_whole(browser, width)
+def picture(browser: Any, name: str, width: int = 1320, scheme: str = "light") -> None:
+    """Keep a picture of the whole page on a screen of a width, which shows it from then on.
+
+    :param scheme: light or dark
+    """
+    feature = {"name": "prefers-color-scheme", "value": scheme}
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [feature]})
+    screen = {"width": width, "height": 700, "deviceScaleFactor": 1, "mobile": False}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", screen)
+    height = min(browser.execute_script("return document.documentElement.scrollHeight"), 2400)
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", {**screen, "height": height})
     PICTURES.mkdir(parents=True, exist_ok=True)
     path = PICTURES / f"{name}.png"
     assert browser.save_screenshot(str(path))
     assert path.stat().st_size > 10_000
-    return path
 
 
 def violations(browser: Any) -> list[str]:
@@ -68,6 +78,15 @@ def violations(browser: Any) -> list[str]:
         _RULES,
     )
     return [f"{one['id']}: {json.dumps([n['target'] for n in one['nodes']])}" for one in found]
+
+
+def too_wide(browser: Any) -> list[str]:
+    """Return what is wider than its place: tables by name, and the page itself."""
+    script = (
+        "return [...document.querySelectorAll('html, .scroll')]"
+        ".filter(e => e.scrollWidth > e.clientWidth).map(e => e.ariaLabel ?? 'the page')"
+    )
+    return list(browser.execute_script(script))
 
 
 def text(browser: Any) -> str:
@@ -146,9 +165,11 @@ def test_every_view(seen_world: World, page: Page, browser: Any, is_kafka: bool)
     for name, address in addresses(world).items():
         browser.get(page.base + address)
         assert browser.find_elements("css selector", "main h1"), name
-        if not is_kafka or name == "share-group":
-            assert violations(browser) == [], name
-            picture(browser, f"{name}{'-kafka' if is_kafka else ''}")
+        for scheme, width in itertools.product(("light", "dark"), (1320, 390)):
+            screen = f"{name}-{scheme}-{width}{'-kafka' if is_kafka else ''}"
+            picture(browser, screen, width, scheme)
+            assert violations(browser) == [], screen
+            assert too_wide(browser) == [], screen
         outside = browser.execute_script(
             "return performance.getEntriesByType('resource').map(one => one.name)"
         )
@@ -172,7 +193,7 @@ def test_every_view(seen_world: World, page: Page, browser: Any, is_kafka: bool)
         told = "drawAll(document); return document.querySelector('.flight rect').textContent"
         assert "for 1h 00m" in browser.execute_script(f"{earlier}; {told}")
     browser.get(page.base + addresses(world)["record"])
-    stands = "unknown: " if is_kafka else f"held by {world.member_id} for "
+    stands = "unknown: " if is_kafka else "held by <b>worker</b> for "
     assert f"{world.group}: {stands}" in text(browser)
     browser.get(page.base + addresses(world)["records"])
     assert "<script>document.title='owned'</script>" in text(browser)
@@ -217,6 +238,8 @@ def test_filters_and_keys(seen_world: World, page: Page, browser: Any) -> None:
         return texts(browser, "#live-part tbody th")
 
     wait_until(lambda: rows() == [world.consumers], PATIENCE_S, "the filtered list")
+    arrow = "return getComputedStyle(document.querySelector('th[aria-sort] a'), '::after').content"
+    assert "↓" in browser.execute_script(arrow)
     assert f"filter={world.consumers}" in browser.current_url
     browser.find_element("css selector", "h1").click()
     browser.find_element("css selector", "body").send_keys("/")
@@ -291,9 +314,15 @@ def test_new_records_are_followed_and_json_is_coloured(
 def test_charts_tell_values_and_have_a_range(seen_world: World, page: Page, browser: Any) -> None:
     from selenium.webdriver.common.actions.action_builder import ActionBuilder
 
+    browser.execute_cdp_cmd("Emulation.setTimezoneOverride", {"timezoneId": "Asia/Tokyo"})
     browser.get(f"{page.base}/group?group_id={seen_world.consumers}")
     chart = "figure.chart svg"
     wait_until(lambda: browser.find_elements("css selector", chart), PATIENCE_S, "a chart")
+    axis = "[...document.querySelectorAll('figure.chart .axis')].map(e => e.textContent)"
+    times = "JSON.parse(document.querySelector('figure.chart').dataset.times)"
+    marks, times_ms = browser.execute_script(f"return [{axis}, {times}]")
+    assert f"now {datetime.fromtimestamp(times_ms[-1] / 1000, UTC):%H:%M:%S}" in marks
+    browser.execute_cdp_cmd("Emulation.setTimezoneOverride", {"timezoneId": ""})
     # In one step each, as the part of the page that has the charts is replaced every two seconds.
     sizes = "[...document.querySelectorAll('svg .axis')].map(e => getComputedStyle(e).fontSize)"
     assert set(browser.execute_script(f"return {sizes}")) == {"11px"}
@@ -396,33 +425,6 @@ def test_dead_letters_are_redriven(
     browser.get(f"{page.base}/records?topic={source}&start=earliest")
     found = [one.text for one in browser.find_elements("css selector", "tbody pre.value")]
     assert sorted(found) == ["v0", "v1", "v2"]
-
-
-def test_dark_and_narrow(seen_world: World, page: Page, browser: Any, is_kafka: bool) -> None:
-    if is_kafka:
-        pytest.skip("the colours are those of the other broker")
-    with client(page) as api:
-        settled(api, seen_world.consumers)
-    scheme = {"name": "prefers-color-scheme", "value": "dark"}
-    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [scheme]})
-    try:
-        for name in ("overview", "share-group"):
-            browser.get(page.base + addresses(seen_world)[name])
-            assert violations(browser) == [], name
-            picture(browser, f"{name}-dark")
-    finally:
-        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
-    wide = "return document.documentElement.scrollWidth - document.documentElement.clientWidth"
-    cut = (
-        "return [...document.querySelectorAll('.scroll')]"
-        ".filter(e => e.scrollWidth > e.clientWidth).map(e => e.ariaLabel)"
-    )
-    for name in ("overview", "groups", "share-group", "topics", "records", "letters", "tasks"):
-        browser.set_window_size(500, 900)
-        browser.get(page.base + addresses(seen_world)[name])
-        assert browser.execute_script(wide) == 0, name
-        assert browser.execute_script(cut) == [], name
-        picture(browser, f"{name}-narrow", width=500)
 
 
 def test_a_dead_broker_looks_dead_until_it_is_back(browser: Any, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any, cast
 
 import msgspec
@@ -51,7 +52,16 @@ from headrace.web.access import (
 from headrace.web.actions import ACTIONS, Action
 from headrace.web.app import VIEWS
 from headrace.web.lists import listed, page_of
-from headrace.web.observation import LATE_FOR_MS, Histories, InFlightLooks, Observation, notes
+from headrace.web.observation import (
+    HISTORY_POINTS,
+    LATE_FOR_MS,
+    OLDER_STEP_MS,
+    RECENT_POINTS,
+    Histories,
+    InFlightLooks,
+    Observation,
+    notes,
+)
 from headrace.web.observer import LETTERS_OVER_MS, WINDOW_MS, Observer, pause_s
 from headrace.web.openapi import document
 from headrace.web.plans import MAX_PLANS, PLAN_S, Plan, Plans
@@ -331,6 +341,19 @@ def test_histories_are_bounded_and_forget(monkeypatch: pytest.MonkeyPatch) -> No
     histories.add({"c": Point(9, 9, None, None, None)})
     assert histories.of("a") == []
     assert len(histories.of("c")) == 1
+
+
+def test_a_history_of_half_an_hour_has_older_points_further_apart() -> None:
+    histories, times_ms = Histories(), range(0, 3_600_000, 2000)
+    for time_ms in times_ms:
+        histories.add({"a": Point(time_ms, 1)}, after_gap=time_ms == 2_400_000)
+    points = histories.of("a")
+    kept_ms = [point.time_ms for point in points]
+    assert len(points) <= HISTORY_POINTS
+    assert kept_ms[-1] - kept_ms[0] >= 30 * 60 * 1000
+    assert kept_ms[-RECENT_POINTS:] == [*times_ms[-RECENT_POINTS:]]
+    assert max(later - sooner for sooner, later in pairwise(kept_ms)) == OLDER_STEP_MS
+    assert Point(2_400_000) in points
 
 
 def test_a_history_tells_the_times_without_points() -> None:
@@ -782,6 +805,8 @@ async def test_a_page_whose_login_has_ended_leads_to_the_login_as_a_whole() -> N
         part = await client.get("/groups?part=x&filter=a")
         assert (part.status_code, part.text, part.headers["hx-refresh"]) == (401, "", "true")
         assert "www-authenticate" not in part.headers  # the browser would ask for a password
+        sought = await client.get("/api/search?name=a", headers={"X-Requested-With": "fetch"})
+        assert (sought.status_code, "www-authenticate" in sought.headers) == (401, False)
         whole = await client.get("/groups?filter=a")
         assert whole.headers["location"] == "/login?back=%2Fgroups%3Ffilter%3Da"
 

@@ -15,7 +15,18 @@ from headrace.amounts import count_of, duration
 from headrace.protocol.partitions import TopicPartition
 
 from .client_options import call_options, on_cluster
-from .clients import Cluster, configs, errors, model, share_state, watch, work, workers
+from .clients import (
+    Cluster,
+    configs,
+    errors,
+    letters,
+    model,
+    reading,
+    share_state,
+    watch,
+    work,
+    workers,
+)
 from .errors import fail_with
 from .nouns import command
 from .options import arg, seconds_option
@@ -26,6 +37,8 @@ _NAMED = 3
 """The number of partitions, holders or workers of one kind that are named."""
 _LINE_CHARS = 100
 _BUSY = 0.9
+_LETTER_MS, _REASON_CHARS = 300_000, 300
+"""The age up to which a dead letter is told, and how much of its reason."""
 _LOCK_MS, _DELIVERIES, _LOCKS = _LIMITS = (
     *("share.record.lock.duration.ms", "share.delivery.count.limit"),
     "share.partition.max.record.locks",
@@ -43,6 +56,7 @@ class Evidence:
     :param late: the records that were acknowledged after their locks meanwhile
     :param limits: config → its number, of a share group on headrace
     :param tasks: what workers tell of their tasks for this group
+    :param letter: the newest dead letter of a share group without workers, if it is new
     """
 
     group: model.GroupLag
@@ -53,6 +67,7 @@ class Evidence:
     late: int
     limits: Mapping[str, int]
     tasks: Sequence[tuple[workers.SeenWorker, workers.TaskState]]
+    letter: letters.DeadLetter | None = None
 
 
 @command(
@@ -120,21 +135,28 @@ async def look(cluster: Cluster, group_id: str, over_s: float) -> tuple[Evidence
         for name in (_LIMITS if states else ())
         if (text := await configs.share_group_config(cluster, group_id, name))
     }
-    seen_workers = await workers.WorkerWatch(cluster).look_or_tell(problems)
+    tasks = [
+        (worker, task)
+        for worker in await workers.WorkerWatch(cluster).look_or_tell(problems)
+        for task in worker.state.tasks
+        if task.group_id == group_id
+    ]
+    letter, at_ms = None, time.time_ns() // 1_000_000
+    if group.type == "share" and not tasks:  # workers tell their failures
+        try:
+            letter = await reading.newest_letter(cluster, group_id, at_ms - _LETTER_MS)
+        except errors.ClientError as error:
+            problems.append(f"the dead letters are unknown: {error}")
     return Evidence(
         group,
         over_s,
-        time.time_ns() // 1_000_000,
+        at_ms,
         stuck.get(group_id, ()),
         states,
         max(0, sum(late)),
         limits,
-        [
-            (worker, task)
-            for worker in seen_workers
-            for task in worker.state.tasks
-            if task.group_id == group_id
-        ],
+        tasks,
+        letter,
     ), problems
 
 
@@ -240,6 +262,11 @@ def _share_reasons(seen: Evidence) -> Iterator[str]:
             f"{count_of(seen.late, 'acknowledgement')} came after the end of the lock, so records "
             f"come again: work takes longer than {_LOCK_MS}."
         )
+    if seen.letter is not None and seen.letter.message:
+        letter, reason = seen.letter, seen.letter.message[:_REASON_CHARS].rstrip(".")
+        ago = duration(max(0, seen.at_ms - letter.timestamp_ms) / 1000)
+        place = f"{_name(letter.source)} offset {letter.source_offset}"
+        yield f"Last dead-lettered, {ago} ago: {place}: {reason}."
 
 
 def _task_reasons(seen: Evidence) -> Iterator[str]:

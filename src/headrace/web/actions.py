@@ -257,6 +257,7 @@ async def release(
     ]
     if not held:
         raise BadRequest("No member holds a record of this range.")
+    clients = (site.observer.observation or NOTHING_SEEN).clients
 
     async def execute() -> str:
         await release_records(site.cluster, group_id, key, first, last)
@@ -268,7 +269,7 @@ async def release(
             Change(
                 f"{topic}-{partition} {max(first, span.first_offset)} to "
                 f"{min(last, span.last_offset)}",
-                f"held by {span.member_id}",
+                f"held by {clients.get(span.member_id or '') or span.member_id}",
                 "available",
             )
             for span in held[:_MAX_CHANGES]

@@ -172,10 +172,12 @@ class App:
             return await in_thread(render) if reads else render()
 
     def _to_login(self, request: PageRequest) -> Response:
+        # A page that is open is loaded again as a whole; for a challenge, its browser would ask for
+        # a password itself.
+        if request.is_part or "x-requested-with" in request.headers:
+            return Response(401, b"", [(b"hx-refresh", b"true")])
         if request.is_api:
             raise NotAllowed("this takes a login")
-        if request.is_part:  # the browser loads its whole page again
-            return Response(401, b"", [(b"hx-refresh", b"true")])
         return redirect(url("/login", back=request.target))
 
     @cached_property

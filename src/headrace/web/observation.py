@@ -23,10 +23,14 @@ from headrace.protocol.partitions import TopicPartition
 from .texts import duration, number
 from .views import GroupSummary, Note, Point, TopicSummary
 
-HISTORY_POINTS = 180
-"""Points in the history of a group or topic."""
-MAX_HISTORIES = 20_000
-"""Groups and topics with a history."""
+HISTORY_POINTS, RECENT_POINTS = 320, 150
+"""Points in the history of a group or topic, and the newest of them, which are never thinned: of
+half an hour, and of 5 minutes at one every 2 seconds. A history takes up to 60 kB.
+"""
+OLDER_STEP_MS = 10_000
+"""The least time between two older points."""
+MAX_HISTORIES = 10_000
+"""Groups with a history, and topics."""
 MAX_STUCK = 20
 """Groups with a partition in which nothing is finished that are told."""
 GROUPS_OF_TURN = 5
@@ -48,6 +52,7 @@ class Observation(NamedTuple):
     :param queues: group id → its dead-letter queue
     :param warnings: what could not be determined, one line each
     :param workers: by name
+    :param clients: member id → client id, of share groups
     """
 
     time_ms: int
@@ -61,6 +66,7 @@ class Observation(NamedTuple):
     notes: Sequence[Note] = ()
     warnings: Sequence[str] = ()
     workers: Sequence[SeenWorker] = ()
+    clients: Mapping[str, str] = {}
 
     def readers(self, topic: str, kind: str = "") -> list[GroupSummary]:
         """Return the groups that have read a topic, by name.
@@ -98,13 +104,13 @@ class Histories:
                         continue
                     self._by_name[name] = deque(maxlen=HISTORY_POINTS)
                 elif after_gap:
-                    self._by_name[name].append(Point(point.time_ms))
-                self._by_name[name].append(point)
+                    _add(self._by_name[name], Point(point.time_ms))
+                _add(self._by_name[name], point)
 
     def of(self, name: str, most: int = HISTORY_POINTS) -> list[Point]:
         """Return the points of a name, the oldest first.
 
-        :param most: about so many, at equal distances; besides those that tell a gap
+        :param most: about so many, evenly chosen; besides those that tell a gap
         """
         with self._lock:
             points = list(self._by_name.get(name, ()))
@@ -115,6 +121,16 @@ class Histories:
             for at, point in enumerate(points)
             if at % step == first or point == Point(point.time_ms)
         ]
+
+
+def _add(points: deque[Point], point: Point) -> None:
+    """Add the newest point, and leave out the one that becomes an older one if it is too close."""
+    points.append(point)
+    if len(points) > RECENT_POINTS + 1:
+        before, aging = points[-RECENT_POINTS - 2], points[-RECENT_POINTS - 1]
+        is_gap = aging == Point(aging.time_ms)
+        if aging.time_ms - before.time_ms < OLDER_STEP_MS and not is_gap:
+            del points[-RECENT_POINTS - 1]
 
 
 # What needs attention -----------------------------------------------------------------------------

@@ -243,6 +243,12 @@ class Observer:
             notes=notes(groups, letters, seen_workers, sentences, self._in_flight.late),
             warnings=warnings,
             workers=seen_workers,
+            clients={
+                member.member_id: member.client_id
+                for group in lags.groups
+                if group.type == "share"
+                for member in group.members
+            },
         )
 
     def _summaries(

@@ -11,7 +11,7 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
-from headrace.amounts import size
+from headrace.amounts import count_of, size
 from headrace.http.messages import Response
 from headrace.log_lines import printable
 from headrace.protocol.dead_letters import OFFSET
@@ -64,6 +64,7 @@ class Pages:
             forecast=texts.forecast,
             moment=texts.moment,
             size=size,
+            count_of=count_of,
             short=texts.short,
             rendered=texts.rendered,
             shown=lambda text: printable(str(text), _MAX_NAME_CHARS),

@@ -37,7 +37,7 @@ class Page(Struct, Generic[T]):
         return Page(rows, self.count, self.page, self.page_count)
 
 
-class Point(Struct):
+class Point(Struct, gc=False):  # there are many
     """A group or topic at one time."""
 
     time_ms: int
@@ -181,7 +181,7 @@ class Group(Struct):
     :param spans_limit: the largest number of spans of a partition
     :param configs: null if the broker does not tell them
     :param dead_letter_queue: the topic of its dead letters
-    :param history: of the last minutes
+    :param history: of the last half hour, or longer
     :param warnings: what could not be determined, one line each
     """
 
@@ -221,7 +221,7 @@ class Topic(Struct):
     :param configs: null if the broker does not tell them
     :param groups: those that have read it
     :param may_have_letters: whether groups use it as their dead-letter queue, or may do so
-    :param history: of the last minutes
+    :param history: of the last half hour, or longer
     :param warnings: what could not be determined, one line each
     """
 

@@ -35,7 +35,7 @@ from .letters import (
     parse_letter,
     position_group,
 )
-from .originals import Comparison, Originals, queues_of_groups
+from .originals import TOPIC_NAME, Comparison, Originals, queues_of_groups
 
 T = TypeVar("T")
 
@@ -211,6 +211,39 @@ def selected_ranges(bounds: Ranges, selection: LetterFilter) -> Ranges:
         )
         for number, (first, end) in bounds.items()
     }
+
+
+_NEWEST_RECORDS, _NEWEST_S = 10, 5.0
+"""The last records of each partition that are read for the newest letter, and the time for that."""
+
+
+async def newest_letter(cluster: Cluster, group_id: str, since_ms: int) -> DeadLetter | None:
+    """Return the newest letter of a share group among the last records of its queue; None without
+    one.
+
+    :param since_ms: the earliest time of the letter
+    :raises ClientError: the queue cannot be read
+    """
+    queues = await config_values(cluster, ConfigType.GROUP, [group_id], TOPIC_NAME)
+    topics = await cluster.existing_topics(list(queues.values()))
+    keys = [(queue, number) for queue, topic in topics.items() for number in topic.leaders]
+    bounds = await log_bounds(cluster, keys, READ_COMMITTED)
+    reader = PartitionReader(
+        cluster,
+        {key: max(0, end - _NEWEST_RECORDS) for key, (first, end) in bounds.items() if first < end},
+        {key: end for key, (_, end) in bounds.items()},
+        READ_COMMITTED,
+    )
+    letters: list[DeadLetter] = []
+    until_s = time.monotonic() + _NEWEST_S
+    while time.monotonic() < until_s:
+        records = await reader.read(RECORDS_AT_ONCE, _WAIT_S)
+        if records is None:
+            break
+        letters += filter(None, map(parse_letter, records))
+    selection = LetterFilter(groups=(group_id,), from_ms=since_ms)
+    selected = filter(selection.selects, letters)
+    return max(selected, key=lambda letter: letter.timestamp_ms, default=None)
 
 
 # Counts -------------------------------------------------------------------------------------------

@@ -112,7 +112,9 @@ document.addEventListener("keydown", (event) => {
 let asked = 0;
 async function search(box) {
   const hits = document.getElementById("hits"), number = ++asked;
-  const answer = await fetch(`/api/search?${new URLSearchParams({ name: box.value })}`);
+  const headers = { "X-Requested-With": "fetch" };
+  const answer = await fetch(`/api/search?${new URLSearchParams({ name: box.value })}`, { headers });
+  if (answer.status === 401) location.reload();
   if (number !== asked || !answer.ok) return;
   const found = (await answer.json()).hits;
   hits.replaceChildren(...found.map((hit) => {

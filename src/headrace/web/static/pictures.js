@@ -43,7 +43,7 @@ function duration(milliseconds) {
 }
 
 function clock(timeMs) {
-  return new Date(timeMs).toLocaleTimeString(undefined, { hour12: false });
+  return new Date(timeMs).toISOString().slice(11, 19);
 }
 
 const known = (values) => values.filter((value) => value !== null);
@@ -165,7 +165,7 @@ function told(span) {
 
 // What this page has seen of a share group: since when members hold records, as a lock that is
 // renewed is the same one; and the counts of records given back. Another page forgets it.
-const LEAST_STEP_MS = 1000, MOST_STEP_MS = 20000, MOST_STEPS = 180;
+const LEAST_STEP_MS = 1000, MOST_STEP_MS = 20000, MOST_STEPS = 900;
 let seen = { page: "", lock: 0, holds: {}, counts: [] };
 try { seen = JSON.parse(sessionStorage.getItem("seen")) || seen; } catch { /* it is off */ }
 
