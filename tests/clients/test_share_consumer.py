@@ -434,7 +434,7 @@ async def test_a_batch_that_cannot_be_read(
         await queue.release(records)
         is_damaged = True
         waiting = asyncio.create_task(anext(queue))
-        await until(lambda: "cannot be read from offset 0 to 5" in caplog.text)
+        await until(lambda: "cannot be read from offset 0 to " in caplog.text)
         is_damaged = False
         produce(bootstrap_servers, topic, [b"more"])
         assert (await waiting).value in (*BOXES, b"more")

@@ -280,3 +280,37 @@ async def test_a_delayed_release_that_is_cancelled_goes_on(brokers: Brokers, del
         releasing.cancel()
         assert await queue.poll() == []
         assert [record.delivery_count for record in await queue.poll(timeout=5)] == [2]
+
+
+@story
+async def test_slow_tasks_that_share_a_consumer_hold_what_they_process(brokers: Brokers) -> None:
+    """They end together, so that the time between two polls tells nothing about the work."""
+    brokers.produce("orders", 0, 1000)
+
+    async def work() -> None:
+        while records := await queue.poll(max_records=1):
+            await asyncio.sleep(1)
+            await queue.accept(records)
+
+    async with consumer() as queue:
+        tasks = [asyncio.create_task(work()) for _ in range(10)]
+        for _ in range(20):
+            await asyncio.sleep(0.5)
+            assert queue.held <= 10
+        for task in tasks:
+            task.cancel()
+
+
+@story
+async def test_a_consumer_that_polls_many_records_in_little_time_takes_batches(
+    brokers: Brokers,
+) -> None:
+    brokers.move_leader("orders", 1)
+    async with consumer() as queue:
+        for _ in range(2):
+            brokers.produce("orders", 0, 1000)
+        for held in (500, 500, 1000):
+            await asyncio.sleep(0.05)
+            records = await queue.poll(500)
+            assert queue.held == held
+            await queue.accept(records)
