@@ -267,6 +267,26 @@ async def test_records_that_are_lost_together_are_logged_in_one_line(
     assert line.count("node1:1") == 1
 
 
+@story
+async def test_the_trouble_with_a_broker_ends_when_others_lead_its_partitions(
+    brokers: Brokers, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "headrace.client")
+    async with consumer() as queue:
+        brokers.kill(2)
+        brokers.topics["orders"].partitions[1].leader = -1
+        assert await queue.poll(timeout=5) == []
+        (line,) = caplog.messages
+        assert line.startswith("share session of group g with broker 2: ")
+        brokers.move_leader("orders", 1)
+        brokers.produce("orders", 1, 1)
+        assert len(await queue.poll()) == 1
+        assert caplog.messages[1].endswith("in order again")
+        brokers.cut(1)
+        await asyncio.sleep(2)
+    assert [record.levelname for record in caplog.records] == ["WARNING", "INFO", "WARNING"]
+
+
 @pytest.mark.parametrize("delays", [False, True])
 @story
 async def test_a_delayed_release_that_is_cancelled_goes_on(brokers: Brokers, delays: bool) -> None:
