@@ -38,6 +38,7 @@ from tests.clients.confluent import (
     gone_records,
     poll_share,
     produce,
+    set_configs,
     share_consumer,
     share_from_earliest,
 )
@@ -552,6 +553,31 @@ def test_large_records_are_in_several_transactions(
     rest = redrive.run(threading.Event())
     assert (rest.total, rest.others, rest.stopped) == (3, {}, False)
     all_of(bootstrap_servers, source, 5)
+
+
+def test_a_stop_after_a_refusal(
+    bootstrap_servers: str, queue: Queue, source: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stop ends after the current transaction, also when each record has one of its own."""
+    set_configs(bootstrap_servers, ResourceType.TOPIC, source, max_message_bytes="1000")
+    for number in range(5):
+        queue.write(source, number, bytes(2000), partition=0)
+    queue.flush()
+    stop, producers = threading.Event(), list[Producer]()
+
+    def producer(config: dict[str, Any]) -> Producer:
+        producers.append(Producer(config))
+        if len(producers) == 2:  # in the place of the one whose transaction was refused
+            stop.set()
+        return producers[-1]
+
+    monkeypatch.setattr("headrace.client.dead_letters.redrive.Producer", producer)
+    redrive = Redrive(
+        {"bootstrap.servers": bootstrap_servers}, queue.name, LetterFilter(), RedriveOptions()
+    )
+    counts = redrive.run(stop)
+    assert (counts.stopped, counts.skipped) == (True, {})
+    assert redrive.run(threading.Event()).skipped.total() == 5
 
 
 def test_ctrl_c_ends_cleanly(bootstrap_servers: str, queue: Queue, source: str) -> None:

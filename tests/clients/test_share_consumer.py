@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
+from math import inf
 from typing import Any
 
 import pytest
@@ -724,8 +725,8 @@ def test_the_blocking_twin_after_an_interrupt(
                 patch.setattr("concurrent.futures.Future.result", _interrupted)
                 with pytest.raises(KeyboardInterrupt):
                     queue.poll(4, timeout=PATIENCE_S)
-        while len(records) < 6:
-            records += queue.poll(1)
+        for timeout in 3 * (timedelta(seconds=PATIENCE_S), inf):
+            records += queue.poll(1, timeout)
         assert [record.delivery_count for record in records] == [1] * 6
         queue.reject(records[:1], reason="x")
         queue.release(records[1])

@@ -7,6 +7,7 @@ import functools
 import inspect
 import logging
 import random
+from collections import Counter
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -19,7 +20,7 @@ from headrace.client.share.range_consumer import RangeConsumer
 from headrace.client.share.types import Acknowledgement, AcknowledgeType
 from headrace.protocol.errors import ErrorCode
 
-from .share_brokers import Brokers, JumpingLoop, on_jumping_loop
+from .share_brokers import Brokers, Connection, JumpingLoop, on_jumping_loop
 
 CONF = {"bootstrap.servers": "node1:1,node2:1", "group.id": "g", "socket.timeout.ms": 5000}
 LIMIT_S = 600
@@ -109,6 +110,26 @@ async def test_records_that_do_not_decode_count_in_bytes(brokers: Brokers) -> No
         assert await queue.poll() == []
         await queue.accept(records)
         assert (await undecodable(queue)).offset == 3
+
+
+@story
+async def test_records_that_do_not_decode_are_rejected_together(
+    brokers: Brokers, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    serve, requests = brokers.serve, Counter[str]()
+
+    async def counted(connection: Connection, request: Any) -> Any:
+        requests[type(request).__name__] += 1
+        return await serve(connection, request)
+
+    monkeypatch.setattr(brokers, "serve", counted)
+    async with consumer(value=refuse) as queue:
+        brokers.produce("orders", 0, 100)
+        assert await queue.poll() == []
+        assert set(brokers.outcomes.values()) == {AcknowledgeType.REJECT}
+        assert len(brokers.outcomes) == 100
+        assert requests["ShareAcknowledgeRequest"] == 1
+    assert len(caplog.messages) <= 1  # none if another test has just logged such a line
 
 
 @story

@@ -50,12 +50,10 @@ class Sent(NamedTuple):
 class SendFailed(ClientError):
     """The broker has not written a record.
 
-    :ivar topic: where it was sent to
     :ivar is_too_large: whether that is for its size
     """
 
     def __init__(self, topic: str, error: KafkaError) -> None:
-        self.topic = topic
         self.is_too_large = error.code() in _TOO_LARGE
         text = f"sending to topic '{topic}': {error_line(error)}"
         permission = missing_permission(error.code(), f"WRITE on topic '{topic}'")

@@ -366,7 +366,7 @@ class ShareConsumer:
                     raise
         raise StopAsyncIteration
 
-    async def poll(self, max_records: int = 500, timeout: float = 1.0) -> list[Record]:
+    async def poll(self, max_records: int = 500, timeout: Seconds = 1.0) -> list[Record]:
         """Return up to ``max_records`` records as soon as there are some; none after ``timeout``.
 
         :param timeout: in seconds
@@ -443,14 +443,16 @@ class ShareConsumer:
                 raise TypeError("on_undecodable has not returned this record")
         except Exception as error:
             problem = error
-        undecodable = Undecodable(record, f"{type(problem).__name__}: {problem}")
+        reason = f"{type(problem).__name__}: {problem}"
+        undecodable = Undecodable(record, reason)
         if self._on_undecodable == "raise":
             self._hold([record])
             self._problems[id(record)] = undecodable
         else:
-            _log.warning("%s rejects a record: %s", self, undecodable)
+            _lines.warning(str(self), "%s rejects a record: %s", self, undecodable)
+            # Without its place in the reason, so that records of one reason travel together.
             spans = _spans_of([record])
-            self._ranges.submit(AcknowledgeType.REJECT, spans, reject_reason=_reason(undecodable))
+            self._ranges.submit(AcknowledgeType.REJECT, spans, reject_reason=_reason(reason))
         return None
 
     async def _acquire(self, max_records: int | None, wait_s: float) -> None:
