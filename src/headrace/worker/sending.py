@@ -35,7 +35,10 @@ _DEFAULTS = {
 _TOO_LARGE = (KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE)
 _QUEUE_FULL_PAUSE_S = 0.005
 _POLL_S = 0.1
-_CLOSE_TIMEOUT_S = 30.0
+_CLOSE_TIMEOUT_S = 5.0
+"""The time for records that nobody waits for any more, such as a worker's reports: while the broker
+is away, a worker must end soon after its drain.
+"""
 _CLOSED = "the app is closed"
 
 
@@ -192,7 +195,7 @@ class Sender:
             producer.poll(_POLL_S)
 
     def close(self) -> None:
-        """Wait for the records on their way, for up to 30 s. May be called twice."""
+        """Wait for the records on their way, for up to 5 s. May be called twice."""
         with self._lock:
             self._begin_anew_after_fork()
             self._is_closed = True
