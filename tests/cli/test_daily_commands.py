@@ -65,6 +65,7 @@ HELP_S, ATTEMPTS = 0.3, 5
         ("groups list --state emtpy", "'emtpy' is not a list of states: assigning, "),
         ("groups list --kafka-format -o json", "--kafka-format prints a table: leave out -o"),
         ("dlq show q --from -5", "--from and --to take no negative offset"),
+        ("dlq redrive q --from latest --yes", "--from latest selects no letters"),
         ("top --iterations 0", "'0' is not a whole number above 0"),
         ("topics list --timeout 0", "'0' is not a number of seconds above 0"),
         ("topics list --timeout 3600.5", "3600.5 is more than 3600 seconds"),

@@ -609,6 +609,18 @@ def test_ctrl_c_ends_cleanly(bootstrap_servers: str, queue: Queue, source: str) 
     all_of(bootstrap_servers, source, done)
 
 
+def test_a_plan_that_is_interrupted_has_no_next_run(
+    bootstrap_servers: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def plan(*_: object) -> RedriveCounts:
+        signal.raise_signal(signal.SIGINT)
+        return RedriveCounts(stopped=True)
+
+    monkeypatch.setattr(Redrive, "plan", plan)
+    assert main(["dlq", "redrive", "q", "--dry-run", "-b", bootstrap_servers]) == 130
+    assert capsys.readouterr().err.splitlines()[-1] == "interrupted"
+
+
 def test_queues_are_found(
     dlq: Dlq, bootstrap_servers: str, queue: Queue, source: str, target: str
 ) -> None:
@@ -671,6 +683,18 @@ def test_the_newest_letters_are_counted(dlq: Dlq, queue: Queue, source: str) -> 
     queue.flush()
     (found,) = dlq("list", queue.name, "--scan", "4")
     assert (found["record_count"], found["read_count"], found["letter_count"]) == (9, 2, 2)
+
+
+def test_letters_that_are_not_counted_are_told(
+    bootstrap_servers: str, queue: Queue, source: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for number in range(9):
+        queue.write(source, number, b"x", partition=0)
+    queue.flush()
+    for scan, complaint in (("4", "only the newest 2 of 9 records of"), ("9", "")):
+        assert main(["dlq", "list", queue.name, "--scan", scan, "-b", bootstrap_servers]) == 0
+        error = capsys.readouterr().err
+        assert complaint in error and bool(complaint) == bool(error)
 
 
 def test_forged_letters_are_skipped(
