@@ -7,8 +7,11 @@ from collections import deque
 from collections.abc import Collection, Coroutine, Iterable, Mapping
 from concurrent.futures import CancelledError, Future
 from contextlib import AbstractContextManager
+from math import inf
+from threading import TIMEOUT_MAX
 from typing import Any, TypeVar
 
+from headrace.client.arguments import Seconds, seconds
 from headrace.client.errors import ClientError
 from headrace.client.loop_thread import LoopThread
 from headrace.client.records import Record
@@ -85,9 +88,10 @@ class ShareConsumer:
                 return records[0]
         raise StopIteration
 
-    def poll(self, max_records: int = 500, timeout: float = 1.0) -> list[Record]:
+    def poll(self, max_records: int = 500, timeout: Seconds = 1.0) -> list[Record]:
         """Return records; see :meth:`headrace.ShareConsumer.poll`."""
-        return self._records(self._consumer.poll(max_records, timeout), max_records, timeout)
+        wait_s = min(seconds(timeout, "timeout", inf), TIMEOUT_MAX)
+        return self._records(self._consumer.poll(max_records, timeout), max_records, wait_s)
 
     def accept(self, records: Records) -> None:
         """End records; see :meth:`headrace.ShareConsumer.accept`."""
@@ -140,16 +144,16 @@ class ShareConsumer:
         self,
         work: Coroutine[Any, Any, list[Record]],
         max_records: int,
-        timeout: float | None = None,
+        wait_s: float | None = None,
     ) -> list[Record]:
         """Run a call that returns records, or wait for one whose waiting thread has gone."""
         try:
             future = self._unseen.popleft()
             work.close()
         except IndexError:
-            future, timeout = self._submit(work), None
+            future, wait_s = self._submit(work), None
         try:
-            records = future.result(timeout)
+            records = future.result(wait_s)
         except CancelledError:
             raise ClientError(f"{self._consumer} is closed") from None
         except BaseException as error:

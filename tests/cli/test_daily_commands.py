@@ -76,6 +76,7 @@ HELP_S, ATTEMPTS = 0.3, 5
         ("groups members g --kafka-format --type share", "is for share groups: leave out --type"),
         ("groups offsets g --kafka-format --type share", "is for share groups: leave out --type"),
         ("dlq show q --from -5", "--from and --to take no negative offset"),
+        ("dlq redrive q --from latest --yes", "--from latest selects no letters"),
         ("top --iterations 0", "'0' is not a whole number above 0"),
         ("topics list --timeout 0", "'0' is not a duration of at least a millisecond"),
         ("topics list --timeout 3600.5", "3600.5 is more than 3600 seconds"),

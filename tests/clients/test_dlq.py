@@ -38,6 +38,7 @@ from tests.clients.confluent import (
     gone_records,
     poll_share,
     produce,
+    set_configs,
     share_consumer,
     share_from_earliest,
 )
@@ -554,6 +555,31 @@ def test_large_records_are_in_several_transactions(
     all_of(bootstrap_servers, source, 5)
 
 
+def test_a_stop_after_a_refusal(
+    bootstrap_servers: str, queue: Queue, source: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stop ends after the current transaction, also when each record has one of its own."""
+    set_configs(bootstrap_servers, ResourceType.TOPIC, source, max_message_bytes="1000")
+    for number in range(5):
+        queue.write(source, number, bytes(2000), partition=0)
+    queue.flush()
+    stop, producers = threading.Event(), list[Producer]()
+
+    def producer(config: dict[str, Any]) -> Producer:
+        producers.append(Producer(config))
+        if len(producers) == 2:  # in the place of the one whose transaction was refused
+            stop.set()
+        return producers[-1]
+
+    monkeypatch.setattr("headrace.client.dead_letters.redrive.Producer", producer)
+    redrive = Redrive(
+        {"bootstrap.servers": bootstrap_servers}, queue.name, LetterFilter(), RedriveOptions()
+    )
+    counts = redrive.run(stop)
+    assert (counts.stopped, counts.skipped) == (True, {})
+    assert redrive.run(threading.Event()).skipped.total() == 5
+
+
 def test_ctrl_c_ends_cleanly(bootstrap_servers: str, queue: Queue, source: str) -> None:
     """On a terminal a bar shows the progress. Ctrl-C ends with 130 between two transactions."""
     for number in range(100):
@@ -581,6 +607,18 @@ def test_ctrl_c_ends_cleanly(bootstrap_servers: str, queue: Queue, source: str) 
     done = outcomes(json.loads(out))["redriven"][source]
     assert 0 < done < 100
     all_of(bootstrap_servers, source, done)
+
+
+def test_a_plan_that_is_interrupted_has_no_next_run(
+    bootstrap_servers: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def plan(*_: object) -> RedriveCounts:
+        signal.raise_signal(signal.SIGINT)
+        return RedriveCounts(stopped=True)
+
+    monkeypatch.setattr(Redrive, "plan", plan)
+    assert main(["dlq", "redrive", "q", "--dry-run", "-b", bootstrap_servers]) == 130
+    assert capsys.readouterr().err.splitlines()[-1] == "interrupted"
 
 
 def test_queues_are_found(
@@ -645,6 +683,18 @@ def test_the_newest_letters_are_counted(dlq: Dlq, queue: Queue, source: str) -> 
     queue.flush()
     (found,) = dlq("list", queue.name, "--scan", "4")
     assert (found["record_count"], found["read_count"], found["letter_count"]) == (9, 2, 2)
+
+
+def test_letters_that_are_not_counted_are_told(
+    bootstrap_servers: str, queue: Queue, source: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for number in range(9):
+        queue.write(source, number, b"x", partition=0)
+    queue.flush()
+    for scan, complaint in (("4", "only the newest 2 of 9 records of"), ("9", "")):
+        assert main(["dlq", "list", queue.name, "--scan", scan, "-b", bootstrap_servers]) == 0
+        error = capsys.readouterr().err
+        assert complaint in error and bool(complaint) == bool(error)
 
 
 def test_forged_letters_are_skipped(

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
+from math import inf
 from typing import Any
 
 import pytest
@@ -434,7 +435,7 @@ async def test_a_batch_that_cannot_be_read(
         await queue.release(records)
         is_damaged = True
         waiting = asyncio.create_task(anext(queue))
-        await until(lambda: "cannot be read from offset 0 to 5" in caplog.text)
+        await until(lambda: "cannot be read from offset 0 to " in caplog.text)
         is_damaged = False
         produce(bootstrap_servers, topic, [b"more"])
         assert (await waiting).value in (*BOXES, b"more")
@@ -724,8 +725,8 @@ def test_the_blocking_twin_after_an_interrupt(
                 patch.setattr("concurrent.futures.Future.result", _interrupted)
                 with pytest.raises(KeyboardInterrupt):
                     queue.poll(4, timeout=PATIENCE_S)
-        while len(records) < 6:
-            records += queue.poll(1)
+        for timeout in 3 * (timedelta(seconds=PATIENCE_S), inf):
+            records += queue.poll(1, timeout)
         assert [record.delivery_count for record in records] == [1] * 6
         queue.reject(records[:1], reason="x")
         queue.release(records[1])

@@ -216,6 +216,20 @@ def test_a_refused_record(recorded: Recorded, bootstrap_servers: str, topic_name
     }
 
 
+def test_a_record_that_waits_for_room_in_the_queue_has_not_failed(recorded: Recorded) -> None:
+    producer = Producer(
+        {"bootstrap.servers": "127.0.0.1:1", "queue.buffering.max.messages": 1, "log_level": 2}
+    )
+    recorded.tracing.produce(producer, "t", b"1")
+    for _ in range(3):
+        with pytest.raises(BufferError):
+            recorded.tracing.produce(producer, "t", b"2")
+    assert recorded.spans("send ") == []
+    producer.purge()
+    producer.flush(PATIENCE_S)
+    assert len(recorded.spans("send ")) == 1
+
+
 def record(offset: int, delivery_count: int = 1) -> Record:
     return Record("t", 0, offset, None, b"x", (), 0, "CreateTime", delivery_count)
 

@@ -7,6 +7,7 @@ import functools
 import inspect
 import logging
 import random
+from collections import Counter
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -19,7 +20,7 @@ from headrace.client.share.range_consumer import RangeConsumer
 from headrace.client.share.types import Acknowledgement, AcknowledgeType
 from headrace.protocol.errors import ErrorCode
 
-from .share_brokers import Brokers, JumpingLoop, on_jumping_loop
+from .share_brokers import Brokers, Connection, JumpingLoop, on_jumping_loop
 
 CONF = {"bootstrap.servers": "node1:1,node2:1", "group.id": "g", "socket.timeout.ms": 5000}
 LIMIT_S = 600
@@ -109,6 +110,26 @@ async def test_records_that_do_not_decode_count_in_bytes(brokers: Brokers) -> No
         assert await queue.poll() == []
         await queue.accept(records)
         assert (await undecodable(queue)).offset == 3
+
+
+@story
+async def test_records_that_do_not_decode_are_rejected_together(
+    brokers: Brokers, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    serve, requests = brokers.serve, Counter[str]()
+
+    async def counted(connection: Connection, request: Any) -> Any:
+        requests[type(request).__name__] += 1
+        return await serve(connection, request)
+
+    monkeypatch.setattr(brokers, "serve", counted)
+    async with consumer(value=refuse) as queue:
+        brokers.produce("orders", 0, 100)
+        assert await queue.poll() == []
+        assert set(brokers.outcomes.values()) == {AcknowledgeType.REJECT}
+        assert len(brokers.outcomes) == 100
+        assert requests["ShareAcknowledgeRequest"] == 1
+    assert len(caplog.messages) <= 1  # none if another test has just logged such a line
 
 
 @story
@@ -267,6 +288,26 @@ async def test_records_that_are_lost_together_are_logged_in_one_line(
     assert line.count("node1:1") == 1
 
 
+@story
+async def test_the_trouble_with_a_broker_ends_when_others_lead_its_partitions(
+    brokers: Brokers, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "headrace.client")
+    async with consumer() as queue:
+        brokers.kill(2)
+        brokers.topics["orders"].partitions[1].leader = -1
+        assert await queue.poll(timeout=5) == []
+        (line,) = caplog.messages
+        assert line.startswith("share session of group g with broker 2: ")
+        brokers.move_leader("orders", 1)
+        brokers.produce("orders", 1, 1)
+        assert len(await queue.poll()) == 1
+        assert caplog.messages[1].endswith("in order again")
+        brokers.cut(1)
+        await asyncio.sleep(2)
+    assert [record.levelname for record in caplog.records] == ["WARNING", "INFO", "WARNING"]
+
+
 @pytest.mark.parametrize("delays", [False, True])
 @story
 async def test_a_delayed_release_that_is_cancelled_goes_on(brokers: Brokers, delays: bool) -> None:
@@ -280,3 +321,37 @@ async def test_a_delayed_release_that_is_cancelled_goes_on(brokers: Brokers, del
         releasing.cancel()
         assert await queue.poll() == []
         assert [record.delivery_count for record in await queue.poll(timeout=5)] == [2]
+
+
+@story
+async def test_slow_tasks_that_share_a_consumer_hold_what_they_process(brokers: Brokers) -> None:
+    """They end together, so that the time between two polls tells nothing about the work."""
+    brokers.produce("orders", 0, 1000)
+
+    async def work() -> None:
+        while records := await queue.poll(max_records=1):
+            await asyncio.sleep(1)
+            await queue.accept(records)
+
+    async with consumer() as queue:
+        tasks = [asyncio.create_task(work()) for _ in range(10)]
+        for _ in range(20):
+            await asyncio.sleep(0.5)
+            assert queue.held <= 10
+        for task in tasks:
+            task.cancel()
+
+
+@story
+async def test_a_consumer_that_polls_many_records_in_little_time_takes_batches(
+    brokers: Brokers,
+) -> None:
+    brokers.move_leader("orders", 1)
+    async with consumer() as queue:
+        for _ in range(2):
+            brokers.produce("orders", 0, 1000)
+        for held in (500, 500, 1000):
+            await asyncio.sleep(0.05)
+            records = await queue.poll(500)
+            assert queue.held == held
+            await queue.accept(records)

@@ -191,7 +191,7 @@ def test_errors_are_one_line(folder: Path, words: str, status: int, complaint: s
 def test_a_worker_from_its_banner_to_its_totals(
     bootstrap_servers: str, folder: Path, name: str, start: Callable[..., Running]
 ) -> None:
-    write(folder, SHOP.format(address=bootstrap_servers, name=name))
+    write(folder, SHOP.format(address={"metadata.broker.list": bootstrap_servers}, name=name))
     worker = start("--health-port", "0", "--metrics-port", "0", "--concurrency", "4")
     health, metrics = worker.url("health"), worker.url("metrics")
     banner = worker.text("out").splitlines()

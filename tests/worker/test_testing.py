@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import threading
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +14,7 @@ import headrace
 from headrace.client.errors import ClientError
 from headrace.worker.app import App
 from headrace.worker.task import Task
-from tests.support import story
+from tests.support import story, wait_until
 
 
 @dataclass
@@ -57,6 +59,47 @@ def test_records_are_processed_when_they_are_sent() -> None:
         assert (failed.reason, failed.attempts) == ("ValueError: a negative number", 3)
         assert failed.arguments == {"order": Order(-3, ["lamp"])}
         assert trial.dead_letters(ship) == []
+
+
+def test_functions_run_in_the_process_of_the_test_and_leave_no_threads() -> None:
+    app, processes = App("127.0.0.1:1"), list[int]()
+
+    @app.task(run_in="process")
+    def compute(number: int) -> None:
+        processes.append(os.getpid())
+
+    with app.test():
+        for number in range(3):
+            compute.send_sync(number)
+        asyncio.run(compute.send(3))
+        assert processes == [os.getpid()] * 4
+        wait_until(
+            lambda: not any("compute" in thread.name for thread in threading.enumerate()),
+            10,
+            "the ends of threads",
+        )
+
+
+def test_async_functions_may_wait_for_calls_that_they_send() -> None:
+    app, shipped = App("127.0.0.1:1"), list[int]()
+
+    @app.task()
+    async def order(number: int) -> None:
+        pack.send_sync(number)
+
+    @app.task()
+    async def pack(number: int) -> None:
+        ship.send_sync(number)
+
+    @app.task()
+    async def ship(number: int) -> None:
+        shipped.append(number)
+
+    with app.test() as trial:
+        order.send_sync(1)
+        asyncio.run(order.send(2))
+        assert shipped == [1, 2]
+        assert trial.dead_letters(order) == []
 
 
 @story

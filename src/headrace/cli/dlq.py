@@ -8,7 +8,7 @@ from argparse import Namespace
 
 from headrace.log_lines import printable
 from headrace.patterns import meant
-from headrace.positions import Position
+from headrace.positions import EARLIEST, LATEST
 
 from .client_options import client_config, client_options
 from .clients import letters, reading, redrive
@@ -69,6 +69,11 @@ def list_queues(options: Namespace) -> None:
             hint = meant(name, queues) or "headrace dlq list without a name shows all"
             tell(f"headrace dlq list: '{name}' is the queue of no group; {hint}")
         summary = reading.count_letters(config, name, queues.get(name, ()), endless, options.scan)
+        if summary.read < summary.records:
+            tell(
+                f"headrace dlq list: only the newest {summary.read:,} of {summary.records:,} "
+                f"records of '{name}' are counted: --scan {summary.records} counts all"
+            )
         counts = sorted(summary.counts.items(), key=str)
         rows += [
             {
@@ -99,7 +104,9 @@ def list_queues(options: Namespace) -> None:
 
 
 def _selection(options: Namespace) -> letters.LetterFilter:
-    first, last = options.start or Position(), options.end or Position()
+    first, last = options.start or EARLIEST, options.end or LATEST
+    if first == LATEST:
+        raise BadUsage("--from latest selects no letters: give an offset or a time")
     if min(first.offset or 0, last.offset or 0) < 0:
         raise BadUsage("--from and --to take no negative offset")
     return letters.LetterFilter(
@@ -223,7 +230,7 @@ def redrive_letters(options: Namespace) -> int:
                 counts = (run.run if executes else run.plan)(stop, progress)
             _print_counts(Output(options.output), counts, executes=executes)
         if stop.status:
-            tell("interrupted; the next run continues from here")
+            tell("interrupted" + "; the next run continues from here" * executes)
             return stop.status
         if not executes and not dry_run:
             lines = [f"{source}: {count} records" for source, count in counts.redriven.items()]

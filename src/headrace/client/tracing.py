@@ -119,6 +119,8 @@ class Tracing:
 
         try:
             producer.produce(topic, value, key, headers=carried, on_delivery=delivered, **more)
+        except BufferError:  # nothing is sent yet: callers wait, and call again
+            raise
         except BaseException as error:
             _fail(span, type(error).__qualname__, str(error))
             span.end()

@@ -35,7 +35,10 @@ _DEFAULTS = {
 _TOO_LARGE = (KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE)
 _QUEUE_FULL_PAUSE_S = 0.005
 _POLL_S = 0.1
-_CLOSE_TIMEOUT_S = 30.0
+_CLOSE_TIMEOUT_S = 5.0
+"""The time for records that nobody waits for any more, such as a worker's reports: while the broker
+is away, a worker must end soon after its drain.
+"""
 _CLOSED = "the app is closed"
 
 
@@ -50,12 +53,10 @@ class Sent(NamedTuple):
 class SendFailed(ClientError):
     """The broker has not written a record.
 
-    :ivar topic: where it was sent to
     :ivar is_too_large: whether that is for its size
     """
 
     def __init__(self, topic: str, error: KafkaError) -> None:
-        self.topic = topic
         self.is_too_large = error.code() in _TOO_LARGE
         text = f"sending to topic '{topic}': {error_line(error)}"
         permission = missing_permission(error.code(), f"WRITE on topic '{topic}'")
@@ -194,7 +195,7 @@ class Sender:
             producer.poll(_POLL_S)
 
     def close(self) -> None:
-        """Wait for the records on their way, for up to 30 s. May be called twice."""
+        """Wait for the records on their way, for up to 5 s. May be called twice."""
         with self._lock:
             self._begin_anew_after_fork()
             self._is_closed = True

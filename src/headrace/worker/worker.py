@@ -170,5 +170,5 @@ async def _first(
 
 
 def _exit() -> None:
-    _log.warning("functions have not ended: the process ends without them")
+    _log.warning("functions or connections have not ended: the process ends without them")
     os._exit(0)

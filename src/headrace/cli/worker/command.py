@@ -134,7 +134,7 @@ async def _work(app: App, worker: Worker, options: Namespace) -> None:
 
     async with read_config(app.conf).cluster() as cluster:
         broker = await _broker_text(cluster, worker.runners[0].task.group)
-    servers = one_line(str(app.conf["bootstrap.servers"]))
+    servers = one_line(cluster.bootstrap_servers)
     print(f"headrace {headrace.__version__}, worker {worker.name}, broker {servers}: {broker}")
     print(Output().table([_row(runner) for runner in worker.runners]), flush=True)
     if options.stop_with_stdin:

@@ -236,7 +236,7 @@ class _Pass:
         total = sum(max(0, end - first) for first, end in self.ranges.values())
         began_s, begin = time.monotonic(), sum(self._cursors.values())
         for part in _parts(self._decisions(stop, most), most):
-            self._settle(part)
+            self._settle(part, stop)
             if progress is not None:
                 progress(min(sum(self._cursors.values()) - begin, total), total)
             if rate is not None and self._sender is not None:
@@ -293,10 +293,11 @@ class _Pass:
         self._counts.skip(source, reason)
         return _Decision(record, is_done=self._options.settle_skipped)
 
-    def _settle(self, decisions: Sequence[_Decision]) -> None:
+    def _settle(self, decisions: Sequence[_Decision], stop: threading.Event) -> None:
         """Redrive letters, and commit the progress, in one transaction.
 
-        If the broker refuses a record or a source, each record gets a transaction of its own.
+        If the broker refuses a record or a source, each record gets a transaction of its own, up to
+        a stop.
         """
         letters = [decision.letter for decision in decisions if decision.letter is not None]
         positions = self._advanced(decisions)
@@ -316,12 +317,14 @@ class _Pass:
             if refusal.code() in OF_ONE_SOURCE:
                 self._refused[topic] = reason
         for decision in decisions:
+            if stop.is_set():
+                return
             if decision.letter is not None:
                 topic = decision.letter.source[0]
                 if is_alone or topic in self._refused:
                     reason = self._refused.get(topic, reason)
                     decision = self._skipped(decision.record, topic, reason)
-            self._settle([decision])
+            self._settle([decision], stop)
 
     def _advanced(self, decisions: Iterable[_Decision]) -> Positions:
         """Return the positions of all partitions after some records.

@@ -55,6 +55,10 @@ _FAST_S = 0.1
 """Iteration takes more records at once if it needs less than this time for them."""
 _MAX_AHEAD = 500
 """The limit of records that iteration takes at once."""
+_TAKES_BATCHES = 200
+"""The number of records at once from which on whole batches are taken. Fewer may be the free hands
+of many slow tasks that share a consumer and end together: a batch would wait here for all others.
+"""
 _MAX_INT32 = 2**31 - 1
 _MAX_LOSSES = 1000
 """The limit of losses whose reasons are known when their records are ended."""
@@ -362,7 +366,7 @@ class ShareConsumer:
                     raise
         raise StopAsyncIteration
 
-    async def poll(self, max_records: int = 500, timeout: float = 1.0) -> list[Record]:
+    async def poll(self, max_records: int = 500, timeout: Seconds = 1.0) -> list[Record]:
         """Return up to ``max_records`` records as soon as there are some; none after ``timeout``.
 
         :param timeout: in seconds
@@ -439,21 +443,23 @@ class ShareConsumer:
                 raise TypeError("on_undecodable has not returned this record")
         except Exception as error:
             problem = error
-        undecodable = Undecodable(record, f"{type(problem).__name__}: {problem}")
+        reason = f"{type(problem).__name__}: {problem}"
+        undecodable = Undecodable(record, reason)
         if self._on_undecodable == "raise":
             self._hold([record])
             self._problems[id(record)] = undecodable
         else:
-            _log.warning("%s rejects a record: %s", self, undecodable)
+            _lines.warning(str(self), "%s rejects a record: %s", self, undecodable)
+            # Without its place in the reason, so that records of one reason travel together.
             spans = _spans_of([record])
-            self._ranges.submit(AcknowledgeType.REJECT, spans, reject_reason=_reason(undecodable))
+            self._ranges.submit(AcknowledgeType.REJECT, spans, reject_reason=_reason(reason))
         return None
 
     async def _acquire(self, max_records: int | None, wait_s: float) -> None:
         """Acquire records, unless enough are held, or another task has acquired some.
 
         Parts of batches leave records to other members, but a broker sends whole batches: so one
-        that needs little time for its records takes whole batches.
+        that needs little time for many records takes whole batches.
 
         :param max_records: None leaves it to the time that the last records have taken
         """
@@ -473,7 +479,7 @@ class ShareConsumer:
                 self._ahead = min(max(ahead, 1), _MAX_AHEAD)
                 self._acquired_at_s = 0.0
             max_records = min(max_records or self._ahead, room, _MAX_INT32)
-            takes_batches = self._is_fast and max_records < room
+            takes_batches = self._is_fast and _TAKES_BATCHES <= max_records < room
             unchanged_s = time.monotonic() - self._changed_at_s if self.held else math.inf
             longest_s = min(_MAX_WAIT_S, self._ranges.lock_timeout_ms / 6000, unchanged_s / 2)
             acquired = await self._ranges.acquire(

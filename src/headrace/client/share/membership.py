@@ -250,11 +250,15 @@ class Membership:
         topic = self.topics.get(partition[0])
         return -1 if topic is None else topic.leaders.get(partition[1], -1)
 
+    def have_leaders(self) -> bool:
+        """Return whether all assigned partitions have one that is known."""
+        return all(self._leader(partition) >= 0 for partition in self.assignment)
+
     async def partitions_by_leader(
         self, paused: Collection[TopicPartition]
     ) -> dict[int, set[TopicIdPartition]]:
         """Return the assigned partitions that have a leader and are not paused."""
-        if any(self._leader(partition) < 0 for partition in self.assignment):
+        if not self.have_leaders():
             await self.learn_topics()
         led: dict[int, set[TopicIdPartition]] = {}
         for partition in self.assignment:

@@ -254,6 +254,9 @@ class RangeConsumer:
             return begun
         # A broker that leads none of them any more removes them from its session.
         node_ids = led.keys() | {n for n, node in self._nodes.items() if node.partitions}
+        if self._membership.have_leaders():  # no other broker is missed, or asked again
+            for node_id in self._nodes.keys() - node_ids - self._fetches.keys():
+                self._trouble.end(self._nodes[node_id])
         share = replace(limits, max_records=max(1, limits.max_records // (len(node_ids) or 1)))
         for node_id in node_ids - self._fetches.keys():
             fetch = self._fetch(node_id, led.get(node_id, set()), share)
