@@ -56,8 +56,9 @@ _FAST_S = 0.1
 _MAX_AHEAD = 500
 """The limit of records that iteration takes at once."""
 _TAKES_BATCHES = 200
-"""The number of records at once from which on whole batches are taken. Fewer may be the free hands
-of many slow tasks that share a consumer and end together: a batch would wait here for all others.
+"""The number of records at once from which on whole batches are taken while others are held. Fewer
+may be the free hands of many slow tasks that share a consumer and end together: a batch would wait
+here for all of them.
 """
 _MAX_INT32 = 2**31 - 1
 _MAX_LOSSES = 1000
@@ -459,7 +460,7 @@ class ShareConsumer:
         """Acquire records, unless enough are held, or another task has acquired some.
 
         Parts of batches leave records to other members, but a broker sends whole batches: so one
-        that needs little time for many records takes whole batches.
+        that needs little time for its records takes whole batches.
 
         :param max_records: None leaves it to the time that the last records have taken
         """
@@ -479,7 +480,8 @@ class ShareConsumer:
                 self._ahead = min(max(ahead, 1), _MAX_AHEAD)
                 self._acquired_at_s = 0.0
             max_records = min(max_records or self._ahead, room, _MAX_INT32)
-            takes_batches = self._is_fast and _TAKES_BATCHES <= max_records < room
+            takes_many = not self._held or max_records >= _TAKES_BATCHES
+            takes_batches = self._is_fast and takes_many and max_records < room
             unchanged_s = time.monotonic() - self._changed_at_s if self.held else math.inf
             longest_s = min(_MAX_WAIT_S, self._ranges.lock_timeout_ms / 6000, unchanged_s / 2)
             acquired = await self._ranges.acquire(
