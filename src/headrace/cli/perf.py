@@ -61,7 +61,7 @@ def share_consume(options: Namespace) -> None:
                     last_s = time.monotonic()
                     progress(count, most)
 
-        await cluster.connection()  # a consumer would wait for a broker
+        await cluster.topics([topic])  # a consumer would wait for it, or for a broker
         with count_progress(f"consuming records of {topic}") as progress:
             async with asyncio.TaskGroup() as tasks:
                 for _ in range(options.members):
