@@ -277,7 +277,7 @@ async def test_what_arrives_during_a_pause_goes_back() -> None:
     assert runner.breaker.is_pausing
     member = _Releasing()
     runner._endings._holder = member.holds  # type: ignore[assignment]
-    runner._endings.begin(is_counted=True)
+    runner._endings.begin(is_counted=False)
     runner._begin([Attempt(record())])
     while runner._endings.is_busy:
         await asyncio.sleep(0)

@@ -121,7 +121,8 @@ class Endings:
     def put_back(self, attempts: Iterable[Attempt]) -> None:
         """Have records released of which no attempt was made."""
         for attempt in attempts:
-            self._send_soon(attempt, "release", delay=0.0, counted=False)
+            if not attempt.is_accepted:  # before it was made: at most once
+                self._try_later(attempt, 0.0, is_counted=False)
 
     def end(self, attempt: Attempt, outcome: Outcome) -> None:
         """Have an outcome sent."""
@@ -161,9 +162,11 @@ class Endings:
             earlier = attempt.number if is_counted else attempt.number - 1
             self.write_again(attempt, earlier, time.time() + delay_s if delay_s else 0.0)
         else:
-            # Rounded to two digits, so that many records share a request.
-            delay_s = float(f"{delay_s:.2g}")
-            self._send_soon(attempt, "release", delay=delay_s, counted=is_counted)
+            self._release(attempt, delay_s, is_counted=is_counted)
+
+    def _release(self, attempt: Attempt, delay_s: float, *, is_counted: bool) -> None:
+        # Rounded to two digits, so that many records share a request.
+        self._send_soon(attempt, "release", delay=float(f"{delay_s:.2g}"), counted=is_counted)
 
     def _send_soon(self, attempt: Attempt, verb: str, **terms: str | float) -> None:
         if attempt.is_accepted:  # before it was made: at most once
@@ -238,7 +241,7 @@ class Endings:
                     problem,
                 )
             if await self._is_stopped_within(next(pauses_s), id(attempt.record)):
-                self.put_back([attempt])
+                self._release(attempt, 0.0, is_counted=False)
                 return
         self._counts[counted_as] += 1
         self._problem = ""

@@ -119,9 +119,11 @@ class Runner:
         """That of the task's topics, and that of later records; none while it has not joined."""
         self._problem = "it has not joined its group yet"
         self._ready: deque[Attempt] = deque()
+        self._moved_s = 0.0
+        """When one of them was last begun, or came while there was none."""
         self._slots, self._is_starting = 0, False
-        self._mean_s = 1.0
-        """The time that functions have taken lately."""
+        self._mean_s = float(concurrency)
+        """The time that functions have taken lately. It begins as if one ended in a second."""
         self._slot_free = asyncio.Event()
         self._endings = Endings(task, worker, self.counts, self._holder, self._slot_free.set)
         self._waiting = Waiting()
@@ -224,9 +226,9 @@ class Runner:
             finally:
                 # No new records; those that run end their own way, or are cancelled by the worker.
                 await cancel_all(loops)
-                self._endings.put_back([*self._waiting.attempts, *self._ready])
+                self._give_back()
+                self._endings.put_back(self._waiting.attempts)
                 self._waiting = Waiting()
-                self._ready.clear()
                 self._endings.stop()
                 while self._slots or self._endings.is_busy:
                     self._slot_free.clear()
@@ -283,6 +285,7 @@ class Runner:
 
     def abandon(self) -> None:
         """Cancel what runs; its records are released."""
+        self._give_back()
         for attempt in self.running:
             if not attempt.is_given_up:
                 attempt.is_given_up = True
@@ -319,15 +322,24 @@ class Runner:
         """Wait until records may be taken, and return how many. Those that wait long for a slot go
         back, for others.
         """
-        while (room := self._room_now()) <= 0:
+        while True:
+            if self._ready and time.monotonic() - self._moved_s >= _STALLED_S:
+                self._give_back()
+            if (room := self._room_now()) > 0:
+                return room
             if self.breaker_state == "open":
                 await asyncio.sleep(self.breaker.opens_for_s(time.monotonic()))
                 continue
             self._slot_free.clear()
-            if not await is_set_within(self._slot_free, _STALLED_S if self._ready else None):
-                self._endings.put_back(self._ready)
-                self._ready.clear()
-        return room
+            await is_set_within(self._slot_free, _STALLED_S if self._ready else None)
+
+    def _give_back(self) -> None:
+        """Give back what was taken ahead, and take nothing ahead until functions are seen to be
+        fast: a broker may count each delivery.
+        """
+        self._endings.put_back(self._ready)
+        self._ready.clear()
+        self._mean_s = float(self.concurrency)
 
     def _room_now(self) -> int:
         room = self.concurrency + self._ahead() - self._slots - len(self._ready)
@@ -353,6 +365,8 @@ class Runner:
             room = max(self._room_now(), 0)
             self._endings.put_back(now[room:])
             now = now[:room]
+        if not self._ready:
+            self._moved_s = time.monotonic()
         self._ready += now
         self._start_slot()
 
@@ -407,7 +421,7 @@ class Runner:
         slot, context = asyncio.current_task(), copy_context()
         try:
             while self._ready:
-                attempt = self._ready.popleft()
+                attempt, self._moved_s = self._ready.popleft(), time.monotonic()
                 attempt.slot = slot
                 self._start_slot()
                 await self._process(attempt)
