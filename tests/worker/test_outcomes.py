@@ -59,6 +59,8 @@ POLICY = Retry(4, first=1, factor=3, max=5, on=(OSError,), ignore=(KeyError,))
         (Retry(after=9), 4, (Ending.LETTER, 0)),
         (SystemExit(3), 1, (Ending.LETTER, 0)),
         (asyncio.CancelledError(), 1, (Ending.LETTER, 0)),
+        (type("OutOfStock", (Reject,), {"__init__": lambda _: None})(), 1, (Ending.LETTER, 0)),
+        (type("TooEarly", (Retry,), {"__init__": lambda _: None})(), 1, (Ending.RETRY, 1)),
     ],
     ids=repr,
 )
@@ -98,6 +100,14 @@ def test_any_number_of_attempts_has_a_delay() -> None:
     for factor in (1001.0, 0.5, float("inf"), float("nan")):
         with pytest.raises(ClientError, match="factor is"):
             Retry(factor=factor)
+
+
+def test_types_of_exceptions_are_listed_in_any_way() -> None:
+    for on in (OSError, (OSError,), [OSError], {OSError}):
+        assert ending(OSError(), 1, Retry(on=on, jitter=0)) == (Ending.RETRY, 1)
+    for name in ("on", "ignore"):
+        with pytest.raises(ClientError, match=f"{name} is .*, not types of exceptions"):
+            Retry(**{name: [OSError, "ValueError"]})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("attempts", [0, -1, 1.5, True])
