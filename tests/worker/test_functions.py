@@ -7,6 +7,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable
+from contextvars import ContextVar
 from typing import Any
 
 import pytest
@@ -107,6 +108,22 @@ async def test_a_cancelled_task_and_tasks_that_are_left_hurt_no_other_record(
     assert not counts["failed"]
     assert sorted(done) == list(range(10))
     assert not left[0].done()
+
+
+@story
+async def test_what_a_function_sets_in_its_context_reaches_no_other(bootstrap_servers: str) -> None:
+    app = headrace.App(bootstrap_servers)
+    name, customer, seen = unique("context"), ContextVar[int | None]("customer"), []
+
+    @app.task(name=name, concurrency=1)
+    async def process(number: int) -> None:
+        seen.append(customer.get(None))
+        customer.set(number)
+
+    await process.send_many(range(500))
+    async with working(app):
+        await until(lambda: len(seen) == 500)
+    assert set(seen) == {None}
 
 
 @pytest.mark.parametrize("kind", ["ends", "swallows", "thread"])

@@ -47,7 +47,8 @@ class Endings:
     """Ends the records of one group. What ends while other outcomes travel is sent together.
 
     A record of which a copy is to be written is held until the copy is there, and only then
-    accepted: if the broker refuses the copy, it is written again later, and the record stays.
+    accepted: if the broker refuses the copy, it is written again later, and the record stays. At
+    most once, it is accepted first.
 
     :param worker: the worker's name, for dead letters
     :param counts: accepted, retried, dead_letters, rejected, late → records; is changed
@@ -75,8 +76,8 @@ class Endings:
         """What waits to write a copy of a record again, by the record's ``id()``."""
         self._problem = ""
         self._stopping = asyncio.Event()
-        self._unconfirmed: OrderedDict[Place, bool] = OrderedDict()
-        """Records that have ended, and the broker has not confirmed it; the values are True."""
+        self._unconfirmed: OrderedDict[Place, _Call] = OrderedDict()
+        """How records have ended of which the broker has not confirmed it."""
 
     # -- state
 
@@ -108,15 +109,34 @@ class Endings:
             if record_id in record_ids:
                 writer.cancel()
 
-    def has_ended(self, record: Record) -> bool:
-        """Return whether a record has ended before, and is delivered again. Forget it then."""
-        return bool(self._unconfirmed) and self._unconfirmed.pop(_place(record), False)
-
     # -- outcomes
 
     def accept(self, attempt: Attempt) -> None:
         """Have a record accepted."""
         self._send_soon(attempt, "accept")
+
+    def end_again(self, attempt: Attempt) -> bool:
+        """Have a record that has ended before, and is delivered again, end in the same way.
+
+        :returns: whether it is one
+        """
+        call = self._unconfirmed.pop(_place(attempt.record), None) if self._unconfirmed else None
+        if call is not None:
+            self._send_soon(attempt, call[1], **dict(call[2]))
+        return call is not None
+
+    async def may_go_on(self, attempt: Attempt) -> bool:
+        """At most once: accept a record before anything is done with it. Return False if the broker
+        refuses: others get it.
+        """
+        if self._task.at_most_once and not attempt.is_accepted:
+            try:
+                await self._holder(attempt.record).accept(attempt.record)
+            except ClientError as error:
+                _log.info("%s: %s", self._task, error)
+                return False
+            attempt.is_accepted = True
+        return True
 
     def put_back(self, attempts: Iterable[Attempt]) -> None:
         """Have records released of which no attempt was made."""
@@ -203,7 +223,7 @@ class Endings:
                 _log.warning("%s: %s; these records are delivered again", self._task, error)
             if verb != "release":
                 self._counts["late"] += len(failed)
-                self._unconfirmed.update(dict.fromkeys(map(_place, failed), True))
+                self._unconfirmed.update(dict.fromkeys(map(_place, failed), call))
                 while len(self._unconfirmed) > _MAX_UNCONFIRMED:
                     self._unconfirmed.popitem(last=False)
 
@@ -219,11 +239,14 @@ class Endings:
         self._on_change()
 
     async def _write(self, attempt: Attempt, copies: Sequence[NewRecord], counted_as: str) -> None:
-        """Write a copy of a record until the broker takes it, then have the record accepted.
+        """Write a copy of a record until the broker takes it, then have the record accepted; at
+        most once, the other way round.
 
         :param copies: the next one is written if the broker finds one too large
         :param counted_as: the name of what is counted when it is written
         """
+        if not await self.may_go_on(attempt):
+            return
         pauses_s = growing(*_WRITE_PAUSES_S)
         while problem := await self._refusal(copies[0]):
             if isinstance(problem, SendFailed) and problem.is_too_large:

@@ -122,6 +122,7 @@ class Runner:
         self._moved_s = 0.0
         """When one of them was last begun, or came while there was none."""
         self._slots, self._is_starting = 0, False
+        self._context = copy_context()
         self._mean_s = float(concurrency)
         """The time that functions have taken lately. It begins as if one ended in a second."""
         self._slot_free = asyncio.Event()
@@ -373,9 +374,9 @@ class Runner:
     def _ends_before(self, attempt: Attempt) -> bool:
         """Return False for an attempt that is to be made now; see to another one."""
         record, now_s = attempt.record, time.time()
-        if self._endings.has_ended(record):
-            self._endings.accept(attempt)
-        elif 0 < attempt.expires_s < now_s:
+        if self._endings.end_again(attempt):
+            return True
+        if 0 < attempt.expires_s < now_s:
             self.counts["expired"] += 1
             self._endings.accept(attempt)
         elif attempt.due_s > now_s and not self.hurries:
@@ -414,11 +415,12 @@ class Runner:
         if self._ready and not self._is_starting and self._slots < self.concurrency:
             self._slots += 1
             self._is_starting = True
-            asyncio.create_task(self._slot())  # noqa: RUF006  # `running` has it
+            context = self._context.copy()  # the current one may be that of a function
+            asyncio.create_task(self._slot(), context=context)  # noqa: RUF006  # `running` has it
 
     async def _slot(self) -> None:
         self._is_starting = False
-        slot, context = asyncio.current_task(), copy_context()
+        slot = asyncio.current_task()
         try:
             while self._ready:
                 attempt, self._moved_s = self._ready.popleft(), time.monotonic()
@@ -426,7 +428,7 @@ class Runner:
                 self._start_slot()
                 await self._process(attempt)
                 # What a function has set, or a cancellation of it, must not reach the next one.
-                if copy_context() != context or (slot is not None and slot.cancelling()):
+                if copy_context() != self._context or (slot is not None and slot.cancelling()):
                     return
         finally:
             self._slots -= 1
@@ -434,21 +436,16 @@ class Runner:
             self._slot_free.set()
 
     async def _process(self, attempt: Attempt) -> None:
-        consumer = self._holder(attempt.record)
-        if self.task.at_most_once:
-            try:
-                await consumer.accept(attempt.record)
-            except ClientError as error:  # others get it
-                _log.info("%s: %s", self, error)
-                return
-            attempt.is_accepted = True
+        context = self._holder(attempt.record).processing(attempt.record)
+        if not await self._endings.may_go_on(attempt):
+            return
         self.running.add(attempt)
         attempt.since_s, began_s = time.time(), time.monotonic()
         self.meter.begin(began_s)
         if attempt.number == 1:
             sent_s = attempt.due_s or attempt.record.timestamp_ms / 1000
             self.meter.started_after.observe(max(attempt.since_s - sent_s, 0.0))
-        result = await self.result_of(attempt, consumer.processing(attempt.record))
+        result = await self.result_of(attempt, context)
         ended_s = time.monotonic()
         self.meter.end(began_s, ended_s)
         self._mean_s += (max(ended_s - began_s, 1e-6) - self._mean_s) / _MEAN_OF
