@@ -329,7 +329,7 @@ async def test_what_arrives_during_a_pause_goes_back() -> None:
 
     runner = Runner(task, app.conf, "w", 10)
     for number in range(Breaker.MIN_OUTCOMES):
-        runner.breaker.failed(number, "no", time.monotonic())
+        runner.breaker.failed(number, "no", 0, time.monotonic())
     assert runner.breaker.is_pausing
     member = _Releasing()
     runner._endings._holder = member.holds  # type: ignore[assignment]

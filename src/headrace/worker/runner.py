@@ -117,7 +117,7 @@ class Runner:
         self._backend = _BACKENDS[task.run_in](task.function, task.name, concurrency, conf)
         self._consumers: tuple[ShareConsumer, ...] = ()
         """That of the task's topics, and that of later records; none while it has not joined."""
-        self._problem = "it has not joined its group yet"
+        self._problem: str | None = "it has not joined its group yet"
         self._ready: deque[Attempt] = deque()
         self._moved_s = 0.0
         """When one of them was last begun, or came while there was none."""
@@ -173,7 +173,7 @@ class Runner:
         """Why it gets no records; None while it is a member of its group."""
         if self._stopping.is_set():
             return "it stops"
-        problems = [consumer.problem for consumer in self._consumers] or [self._problem]
+        problems = [self._problem, *(consumer.problem for consumer in self._consumers)]
         return next(filter(None, problems), None)
 
     @property
@@ -192,10 +192,11 @@ class Runner:
             while not self._stopping.is_set():
                 try:
                     await self._work()
-                    pauses_s = growing(*_RETRY_PAUSES_S)
                 except ClientError as error:
                     if not self._consumers:  # it has never joined
                         raise
+                    if self._problem is None:  # it has joined since the last one
+                        pauses_s = growing(*_RETRY_PAUSES_S)
                     self._problem, pause_s = str(error), next(pauses_s)
                     _log.warning("%s: %s; it goes on in %.0f s", self, error, pause_s)
                     await is_set_within(self._stopping, pause_s)
@@ -208,7 +209,7 @@ class Runner:
             self._consumer(self.task.topics, _MAX_HELD_BYTES) as own,
             self._consumer([self.task.later], 2 * _MAX_WAITING_BYTES) as later,
         ):
-            self._consumers = own, later
+            self._consumers, self._problem = (own, later), None
             self._endings.begin(is_counted=not await own.broker_delays())
             loops = [
                 asyncio.create_task(loop)
@@ -231,9 +232,15 @@ class Runner:
                 self._endings.put_back(self._waiting.attempts)
                 self._waiting = Waiting()
                 self._endings.stop()
-                while self._slots or self._endings.is_busy:
+                while self._endings.is_busy or self._slots > self._given_up():
                     self._slot_free.clear()
                     await self._slot_free.wait()
+
+    def _given_up(self) -> int:
+        """Return how many slots have functions that nothing waits for: they may never end. When the
+        worker stops, it waits for them, too, as long as for others.
+        """
+        return 0 if self.is_stopping else sum(attempt.is_given_up for attempt in self.running)
 
     def _consumer(self, topics: Iterable[str], max_held_bytes: int) -> ShareConsumer:
         return ShareConsumer(
@@ -349,7 +356,11 @@ class Runner:
             case "closed":
                 return room
             case "probing":
-                return min(room, 1 - len(self.running) - len(self._ready))
+                probes = sum(
+                    not attempt.is_given_up and self.breaker.is_probe(attempt.began_s)
+                    for attempt in self.running
+                )
+                return min(room, 1 - probes - len(self._ready))
             case "open":
                 return 0
 
@@ -440,15 +451,15 @@ class Runner:
         if not await self._endings.may_go_on(attempt):
             return
         self.running.add(attempt)
-        attempt.since_s, began_s = time.time(), time.monotonic()
-        self.meter.begin(began_s)
+        attempt.since_s, attempt.began_s = time.time(), time.monotonic()
+        self.meter.begin(attempt.began_s)
         if attempt.number == 1:
             sent_s = attempt.due_s or attempt.record.timestamp_ms / 1000
             self.meter.started_after.observe(max(attempt.since_s - sent_s, 0.0))
         result = await self.result_of(attempt, context)
         ended_s = time.monotonic()
-        self.meter.end(began_s, ended_s)
-        self._mean_s += (max(ended_s - began_s, 1e-6) - self._mean_s) / _MEAN_OF
+        self.meter.end(attempt.began_s, ended_s)
+        self._mean_s += (max(ended_s - attempt.began_s, 1e-6) - self._mean_s) / _MEAN_OF
         if len(self._ready) == self._ahead() // 2:
             self._slot_free.set()
         self.running.remove(attempt)
@@ -524,6 +535,7 @@ class Runner:
             attempt.is_given_up = True
             error = TimedOut(f"not done in {self.task.timeout_s:g} s, and still running")
             self._end_with(attempt, error)
+            self._slot_free.set()
 
     def _tell_late(self, attempt: Attempt, result: object) -> None:
         if not isinstance(result, asyncio.CancelledError | TimedOut):
@@ -542,7 +554,7 @@ class Runner:
     def _end(self, attempt: Attempt, outcome: Outcome) -> None:
         """Have an outcome sent; tell and count failures."""
         if outcome is ACCEPTED:
-            if self.breaker.succeeded(time.monotonic()):
+            if self.breaker.succeeded(attempt.began_s):
                 _log.info("%s works again", self)
             self._endings.accept(attempt)
             return
@@ -563,7 +575,8 @@ class Runner:
             return outcome
         breaker, now_s = self.breaker, time.monotonic()
         origin = origin_of(attempt.record, self.task.later)
-        if breaker.failed(origin, outcome.reason, now_s):
+        if breaker.failed(origin, outcome.reason, attempt.began_s, now_s):
+            self._give_back()
             outcome = outcome._replace(pause_s=breaker.opens_for_s(now_s))
         if attempt.is_accepted or not breaker.is_doubtful:
             return outcome
