@@ -283,7 +283,7 @@ async def test_an_end_that_no_broker_has_confirmed_is_that_of_the_next_delivery(
 
 @story
 async def test_at_most_once_a_record_is_accepted_before_its_copy_is_written(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     app = App("127.0.0.1:1")
     sent: list[NewRecord] = []
@@ -306,6 +306,16 @@ async def test_at_most_once_a_record_is_accepted_before_its_copy_is_written(
     while endings.is_busy:
         await asyncio.sleep(0)
     assert len(sent) == 1
+
+    async def refuse(_: Sender, records: list[NewRecord]) -> None:
+        raise ClientError("no room")
+
+    monkeypatch.setattr(Sender, "send", refuse)
+    endings.write_again(Attempt(record()), 0)
+    endings.stop()
+    while endings.is_busy:
+        await asyncio.sleep(0)
+    assert caplog.messages[-1] == "task 'task': t-0 offset 7 is lost, at most once: no room"
 
 
 class _Releasing(_Closed):

@@ -264,6 +264,9 @@ class Endings:
                     problem,
                 )
             if await self._is_stopped_within(next(pauses_s), id(attempt.record)):
+                if attempt.is_accepted:
+                    line = "%s: %s is lost, at most once: %s"
+                    _lines.warning(repr(self._task), line, self._task, attempt, problem)
                 self._release(attempt, 0.0, is_counted=False)
                 return
         self._counts[counted_as] += 1
@@ -292,7 +295,7 @@ class Endings:
             "too large to be written again: raise max.message.bytes of topic "
             f"'{self._task.later}', or set compression.type"
         )
-        _lines.warning(repr(self._task), "%r: %s is %s", self._task, attempt, reason)
+        _lines.warning(repr(self._task), "%s: %s is %s", self._task, attempt, reason)
         self._end_without_success(attempt, Outcome(Ending.LETTER, reason=reason))
 
 
