@@ -7,6 +7,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable
+from contextvars import ContextVar
 from typing import Any
 
 import pytest
@@ -14,8 +15,10 @@ import pytest
 import headrace
 from headrace.client.cluster import Cluster
 from headrace.client.errors import ClientError, RequestRefused
+from headrace.client.share.consumer import ShareConsumer
 from headrace.protocol.errors import ErrorCode
 from headrace.worker import group
+from headrace.worker.breaker import Breaker
 from headrace.worker.task import Task
 from tests.clients.confluent import consumer, share_from_earliest
 from tests.support import story, unique
@@ -109,6 +112,22 @@ async def test_a_cancelled_task_and_tasks_that_are_left_hurt_no_other_record(
     assert not left[0].done()
 
 
+@story
+async def test_what_a_function_sets_in_its_context_reaches_no_other(bootstrap_servers: str) -> None:
+    app = headrace.App(bootstrap_servers)
+    name, customer, seen = unique("context"), ContextVar[int | None]("customer"), []
+
+    @app.task(name=name, concurrency=1)
+    async def process(number: int) -> None:
+        seen.append(customer.get(None))
+        customer.set(number)
+
+    await process.send_many(range(500))
+    async with working(app):
+        await until(lambda: len(seen) == 500)
+    assert set(seen) == {None}
+
+
 @pytest.mark.parametrize("kind", ["ends", "swallows", "thread"])
 def test_a_function_that_takes_too_long_is_told_and_its_record_goes_on(
     bootstrap_servers: str,
@@ -154,6 +173,90 @@ def test_a_function_that_takes_too_long_is_told_and_its_record_goes_on(
     lines = "\n".join(record.getMessage() for record in caplog.records)
     assert "attempt 1 of 2: TimedOut: not done in 0.2 s" in lines
     assert ("its record was given up: the result is not used" in lines) == (kind != "ends")
+
+
+@pytest.mark.parametrize("timeout", [None, 0.5])
+def test_a_pause_does_not_wait_for_functions_that_began_before_it(
+    bootstrap_servers: str, timeout: float | None
+) -> None:
+    app = headrace.App(bootstrap_servers)
+    name, may_end, is_away, done = unique("probed"), threading.Event(), True, set[int]()
+
+    @app.task(name=name, timeout=timeout, concurrency=3, breaker=Breaker(pause=0.1), retry=RETRY)
+    def process(number: int) -> None:
+        if number == 0:
+            may_end.wait(60)
+        elif is_away:
+            raise OSError("away")
+        done.add(number)
+
+    @story
+    async def run() -> None:
+        nonlocal is_away
+        await process.send(0)
+        async with working(app) as worker:
+            one = runner(worker, name)
+            await until(lambda: one.running)
+            await process.send_many(range(1, 31))
+            await until(lambda: one.breaker_state != "closed")
+            is_away = False
+            await until(lambda: len(done) == 30)
+            await until(lambda: one.breaker_state == "closed")
+            may_end.set()
+
+    run()
+
+
+@story
+async def test_what_waits_when_a_pause_begins_goes_back(bootstrap_servers: str) -> None:
+    app = headrace.App(bootstrap_servers)
+    name = unique("opens")
+
+    @app.task(name=name, concurrency=1, breaker=Breaker(of=20, pause=3600))
+    async def process(number: int) -> None:
+        if number >= 500:  # so many are taken ahead
+            raise OSError("away")
+
+    await process.send_many(range(1000))
+    async with working(app) as worker:
+        one = runner(worker, name)
+        await until(lambda: one.breaker_state == "open" and not one._slots)
+        assert one.counts["failed"] == 11
+
+
+@story
+async def test_a_worker_joins_again_while_a_function_hangs(
+    bootstrap_servers: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    app = headrace.App(bootstrap_servers)
+    name, may_end, done = unique("joins"), threading.Event(), list[int]()
+    poll, problems = ShareConsumer.poll, list[ClientError]()
+
+    @app.task(name=name, timeout=0.1, retry=0, concurrency=2)
+    def process(number: int) -> None:
+        if number == 0:
+            may_end.wait(60)
+        done.append(number)
+
+    async def failing(queue: ShareConsumer, *args: Any) -> list[headrace.Record]:
+        if problems:
+            raise problems.pop()
+        return await poll(queue, *args)
+
+    monkeypatch.setattr(ShareConsumer, "poll", failing)
+    await process.send(0)
+    async with working(app) as worker:
+        one = runner(worker, name)
+        await until(lambda: one.counts["dead_letters"])
+        for number in (1, 2):
+            problems.append(ClientError("the group is gone"))
+            await until(lambda: one.problem == "the group is gone")
+            await process.send(number)
+            await until(lambda: done[-1:] == [number])  # noqa: B023
+            assert one.problem is None
+        may_end.set()
+    lines = [line for line in caplog.messages if "the group is gone" in line]
+    assert lines == [f"task '{name}': the group is gone; it goes on in 1 s"] * 2
 
 
 @pytest.mark.parametrize("place", ["loop", "thread", "process"])

@@ -59,6 +59,8 @@ POLICY = Retry(4, first=1, factor=3, max=5, on=(OSError,), ignore=(KeyError,))
         (Retry(after=9), 4, (Ending.LETTER, 0)),
         (SystemExit(3), 1, (Ending.LETTER, 0)),
         (asyncio.CancelledError(), 1, (Ending.LETTER, 0)),
+        (type("OutOfStock", (Reject,), {"__init__": lambda _: None})(), 1, (Ending.LETTER, 0)),
+        (type("TooEarly", (Retry,), {"__init__": lambda _: None})(), 1, (Ending.RETRY, 1)),
     ],
     ids=repr,
 )
@@ -98,6 +100,14 @@ def test_any_number_of_attempts_has_a_delay() -> None:
     for factor in (1001.0, 0.5, float("inf"), float("nan")):
         with pytest.raises(ClientError, match="factor is"):
             Retry(factor=factor)
+
+
+def test_types_of_exceptions_are_listed_in_any_way() -> None:
+    for on in (OSError, (OSError,), [OSError], {OSError}):
+        assert ending(OSError(), 1, Retry(on=on, jitter=0)) == (Ending.RETRY, 1)
+    for name in ("on", "ignore"):
+        with pytest.raises(ClientError, match=f"{name} is .*, not types of exceptions"):
+            Retry(**{name: [OSError, "ValueError"]})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("attempts", [0, -1, 1.5, True])
@@ -225,10 +235,18 @@ def test_the_traceback_of_an_exception_whose_text_fails() -> None:
 class _Closed:
     """A member that is closed."""
 
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+
     def holds(self, record: Record) -> _Closed:
         return self
 
     async def accept(self, records: list[Record]) -> None:
+        self.calls.append("accept")
+        raise ClientError("the consumer is closed")
+
+    async def reject(self, records: list[Record], *, reason: str) -> None:
+        self.calls.append(f"reject: {reason}")
         raise ClientError("the consumer is closed")
 
 
@@ -236,27 +254,75 @@ class _Closed:
 async def test_an_end_that_no_broker_has_confirmed_is_that_of_the_next_delivery() -> None:
     app = App("127.0.0.1:1")
 
-    @app.task()
+    @app.task(dead_letters=False)
     async def task() -> None: ...
 
     counts: dict[str, int] = defaultdict(int)
-    ended = asyncio.Event()
-    endings = Endings(task, "w", counts, _Closed().holds, ended.set)  # type: ignore[arg-type]
+    member = _Closed()
+    endings = Endings(task, "w", counts, member.holds, lambda: None)  # type: ignore[arg-type]
     endings.begin(is_counted=True)
-    endings.accept(Attempt(record()))
-    await ended.wait()
-    again = record(deliveries=2)
-    assert not endings.has_ended(Record(*again)._replace(offset=8))
-    assert not endings.has_ended(Record(*again)._replace(timestamp_ms=1))  # after a power cut
-    assert endings.has_ended(again)
-    assert not endings.has_ended(again)
-    assert counts["late"] == 1
+    for end, call in (
+        (endings.accept, "accept"),
+        (lambda it: endings.end(it, Outcome(Ending.LETTER, reason="no")), "reject: no"),
+    ):
+        member.calls.clear()
+        again = Attempt(record(deliveries=2))
+        end(Attempt(record()))
+        while endings.is_busy:
+            await asyncio.sleep(0)
+        assert not endings.end_again(Attempt(again.record._replace(offset=8)))
+        # After a power cut.
+        assert not endings.end_again(Attempt(again.record._replace(timestamp_ms=1)))
+        assert endings.end_again(again)
+        assert not endings.end_again(again)
+        while endings.is_busy:
+            await asyncio.sleep(0)
+        assert member.calls == [call, call]
+    assert counts["late"] == 4
+
+
+@story
+async def test_at_most_once_a_record_is_accepted_before_its_copy_is_written(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    app = App("127.0.0.1:1")
+    sent: list[NewRecord] = []
+
+    @app.task(at_most_once=True)
+    async def task() -> None: ...
+
+    async def send(_: Sender, records: list[NewRecord]) -> None:
+        sent.extend(records)
+
+    monkeypatch.setattr(Sender, "send", send)
+    member = _Closed()
+    endings = Endings(task, "w", defaultdict(int), member.holds, lambda: None)  # type: ignore[arg-type]
+    endings.write_again(Attempt(record()), 0)
+    while endings.is_busy:
+        await asyncio.sleep(0)
+    assert member.calls == ["accept"] and not sent
+    monkeypatch.setattr(_Closed, "accept", lambda self, _: asyncio.sleep(0))
+    endings.write_again(Attempt(record()), 0)
+    while endings.is_busy:
+        await asyncio.sleep(0)
+    assert len(sent) == 1
+
+    async def refuse(_: Sender, records: list[NewRecord]) -> None:
+        raise ClientError("no room")
+
+    monkeypatch.setattr(Sender, "send", refuse)
+    endings.write_again(Attempt(record()), 0)
+    endings.stop()
+    while endings.is_busy:
+        await asyncio.sleep(0)
+    assert caplog.messages[-1] == "task 'task': t-0 offset 7 is lost, at most once: no room"
 
 
 class _Releasing(_Closed):
     """A member to which records go back."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.released: list[Record] = []
 
     async def release(self, records: list[Record], *, delay: float, counted: bool) -> None:
@@ -273,11 +339,11 @@ async def test_what_arrives_during_a_pause_goes_back() -> None:
 
     runner = Runner(task, app.conf, "w", 10)
     for number in range(Breaker.MIN_OUTCOMES):
-        runner.breaker.failed(number, "no", time.monotonic())
+        runner.breaker.failed(number, "no", 0, time.monotonic())
     assert runner.breaker.is_pausing
     member = _Releasing()
     runner._endings._holder = member.holds  # type: ignore[assignment]
-    runner._endings.begin(is_counted=True)
+    runner._endings.begin(is_counted=False)
     runner._begin([Attempt(record())])
     while runner._endings.is_busy:
         await asyncio.sleep(0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -16,6 +17,7 @@ from confluent_kafka.admin import ResourceType
 import headrace
 from headrace import App, Delivery, Reject, Retry
 from headrace.cli.main import main
+from headrace.client.share.consumer import ShareConsumer
 from headrace.protocol import dead_letters
 from headrace.protocol.task_headers import DUE_MS
 from headrace.worker import endings, runner
@@ -257,6 +259,48 @@ async def test_a_worker_that_stops_gives_back_what_waits_without_counting_an_att
     ((attempt, at_s),) = began
     assert attempt == 1
     assert at_s >= sent_s + 15
+
+
+@story
+@pytest.mark.parametrize("at_most_once", [False, True])
+async def test_what_waits_for_functions_that_hang_is_put_back_once_and_not_lost(
+    app: App, bootstrap_servers: str, monkeypatch: pytest.MonkeyPatch, at_most_once: bool
+) -> None:
+    monkeypatch.setattr(runner, "_STALLED_S", 0.05)
+    deliveries = Counter[int]()
+    may_end = asyncio.Event()
+
+    @new_task(app, retry=0, concurrency=10, at_most_once=at_most_once)
+    async def task(number: int, delivery: Delivery) -> None:
+        deliveries[number] += delivery.record.delivery_count
+        if number >= 500:
+            await may_end.wait()
+
+    set_configs(
+        bootstrap_servers,
+        ResourceType.GROUP,
+        task.group,
+        share_auto_offset_reset="earliest",
+        share_delivery_count_limit="3",
+    )
+    release, released = ShareConsumer.release, Counter[int]()
+
+    async def counted(queue: ShareConsumer, records: list[headrace.Record], **terms: Any) -> None:
+        released.update(record.offset for record in records)
+        await release(queue, records, **terms)
+
+    monkeypatch.setattr(ShareConsumer, "release", counted)
+    await task.send_many(range(500))  # so many are taken ahead
+    async with working(app, task) as worker:
+        await until(lambda: len(deliveries) == 500)
+        await task.send_many(range(500, 1200))
+        await until(lambda: released, dict(worker.counts))
+        await asyncio.sleep(3)  # a record that is put back comes again
+        may_end.set()
+        await until(lambda: len(deliveries) == 1200, len(deliveries))
+    assert set(released.values()) == {1}, released
+    assert max(deliveries.values()) <= 2
+    assert worker.counts["dead_letters"] == 0
 
 
 @story

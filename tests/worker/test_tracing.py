@@ -33,7 +33,7 @@ async def test_spans_of_functions_belong_to_the_trace_of_the_sender(bootstrap_se
             if len(attempts) == 1:
                 raise ValueError("no box")
 
-    @app.task(name=unique("ship"))
+    @app.task(name=unique("ship"), at_most_once=True)
     def ship(number: int) -> None:  # in a thread
         with tracer.start_as_current_span("work in a thread"):
             loop.call_soon_threadsafe(done.set)

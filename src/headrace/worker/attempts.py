@@ -39,6 +39,7 @@ class Attempt:
     :ivar due_s: the time before which it is not made, in seconds since the epoch; 0 for none
     :ivar expires_s: the time after which it is not made; 0 for none
     :ivar since_s: when its function began, by ``time.time``
+    :ivar began_s: the same, by ``time.monotonic``
     :ivar slot: the asyncio task in which its function runs
     :ivar is_accepted: whether the record was accepted before: at most once
     :ivar is_given_up: whether its outcome is decided, though the function has not ended
@@ -50,7 +51,7 @@ class Attempt:
         self.earlier = numbers.get(ATTEMPTS, 0)
         self.due_s, self.expires_s = (numbers.get(n, 0) / 1000 for n in (DUE_MS, EXPIRES_MS))
         self.number = self.earlier + record.delivery_count
-        self.since_s = 0.0
+        self.since_s = self.began_s = 0.0
         self.slot: asyncio.Task[Any] | None = None
         self.is_accepted = self.is_given_up = self.is_timed_out = False
 

@@ -62,6 +62,10 @@ class Breaker:
             return "closed"
         return "probing" if now_s >= self._probes_at_s else "open"
 
+    def is_probe(self, began_s: float) -> bool:
+        """Return whether a function that began then is one that was let through after a pause."""
+        return self._probes_at_s is not None and began_s >= self._probes_at_s
+
     def opens_for_s(self, now_s: float) -> float:
         """Return the seconds until the next probe; 0 unless it is open."""
         return 0.0 if self._probes_at_s is None else max(self._probes_at_s - now_s, 0.0)
@@ -94,12 +98,12 @@ class Breaker:
         doublings = min(self._failed_while_open[record] - 1, _MAX_DOUBLINGS)
         return max(delay_s, 1.5 * opens_for_s * 2**doublings + 1)
 
-    def succeeded(self, now_s: float) -> bool:
-        """Count a success. One that began before it opened does not close it.
+    def succeeded(self, began_s: float) -> bool:
+        """Count a success. One that began before the probe does not close it.
 
         :returns: whether this has closed it
         """
-        closes = self.state(now_s) == "probing"
+        closes = self.is_probe(began_s)
         if closes:
             self._probes_at_s = None
             self._last.clear()
@@ -108,20 +112,19 @@ class Breaker:
         self._last.append(None)
         return closes
 
-    def failed(self, record: Hashable, reason: str, now_s: float) -> bool:
-        """Count a failure.
+    def failed(self, record: Hashable, reason: str, began_s: float, now_s: float) -> bool:
+        """Count a failure. One that began before the probe does not keep it open for longer.
 
         :param record: which record it is of
         :returns: whether this has opened it, or kept it open after a probe
         """
         self._last.append(record)
-        state = self.state(now_s)
-        if state == "closed" and (len(self._last) < self.MIN_OUTCOMES or not self._most_fail()):
+        if not self.is_pausing and (len(self._last) < self.MIN_OUTCOMES or not self._most_fail()):
             return False
         self._failed_while_open[record] += 1
-        if state == "open":
-            return False
-        if state == "probing":
+        if self.is_pausing:
+            if not self.is_probe(began_s):
+                return False
             self._pause_s = min(self._pause_s * 2, self._max_pause_s)
         self._probes_at_s, self.reason = now_s + self._pause_s, reason
         return True

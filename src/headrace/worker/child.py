@@ -105,8 +105,8 @@ class Decision(NamedTuple):
     @classmethod
     def of(cls, decision: Reject | Retry, *, is_raised: bool) -> Decision:
         if isinstance(decision, Reject):
-            return cls(Reject(str(getattr(decision, "reason", ""))[:_MAX_TEXT_CHARS]), is_raised)
-        return cls(Retry(after=getattr(decision, "after_s", None)), is_raised)
+            return cls(Reject(str(decision.reason)[:_MAX_TEXT_CHARS]), is_raised)
+        return cls(Retry(after=decision.after_s), is_raised)
 
 
 class RemoteTraceback(Exception):

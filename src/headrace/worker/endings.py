@@ -47,7 +47,8 @@ class Endings:
     """Ends the records of one group. What ends while other outcomes travel is sent together.
 
     A record of which a copy is to be written is held until the copy is there, and only then
-    accepted: if the broker refuses the copy, it is written again later, and the record stays.
+    accepted: if the broker refuses the copy, it is written again later, and the record stays. At
+    most once, it is accepted first.
 
     :param worker: the worker's name, for dead letters
     :param counts: accepted, retried, dead_letters, rejected, late → records; is changed
@@ -75,8 +76,8 @@ class Endings:
         """What waits to write a copy of a record again, by the record's ``id()``."""
         self._problem = ""
         self._stopping = asyncio.Event()
-        self._unconfirmed: OrderedDict[Place, bool] = OrderedDict()
-        """Records that have ended, and the broker has not confirmed it; the values are True."""
+        self._unconfirmed: OrderedDict[Place, _Call] = OrderedDict()
+        """How records have ended of which the broker has not confirmed it."""
 
     # -- state
 
@@ -108,20 +109,40 @@ class Endings:
             if record_id in record_ids:
                 writer.cancel()
 
-    def has_ended(self, record: Record) -> bool:
-        """Return whether a record has ended before, and is delivered again. Forget it then."""
-        return bool(self._unconfirmed) and self._unconfirmed.pop(_place(record), False)
-
     # -- outcomes
 
     def accept(self, attempt: Attempt) -> None:
         """Have a record accepted."""
         self._send_soon(attempt, "accept")
 
+    def end_again(self, attempt: Attempt) -> bool:
+        """Have a record that has ended before, and is delivered again, end in the same way.
+
+        :returns: whether it is one
+        """
+        call = self._unconfirmed.pop(_place(attempt.record), None) if self._unconfirmed else None
+        if call is not None:
+            self._send_soon(attempt, call[1], **dict(call[2]))
+        return call is not None
+
+    async def may_go_on(self, attempt: Attempt) -> bool:
+        """At most once: accept a record before anything is done with it. Return False if the broker
+        refuses: others get it.
+        """
+        if self._task.at_most_once and not attempt.is_accepted:
+            try:
+                await self._holder(attempt.record).accept(attempt.record)
+            except ClientError as error:
+                _log.info("%s: %s", self._task, error)
+                return False
+            attempt.is_accepted = True
+        return True
+
     def put_back(self, attempts: Iterable[Attempt]) -> None:
         """Have records released of which no attempt was made."""
         for attempt in attempts:
-            self._send_soon(attempt, "release", delay=0.0, counted=False)
+            if not attempt.is_accepted:  # before it was made: at most once
+                self._try_later(attempt, 0.0, is_counted=False)
 
     def end(self, attempt: Attempt, outcome: Outcome) -> None:
         """Have an outcome sent."""
@@ -161,9 +182,11 @@ class Endings:
             earlier = attempt.number if is_counted else attempt.number - 1
             self.write_again(attempt, earlier, time.time() + delay_s if delay_s else 0.0)
         else:
-            # Rounded to two digits, so that many records share a request.
-            delay_s = float(f"{delay_s:.2g}")
-            self._send_soon(attempt, "release", delay=delay_s, counted=is_counted)
+            self._release(attempt, delay_s, is_counted=is_counted)
+
+    def _release(self, attempt: Attempt, delay_s: float, *, is_counted: bool) -> None:
+        # Rounded to two digits, so that many records share a request.
+        self._send_soon(attempt, "release", delay=float(f"{delay_s:.2g}"), counted=is_counted)
 
     def _send_soon(self, attempt: Attempt, verb: str, **terms: str | float) -> None:
         if attempt.is_accepted:  # before it was made: at most once
@@ -200,7 +223,7 @@ class Endings:
                 _log.warning("%s: %s; these records are delivered again", self._task, error)
             if verb != "release":
                 self._counts["late"] += len(failed)
-                self._unconfirmed.update(dict.fromkeys(map(_place, failed), True))
+                self._unconfirmed.update(dict.fromkeys(map(_place, failed), call))
                 while len(self._unconfirmed) > _MAX_UNCONFIRMED:
                     self._unconfirmed.popitem(last=False)
 
@@ -216,11 +239,14 @@ class Endings:
         self._on_change()
 
     async def _write(self, attempt: Attempt, copies: Sequence[NewRecord], counted_as: str) -> None:
-        """Write a copy of a record until the broker takes it, then have the record accepted.
+        """Write a copy of a record until the broker takes it, then have the record accepted; at
+        most once, the other way round.
 
         :param copies: the next one is written if the broker finds one too large
         :param counted_as: the name of what is counted when it is written
         """
+        if not await self.may_go_on(attempt):
+            return
         pauses_s = growing(*_WRITE_PAUSES_S)
         while problem := await self._refusal(copies[0]):
             if isinstance(problem, SendFailed) and problem.is_too_large:
@@ -238,7 +264,10 @@ class Endings:
                     problem,
                 )
             if await self._is_stopped_within(next(pauses_s), id(attempt.record)):
-                self.put_back([attempt])
+                if attempt.is_accepted:
+                    line = "%s: %s is lost, at most once: %s"
+                    _lines.warning(repr(self._task), line, self._task, attempt, problem)
+                self._release(attempt, 0.0, is_counted=False)
                 return
         self._counts[counted_as] += 1
         self._problem = ""
@@ -266,7 +295,7 @@ class Endings:
             "too large to be written again: raise max.message.bytes of topic "
             f"'{self._task.later}', or set compression.type"
         )
-        _lines.warning(repr(self._task), "%r: %s is %s", self._task, attempt, reason)
+        _lines.warning(repr(self._task), "%s: %s is %s", self._task, attempt, reason)
         self._end_without_success(attempt, Outcome(Ending.LETTER, reason=reason))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from enum import Enum, auto
 from typing import Any, NamedTuple
 
@@ -10,7 +10,7 @@ from headrace.client.arguments import Seconds, seconds, whole_number
 from headrace.client.errors import ClientError
 from headrace.log_lines import shown
 
-ExceptionTypes = tuple[type[BaseException], ...]
+ExceptionTypes = type[BaseException] | Iterable[type[BaseException]]
 
 
 def growing(first_s: float, longest_s: float) -> Iterator[float]:
@@ -26,6 +26,8 @@ class Reject(Exception):
 
     :param reason: is logged, and is in the dead letter
     """
+
+    reason = ""  # of a subclass that does not call __init__
 
     def __init__(self, reason: str = "") -> None:
         super().__init__(reason)
@@ -49,6 +51,8 @@ class Retry(Exception):
     :param after: of one retry: the delay, instead of the policy's. The retry counts as an attempt
     """
 
+    after_s: float | None = None  # of a subclass that does not call __init__
+
     def __init__(
         self,
         attempts: int = 4,
@@ -57,8 +61,8 @@ class Retry(Exception):
         factor: float = 2.0,
         max: Seconds = 600.0,
         jitter: float = 0.1,
-        on: type[BaseException] | ExceptionTypes = (Exception,),
-        ignore: type[BaseException] | ExceptionTypes = (),
+        on: ExceptionTypes = Exception,
+        ignore: ExceptionTypes = (),
         after: Seconds | None = None,
     ) -> None:
         super().__init__("to be tried again")
@@ -69,7 +73,7 @@ class Retry(Exception):
         self.factor = factor
         self.max_s = seconds(max, "max")
         self.jitter = jitter
-        self.on, self.ignore = on, ignore
+        self.on, self.ignore = _exception_types(on, "on"), _exception_types(ignore, "ignore")
         self.after_s = None if after is None else seconds(after, "after")
 
     def once(self) -> Retry:
@@ -88,6 +92,13 @@ class Retry(Exception):
         exponent = min(attempt - 1, 100)
         delay_s = min(self.first_s * min(self.factor**exponent, 1e9), self.max_s)
         return delay_s * (1 + self.jitter * (2 * chance - 1))
+
+
+def _exception_types(types: ExceptionTypes, name: str) -> tuple[type[BaseException], ...]:
+    listed = tuple(types) if isinstance(types, Iterable) else (types,)
+    if not all(isinstance(kind, type) and issubclass(kind, BaseException) for kind in listed):
+        raise ClientError(f"{name} is {types!r}, not types of exceptions, such as (OSError,)")
+    return listed
 
 
 class Undecodable(Exception):
@@ -167,7 +178,7 @@ def decide(result: object, attempt: int, policy: Retry, chance: Callable[[], flo
         return Outcome(Ending.LETTER, reason=f"does not decode: {shown(result)}", error=result)
     if isinstance(result, policy.ignore):
         return Outcome(Ending.ACCEPT, reason=f"ignored: {reason}")
-    if isinstance(result, (policy.on, TimedOut, ProcessDied)) and attempt < policy.attempts:
+    if isinstance(result, (*policy.on, TimedOut, ProcessDied)) and attempt < policy.attempts:
         # A process may die of anything, also of another function: its records go on at once.
         delay_s = 0.0 if isinstance(result, ProcessDied) else policy.delay_s(attempt, chance())
         return Outcome(Ending.RETRY, delay_s, reason, result)

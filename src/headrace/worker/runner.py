@@ -117,11 +117,14 @@ class Runner:
         self._backend = _BACKENDS[task.run_in](task.function, task.name, concurrency, conf)
         self._consumers: tuple[ShareConsumer, ...] = ()
         """That of the task's topics, and that of later records; none while it has not joined."""
-        self._problem = "it has not joined its group yet"
+        self._problem: str | None = "it has not joined its group yet"
         self._ready: deque[Attempt] = deque()
+        self._moved_s = 0.0
+        """When one of them was last begun, or came while there was none."""
         self._slots, self._is_starting = 0, False
-        self._mean_s = 1.0
-        """The time that functions have taken lately."""
+        self._context = copy_context()
+        self._mean_s = float(concurrency)
+        """The time that functions have taken lately. It begins as if one ended in a second."""
         self._slot_free = asyncio.Event()
         self._endings = Endings(task, worker, self.counts, self._holder, self._slot_free.set)
         self._waiting = Waiting()
@@ -170,7 +173,7 @@ class Runner:
         """Why it gets no records; None while it is a member of its group."""
         if self._stopping.is_set():
             return "it stops"
-        problems = [consumer.problem for consumer in self._consumers] or [self._problem]
+        problems = [self._problem, *(consumer.problem for consumer in self._consumers)]
         return next(filter(None, problems), None)
 
     @property
@@ -189,10 +192,11 @@ class Runner:
             while not self._stopping.is_set():
                 try:
                     await self._work()
-                    pauses_s = growing(*_RETRY_PAUSES_S)
                 except ClientError as error:
                     if not self._consumers:  # it has never joined
                         raise
+                    if self._problem is None:  # it has joined since the last one
+                        pauses_s = growing(*_RETRY_PAUSES_S)
                     self._problem, pause_s = str(error), next(pauses_s)
                     _log.warning("%s: %s; it goes on in %.0f s", self, error, pause_s)
                     await is_set_within(self._stopping, pause_s)
@@ -205,7 +209,7 @@ class Runner:
             self._consumer(self.task.topics, _MAX_HELD_BYTES) as own,
             self._consumer([self.task.later], 2 * _MAX_WAITING_BYTES) as later,
         ):
-            self._consumers = own, later
+            self._consumers, self._problem = (own, later), None
             self._endings.begin(is_counted=not await own.broker_delays())
             loops = [
                 asyncio.create_task(loop)
@@ -224,13 +228,19 @@ class Runner:
             finally:
                 # No new records; those that run end their own way, or are cancelled by the worker.
                 await cancel_all(loops)
-                self._endings.put_back([*self._waiting.attempts, *self._ready])
+                self._give_back()
+                self._endings.put_back(self._waiting.attempts)
                 self._waiting = Waiting()
-                self._ready.clear()
                 self._endings.stop()
-                while self._slots or self._endings.is_busy:
+                while self._endings.is_busy or self._slots > self._given_up():
                     self._slot_free.clear()
                     await self._slot_free.wait()
+
+    def _given_up(self) -> int:
+        """Return how many slots have functions that nothing waits for: they may never end. When the
+        worker stops, it waits for them, too, as long as for others.
+        """
+        return 0 if self.is_stopping else sum(attempt.is_given_up for attempt in self.running)
 
     def _consumer(self, topics: Iterable[str], max_held_bytes: int) -> ShareConsumer:
         return ShareConsumer(
@@ -283,6 +293,7 @@ class Runner:
 
     def abandon(self) -> None:
         """Cancel what runs; its records are released."""
+        self._give_back()
         for attempt in self.running:
             if not attempt.is_given_up:
                 attempt.is_given_up = True
@@ -319,15 +330,24 @@ class Runner:
         """Wait until records may be taken, and return how many. Those that wait long for a slot go
         back, for others.
         """
-        while (room := self._room_now()) <= 0:
+        while True:
+            if self._ready and time.monotonic() - self._moved_s >= _STALLED_S:
+                self._give_back()
+            if (room := self._room_now()) > 0:
+                return room
             if self.breaker_state == "open":
                 await asyncio.sleep(self.breaker.opens_for_s(time.monotonic()))
                 continue
             self._slot_free.clear()
-            if not await is_set_within(self._slot_free, _STALLED_S if self._ready else None):
-                self._endings.put_back(self._ready)
-                self._ready.clear()
-        return room
+            await is_set_within(self._slot_free, _STALLED_S if self._ready else None)
+
+    def _give_back(self) -> None:
+        """Give back what was taken ahead, and take nothing ahead until functions are seen to be
+        fast: a broker may count each delivery.
+        """
+        self._endings.put_back(self._ready)
+        self._ready.clear()
+        self._mean_s = float(self.concurrency)
 
     def _room_now(self) -> int:
         room = self.concurrency + self._ahead() - self._slots - len(self._ready)
@@ -336,7 +356,11 @@ class Runner:
             case "closed":
                 return room
             case "probing":
-                return min(room, 1 - len(self.running) - len(self._ready))
+                probes = sum(
+                    not attempt.is_given_up and self.breaker.is_probe(attempt.began_s)
+                    for attempt in self.running
+                )
+                return min(room, 1 - probes - len(self._ready))
             case "open":
                 return 0
 
@@ -353,15 +377,17 @@ class Runner:
             room = max(self._room_now(), 0)
             self._endings.put_back(now[room:])
             now = now[:room]
+        if not self._ready:
+            self._moved_s = time.monotonic()
         self._ready += now
         self._start_slot()
 
     def _ends_before(self, attempt: Attempt) -> bool:
         """Return False for an attempt that is to be made now; see to another one."""
         record, now_s = attempt.record, time.time()
-        if self._endings.has_ended(record):
-            self._endings.accept(attempt)
-        elif 0 < attempt.expires_s < now_s:
+        if self._endings.end_again(attempt):
+            return True
+        if 0 < attempt.expires_s < now_s:
             self.counts["expired"] += 1
             self._endings.accept(attempt)
         elif attempt.due_s > now_s and not self.hurries:
@@ -400,19 +426,20 @@ class Runner:
         if self._ready and not self._is_starting and self._slots < self.concurrency:
             self._slots += 1
             self._is_starting = True
-            asyncio.create_task(self._slot())  # noqa: RUF006  # `running` has it
+            context = self._context.copy()  # the current one may be that of a function
+            asyncio.create_task(self._slot(), context=context)  # noqa: RUF006  # `running` has it
 
     async def _slot(self) -> None:
         self._is_starting = False
-        slot, context = asyncio.current_task(), copy_context()
+        slot = asyncio.current_task()
         try:
             while self._ready:
-                attempt = self._ready.popleft()
+                attempt, self._moved_s = self._ready.popleft(), time.monotonic()
                 attempt.slot = slot
                 self._start_slot()
                 await self._process(attempt)
                 # What a function has set, or a cancellation of it, must not reach the next one.
-                if copy_context() != context or (slot is not None and slot.cancelling()):
+                if copy_context() != self._context or (slot is not None and slot.cancelling()):
                     return
         finally:
             self._slots -= 1
@@ -420,24 +447,19 @@ class Runner:
             self._slot_free.set()
 
     async def _process(self, attempt: Attempt) -> None:
-        consumer = self._holder(attempt.record)
-        if self.task.at_most_once:
-            try:
-                await consumer.accept(attempt.record)
-            except ClientError as error:  # others get it
-                _log.info("%s: %s", self, error)
-                return
-            attempt.is_accepted = True
+        context = self._holder(attempt.record).processing(attempt.record)
+        if not await self._endings.may_go_on(attempt):
+            return
         self.running.add(attempt)
-        attempt.since_s, began_s = time.time(), time.monotonic()
-        self.meter.begin(began_s)
+        attempt.since_s, attempt.began_s = time.time(), time.monotonic()
+        self.meter.begin(attempt.began_s)
         if attempt.number == 1:
             sent_s = attempt.due_s or attempt.record.timestamp_ms / 1000
             self.meter.started_after.observe(max(attempt.since_s - sent_s, 0.0))
-        result = await self.result_of(attempt, consumer.processing(attempt.record))
+        result = await self.result_of(attempt, context)
         ended_s = time.monotonic()
-        self.meter.end(began_s, ended_s)
-        self._mean_s += (max(ended_s - began_s, 1e-6) - self._mean_s) / _MEAN_OF
+        self.meter.end(attempt.began_s, ended_s)
+        self._mean_s += (max(ended_s - attempt.began_s, 1e-6) - self._mean_s) / _MEAN_OF
         if len(self._ready) == self._ahead() // 2:
             self._slot_free.set()
         self.running.remove(attempt)
@@ -513,6 +535,7 @@ class Runner:
             attempt.is_given_up = True
             error = TimedOut(f"not done in {self.task.timeout_s:g} s, and still running")
             self._end_with(attempt, error)
+            self._slot_free.set()
 
     def _tell_late(self, attempt: Attempt, result: object) -> None:
         if not isinstance(result, asyncio.CancelledError | TimedOut):
@@ -531,7 +554,7 @@ class Runner:
     def _end(self, attempt: Attempt, outcome: Outcome) -> None:
         """Have an outcome sent; tell and count failures."""
         if outcome is ACCEPTED:
-            if self.breaker.succeeded(time.monotonic()):
+            if self.breaker.succeeded(attempt.began_s):
                 _log.info("%s works again", self)
             self._endings.accept(attempt)
             return
@@ -552,7 +575,8 @@ class Runner:
             return outcome
         breaker, now_s = self.breaker, time.monotonic()
         origin = origin_of(attempt.record, self.task.later)
-        if breaker.failed(origin, outcome.reason, now_s):
+        if breaker.failed(origin, outcome.reason, attempt.began_s, now_s):
+            self._give_back()
             outcome = outcome._replace(pause_s=breaker.opens_for_s(now_s))
         if attempt.is_accepted or not breaker.is_doubtful:
             return outcome
