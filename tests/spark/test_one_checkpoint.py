@@ -22,7 +22,12 @@ TIMEOUT_S = 120
 SAYS = {
     "kafka-share": ("Multiple streaming jobs detected",),
     # The sink may see it before Spark does.
-    "kafka-ordered": ("Multiple streaming jobs detected", "another query writes with it"),
+    "kafka-ordered": (
+        "Multiple streaming jobs detected",
+        "another query writes with it",
+        "the same checkpoint",
+        "another query has the same transactional id",
+    ),
 }
 
 OTHER_DRIVER = """
