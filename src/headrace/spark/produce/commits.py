@@ -69,6 +69,11 @@ class Decision(NamedTuple):
 NOTHING_DECIDED = Decision(-1, ())
 """The decision before that about the first micro-batch."""
 
+_NOT_OPEN = (
+    "is not open any more: raise kafka.transaction.timeout.ms, or end the other query with the "
+    "same checkpoint"
+)
+
 
 def commit_batch(
     log: KafkaCommitLog,
@@ -148,9 +153,8 @@ def _check_open(
     tasks = {entry.transaction: entry.task for entry in written}
     for transaction in transactions.no_longer_open(list(tasks)):
         raise SourceError(
-            f"the transaction of task {tasks[transaction]} of micro-batch {batch_id} is not open "
-            f"any more ('{transaction.transactional_id}'): raise kafka.transaction.timeout.ms, "
-            "or end the other query with the same checkpoint"
+            f"the transaction of task {tasks[transaction]} of micro-batch {batch_id} "
+            f"('{transaction.transactional_id}') {_NOT_OPEN}"
         )
 
 
@@ -226,7 +230,7 @@ class OpenTransactions:
         """
         transaction = self._open_transactions([transactional_id])[transactional_id]
         if transaction is None:
-            raise SourceError(f"the transaction of '{transactional_id}' has ended: try again")
+            raise SourceError(f"the transaction of '{transactional_id}' {_NOT_OPEN}")
         return transaction
 
     def no_longer_open(self, transactions: Sequence[OpenTransaction]) -> list[OpenTransaction]:
