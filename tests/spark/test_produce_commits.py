@@ -244,7 +244,7 @@ def test_a_transaction_that_timed_out_before_the_decision() -> None:
     written = cluster.write("one", FIRST)
     cluster.time_out()
     driver = Driver(cluster)
-    with pytest.raises(SourceError, match="task 0 of micro-batch 7 .* is not open any more"):
+    with pytest.raises(SourceError, match=r"task 0 of micro-batch 7 .* is not open any more"):
         commit_batch(driver, driver, FIRST, written)
     assert cluster.decisions == []
 
