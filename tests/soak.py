@@ -128,13 +128,13 @@ def scale_steps(options: argparse.Namespace) -> Iterator[Step]:
 
 def spark_steps(options: argparse.Namespace) -> Iterator[Step]:
     """Yield kills in every phase, on a cluster of Spark and of a driver alone, the settings that
-    people turn on, and ten minutes of steady queries.
+    people turn on, queries that are stopped, and ten minutes of steady queries.
     """
-    for name in ("cluster", "habits"):
+    for name in ("cluster", "habits", "killed_driver"):
         suite = f"tests/spark/test_{name}.py"
         yield Step("spark", name, pytest(suite))
         yield Step("spark", f"{name}, Apache Kafka", pytest(suite, "--target", "kafka"))
-    yield Step("spark", "killed drivers", pytest("tests/spark/test_killed_driver.py"))
+    yield Step("spark", "stopped queries", pytest("tests/spark/test_sql.py"))
     yield Step("spark", "steady queries", pytest("tests/spark/test_steady_queries.py"))
 
 

@@ -4,7 +4,7 @@
 
 ``PREFIX-in`` is copied to ``PREFIX-batch``, ``PREFIX-batch-stall``, ``PREFIX-stream`` and
 ``PREFIX-plain``; `FOLDER/shared` gets a line for each record that a share group has delivered. The
-password of all options is in `FOLDER/secret`. `FOLDER/shown` gets what Spark shows of the queries:
+secret of all options is in `FOLDER/secret`. `FOLDER/shown` gets what Spark shows of the queries:
 plans, progress, its page, and its REST API.
 """
 
@@ -25,10 +25,15 @@ from headrace.spark import acknowledge, drain, register
 STALL_S = 60
 
 bootstrap_servers, folder, prefix = sys.argv[1:4]
+secret = Path(folder, "secret").read_text()
+module = "org.apache.kafka.common.security.plain.PlainLoginModule"
 connection = {
     "kafka.bootstrap.servers": bootstrap_servers,
     "kafka.sasl.username": "eve",
-    "kafka.sasl.password": Path(folder, "secret").read_text(),
+    "kafka.sasl.password": secret,
+    "kafka.sasl.jaas.config": f'{module} required username="eve" password="{secret}";',
+    "kafka.ssl.key.password": secret,
+    "kafka.ssl.key.pem": f"-----BEGIN PRIVATE KEY-----\n{secret}\n-----END PRIVATE KEY-----",
 }
 
 

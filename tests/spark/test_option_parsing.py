@@ -155,6 +155,24 @@ def test_settings_are_checked_without_connecting(settings: dict[str, str], advic
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"sasl.jaas.config": 'Module required username="ann" password="hush"'},
+        {"sasl.jaas.config": 'Module required username="ann" password="hush'},
+        {"sasl.mechanism": "PLAIN", "sasl.password": "hush"},
+        {"security.protocol": "SSL", "ssl.key.pem": "hush", "ssl.key.password": "hush"},
+        {"security.protocol": "SSL", "ssl.keystore.password": "hush"},
+    ],
+)
+def test_errors_show_no_secrets(settings: dict[str, str]) -> None:
+    settings = {"security.protocol": "SASL_SSL", **settings}
+    options = {f"kafka.{name}": value for name, value in settings.items()}
+    with pytest.raises(SourceError) as caught:
+        UserOptions({**SERVER, **options}, KNOWN).kafka().check(_nothing)
+    assert "hush" not in str(caught.value)
+
+
 def test_options_of_a_table_and_of_sparks_own_source_are_told_apart() -> None:
     """Spark adds an option to those of CREATE TABLE, and passes none with SELECT and INSERT."""
     for options in ({}, {**SERVER, "provider": "kafka-ordered"}):

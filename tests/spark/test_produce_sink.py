@@ -6,24 +6,29 @@ import os
 import re
 import signal
 import tempfile
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.datasource import DataSourceStreamWriter
+from pyspark.sql.datasource import DataSourceStreamWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 import headrace.spark
+from headrace.client.transactions import ONGOING, transactional_ids
 from headrace.spark import ProduceDataSource
 from headrace.spark.produce.commits import Decision, KafkaCommitLog
+from headrace.spark.produce.sink import StreamProduceWriter
 from tests.spark.conftest import Queue
-from tests.support import unique
+from tests.support import unique, wait_until
 
 pytestmark = pytest.mark.spark
 
@@ -173,6 +178,70 @@ def test_a_stream_in_transactions_survives_a_kill_and_goes_on(
     source.produce(50, start=100)
     run()
     assert values(consume(*where(target), count=150)) == sorted(b"%d" % n for n in range(150))
+
+
+class StalledSink(ProduceDataSource):
+    """The sink, whose tasks stall with their transactions open while a file exists."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "stalled-produce"
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        return StalledWriter(self._checked(schema, overwrite), schema)
+
+
+class StalledWriter(StreamProduceWriter):
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        return super().write(chain(iterator, self._stall()))
+
+    def _stall(self) -> Iterator[pa.RecordBatch]:
+        if file_of(self._options.commit_topic).exists():
+            time.sleep(600)
+        yield from ()
+
+
+def test_a_stream_in_transactions_that_is_stopped_while_tasks_write(
+    spark: SparkSession, queue: MakeQueue, tmp_path: Path
+) -> None:
+    """What is written is whole micro-batches. A restart ends the transactions that it finds."""
+    source, target = queue(20, partitions=2), queue(0, partitions=2)
+    commit_topic = unique("commits")
+    spark.dataSource.register(StalledSink)
+    frame = spark.readStream.format("kafka-ordered").options(
+        **{
+            "kafka.bootstrap.servers": source.bootstrap_servers,
+            "subscribe": source.topic,
+            "startingOffsets": "earliest",
+            "maxOffsetsPerTrigger": "20",
+        }
+    )
+    writer = frame.load().select("key", "value").writeStream.format("stalled-produce")
+    writer = writer.options(
+        **{
+            "kafka.bootstrap.servers": target.bootstrap_servers,
+            "transactionalIdPrefix": target.group_id,
+            "topic": target.topic,
+            "checkpointLocation": str(tmp_path / "checkpoint"),
+            "commitTopic": commit_topic,
+        }
+    )
+
+    def open_transactions() -> int:
+        prefix = f"{target.group_id}-"
+        return len(target.ask(lambda cluster: transactional_ids(cluster, prefix, (ONGOING,))))
+
+    headrace.spark.drain(writer)
+    source.produce(40, start=20)
+    file_of(commit_topic).touch()
+    query = writer.start()
+    wait_until(lambda: open_transactions() == 2, 60, "both tasks to write")
+    query.stop()
+    file_of(commit_topic).unlink()
+    assert values(consume(*where(target), count=20)) == sorted(b"%d" % n for n in range(20))
+    headrace.spark.drain(writer)
+    assert values(consume(*where(target), count=60)) == sorted(b"%d" % n for n in range(60))
+    assert open_transactions() == 0
 
 
 def one_row(spark: SparkSession, **columns: Any) -> DataFrame:

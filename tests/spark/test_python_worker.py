@@ -64,6 +64,27 @@ def arrivals():
 print((False, True) in [arrivals() for _ in range(20)])
 """
 
+OTHERS = """
+import os, socket
+from headrace.spark import python_worker
+
+def descriptors():
+    return len(os.listdir("/proc/self/fd"))
+
+with socket.create_server(("127.0.0.1", 0)) as listener, socket.socketpair()[0]:
+    before = descriptors()
+    python_worker.prepare()
+    print(descriptors() == before)
+    os.environ["PYTHON_UNIX_DOMAIN_ENABLED"] = "true"
+    python_worker._connection_to_spark.cache_clear()
+    user = socket.create_connection(listener.getsockname())
+    other, _ = listener.accept()
+    python_worker.prepare()
+    user.close()
+    other.settimeout(10)
+    print(other.recv(1) == b"")
+"""
+
 
 def test_a_collection_leaves_out_what_the_first_tasks_have_imported() -> None:
     first, second, third, fourth, collected = map(int, printed(COLLECTIONS))
@@ -75,6 +96,11 @@ def test_a_collection_leaves_out_what_the_first_tasks_have_imported() -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="Linux delays acknowledgements")
 def test_the_rest_of_a_task_need_not_wait_for_an_acknowledgement() -> None:
     assert printed(WRITES) == ["True"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux delays acknowledgements")
+def test_no_connection_but_that_of_spark_is_kept() -> None:
+    assert printed(OTHERS) == ["True", "True"]
 
 
 def printed(program: str) -> list[str]:

@@ -1,4 +1,6 @@
-"""Spark sources over TLS and with logins, with Apache Kafka: headrace has neither."""
+"""Spark sources over TLS and with logins: the formats with the broker under test, and all kinds of
+logins and certificates with Apache Kafka.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +9,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.errors import AnalysisException
 from pyspark.sql import Row, SparkSession
 
 import headrace.spark
 from tests.secure_kafka import LOGIN, NAME, PASSWORD, SecureKafka
-from tests.spark.conftest import Batches, make_queue
+from tests.spark.conftest import Batches, Queue, make_queue
 from tests.spark.ordered_topics import Topics, places
 from tests.support import unique
 
@@ -42,6 +45,24 @@ WRONG = (
     ),
     ({"kafka.ssl.ca.location": None}, "certificate"),
 )
+
+
+def test_all_formats_over_tls_with_a_login(
+    spark: SparkSession, secured: dict[str, str], drain: Callable[..., Batches]
+) -> None:
+    flights = Queue(secured["bootstrap.servers"], unique("flights"), unique("workers"), 1)
+    admin = AdminClient(secured)
+    admin.create_topics([NewTopic(flights.topic, 1)])[flights.topic].result(30)
+    options = {f"kafka.{name}": value for name, value in secured.items()}
+    rows = spark.range(20).selectExpr("cast(id as string) value")
+    sink = {**options, "topic": flights.topic, "transactionalIdPrefix": flights.topic}
+    rows.write.format("kafka-produce").mode("append").options(**sink).save()
+
+    assert drain(flights, **options).values() == list(range(20))
+    ordered = spark.read.format("kafka-ordered").options(**options, subscribe=flights.topic)
+    assert ordered.load().count() == 20
+    lag = spark.read.format("kafka-lag").options(**options, groups=flights.group_id).load()
+    assert [row.lag for row in lag.collect()] == [0]
 
 
 def test_a_share_group_over_tls_with_a_login(

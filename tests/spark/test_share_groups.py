@@ -197,3 +197,28 @@ def test_a_query_that_joins_a_queue_with_itself_is_refused(
     run(frame.union(frame).select("value"), "union")
     assert seen == dict.fromkeys(range(20), 2)
     assert flights.is_drained()
+
+
+def test_a_second_query_with_a_queue_at_the_same_time_is_refused(
+    spark: SparkSession, queue: MakeQueue, tmp_path: Path
+) -> None:
+    """The first one goes on."""
+    flights, batches = queue(10), Batches()
+    writer = (
+        spark.readStream.format("kafka-share")
+        .options(**flights.options())
+        .load()
+        .writeStream.foreachBatch(batches)
+    )
+    first = writer.option("checkpointLocation", str(tmp_path / "first")).start()
+    try:
+        wait_until(lambda: len(batches.all()) == 10, 60, "the first query to begin")
+        second = writer.option("checkpointLocation", str(tmp_path / "second")).start()
+        with pytest.raises(StreamingQueryException, match="is read twice at once") as error:
+            second.awaitTermination(60)
+        assert "Traceback" not in str(error.value)
+        flights.produce(10, start=10)
+        wait_until(lambda: len(batches.all()) == 20, 60, "the first query to go on")
+    finally:
+        first.stop()
+    assert batches.values() == list(range(20))

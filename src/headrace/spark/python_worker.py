@@ -10,6 +10,7 @@ import gc
 import os
 import resource
 import socket
+import stat
 from functools import cache
 from itertools import count
 
@@ -50,14 +51,15 @@ def _connection_to_spark() -> socket.socket | None:
     """Return the first TCP connection of this process, which from now on holds nothing back: the
     end of a task, a small write, would wait for 40 ms, too.
 
-    None where the process has no such connection, and on a system without ``TCP_QUICKACK``.
+    None where Spark uses Unix sockets, and on a system without ``TCP_QUICKACK``.
     """
-    if not hasattr(socket, "TCP_QUICKACK"):
+    is_local = os.environ.get("PYTHON_UNIX_DOMAIN_ENABLED", "").lower() == "true"
+    if is_local or not hasattr(socket, "TCP_QUICKACK"):
         return None
     for descriptor in sorted(map(int, os.listdir("/proc/self/fd"))):
         with contextlib.suppress(OSError):
-            connection = socket.socket(fileno=os.dup(descriptor))
-            if connection.family != socket.AF_UNIX:
+            if stat.S_ISSOCK(os.fstat(descriptor).st_mode):
+                connection = socket.socket(fileno=os.dup(descriptor))
                 connection.getpeername()
                 connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 return connection

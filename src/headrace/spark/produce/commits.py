@@ -69,6 +69,11 @@ class Decision(NamedTuple):
 NOTHING_DECIDED = Decision(-1, ())
 """The decision before that about the first micro-batch."""
 
+_NOT_OPEN = (
+    "is not open any more: raise kafka.transaction.timeout.ms, or end the other query with the "
+    "same checkpoint"
+)
+
 
 def commit_batch(
     log: KafkaCommitLog,
@@ -85,11 +90,13 @@ def commit_batch(
         that were aborted
     :raises SourceError: it is not committed, or only in part, as the text says
     """
-    _check_not_behind(log.last(), transactions, batch_id)
-    log.fence()
-    decided = log.last()
-    _check_not_behind(decided, transactions, batch_id)
-    if decided.batch_id < batch_id:
+    decided = _last(log, transactions, batch_id)
+    if decided.batch_id < batch_id or resend_lost:
+        log.fence()
+        decided = _last(log, transactions, batch_id)
+    # The driver that has decided may be at work on the next micro-batch.
+    is_of_other = decided.batch_id == batch_id
+    if not is_of_other:
         _check_open(transactions, batch_id, written)
         decided = Decision(batch_id, tuple(written))
         log.decide(decided)
@@ -103,7 +110,7 @@ def commit_batch(
         lost = set(transactions.commit([entry.transaction for entry in decided.transactions]))
         if lost:
             raise SourceError(_describe_lost(decided, lost))
-    transactions.abort_others(_ids(decided))
+    transactions.abort_others(_ids(decided), of_run=is_of_other)
 
 
 def abort_batch(log: KafkaCommitLog, transactions: OpenTransactions, batch_id: int) -> None:
@@ -112,19 +119,20 @@ def abort_batch(log: KafkaCommitLog, transactions: OpenTransactions, batch_id: i
     Spark calls this also after a commit that failed, be it before or after the decision.
     """
     decided = log.last()
-    if decided.batch_id <= batch_id:
+    if decided.batch_id < batch_id:
         log.fence()
         decided = log.last()
     kept = _ids(decided) if decided.batch_id >= batch_id else ()
-    transactions.abort_others(kept, of_run=decided.batch_id > batch_id)
+    transactions.abort_others(kept, of_run=True)
 
 
-def _check_not_behind(decided: Decision, transactions: OpenTransactions, batch_id: int) -> None:
-    """Check that no later micro-batch counts as written. The query that wrote it may be at work: it
-    is not fenced, and keeps what it has open.
+def _last(log: KafkaCommitLog, transactions: OpenTransactions, batch_id: int) -> Decision:
+    """Return the last decision.
 
-    :raises SourceError: one does
+    :raises SourceError: a later micro-batch counts as written. The query that wrote it may be at
+        work: it is not fenced, and keeps what it has open
     """
+    decided = log.last()
     if decided.batch_id > batch_id:
         transactions.abort_others(_ids(decided), of_run=True)
         raise SourceError(
@@ -132,6 +140,7 @@ def _check_not_behind(decided: Decision, transactions: OpenTransactions, batch_i
             f"{decided.batch_id}: the checkpoint is an old copy, or another query writes with it; "
             "use the current one, or a new one"
         )
+    return decided
 
 
 def _ids(decided: Decision) -> list[str]:
@@ -144,9 +153,8 @@ def _check_open(
     tasks = {entry.transaction: entry.task for entry in written}
     for transaction in transactions.no_longer_open(list(tasks)):
         raise SourceError(
-            f"the transaction of task {tasks[transaction]} of micro-batch {batch_id} is not open "
-            f"any more ('{transaction.transactional_id}'): raise kafka.transaction.timeout.ms, "
-            "or end the other query with the same checkpoint"
+            f"the transaction of task {tasks[transaction]} of micro-batch {batch_id} "
+            f"('{transaction.transactional_id}') {_NOT_OPEN}"
         )
 
 
@@ -175,8 +183,9 @@ def _describe_lost(decided: Decision, lost: Collection[OpenTransaction]) -> str:
     return (
         f"micro-batch {decided.batch_id} is written in part: {records} "
         f"records of task {names} are lost, because their transactions timed out while no driver "
-        "ran: set lostTransactions=resend to write them again, if a replay divides the rows in "
-        "the same way; or start with a new checkpoint"
+        "ran: if another one runs with the same checkpoint, nothing is lost: end one; else set "
+        "lostTransactions=resend to write them again, if a replay divides the rows in the same "
+        "way; or start with a new checkpoint"
     )
 
 
@@ -221,7 +230,7 @@ class OpenTransactions:
         """
         transaction = self._open_transactions([transactional_id])[transactional_id]
         if transaction is None:
-            raise SourceError(f"the transaction of '{transactional_id}' has ended: try again")
+            raise SourceError(f"the transaction of '{transactional_id}' {_NOT_OPEN}")
         return transaction
 
     def no_longer_open(self, transactions: Sequence[OpenTransaction]) -> list[OpenTransaction]:
@@ -282,7 +291,8 @@ class OpenTransactions:
         if batch_id is None:
             return False
         decided = last_decision(self._options, self.query)
-        # A replay writes although an earlier run has decided.
+        # A replay writes although an earlier run has decided. If this attempt of one is late, its
+        # transaction stays open until the next decision.
         is_own = any(name.startswith(f"{self.run}-") for name in _ids(decided))
         return decided.batch_id >= batch_id and is_own
 

@@ -181,7 +181,8 @@ class BatchProduceWriter(CheckedInExecutors, DataSourceArrowWriter):
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Commit the transactions of all tasks, one after the other.
 
-        :raises SourceError: one of them is not open any more; then none is committed
+        :raises SourceError: one of them is not open any more; then none is committed, or the others
+            are if it ends meanwhile
         """
         with one_line_errors():
             transactions = self._transactions()

@@ -55,12 +55,13 @@ _MATCH_INTERVAL_S = 3.0
 """Interval of looking for new topics that match the pattern."""
 _LAGS_IN_PROGRESS = 1000
 """Number of partitions up to which the progress has the lag of each."""
-_CLOSE_TIMEOUT_S = 7.0
+_CLOSE_TIMEOUT_S = 12.0
 _RELEASE_TIMEOUT_S = 4.0
 """The part of it in which records are released without counting: a query that was stopped twice on
 a busy machine would have counted a delivery otherwise."""
-_LEAVE_TIMEOUT_MS = 2000
-"""The part of it in which the member leaves."""
+_LEAVE_TIMEOUT_MS = 6000
+"""The part of it in which the member leaves, half of it for the request itself: a member that has
+not left keeps its partitions until its session expires."""
 _DISCONNECT_TIMEOUT_S = 1.0
 """Time in which the reader's thread ends after that."""
 _MAX_REQUEST_BYTES = 1 << 30
