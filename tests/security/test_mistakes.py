@@ -257,7 +257,7 @@ def test_commands(
         (f"consume {TOPIC}", f"DESCRIBE on topic '{TOPIC}'"),
         (f"consume {TOPIC} --share-group g", f"DESCRIBE on topic '{TOPIC}'"),
         (f"produce {TOPIC}", f"DESCRIBE on topic '{TOPIC}'"),
-        (f"perf share-consume {TOPIC}", "DESCRIBE on group 'perf-share-consume'"),
+        (f"perf share-consume {TOPIC}", f"DESCRIBE on topic '{TOPIC}'"),
         (f"topics describe {TOPIC}", f"DESCRIBE on topic '{TOPIC}'"),
         (f"topics delete {TOPIC} --yes", f"DESCRIBE on topic '{TOPIC}'"),
         (f"dlq show {TOPIC}", f"DESCRIBE on topic '{TOPIC}'"),
