@@ -240,7 +240,7 @@ def main() -> None:
             wait_until(lambda: _is_shown(browser, page), 60, "the group", 1)
             time.sleep(WATCHED_S)  # it watches what it is shown
             for name, address, ready in (
-                ("share-group", "/group?group_id=packers", "figure.chart:nth-child(4) svg"),
+                ("share-group", "/group?group_id=packers", "#given-back svg"),
                 ("overview", "/", ".spark svg"),
             ):
                 browser.get(page.base + address)
