@@ -55,11 +55,6 @@ _FAST_S = 0.1
 """Iteration takes more records at once if it needs less than this time for them."""
 _MAX_AHEAD = 500
 """The limit of records that iteration takes at once."""
-_TAKES_BATCHES = 200
-"""The number of records at once from which on whole batches are taken while others are held. Fewer
-may be the free hands of many slow tasks that share a consumer and end together: a batch would wait
-here for all of them.
-"""
 _MAX_INT32 = 2**31 - 1
 _MAX_LOSSES = 1000
 """The limit of losses whose reasons are known when their records are ended."""
@@ -253,6 +248,8 @@ class ShareConsumer:
         """The releases that are not due yet, and their records."""
         self._delays_at_broker: bool | None = None
         self._ahead, self._is_fast, self._acquired_at_s = 1, False, 0.0
+        self._first: Record | None = None
+        """The first record that was handed out after the last acquisition."""
 
     async def __aenter__(self) -> ShareConsumer:
         await self.open()
@@ -423,6 +420,7 @@ class ShareConsumer:
 
     def _hold(self, records: Sequence[Record]) -> None:
         self._held.update((id(record), record) for record in records)
+        self._first = self._first or next(iter(records), None)
         self._held_bytes += sum(map(size_of, records))
         self._changed_at_s = time.monotonic()
 
@@ -475,13 +473,15 @@ class ShareConsumer:
                         await self._ended.wait()
                 return
             if self._acquired_at_s:
-                self._is_fast = time.monotonic() - self._acquired_at_s < _FAST_S
+                # Tasks that share a consumer may be slow, and yet ask one shortly after the other.
+                has_ended = self._first is None or id(self._first) not in self._held
+                self._is_fast = has_ended and time.monotonic() - self._acquired_at_s < _FAST_S
+                self._first = None
                 ahead = 2 * self._ahead if self._is_fast else self._ahead // 2
                 self._ahead = min(max(ahead, 1), _MAX_AHEAD)
                 self._acquired_at_s = 0.0
             max_records = min(max_records or self._ahead, room, _MAX_INT32)
-            takes_many = not self._held or max_records >= _TAKES_BATCHES
-            takes_batches = self._is_fast and takes_many and max_records < room
+            takes_batches = self._is_fast and max_records < room
             unchanged_s = time.monotonic() - self._changed_at_s if self.held else math.inf
             longest_s = min(_MAX_WAIT_S, self._ranges.lock_timeout_ms / 6000, unchanged_s / 2)
             acquired = await self._ranges.acquire(
