@@ -139,7 +139,7 @@ def test_notes_say_what_is_wrong() -> None:
     assert text == "finishes 1 of 2 records a second; 10 records behind, the oldest 5.0 s old"
     assert _notes(_group()) == _notes(_group(lag=0)) == _notes(_group(lag=None)) == []
     assert _notes(_group(lag=0), letters={"g": ("dlq", 3, 60_000)}) == [
-        ("letters", "g", "3 records dead-lettered in 1m 00s")
+        ("letters", "g", "3 records dead-lettered in the last 1m 00s")
     ]
     ((kind, _, text),) = _notes(_group(lag=0), late={"g": 7})
     assert (kind, text.partition(":")[0]) == (

@@ -212,3 +212,18 @@ def test_a_decorator_without_its_parentheses_or_topics_is_refused() -> None:
 
         @app.subscriber()
         def read(order: bytes) -> None: ...
+
+
+@pytest.mark.broker
+@pytest.mark.parametrize("is_closed", [True, False])
+def test_an_app_goes_on_with_the_broker_of_another_test(is_closed: bool) -> None:
+    app = App()
+    _, ship = with_tasks(app, [])
+    for number in range(2):
+        with headrace.Broker() as broker:
+            app.connect_to(broker.bootstrap_servers)
+            ship.send_sync(number)
+            if is_closed:
+                app.close()
+            assert len(broker.records("ship")) == 1
+    app.close()

@@ -166,7 +166,7 @@ def notes(
             lines.append(note)
         queue, count, over_ms = letters.get(group.group_id, ("", 0, 0))
         if count:
-            text = f"{count_of(count, 'record')} dead-lettered in {duration(over_ms)}"
+            text = f"{count_of(count, 'record')} dead-lettered in the last {duration(over_ms)}"
             lines.append(Note("letters", group.group_id, text, queue))
 
     def rank(note: Note) -> tuple[int, float, str]:

@@ -99,9 +99,10 @@ class App:
         return self._conf
 
     def connect_to(self, bootstrap_servers: str) -> None:
-        """Use these brokers instead of those that the app was created with. Call it before the
-        first record is sent.
+        """Use these brokers from now on, also after :meth:`close`: a test may do that with an app
+        that other tests have used.
         """
+        self._sender.begin_anew()
         self._conf = {**(self._conf or {}), "bootstrap.servers": bootstrap_servers}
 
     def close(self) -> None:

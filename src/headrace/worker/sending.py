@@ -191,8 +191,14 @@ class Sender:
             self._producer, self._loop_thread = None, LoopThread("headrace-sync")
 
     def _poll(self, producer: Producer) -> None:
-        while not self._is_closed:
+        while self._producer is producer:
             producer.poll(_POLL_S)
+
+    def begin_anew(self) -> None:
+        """Close, and connect with the next record, perhaps to other brokers."""
+        self.close()
+        self._topics.clear()
+        self._loop_thread, self._is_closed = LoopThread("headrace-sync"), False
 
     def close(self) -> None:
         """Wait for the records on their way, for up to 5 s. May be called twice."""
