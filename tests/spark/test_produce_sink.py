@@ -20,6 +20,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.datasource import DataSourceStreamWriter, WriterCommitMessage
+from pyspark.sql.streaming import DataStreamWriter
 from pyspark.sql.types import StructType
 
 import headrace.spark
@@ -141,6 +142,36 @@ def file_of(commit_topic: str) -> Path:
     return Path(tempfile.gettempdir()) / commit_topic
 
 
+def copying(
+    spark: SparkSession,
+    source: Queue,
+    target: Queue,
+    sink: str,
+    folder: Path,
+    commit_topic: str,
+    **limits: str,
+) -> DataStreamWriter:
+    """Return a stream, not started, from a topic to another, in transactions."""
+    frame = spark.readStream.format("kafka-ordered").options(
+        **{
+            "kafka.bootstrap.servers": source.bootstrap_servers,
+            "subscribe": source.topic,
+            "startingOffsets": "earliest",
+            **limits,
+        }
+    )
+    writer = frame.load().select("key", "value").writeStream.format(sink)
+    return writer.options(
+        **{
+            "kafka.bootstrap.servers": target.bootstrap_servers,
+            "transactionalIdPrefix": target.group_id,
+            "topic": target.topic,
+            "checkpointLocation": str(folder / "checkpoint"),
+            "commitTopic": commit_topic,
+        }
+    )
+
+
 def test_a_stream_in_transactions_survives_a_kill_and_goes_on(
     spark: SparkSession, queue: MakeQueue, tmp_path: Path
 ) -> None:
@@ -150,23 +181,7 @@ def test_a_stream_in_transactions_survives_a_kill_and_goes_on(
     spark.dataSource.register(KilledSink)
 
     def run() -> None:
-        frame = spark.readStream.format("kafka-ordered").options(
-            **{
-                "kafka.bootstrap.servers": source.bootstrap_servers,
-                "subscribe": source.topic,
-                "startingOffsets": "earliest",
-            }
-        )
-        writer = frame.load().select("key", "value").writeStream.format("killed-produce")
-        writer = writer.options(
-            **{
-                "kafka.bootstrap.servers": target.bootstrap_servers,
-                "transactionalIdPrefix": target.group_id,
-                "topic": target.topic,
-                "checkpointLocation": str(tmp_path / "checkpoint"),
-                "commitTopic": commit_topic,
-            }
-        )
+        writer = copying(spark, source, target, "killed-produce", tmp_path, commit_topic)
         headrace.spark.drain(writer)
 
     file_of(commit_topic).touch()
@@ -208,23 +223,8 @@ def test_a_stream_in_transactions_that_is_stopped_while_tasks_write(
     source, target = queue(20, partitions=2), queue(0, partitions=2)
     commit_topic = unique("commits")
     spark.dataSource.register(StalledSink)
-    frame = spark.readStream.format("kafka-ordered").options(
-        **{
-            "kafka.bootstrap.servers": source.bootstrap_servers,
-            "subscribe": source.topic,
-            "startingOffsets": "earliest",
-            "maxOffsetsPerTrigger": "20",
-        }
-    )
-    writer = frame.load().select("key", "value").writeStream.format("stalled-produce")
-    writer = writer.options(
-        **{
-            "kafka.bootstrap.servers": target.bootstrap_servers,
-            "transactionalIdPrefix": target.group_id,
-            "topic": target.topic,
-            "checkpointLocation": str(tmp_path / "checkpoint"),
-            "commitTopic": commit_topic,
-        }
+    writer = copying(
+        spark, source, target, "stalled-produce", tmp_path, commit_topic, maxOffsetsPerTrigger="20"
     )
 
     def open_transactions() -> int:

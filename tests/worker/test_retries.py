@@ -93,6 +93,17 @@ def length(bootstrap_servers: str, topic: str) -> int:
     return total
 
 
+def make_group(bootstrap_servers: str, group_id: str, delivery_count_limit: int) -> None:
+    """Make a group with a limit of its own."""
+    set_configs(
+        bootstrap_servers,
+        ResourceType.GROUP,
+        group_id,
+        share_auto_offset_reset="earliest",
+        share_delivery_count_limit=str(delivery_count_limit),
+    )
+
+
 @story
 async def test_attempts_are_exact_beyond_the_limit_of_deliveries(
     app: App, bootstrap_servers: str
@@ -105,13 +116,7 @@ async def test_attempts_are_exact_beyond_the_limit_of_deliveries(
         raise ValueError(f"failure {delivery.attempt}")
 
     # Somebody else has made the group, with a limit of its own.
-    set_configs(
-        bootstrap_servers,
-        ResourceType.GROUP,
-        task.group,
-        share_auto_offset_reset="earliest",
-        share_delivery_count_limit="3",
-    )
+    make_group(bootstrap_servers, task.group, 3)
     async with working(app, task) as worker:
         await task.send()
         await until(lambda: worker.counts["dead_letters"], attempts)
@@ -134,13 +139,7 @@ async def test_a_worker_that_ends_in_a_records_last_delivery_does_not_end_the_re
     async def task(delivery: Delivery) -> None:
         attempts.append(delivery.attempt)
 
-    set_configs(
-        bootstrap_servers,
-        ResourceType.GROUP,
-        task.group,
-        share_auto_offset_reset="earliest",
-        share_delivery_count_limit="2",
-    )
+    make_group(bootstrap_servers, task.group, 2)
     await task.send()
     conf = {"bootstrap.servers": bootstrap_servers, "group.id": task.group}
     async with headrace.ShareConsumer(conf, task.topics) as queue:  # a worker that dies
@@ -162,13 +161,7 @@ async def test_a_record_whose_attempts_never_end_becomes_a_letter(
     async def task(delivery: Delivery) -> None:
         attempts.append(delivery.attempt)
 
-    set_configs(
-        bootstrap_servers,
-        ResourceType.GROUP,
-        task.group,
-        share_auto_offset_reset="earliest",
-        share_delivery_count_limit="2",
-    )
+    make_group(bootstrap_servers, task.group, 2)
     await task.send()
     conf = {"bootstrap.servers": bootstrap_servers, "group.id": task.group}
     async with headrace.ShareConsumer(conf, task.topics) as queue:
@@ -276,13 +269,7 @@ async def test_what_waits_for_functions_that_hang_is_put_back_once_and_not_lost(
         if number >= 500:
             await may_end.wait()
 
-    set_configs(
-        bootstrap_servers,
-        ResourceType.GROUP,
-        task.group,
-        share_auto_offset_reset="earliest",
-        share_delivery_count_limit="3",
-    )
+    make_group(bootstrap_servers, task.group, 3)
     release, released = ShareConsumer.release, Counter[int]()
 
     async def counted(queue: ShareConsumer, records: list[headrace.Record], **terms: Any) -> None:
@@ -586,13 +573,7 @@ def test_letters_are_shown_and_redriven_records_begin_anew(
             raise ValueError("\x1b[31mred\nsecond line")
 
     queue = str(task.dead_letters)
-    set_configs(
-        bootstrap_servers,
-        ResourceType.GROUP,
-        task.group,
-        share_auto_offset_reset="earliest",
-        share_delivery_count_limit="3",
-    )
+    make_group(bootstrap_servers, task.group, 3)
 
     async def fail() -> str:
         async with working(app, task) as worker:

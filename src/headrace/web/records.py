@@ -82,10 +82,10 @@ class Filter(NamedTuple):
         if not _contains(record.key, self.key) or not _contains(record.value, self.value):
             return False
         name, _, part = self.header.partition("=")
-        whole = part[1:].encode() if part.startswith("=") else None
+        value = part[1:].encode() if part.startswith("=") else None
         return not self.header or any(
             own.lower() == name.strip().lower()
-            and (_contains(content, part) if whole is None else content == whole)
+            and (_contains(content, part) if value is None else content == value)
             for own, content in record.headers
         )
 

@@ -25,6 +25,7 @@ from headrace.client.offsets import (
     log_bounds,
 )
 from headrace.client.partition_reader import PartitionReader
+from headrace.protocol.partitions import TopicPartition
 
 from .letters import (
     DeadLetter,
@@ -37,6 +38,7 @@ from .letters import (
 )
 from .originals import TOPIC_NAME, Comparison, Originals, queues_of_groups
 
+K = TypeVar("K")
 T = TypeVar("T")
 
 RECORDS_AT_ONCE = 500
@@ -141,12 +143,7 @@ class QueueReader:
         :param most: the limit of records that are read at a time
         :raises ClientError: the queue cannot be read, or no broker answers
         """
-        reader = PartitionReader(
-            self.cluster,
-            {(self.queue, n): first for n, (first, end) in ranges.items() if first < end},
-            {(self.queue, n): end for n, (_, end) in ranges.items()},
-            READ_COMMITTED,
-        )
+        reader = _reader(self.cluster, {(self.queue, n): offsets for n, offsets in ranges.items()})
         last_s = time.monotonic()
         while not stop.is_set():
             records = self.wait(reader.read(most, _WAIT_S))
@@ -213,6 +210,17 @@ def selected_ranges(bounds: Ranges, selection: LetterFilter) -> Ranges:
     }
 
 
+def _newest(bounds: Mapping[K, tuple[int, int]], most: int) -> dict[K, Bounds]:
+    """Return the last offsets of each partition, at most ``most``."""
+    return {key: Bounds(max(first, end - most), end) for key, (first, end) in bounds.items()}
+
+
+def _reader(cluster: Cluster, ranges: Mapping[TopicPartition, tuple[int, int]]) -> PartitionReader:
+    starts = {key: first for key, (first, end) in ranges.items() if first < end}
+    ends = {key: end for key, (_, end) in ranges.items()}
+    return PartitionReader(cluster, starts, ends, READ_COMMITTED)
+
+
 _NEWEST_RECORDS, _NEWEST_S = 10, 5.0
 """The last records of each partition that are read for the newest letter, and the time for that."""
 
@@ -228,12 +236,7 @@ async def newest_letter(cluster: Cluster, group_id: str, since_ms: int) -> DeadL
     topics = await cluster.existing_topics(list(queues.values()))
     keys = [(queue, number) for queue, topic in topics.items() for number in topic.leaders]
     bounds = await log_bounds(cluster, keys, READ_COMMITTED)
-    reader = PartitionReader(
-        cluster,
-        {key: max(0, end - _NEWEST_RECORDS) for key, (first, end) in bounds.items() if first < end},
-        {key: end for key, (_, end) in bounds.items()},
-        READ_COMMITTED,
-    )
+    reader = _reader(cluster, _newest(bounds, _NEWEST_RECORDS))
     letters: list[DeadLetter] = []
     until_s = time.monotonic() + _NEWEST_S
     while time.monotonic() < until_s:
@@ -374,7 +377,7 @@ def count_letters(
         share = max_records
         if summary.records > max_records:
             share = max(1, max_records // len(bounds))
-        ranges = {n: Bounds(max(first, end - share), end) for n, (first, end) in bounds.items()}
+        ranges = _newest(bounds, share)
         summary.read = sum(end - first for first, end in ranges.values())
         for record in reader.records(ranges, stop):
             if record.letter is None:

@@ -122,8 +122,8 @@ def abort_batch(log: KafkaCommitLog, transactions: OpenTransactions, batch_id: i
     if decided.batch_id < batch_id:
         log.fence()
         decided = log.last()
-    kept = _ids(decided) if decided.batch_id >= batch_id else ()
-    transactions.abort_others(kept, of_run=True)
+    decided_ids = _ids(decided) if decided.batch_id >= batch_id else ()
+    transactions.abort_others(decided_ids, of_run=True)
 
 
 def _last(log: KafkaCommitLog, transactions: OpenTransactions, batch_id: int) -> Decision:
